@@ -1,0 +1,1 @@
+//! Shared shapes for the benchmarks: clusters of a given size.

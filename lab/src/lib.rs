@@ -1,0 +1,1 @@
+//! `svclab`: a laboratory for service proxies.

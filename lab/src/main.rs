@@ -1,0 +1,2 @@
+//! `svclab`
+fn main() {}

@@ -1,0 +1,1 @@
+//! `svcproxy`: a Kubernetes service proxy.

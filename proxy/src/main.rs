@@ -1,0 +1,2 @@
+//! `svcproxy`
+fn main() {}
