@@ -1,1 +1,4 @@
-//! `svclab`: a laboratory for service proxies.
+//! `svclab`: a laboratory for Kubernetes service proxies.
+
+pub mod cluster;
+pub mod traffic;

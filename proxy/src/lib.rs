@@ -1,1 +1,3 @@
 //! `svcproxy`: a Kubernetes service proxy.
+
+pub mod source;

@@ -1,0 +1,3 @@
+//! Traffic: echo servers that say who answered and whom they saw, and probes.
+
+pub mod probe;
