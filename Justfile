@@ -1,0 +1,69 @@
+# What there is to do here. `./just` makes sure that this file can be run; CI calls the same recipes, word for word.
+# Written for just 1.21 and later (the oldest that a distribution packages).
+
+set positional-arguments
+
+# List the recipes.
+[private]
+default:
+    @just --list --unsorted
+
+# Run one scenario: a name under scenarios/ (hairpin, seeds/web) or a file; flags go to `svclab run`.
+scenario NAME *FLAGS: build
+    #!/bin/sh
+    set -eu
+    file=$1
+    shift
+    [ -f "$file" ] || file=scenarios/${file%.yaml}.yaml
+    exec cargo run --quiet -p svclab -- run "$file" "$@"
+
+# Run every scenario and go on after a red one; flags go to `svclab run`.
+scenarios *FLAGS: build
+    #!/bin/sh
+    set -eu
+    exec cargo run --quiet -p svclab -- run --keep-going "$@" scenarios/*.yaml scenarios/seeds/*.yaml
+
+# Run every test, or those that ARGS select; documentation examples first: the test runner has the last word.
+test *ARGS:
+    #!/bin/sh
+    set -eu
+    [ $# -gt 0 ] || cargo test --quiet --workspace --doc
+    # cargo-nextest has no prebuilt package in a registry, and building it takes minutes: it is used where it is.
+    # Without it, cargo's own runner runs the same tests; the limits of .config/nextest.toml become a thread count.
+    if command -v cargo-nextest >/dev/null; then
+        exec cargo nextest run --workspace "$@"
+    fi
+    echo 'just test: no cargo-nextest here (cargo install cargo-nextest --locked): using cargo test' >&2
+    exec cargo test --workspace --lib --bins --tests --no-fail-fast "$@" -- --test-threads=2
+
+# Measure rule count against sync time (under 10 minutes); a table and a plot end up in target/bench/.
+bench *ARGS:
+    cargo bench -p svcbench --bench sync -- "$@"
+
+# Everything that judges the text: formatting, clippy, rustdoc, shell, licences (the last two where the tools are).
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
+    if command -v shellcheck >/dev/null; then shellcheck just .ci/run; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
+    if command -v cargo-deny >/dev/null; then cargo deny check; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi
+
+# Format the Rust sources.
+fmt:
+    cargo fmt --all
+
+# Build the documentation of the workspace's own crates.
+doc:
+    cargo doc --workspace --no-deps
+    @echo "target/doc/svcproxy/index.html"
+
+# Build both programs. The lab starts the svcproxy that lies beside it.
+build:
+    cargo build -p svcproxy -p svclab --bins
+
+# Install what is missing (the door, ./just, has done it by the time this runs) and say what is used.
+setup:
+    @just --version
+    @iptables -V
+    @ip -V
+    @conntrack --version | head -1
