@@ -1,3 +1,4 @@
 //! Traffic: echo servers that say who answered and whom they saw, and probes.
 
+pub mod client;
 pub mod probe;
