@@ -46,7 +46,7 @@ lint:
     cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
     if command -v shellcheck >/dev/null; then shellcheck just .ci/run; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
-    if command -v cargo-deny >/dev/null; then cargo deny check; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi
+    if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi
 
 # Format the Rust sources.
 fmt:

@@ -1,0 +1,2 @@
+//! Rule count against sync time.
+fn main() {}
