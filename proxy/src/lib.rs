@@ -1,3 +1,9 @@
 //! `svcproxy`: a Kubernetes service proxy.
 
+pub mod config;
+pub mod kernel;
+pub mod mode;
+pub mod model;
+pub mod plan;
 pub mod source;
+pub mod state;

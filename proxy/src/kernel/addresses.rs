@@ -1,0 +1,43 @@
+//! The node's own addresses.
+
+use std::net::IpAddr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
+use crate::config::NodeAddresses;
+use crate::model::Family;
+
+/// Reads every address of every interface that is up. The primary address of a family is the first that is neither
+/// loopback nor link-local; a Node object, where there is one, says better.
+///
+/// # Errors
+/// When the kernel does not answer `getifaddrs(3)`.
+pub fn read() -> std::io::Result<NodeAddresses> {
+    let mut found = NodeAddresses::default();
+    for interface in getifaddrs()? {
+        let Some(address) = interface.address.as_ref().and_then(ip) else { continue };
+        if !interface.flags.contains(InterfaceFlags::IFF_UP) {
+            continue;
+        }
+        found.local.push(address);
+        let family = Family::of(&address);
+        let has_primary = found.primary.iter().any(|p| Family::of(p) == family);
+        if !has_primary && !address.is_loopback() && !is_link_local(&address) {
+            found.primary.push(address);
+        }
+    }
+    Ok(found)
+}
+
+fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,155 @@
+//! A packet filter in memory, as strict as the kernel's: a table's part is taken as a whole, a jump needs its chain,
+//! a chain that is referred to or not empty cannot go.
+
+use std::collections::BTreeMap;
+
+use super::{Iptables, IptablesError, Table};
+use crate::mode::iptables::saved::target;
+
+type Chains = BTreeMap<String, Vec<String>>;
+
+/// The fake. Fields are open for tests to look at and to tamper with.
+#[derive(Debug, Clone)]
+pub struct Fake {
+    /// Chains by table; the kernel's own chains are always there.
+    pub tables: BTreeMap<Table, Chains>,
+    /// Every input that `restore` was given, refused ones included.
+    pub restored: Vec<String>,
+    /// How many of the next restores fail, as if another program held the lock.
+    pub fail_restores: usize,
+}
+
+impl Default for Fake {
+    fn default() -> Fake {
+        let built_in =
+            |chains: &[&str]| chains.iter().map(|chain| ((*chain).to_owned(), Vec::new())).collect::<Chains>();
+        let tables = BTreeMap::from([
+            (Table::Filter, built_in(&["INPUT", "FORWARD", "OUTPUT"])),
+            (Table::Mangle, built_in(&["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"])),
+            (Table::Nat, built_in(&["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"])),
+        ]);
+        Fake { tables, restored: Vec::new(), fail_restores: 0 }
+    }
+}
+
+const TARGETS: [&str; 8] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "MASQUERADE", "LOG"];
+
+impl Fake {
+    /// What a firewall's reload does: every rule and every chain that is not the kernel's goes.
+    pub fn flush(&mut self) {
+        self.tables = Fake::default().tables;
+    }
+
+    fn chains(&mut self, table: Table) -> &mut Chains {
+        self.tables.entry(table).or_default()
+    }
+
+    fn refuse<T>(line: usize, why: &str) -> Result<T, IptablesError> {
+        let message = format!("line {line} failed: {why}");
+        Err(IptablesError::Failed { command: "restore".into(), status: 1, message })
+    }
+
+    fn apply_line(chains: &mut Chains, number: usize, line: &str) -> Result<(), IptablesError> {
+        if let Some(declared) = line.strip_prefix(':') {
+            let chain = declared.split(' ').next().unwrap_or_default();
+            chains.insert(chain.to_owned(), Vec::new());
+            return Ok(());
+        }
+        if let Some(rule) = line.strip_prefix("-A ") {
+            let (chain, rule) = rule.split_once(' ').unwrap_or((rule, ""));
+            return match chains.get_mut(chain) {
+                Some(rules) => {
+                    rules.push(rule.to_owned());
+                    Ok(())
+                }
+                None => Fake::refuse(number, &format!("no chain {chain}")),
+            };
+        }
+        match line.strip_prefix("-X ") {
+            Some(chain) if chains.get(chain).is_some_and(Vec::is_empty) => {
+                chains.remove(chain);
+                Ok(())
+            }
+            Some(chain) => Fake::refuse(number, &format!("chain {chain} is not there or not empty")),
+            None => Fake::refuse(number, "not understood"),
+        }
+    }
+
+    fn dangling(chains: &Chains) -> Option<String> {
+        let mut targets = chains.values().flatten().filter_map(|rule| target(rule));
+        targets.find(|t| !TARGETS.contains(t) && !chains.contains_key(*t)).map(str::to_owned)
+    }
+}
+
+impl Iptables for Fake {
+    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
+        let chains = self.chains(table);
+        let mut text = format!("*{table}\n");
+        for chain in chains.keys() {
+            text.push_str(&format!(":{chain} - [0:0]\n"));
+        }
+        for (chain, rules) in chains.iter() {
+            for rule in rules {
+                text.push_str(format!("-A {chain} {rule}").trim_end());
+                text.push('\n');
+            }
+        }
+        Ok(text + "COMMIT\n")
+    }
+
+    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
+        self.restored.push(input.to_owned());
+        if self.fail_restores > 0 {
+            self.fail_restores -= 1;
+            let message = "Another app is currently holding the xtables lock".into();
+            return Err(IptablesError::Failed { command: "restore".into(), status: 4, message });
+        }
+        let mut open: Option<(Table, Chains)> = None;
+        for (index, line) in input.lines().enumerate() {
+            let number = index + 1;
+            if let Some(name) = line.strip_prefix('*') {
+                let Some(table) = Table::ALL.into_iter().find(|t| t.as_str() == name) else {
+                    return Fake::refuse(number, "no such table");
+                };
+                open = Some((table, self.chains(table).clone()));
+            } else if line == "COMMIT" {
+                let Some((table, chains)) = open.take() else { return Fake::refuse(number, "no table") };
+                if let Some(target) = Fake::dangling(&chains) {
+                    return Fake::refuse(number, &format!("no chain {target}"));
+                }
+                self.tables.insert(table, chains);
+            } else {
+                let Some((_, chains)) = &mut open else { return Fake::refuse(number, "no table") };
+                Fake::apply_line(chains, number, line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
+        let chains = self.chains(table);
+        let missing = target(rule).is_some_and(|t| !TARGETS.contains(&t) && !chains.contains_key(t));
+        match chains.get_mut(chain) {
+            Some(rules) if !missing => {
+                rules.insert(0, rule.to_owned());
+                Ok(())
+            }
+            _ => Fake::refuse(0, &format!("no chain {chain}, or none to jump to")),
+        }
+    }
+
+    fn delete_all(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
+        if let Some(rules) = self.chains(table).get_mut(chain) {
+            rules.retain(|present| present != rule);
+        }
+        Ok(())
+    }
+
+    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
+        Ok(self.chains(table).contains_key(chain))
+    }
+
+    fn random_fully(&self) -> bool {
+        true
+    }
+}

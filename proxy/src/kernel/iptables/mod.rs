@@ -1,0 +1,112 @@
+//! The iptables commands: dump, transactional restore, single rules.
+
+mod commands;
+mod fake;
+
+use std::fmt;
+
+pub use commands::Commands;
+pub use fake::Fake;
+
+/// A table that the proxy uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// filter: what is refused, dropped, let through. First in a transaction: a frontend that loses its last backend
+    /// must refuse before it stops delivering.
+    Filter,
+    /// mangle: only the canary.
+    Mangle,
+    /// nat: who goes where.
+    Nat,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Table; 3] = [Table::Filter, Table::Mangle, Table::Nat];
+
+    /// iptables' word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Table::Filter => "filter",
+            Table::Mangle => "mangle",
+            Table::Nat => "nat",
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The kernel's packet filter of one address family.
+pub trait Iptables {
+    /// A table as `iptables-save -t` prints it, without counters.
+    ///
+    /// # Errors
+    /// When the command fails.
+    fn save(&mut self, table: Table) -> Result<String, IptablesError>;
+
+    /// `iptables-restore --noflush`: each table's part is taken as a whole or not at all.
+    ///
+    /// # Errors
+    /// When a part is refused; parts before it may have been taken.
+    fn restore(&mut self, input: &str) -> Result<(), IptablesError>;
+
+    /// Puts a rule before all others of a chain.
+    ///
+    /// # Errors
+    /// When the command fails.
+    fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError>;
+
+    /// Removes every copy of a rule.
+    ///
+    /// # Errors
+    /// When the command fails; that there is none is no error.
+    fn delete_all(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError>;
+
+    /// Whether a chain is there.
+    ///
+    /// # Errors
+    /// When the command fails.
+    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError>;
+
+    /// Whether MASQUERADE can draw ports at random (`--random-fully`, iptables 1.6.2).
+    fn random_fully(&self) -> bool;
+}
+
+/// What went wrong with an iptables command.
+#[derive(Debug, thiserror::Error)]
+pub enum IptablesError {
+    /// The command is not installed.
+    #[error("the command {command} is not there: install the package iptables (Debian: apt-get install iptables)")]
+    Missing {
+        /// Its name.
+        command: String,
+    },
+    /// The command could not be run.
+    #[error("cannot run {command}: {source}")]
+    Run {
+        /// Its name.
+        command: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No right to change the tables.
+    #[error("{command} may not change this node's packet filter: run as root, or with CAP_NET_ADMIN and CAP_NET_RAW")]
+    NotPermitted {
+        /// Its name.
+        command: String,
+    },
+    /// The command failed; worth another try, as another program may have been at work.
+    #[error("{command} failed (exit status {status}): {message}")]
+    Failed {
+        /// Its name and arguments.
+        command: String,
+        /// Its exit status; 4 means that another program holds the lock.
+        status: i32,
+        /// What it said, with the line that it complained of.
+        message: String,
+    },
+}

@@ -1,0 +1,7 @@
+//! The only place with syscalls and child processes: small adapters behind traits narrow enough for an honest fake.
+
+pub mod addresses;
+pub mod command;
+pub mod iptables;
+pub mod sysctl;
+pub mod watch;

@@ -1,0 +1,141 @@
+//! Notices that somebody else wrote to the packet filter, without running a command.
+//!
+//! The nft variant's tables announce every change on a netlink multicast group. Legacy tables announce nothing, but
+//! telling their size costs one syscall; a flush changes it.
+#![allow(unsafe_code, reason = "getsockopt(2) with the legacy tables' own structures, which no crate binds")]
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::libc;
+use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
+use tokio::io::unix::AsyncFd;
+
+use super::iptables::Table;
+use crate::model::Family;
+
+/// Multicast group of nf_tables changes (`NFNLGRP_NFTABLES` in `include/uapi/linux/netfilter/nfnetlink.h`).
+const NFNLGRP_NFTABLES: u32 = 7;
+/// How often the size of the legacy tables is looked at.
+const LEGACY_PERIOD: Duration = Duration::from_millis(250);
+
+/// Waits for signs of change.
+pub enum Watch {
+    /// Of the nft variant's tables.
+    Nft(AsyncFd<OwnedFd>),
+    /// Of legacy tables, in these families.
+    Legacy {
+        /// Families to look at.
+        families: Vec<Family>,
+        /// What was there at the last look.
+        seen: Vec<Option<Size>>,
+    },
+}
+
+/// Entries and bytes of a legacy table.
+pub type Size = (u32, u32);
+
+impl Watch {
+    /// Watches the nft variant's tables of this network namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses the socket.
+    pub fn nft() -> io::Result<Watch> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 1 << (NFNLGRP_NFTABLES - 1)))?;
+        Ok(Watch::Nft(AsyncFd::register(fd)?))
+    }
+
+    /// Watches legacy tables.
+    pub fn legacy(families: Vec<Family>) -> Watch {
+        let mut watch = Watch::Legacy { families, seen: Vec::new() };
+        watch.forget();
+        watch
+    }
+
+    /// Takes what there is now for seen: to be called after each write of our own.
+    pub fn forget(&mut self) {
+        match self {
+            Watch::Nft(fd) => {
+                drain(fd.get_ref());
+            }
+            Watch::Legacy { families, seen } => *seen = sizes(families),
+        }
+    }
+
+    /// Waits until something changed. Our own writes count too, unless [`Watch::forget`] was called after them.
+    pub async fn changed(&mut self) {
+        match self {
+            Watch::Nft(fd) => loop {
+                let Ok(mut ready) = fd.readable().await else { return std::future::pending().await };
+                let changed = drain(fd.get_ref());
+                ready.clear_ready();
+                if changed {
+                    return;
+                }
+            },
+            Watch::Legacy { families, seen } => loop {
+                tokio::time::sleep(LEGACY_PERIOD).await;
+                let now = sizes(families);
+                if now != *seen {
+                    *seen = now;
+                    return;
+                }
+            },
+        }
+    }
+}
+
+/// Reads everything that is queued; whether there was anything. A full queue (ENOBUFS) is a change too.
+fn drain(fd: &OwnedFd) -> bool {
+    let mut buffer = [0; 8192];
+    let mut any = false;
+    loop {
+        match recv(fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) | Err(nix::Error::EAGAIN) => return any,
+            Ok(_) | Err(nix::Error::ENOBUFS | nix::Error::EINTR) => any = true,
+            Err(_) => return any,
+        }
+    }
+}
+
+fn sizes(families: &[Family]) -> Vec<Option<Size>> {
+    let tables = || Table::ALL.into_iter();
+    families.iter().flat_map(|family| tables().map(|table| size(*family, table))).collect()
+}
+
+/// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are alike
+/// (`include/uapi/linux/netfilter_ipv4/ip_tables.h`).
+#[repr(C)]
+struct GetInfo {
+    name: [u8; 32],
+    valid_hooks: u32,
+    hook_entry: [u32; 5],
+    underflow: [u32; 5],
+    num_entries: u32,
+    size: u32,
+}
+
+/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO` (both `XT_SO_GET_INFO`, base 64).
+const SO_GET_INFO: i32 = 64;
+
+/// A legacy table's size, or `None` where it does not exist or may not be asked for.
+fn size(family: Family, table: Table) -> Option<Size> {
+    let (domain, level) = match family {
+        Family::V4 => (AddressFamily::Inet, libc::SOL_IP),
+        Family::V6 => (AddressFamily::Inet6, libc::SOL_IPV6),
+    };
+    let fd = socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).ok()?;
+    let mut info =
+        GetInfo { name: [0; 32], valid_hooks: 0, hook_entry: [0; 5], underflow: [0; 5], num_entries: 0, size: 0 };
+    let name = table.as_str().as_bytes();
+    info.name[..name.len()].copy_from_slice(name);
+    let mut length = libc::socklen_t::try_from(size_of::<GetInfo>()).ok()?;
+    let at: *mut c_void = (&raw mut info).cast();
+    // SAFETY: `at` points to `length` bytes of a repr(C) struct of plain integers that outlives the call.
+    let status = unsafe { libc::getsockopt(fd.as_raw_fd(), level, SO_GET_INFO, at, &raw mut length) };
+    (status == 0).then_some((info.num_entries, info.size))
+}

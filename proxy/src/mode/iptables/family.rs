@@ -1,0 +1,138 @@
+//! One address family's proxy in iptables mode: state in, syncs out. Everything but the commands behind
+//! [`Iptables`] is pure, so the whole of it runs against the fake.
+
+use std::collections::BTreeMap;
+
+use super::syncer::{Report, Syncer};
+use crate::config::{Config, NodeAddresses};
+use crate::kernel::iptables::{Iptables, IptablesError};
+use crate::model::{Family, ServicePortName};
+use crate::plan::node::primary_addresses;
+use crate::plan::service_port::Surroundings;
+use crate::plan::{HealthCheck, ServicePortPlan, plan_node, plan_service_port};
+use crate::source::Change;
+use crate::state::{Changed, State};
+
+/// One family's proxy.
+pub struct FamilyProxy<K> {
+    config: Config,
+    state: State,
+    syncer: Syncer<K>,
+    addresses: NodeAddresses,
+    pending: Changed,
+    health_checks: BTreeMap<ServicePortName, HealthCheck>,
+}
+
+impl<K: Iptables> FamilyProxy<K> {
+    /// A proxy that knows of no object yet.
+    pub fn new(config: Config, family: Family, kernel: K) -> FamilyProxy<K> {
+        FamilyProxy {
+            state: State::new(family, config.node_name.clone()),
+            config,
+            syncer: Syncer::new(kernel),
+            addresses: NodeAddresses::default(),
+            pending: Changed::default(),
+            health_checks: BTreeMap::new(),
+        }
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.state.family()
+    }
+
+    /// Takes changes in; nothing is written before [`FamilyProxy::sync`].
+    pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
+        for change in changes {
+            self.state.apply(change);
+        }
+        self.pending.merge(self.state.take_changed());
+    }
+
+    /// The node's addresses as they are now; if they are others than before, the next sync is a full one.
+    pub fn set_addresses(&mut self, addresses: &NodeAddresses) {
+        if self.addresses != *addresses {
+            self.addresses = addresses.clone();
+            self.syncer.doubt();
+        }
+    }
+
+    /// Somebody else may have written to the tables: the next sync compares everything.
+    pub fn doubt(&mut self) {
+        self.syncer.doubt();
+    }
+
+    /// Whether a sync would have anything to do.
+    pub fn is_due(&self) -> bool {
+        self.syncer.needs_full() || !self.pending.is_empty()
+    }
+
+    /// Whether the canary chains are all there.
+    ///
+    /// # Errors
+    /// When a command fails.
+    pub fn canary_lives(&mut self) -> Result<bool, IptablesError> {
+        self.syncer.canary_lives()
+    }
+
+    /// The health checks that service ports ask for, as of the last sync.
+    pub fn health_checks(&self) -> &BTreeMap<ServicePortName, HealthCheck> {
+        &self.health_checks
+    }
+
+    /// The kernel adapter, for tests.
+    pub fn kernel(&mut self) -> &mut K {
+        self.syncer.kernel()
+    }
+
+    /// Brings the kernel to the state: a partial sync where that is known to do, else a full one.
+    ///
+    /// # Errors
+    /// When a command fails; everything that was pending is then part of the next sync, which is full.
+    pub fn sync(&mut self) -> Result<Report, IptablesError> {
+        let pending = std::mem::take(&mut self.pending);
+        if self.syncer.needs_full() || pending.node {
+            return self.full();
+        }
+        let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
+            pending.service_ports.into_iter().map(|name| (name.clone(), self.plan_one(&name))).collect();
+        for (name, plan) in &changed {
+            self.note_health_check(name, plan.as_ref());
+        }
+        self.syncer.partial(changed)
+    }
+
+    /// The plans of all service ports.
+    pub fn plans(&self) -> Vec<ServicePortPlan> {
+        self.state.service_ports().filter_map(|port| self.plan_one(&port.name)).collect()
+    }
+
+    fn full(&mut self) -> Result<Report, IptablesError> {
+        let plans = self.plans();
+        self.health_checks.clear();
+        for plan in &plans {
+            self.note_health_check(&plan.name, Some(plan));
+        }
+        let node = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
+        self.syncer.full(node, &plans)
+    }
+
+    fn note_health_check(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+        match plan.and_then(|plan| plan.health_check.clone()) {
+            Some(check) => self.health_checks.insert(name.clone(), check),
+            None => self.health_checks.remove(name),
+        };
+    }
+
+    fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
+        let port = self.state.service_port(name)?;
+        let primary = primary_addresses(self.family(), self.state.node(), &self.addresses);
+        let around = Surroundings {
+            node_name: &self.config.node_name,
+            node: self.state.node(),
+            primary: &primary,
+            masquerade_all: self.config.masquerade_all,
+        };
+        Some(plan_service_port(port, &self.state.endpoints(name), around))
+    }
+}

@@ -1,0 +1,255 @@
+//! What one service port contributes to the tables: chains of its own, and lines in the shared chains.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use super::names;
+use super::rule::Rule;
+use crate::plan::{
+    BackendSet, External, Internal, Masquerade, NodePlan, PodSource, ServicePortPlan, ShortCircuit, Treatment, Verdict,
+};
+
+/// Rules by chain.
+pub type Chains = BTreeMap<String, Vec<String>>;
+
+/// One service port's share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fragment {
+    /// Its own chains in nat.
+    pub chains: Chains,
+    /// Its lines in nat `KUBE-SERVICES`.
+    pub services: Vec<String>,
+    /// Its line in nat `KUBE-NODEPORTS`.
+    pub node_ports: Vec<String>,
+    /// Its lines in filter `KUBE-SERVICES`.
+    pub refused_internal: Vec<String>,
+    /// Its lines in filter `KUBE-EXTERNAL-SERVICES`.
+    pub refused_external: Vec<String>,
+    /// Its lines in filter `KUBE-PROXY-FIREWALL`.
+    pub firewall: Vec<String>,
+    /// Its line in filter `KUBE-NODEPORTS`.
+    pub health_check: Vec<String>,
+}
+
+/// Writes down one service port.
+pub fn render(plan: &ServicePortPlan, node: &NodePlan) -> Fragment {
+    let mut writer = Writer { plan, node, name: plan.name.to_string(), out: Fragment::default() };
+    writer.internal(&plan.internal);
+    if let Some(external) = &plan.external {
+        writer.external(external);
+    }
+    writer.health_check();
+    for (set, prefix) in [(BackendSet::Cluster, names::SVC), (BackendSet::Local, names::SVL)] {
+        writer.backend_set(plan.backends(set), names::service_port_chain(prefix, &plan.name));
+    }
+    writer.endpoints();
+    writer.out
+}
+
+struct Writer<'a> {
+    plan: &'a ServicePortPlan,
+    node: &'a NodePlan,
+    /// `namespace/name:port`.
+    name: String,
+    out: Fragment,
+}
+
+impl Writer<'_> {
+    fn chain(&self, prefix: &str) -> String {
+        names::service_port_chain(prefix, &self.plan.name)
+    }
+
+    fn set_chain(&self, set: BackendSet) -> String {
+        self.chain(match set {
+            BackendSet::Cluster => names::SVC,
+            BackendSet::Local => names::SVL,
+        })
+    }
+
+    fn append(&mut self, chain: &str, rule: String) {
+        self.out.chains.entry(chain.to_owned()).or_default().push(rule);
+    }
+
+    /// A rule for packets to `address` at the service's port.
+    fn to(&self, address: IpAddr, kind: &str) -> Rule {
+        Rule::commented(format!("{} {kind}", self.name)).destination(address).port(self.plan.protocol(), self.plan.port)
+    }
+
+    /// The filter rule for a frontend that nobody answers, or `None` if somebody does.
+    fn refusal(&self, verdict: Verdict, matching: impl FnOnce(Rule) -> Rule) -> Option<String> {
+        match verdict {
+            Verdict::Deliver(_) => None,
+            Verdict::Reject => {
+                Some(matching(Rule::commented(format!("{} has no endpoints", self.name))).reject(self.node.family))
+            }
+            Verdict::Drop => {
+                Some(matching(Rule::commented(format!("{} has no local endpoints", self.name))).target("DROP"))
+            }
+        }
+    }
+
+    fn internal(&mut self, internal: &Internal) {
+        let (protocol, port, address) = (self.plan.protocol(), self.plan.port, internal.address);
+        let Treatment { verdict, masquerade } = internal.treatment;
+        let Verdict::Deliver(set) = verdict else {
+            let line = self.refusal(verdict, |rule| rule.destination(address).port(protocol, port));
+            self.out.refused_internal.extend(line);
+            return;
+        };
+        let chain = self.set_chain(set);
+        self.out.services.push(self.to(address, "cluster IP").target(&chain));
+        let matching = self.to(address, "cluster IP");
+        let masqueraded = match (masquerade, &self.node.pods) {
+            (Masquerade::Always, _) => Some(matching.masquerade()),
+            (Masquerade::NotPods, Some(pods)) => Some(matching.pods(pods, true).masquerade()),
+            (Masquerade::NotPods, None) | (Masquerade::Never, _) => None,
+        };
+        if let Some(rule) = masqueraded {
+            self.append(&chain, rule);
+        }
+    }
+
+    fn external(&mut self, external: &External) {
+        let delivers = matches!(external.treatment.verdict, Verdict::Deliver(_)) || external.short_circuit.is_some();
+        if delivers {
+            self.entry_chain(external);
+            self.external_jumps(external);
+        }
+        // With nobody to answer, allowed sources too must meet the refusal and not the firewall.
+        if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| delivers) {
+            for address in &external.load_balancer_ips {
+                let chain = self.chain(names::FW);
+                let line = self.to(*address, &format!("traffic not accepted by {chain}")).target("DROP");
+                self.out.firewall.push(line);
+            }
+            self.firewall_chain(&allowed.ranges, allowed.load_balancer_ips.then_some(&external.load_balancer_ips));
+        }
+        self.refuse_external(external);
+    }
+
+    fn external_jumps(&mut self, external: &External) {
+        let entry = self.chain(names::EXT);
+        let by_load_balancer = if external.allowed_sources.is_some() { self.chain(names::FW) } else { entry.clone() };
+        for address in &external.external_ips {
+            self.out.services.push(self.to(*address, "external IP").target(&entry));
+        }
+        for address in &external.load_balancer_ips {
+            self.out.services.push(self.to(*address, "loadbalancer IP").target(&by_load_balancer));
+        }
+        if let Some(port) = external.node_port {
+            self.out.node_ports.push(Rule::commented(&self.name).port(self.plan.protocol(), port).target(&entry));
+        }
+    }
+
+    /// `KUBE-EXT-`: first those that the policy does not hold, then everybody.
+    fn entry_chain(&mut self, external: &External) {
+        let entry = self.chain(names::EXT);
+        self.out.chains.entry(entry.clone()).or_default();
+        let comment = |text: &str| Rule::commented(text.replace("{}", &self.name));
+        let mut rules = Vec::new();
+        if external.treatment.masquerade == Masquerade::Always {
+            rules.push(comment("masquerade traffic for {} external destinations").masquerade());
+        }
+        if let Some(ShortCircuit { pods, node }) = external.short_circuit {
+            if let (Some(source), Verdict::Deliver(set)) = (&self.node.pods, pods.verdict) {
+                let rule = comment("pod traffic for {} external destinations").pods(source, false);
+                rules.push(rule.target(self.set_chain(set)));
+            }
+            if node.masquerade == Masquerade::Always {
+                rules.push(
+                    comment("masquerade LOCAL traffic for {} external destinations").from_local_address().masquerade(),
+                );
+            }
+            if let Verdict::Deliver(set) = node.verdict {
+                let rule = comment("route LOCAL traffic for {} external destinations").from_local_address();
+                rules.push(rule.target(self.set_chain(set)));
+            }
+        }
+        if let Verdict::Deliver(set) = external.treatment.verdict {
+            rules.push(Rule::new().target(self.set_chain(set)));
+        }
+        self.out.chains.insert(entry, rules);
+    }
+
+    /// `KUBE-FW-`: allowed sources go on; whoever reaches the end meets the DROP of `KUBE-PROXY-FIREWALL`.
+    fn firewall_chain(&mut self, ranges: &[ipnet::IpNet], own: Option<&Vec<IpAddr>>) {
+        let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
+        let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));
+        for range in ranges {
+            // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
+            let rule = if range.prefix_len() == 0 { allow(&self.name) } else { allow(&self.name).source(*range) };
+            self.append(&chain, rule.target(&entry));
+        }
+        for address in own.into_iter().flatten() {
+            self.append(&chain, allow(&self.name).source_ip(*address).target(&entry));
+        }
+        let end = format!("other traffic to {} will be dropped by {}", self.name, names::PROXY_FIREWALL);
+        self.append(&chain, Rule::commented(end).text());
+    }
+
+    fn refuse_external(&mut self, external: &External) {
+        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.treatment.verdict);
+        let addresses = external.external_ips.iter().chain(&external.load_balancer_ips);
+        let mut lines: Vec<String> = addresses
+            .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
+            .collect();
+        if let Some(node_port) = external.node_port {
+            lines.extend(self.refusal(verdict, |rule| rule.to_local_address().port(protocol, node_port)));
+        }
+        self.out.refused_external.extend(lines);
+    }
+
+    fn health_check(&mut self) {
+        let Some(check) = &self.plan.health_check else { return };
+        let rule = Rule::commented(format!("{} health check node port", self.name));
+        self.out.health_check.push(rule.port(crate::model::Protocol::Tcp, check.port).target("ACCEPT"));
+    }
+
+    /// `KUBE-SVC-` or `KUBE-SVL-`: affinity first, then an even draw.
+    fn backend_set(&mut self, backends: &[SocketAddr], chain: String) {
+        let comment = |backend: &SocketAddr| Rule::commented(format!("{} -> {backend}", self.name));
+        let mut rules = Vec::new();
+        if let Some(timeout) = self.plan.affinity {
+            for backend in backends {
+                let list = names::endpoint_chain(&self.plan.name, backend);
+                let rule = comment(backend).recent_check(&list, timeout.as_secs(), self.node.family);
+                rules.push(rule.target(&list));
+            }
+        }
+        for (index, backend) in backends.iter().enumerate() {
+            let left = backends.len() - index;
+            let rule = if left > 1 { comment(backend).one_in(left) } else { comment(backend) };
+            rules.push(rule.target(names::endpoint_chain(&self.plan.name, backend)));
+        }
+        if !rules.is_empty() {
+            self.out.chains.entry(chain).or_default().extend(rules);
+        }
+    }
+
+    /// `KUBE-SEP-`: masquerade the hairpin, remember the client, send it on.
+    fn endpoints(&mut self) {
+        let mut backends: Vec<SocketAddr> = [&self.plan.cluster_backends[..], &self.plan.local_backends].concat();
+        backends.sort_unstable();
+        backends.dedup();
+        for backend in backends {
+            let chain = names::endpoint_chain(&self.plan.name, &backend);
+            let hairpin = Rule::commented(&self.name).source_ip(backend.ip()).masquerade();
+            let rule = Rule::commented(&self.name);
+            let rule = match self.plan.affinity {
+                Some(_) => rule.recent_set(&chain, self.node.family),
+                None => rule,
+            };
+            let rules = vec![hairpin, rule.dnat(self.plan.protocol(), backend)];
+            self.out.chains.insert(chain, rules);
+        }
+    }
+}
+
+/// Whether a pod source can be written in a rule at all: iptables keeps interface names of up to 15 characters.
+pub fn pod_source_fits(source: &PodSource) -> bool {
+    match source {
+        PodSource::Range(_) => true,
+        PodSource::Interface(name) => name.len() <= 15,
+        PodSource::InterfacePrefix(prefix) => prefix.len() <= 14,
+    }
+}

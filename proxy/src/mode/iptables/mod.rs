@@ -1,0 +1,16 @@
+//! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
+//!
+//! [`fragment`] writes one service port down, [`ruleset`] puts the shared chains together, [`transaction`] is what
+//! is sent, [`saved`] what is read back, [`syncer`] decides between a full and a partial sync, [`cleanup`] takes
+//! everything away again. Commands are run behind [`crate::kernel::iptables`] only.
+
+pub mod cleanup;
+pub mod family;
+pub mod fragment;
+pub mod jumps;
+pub mod names;
+pub mod rule;
+pub mod ruleset;
+pub mod saved;
+pub mod syncer;
+pub mod transaction;

@@ -1,0 +1,118 @@
+//! Chain names: upstream's, hashes included, because operators' eyes and tools know them.
+
+use std::net::SocketAddr;
+
+use data_encoding::BASE32;
+use sha2::{Digest, Sha256};
+
+use crate::model::ServicePortName;
+
+/// nat and filter: every service address.
+pub const SERVICES: &str = "KUBE-SERVICES";
+/// filter: frontends for outside that nobody answers.
+pub const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
+/// nat: node ports; filter: health-check node ports.
+pub const NODE_PORTS: &str = "KUBE-NODEPORTS";
+/// nat: where marked packets are masqueraded.
+pub const POSTROUTING: &str = "KUBE-POSTROUTING";
+/// nat: marks a packet for masquerade.
+pub const MARK_MASQ: &str = "KUBE-MARK-MASQ";
+/// filter: what service traffic needs to be forwarded.
+pub const FORWARD: &str = "KUBE-FORWARD";
+/// filter: load-balancer traffic that `loadBalancerSourceRanges` did not accept.
+pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
+/// filter: the guard of the loopback range; shared with kubelet.
+pub const FIREWALL: &str = "KUBE-FIREWALL";
+/// mangle, nat and filter: an empty chain whose loss tells that somebody flushed the tables.
+pub const CANARY: &str = "KUBE-PROXY-CANARY";
+
+/// Prefix of a service port's chain for policy Cluster.
+pub const SVC: &str = "KUBE-SVC-";
+/// Prefix of a service port's chain for policy Local.
+pub const SVL: &str = "KUBE-SVL-";
+/// Prefix of a service port's entry chain for traffic from outside.
+pub const EXT: &str = "KUBE-EXT-";
+/// Prefix of a service port's chain of allowed sources.
+pub const FW: &str = "KUBE-FW-";
+/// Prefix of an endpoint's chain.
+pub const SEP: &str = "KUBE-SEP-";
+
+/// Prefixes of the chains that come and go with services.
+pub const PER_SERVICE: [&str; 5] = [SVC, SVL, EXT, FW, SEP];
+
+/// Characters of the hash that a chain name keeps: the kernel allows 28 in a name, prefix included
+/// (`XT_EXTENSION_MAXNAMELEN` in `include/uapi/linux/netfilter/x_tables.h`).
+const HASH_CHARACTERS: usize = 16;
+
+/// base32 of the SHA-256 of `key`, cut.
+pub fn hash(key: &str) -> String {
+    let mut text = BASE32.encode(&Sha256::digest(key.as_bytes()));
+    text.truncate(HASH_CHARACTERS);
+    text
+}
+
+/// A service port's chain with this prefix.
+pub fn service_port_chain(prefix: &str, name: &ServicePortName) -> String {
+    format!("{prefix}{}", hash(&format!("{name}{}", name.protocol)))
+}
+
+/// An endpoint's chain. The same address behind two service ports has two chains.
+pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
+    format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
+}
+
+/// Whether a chain is one of those that come and go with services.
+pub fn is_per_service(chain: &str) -> bool {
+    PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Protocol;
+    use crate::source::ObjectKey;
+
+    fn name(namespace: &str, service: &str, port: &str) -> ServicePortName {
+        let service = ObjectKey { namespace: namespace.into(), name: service.into() };
+        ServicePortName { service, port: port.into(), protocol: Protocol::Tcp }
+    }
+
+    #[test]
+    fn names_are_those_published() {
+        let table = [
+            (name("default", "web", ""), "KUBE-SVC-LOLE4ISW44XBNF3G"),
+            (name("default", "nginx", ""), "KUBE-SVC-2CMXP7HKUVJN7L6M"),
+            (name("ingress", "nginx-ingress-latest", "http"), "KUBE-SVC-RZBECLZWZRO5HL2J"),
+        ];
+        for (name, chain) in table {
+            assert_eq!(service_port_chain(SVC, &name), chain, "{name}");
+        }
+        let web = endpoint_chain(&name("default", "web", ""), &"10.244.1.3:80".parse().unwrap());
+        assert_eq!(web, "KUBE-SEP-MHDQ23KUGG7EGFMW");
+        let ingress =
+            endpoint_chain(&name("ingress", "nginx-ingress-latest", "http"), &"10.0.2.15:80".parse().unwrap());
+        assert_eq!(ingress, "KUBE-SEP-B25KHNOUZSX4F53T");
+    }
+
+    /// The older of the published clusters hashed an unnamed port with a colon that is no longer there.
+    #[test]
+    fn older_names_had_a_colon_after_the_service() {
+        let table = [
+            ("default/my-nginx-loadbalancer:tcp", "TNQCJ2KHUMKABQTD"),
+            ("default/my-nginx-cluster:tcp", "52FY5WPFTOHXARFK"),
+            ("default/my-nginx-nodeport:tcp", "6JXEEPSEELXY3JZG"),
+            ("default/appsvc2:tcp", "4GOEBHW6OL3YSQ2S"),
+            ("default/appsvc2:tcp192.168.42.138:80", "T53XQEOLG435KKJB"),
+            ("default/appsvc2:tcp192.168.42.189:80", "KDPNMEHXV7C5OGG2"),
+        ];
+        for (key, expected) in table {
+            assert_eq!(hash(key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_name_fits_the_kernel() {
+        let chain = endpoint_chain(&name("n", "s", "p"), &"[fd00::1]:80".parse().unwrap());
+        assert!(chain.len() <= 28, "{chain}");
+    }
+}

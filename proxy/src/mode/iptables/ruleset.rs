@@ -1,0 +1,154 @@
+//! The shared chains: what stands in them for the node, and the lines that service ports contribute.
+
+use std::collections::BTreeMap;
+
+use super::fragment::{Chains, Fragment};
+use super::names;
+use super::rule::Rule;
+use crate::kernel::iptables::Table;
+use crate::model::{Family, ServicePortName};
+use crate::plan::{NodePlan, NodePortScope};
+
+/// Every service port's share, in order of name.
+pub type Fragments = BTreeMap<ServicePortName, Fragment>;
+
+/// A chain that collects lines of many service ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shared {
+    /// nat `KUBE-SERVICES`.
+    Services,
+    /// nat `KUBE-NODEPORTS`.
+    NodePorts,
+    /// filter `KUBE-SERVICES`.
+    RefusedInternal,
+    /// filter `KUBE-EXTERNAL-SERVICES`.
+    RefusedExternal,
+    /// filter `KUBE-PROXY-FIREWALL`.
+    Firewall,
+    /// filter `KUBE-NODEPORTS`.
+    HealthChecks,
+}
+
+impl Shared {
+    /// All of them.
+    pub const ALL: [Shared; 6] = [
+        Shared::Services,
+        Shared::NodePorts,
+        Shared::RefusedInternal,
+        Shared::RefusedExternal,
+        Shared::Firewall,
+        Shared::HealthChecks,
+    ];
+
+    /// Its table and name.
+    pub fn place(self) -> (Table, &'static str) {
+        match self {
+            Shared::Services => (Table::Nat, names::SERVICES),
+            Shared::NodePorts => (Table::Nat, names::NODE_PORTS),
+            Shared::RefusedInternal => (Table::Filter, names::SERVICES),
+            Shared::RefusedExternal => (Table::Filter, names::EXTERNAL_SERVICES),
+            Shared::Firewall => (Table::Filter, names::PROXY_FIREWALL),
+            Shared::HealthChecks => (Table::Filter, names::NODE_PORTS),
+        }
+    }
+
+    /// What a service port contributes to it.
+    pub fn lines(self, fragment: &Fragment) -> &[String] {
+        match self {
+            Shared::Services => &fragment.services,
+            Shared::NodePorts => &fragment.node_ports,
+            Shared::RefusedInternal => &fragment.refused_internal,
+            Shared::RefusedExternal => &fragment.refused_external,
+            Shared::Firewall => &fragment.firewall,
+            Shared::HealthChecks => &fragment.health_check,
+        }
+    }
+
+    /// The whole chain.
+    pub fn assemble(self, fragments: &Fragments, node: &NodePlan) -> Vec<String> {
+        let mut rules: Vec<String> = fragments.values().flat_map(|f| self.lines(f)).cloned().collect();
+        if self == Shared::Services {
+            rules.extend(node_port_jumps(node));
+        }
+        rules
+    }
+}
+
+/// What one table should hold of ours.
+pub type Tables = BTreeMap<Table, Chains>;
+
+/// Everything, put together.
+pub fn assemble(fragments: &Fragments, node: &NodePlan, random_fully: bool) -> Tables {
+    let mut tables = Tables::new();
+    for table in Table::ALL {
+        tables.entry(table).or_default().insert(names::CANARY.to_owned(), Vec::new());
+    }
+    for (table, chain, rules) in constant_chains(node, random_fully) {
+        tables.entry(table).or_default().insert(chain.to_owned(), rules);
+    }
+    for shared in Shared::ALL {
+        let (table, chain) = shared.place();
+        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(fragments, node));
+    }
+    let nat = tables.entry(Table::Nat).or_default();
+    for fragment in fragments.values() {
+        nat.extend(fragment.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
+    }
+    tables
+}
+
+/// The chains that depend on the node alone.
+fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<(Table, &'static str, Vec<String>)> {
+    let mark = node.masquerade_mark;
+    let random = if random_fully { " --random-fully" } else { "" };
+    let postrouting = vec![
+        Rule::new().marked(mark, true).target("RETURN"),
+        // The mark is taken off again, so that a packet that comes by once more (IPsec, overlay) is not masqueraded twice.
+        Rule::new().target(format_args!("MARK --set-xmark {mark:#x}/0x0")),
+        Rule::commented("kubernetes service traffic requiring SNAT").target(format_args!("MASQUERADE{random}")),
+    ];
+    let mark_masq = vec![Rule::new().target(format_args!("MARK --set-xmark {mark:#x}/{mark:#x}"))];
+    let mut forward = Vec::new();
+    if node.drop_invalid {
+        forward.push(Rule::new().conntrack("--ctstate INVALID").target("DROP"));
+    }
+    // Node-port traffic is forwarded even where the FORWARD policy is DROP.
+    forward.push(Rule::commented("kubernetes forwarding rules").marked(mark, false).target("ACCEPT"));
+    let established =
+        Rule::commented("kubernetes forwarding conntrack rule").conntrack("--ctstate RELATED,ESTABLISHED");
+    forward.push(established.target("ACCEPT"));
+    let mut chains = vec![
+        (Table::Nat, names::POSTROUTING, postrouting),
+        (Table::Nat, names::MARK_MASQ, mark_masq),
+        (Table::Filter, names::FORWARD, forward),
+    ];
+    if node.guard_loopback {
+        chains.push((Table::Filter, names::FIREWALL, vec![loopback_guard(node.family)]));
+    }
+    chains
+}
+
+/// `route_localnet` opens the loopback range to the network; this closes it again (CVE-2020-8558).
+pub fn loopback_guard(family: Family) -> String {
+    Rule::commented("block incoming localnet connections")
+        .destination_loopback(family, false)
+        .source_not_loopback(family)
+        .conntrack("! --ctstate RELATED,ESTABLISHED,DNAT")
+        .target("DROP")
+}
+
+fn node_port_jumps(node: &NodePlan) -> Vec<String> {
+    let rule = || Rule::commented("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
+    match &node.node_ports {
+        NodePortScope::EveryLocalAddress { loopback: true } => {
+            vec![rule().to_local_address().target(names::NODE_PORTS)]
+        }
+        NodePortScope::EveryLocalAddress { loopback: false } => {
+            let rule = rule().to_local_address().destination_loopback(node.family, true);
+            vec![rule.target(names::NODE_PORTS)]
+        }
+        NodePortScope::Addresses(addresses) => {
+            addresses.iter().map(|address| rule().destination(*address).target(names::NODE_PORTS)).collect()
+        }
+    }
+}

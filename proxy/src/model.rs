@@ -1,0 +1,170 @@
+//! The words that every stage shares: address family, transport protocol, the name of a service port.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::source::ObjectKey;
+
+/// An IP address family. Each family has its own tables in the kernel, so each is proxied on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, IPv4 first.
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    /// The family of an address.
+    pub fn of(address: &IpAddr) -> Family {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// The family of a range.
+    pub fn of_net(net: &IpNet) -> Family {
+        Family::of(&net.addr())
+    }
+
+    /// Bits in an address, which is the prefix length of a single host.
+    pub fn address_bits(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+
+    /// The loopback range as iptables writes it (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3).
+    pub fn loopback_range(self) -> &'static str {
+        match self {
+            Family::V4 => "127.0.0.0/8",
+            Family::V6 => "::1/128",
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
+/// A transport protocol that a Service port may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP, the default.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// Reads the API's spelling; a missing protocol is TCP.
+    pub fn from_api(value: Option<&str>) -> Option<Protocol> {
+        match value {
+            None | Some("" | "TCP") => Some(Protocol::Tcp),
+            Some("UDP") => Some(Protocol::Udp),
+            Some("SCTP") => Some(Protocol::Sctp),
+            Some(_) => None,
+        }
+    }
+
+    /// Lower case, as iptables and the chain hashes spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Sctp => "sctp",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One port of one Service: the unit that is planned, rendered and tracked for change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServicePortName {
+    /// The Service.
+    pub service: ObjectKey,
+    /// The port's name; empty when the Service has a single unnamed port.
+    pub port: String,
+    /// A port name may be used once per protocol.
+    pub protocol: Protocol,
+}
+
+/// `namespace/name:port`, or `namespace/name` for an unnamed port: the spelling that upstream hashes into chain
+/// names and writes into rule comments.
+impl fmt::Display for ServicePortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.service)?;
+        if !self.port.is_empty() {
+            write!(f, ":{}", self.port)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads an IP address of an API object. Leading zeros in an IPv4 octet mean decimal, as Kubernetes reads them
+/// (its validation once let them through: CVE-2021-29923), so `010.0.0.1` is `10.0.0.1`.
+pub fn parse_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let octets: Vec<&str> = text.split('.').collect();
+    let decimal = |octet: &&str| !octet.is_empty() && octet.bytes().all(|b| b.is_ascii_digit());
+    if octets.len() != 4 || !octets.iter().all(decimal) {
+        return None;
+    }
+    let trimmed: Vec<&str> = octets
+        .iter()
+        .map(|octet| match octet.trim_start_matches('0') {
+            "" => "0",
+            rest => rest,
+        })
+        .collect();
+    trimmed.join(".").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_with_leading_zeros_are_decimal() {
+        let table = [
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("010.000.00.1", Some("10.0.0.1")),
+            ("fd00::1", Some("fd00::1")),
+            ("256.0.0.1", None),
+            ("0x7f.0.0.1", None),
+            ("1.2.3", None),
+            ("1.2.3.4 -j ACCEPT", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse_ip(text).map(|ip| ip.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn unnamed_ports_have_no_colon() {
+        let service = ObjectKey { namespace: "default".into(), name: "web".into() };
+        let name =
+            |port: &str| ServicePortName { service: service.clone(), port: port.into(), protocol: Protocol::Tcp };
+        assert_eq!(name("").to_string(), "default/web");
+        assert_eq!(name("http").to_string(), "default/web:http");
+    }
+}

@@ -1,0 +1,80 @@
+//! Which endpoints may be chosen: conditions, traffic policy, topology hints.
+
+use std::net::SocketAddr;
+
+use crate::state::NodeInfo;
+use crate::state::endpoints::Endpoint;
+use crate::state::service::ServicePort;
+
+/// The chosen backends of a service port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Backends {
+    /// For policy Cluster, and for what short-circuits under Local.
+    pub cluster: Vec<SocketAddr>,
+    /// For policy Local.
+    pub local: Vec<SocketAddr>,
+    /// Somebody could answer, here or elsewhere: the difference between drop and reject.
+    pub any: bool,
+}
+
+/// Chooses. Ready endpoints first; where there is none, those that still serve while they terminate (KEP-1669),
+/// for each policy on its own. Hints narrow the cluster-wide choice only.
+pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node: &NodeInfo) -> Backends {
+    let usable = |e: &&Endpoint| e.ready || (e.serving && e.terminating);
+    let mut chosen = Backends { any: endpoints.iter().any(|e| usable(&e)), ..Backends::default() };
+    if port.uses_cluster_endpoints() {
+        let hinted = Hints::of(endpoints, node_name, node);
+        chosen.cluster = ready_or_terminating(endpoints, |e| hinted.admits(e));
+    }
+    if port.uses_local_endpoints() {
+        let local: Vec<Endpoint> = endpoints.iter().filter(|e| e.local).cloned().collect();
+        chosen.local = ready_or_terminating(&local, |_| true);
+    }
+    chosen
+}
+
+/// Ready endpoints on this node, as the health check of policy Local counts them: terminating ones do not count,
+/// so that the load balancer stops sending while they still answer.
+pub fn ready_local(endpoints: &[Endpoint]) -> usize {
+    endpoints.iter().filter(|e| e.local && e.ready).count()
+}
+
+fn ready_or_terminating(endpoints: &[Endpoint], admitted: impl Fn(&Endpoint) -> bool) -> Vec<SocketAddr> {
+    let ready: Vec<SocketAddr> = endpoints.iter().filter(|e| e.ready && admitted(e)).map(|e| e.address).collect();
+    if !ready.is_empty() {
+        return ready;
+    }
+    endpoints.iter().filter(|e| e.serving && e.terminating).map(|e| e.address).collect()
+}
+
+/// Hints are used only if every ready endpoint has one and one of them names this node or zone: a half-hinted
+/// Service would overload some endpoints (<https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards>).
+/// Node hints go before zone hints (KEP-3015).
+enum Hints<'a> {
+    Node(&'a str),
+    Zone(&'a str),
+    None,
+}
+
+impl<'a> Hints<'a> {
+    fn of(endpoints: &[Endpoint], node_name: &'a str, node: &'a NodeInfo) -> Hints<'a> {
+        let ready = || endpoints.iter().filter(|e| e.ready);
+        if ready().all(|e| !e.node_hints.is_empty()) && ready().any(|e| e.node_hints.contains(node_name)) {
+            return Hints::Node(node_name);
+        }
+        match &node.zone {
+            Some(zone) if ready().all(|e| !e.zone_hints.is_empty()) && ready().any(|e| e.zone_hints.contains(zone)) => {
+                Hints::Zone(zone)
+            }
+            _ => Hints::None,
+        }
+    }
+
+    fn admits(&self, endpoint: &Endpoint) -> bool {
+        match self {
+            Hints::Node(name) => endpoint.node_hints.contains(*name),
+            Hints::Zone(zone) => endpoint.zone_hints.contains(*zone),
+            Hints::None => true,
+        }
+    }
+}

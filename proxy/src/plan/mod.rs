@@ -1,0 +1,199 @@
+//! What must happen to a packet, with no word of any mode in it. Every rule of Kubernetes is decided here, once;
+//! the modes only write down what stands in a [`ServicePortPlan`] and a [`NodePlan`].
+
+pub mod backends;
+pub mod node;
+pub mod service_port;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::model::{Family, Protocol, ServicePortName};
+
+pub use node::plan_node;
+pub use service_port::plan_service_port;
+
+/// Which of a service port's two sets of backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendSet {
+    /// Those chosen from the whole cluster.
+    Cluster,
+    /// Those on this node.
+    Local,
+}
+
+/// What happens to a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A backend of this set gets it, each with the same probability.
+    Deliver(BackendSet),
+    /// Refused: nobody anywhere can answer.
+    Reject,
+    /// Lost in silence: somebody elsewhere can answer, but the policy asks for this node.
+    Drop,
+}
+
+/// Whose source address is replaced by the node's. A hairpin connection (the client is the chosen backend) is
+/// masqueraded whatever stands here, or the reply would never come back through the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Masquerade {
+    /// Nobody's.
+    Never,
+    /// Everybody's.
+    Always,
+    /// That of every source but pods, as far as pods can be told ([`NodePlan::pods`]).
+    NotPods,
+}
+
+/// A verdict and who is masqueraded under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Treatment {
+    /// What happens.
+    pub verdict: Verdict,
+    /// To whose address.
+    pub masquerade: Masquerade,
+}
+
+/// The cluster IP: the frontend inside the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Internal {
+    /// The cluster IP.
+    pub address: IpAddr,
+    /// What happens to everybody.
+    pub treatment: Treatment,
+}
+
+/// All frontends for the world outside: node port, external IPs and load-balancer IPs are treated alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// The node port.
+    pub node_port: Option<u16>,
+    /// External IPs.
+    pub external_ips: Vec<IpAddr>,
+    /// Load-balancer IPs.
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// Who may use the load-balancer IPs; `None`: everybody. Node port and external IPs are not restricted.
+    pub allowed_sources: Option<AllowedSources>,
+    /// What happens to traffic from elsewhere.
+    pub treatment: Treatment,
+    /// Under policy Local, pods (where they can be told) and the node itself are not held to it: their traffic goes
+    /// as if it had left the cluster and come back (kubernetes/kubernetes#92465).
+    pub short_circuit: Option<ShortCircuit>,
+}
+
+/// What pods and the node itself get under policy Local.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShortCircuit {
+    /// Traffic from pods.
+    pub pods: Treatment,
+    /// Traffic from the node itself.
+    pub node: Treatment,
+}
+
+/// `loadBalancerSourceRanges`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedSources {
+    /// Allowed ranges.
+    pub ranges: Vec<IpNet>,
+    /// The node itself is in a range. Its own connection to a load-balancer IP has that very IP as source where the
+    /// IP is a local address, so the load-balancer IPs are allowed sources too.
+    pub load_balancer_ips: bool,
+}
+
+/// `healthCheckNodePort` and what it answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// The port.
+    pub port: u16,
+    /// Ready endpoints on this node.
+    pub local_endpoints: usize,
+}
+
+/// Everything about one service port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicePortPlan {
+    /// Its name.
+    pub name: ServicePortName,
+    /// Port on the cluster IP, external and load-balancer IPs.
+    pub port: u16,
+    /// Backends of [`BackendSet::Cluster`], sorted; empty also where no verdict uses them.
+    pub cluster_backends: Vec<SocketAddr>,
+    /// Backends of [`BackendSet::Local`], sorted; empty also where no verdict uses them.
+    pub local_backends: Vec<SocketAddr>,
+    /// A client goes to the same backend again within this time.
+    pub affinity: Option<Duration>,
+    /// The cluster IP.
+    pub internal: Internal,
+    /// The frontends for outside, if there are any.
+    pub external: Option<External>,
+    /// The health check that a load balancer asks, if there is one.
+    pub health_check: Option<HealthCheck>,
+    /// Policies (`internal`, `external`) under which this node has no endpoint although others have.
+    pub no_local_endpoints: NoLocalEndpoints,
+}
+
+/// Which traffic is lost on this node for want of local endpoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NoLocalEndpoints {
+    /// That to the cluster IP.
+    pub internal: bool,
+    /// That to the other frontends.
+    pub external: bool,
+}
+
+impl ServicePortPlan {
+    /// The backends of a set.
+    pub fn backends(&self, set: BackendSet) -> &[SocketAddr] {
+        match set {
+            BackendSet::Cluster => &self.cluster_backends,
+            BackendSet::Local => &self.local_backends,
+        }
+    }
+
+    /// Its transport protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.name.protocol
+    }
+}
+
+/// How a pod's packet is told from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PodSource {
+    /// Its source is in this range.
+    Range(IpNet),
+    /// It came in through this interface.
+    Interface(String),
+    /// It came in through an interface whose name starts so.
+    InterfacePrefix(String),
+}
+
+/// Where node ports are accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodePortScope {
+    /// On every local address, with or without the loopback range.
+    EveryLocalAddress {
+        /// The loopback range counts.
+        loopback: bool,
+    },
+    /// On these addresses only.
+    Addresses(Vec<IpAddr>),
+}
+
+/// What holds for all of a node's services, in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePlan {
+    /// The family.
+    pub family: Family,
+    /// The bit of the packet mark that asks for masquerade.
+    pub masquerade_mark: u32,
+    /// How pods are told; `None`: they cannot be.
+    pub pods: Option<PodSource>,
+    /// Where node ports are accepted.
+    pub node_ports: NodePortScope,
+    /// Packets from elsewhere to the loopback range are dropped: the guard that `route_localnet` makes necessary (CVE-2020-8558).
+    pub guard_loopback: bool,
+    /// Packets that conntrack calls INVALID are not forwarded (kubernetes/kubernetes#74839).
+    pub drop_invalid: bool,
+}

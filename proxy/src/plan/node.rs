@@ -1,0 +1,68 @@
+//! What holds for the whole node.
+
+use std::net::IpAddr;
+
+use super::{NodePlan, NodePortScope, PodSource};
+use crate::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses};
+use crate::model::Family;
+use crate::state::NodeInfo;
+
+/// Plans the node in one family.
+pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> NodePlan {
+    // Only IPv4 can route its loopback range, by way of `route_localnet`.
+    let loopback = config.localhost_node_ports && family == Family::V4;
+    NodePlan {
+        family,
+        masquerade_mark: 1 << config.masquerade_bit,
+        pods: pods(config, family, node),
+        node_ports: node_ports(config, family, node, addresses, loopback),
+        guard_loopback: loopback,
+        drop_invalid: !config.tcp_be_liberal,
+    }
+}
+
+/// The primary addresses of one family: those of the Node object, or else those that the kernel shows.
+pub fn primary_addresses(family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Vec<IpAddr> {
+    let of_family =
+        |ips: &[IpAddr]| -> Vec<IpAddr> { ips.iter().copied().filter(|ip| Family::of(ip) == family).collect() };
+    let declared = of_family(&node.internal_ips);
+    if declared.is_empty() { of_family(&addresses.primary) } else { declared }
+}
+
+fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {
+    let of_family = |ranges: &[ipnet::IpNet]| {
+        ranges.iter().find(|r| Family::of_net(r) == family).map(|r| PodSource::Range(r.trunc()))
+    };
+    match &config.detect_local {
+        DetectLocal::ClusterCidr(ranges) => of_family(ranges),
+        DetectLocal::NodeCidr => of_family(&node.pod_cidrs),
+        DetectLocal::BridgeInterface(name) => Some(PodSource::Interface(name.clone())),
+        DetectLocal::InterfaceNamePrefix(prefix) => Some(PodSource::InterfacePrefix(prefix.clone())),
+    }
+}
+
+fn node_ports(
+    config: &Config,
+    family: Family,
+    node: &NodeInfo,
+    addresses: &NodeAddresses,
+    loopback: bool,
+) -> NodePortScope {
+    let local =
+        || addresses.local.iter().copied().filter(|ip| Family::of(ip) == family && (loopback || !ip.is_loopback()));
+    let mut listed: Vec<IpAddr> = match &config.node_port_addresses {
+        NodePortAddresses::All => return NodePortScope::EveryLocalAddress { loopback },
+        NodePortAddresses::Primary => primary_addresses(family, node, addresses),
+        NodePortAddresses::Ranges(ranges) => {
+            // No range of this family restricts nothing in it, as upstream has it.
+            let mut of_family = ranges.iter().filter(|r| Family::of_net(r) == family);
+            if !ranges.iter().any(|r| Family::of_net(r) == family) || of_family.any(|r| r.prefix_len() == 0) {
+                return NodePortScope::EveryLocalAddress { loopback };
+            }
+            local().filter(|ip| ranges.iter().any(|r| r.contains(ip))).collect()
+        }
+    };
+    listed.sort_unstable();
+    listed.dedup();
+    NodePortScope::Addresses(listed)
+}

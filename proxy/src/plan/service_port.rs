@@ -1,0 +1,89 @@
+//! One service port: who answers, who is masqueraded, what happens when nobody can answer.
+
+use std::net::IpAddr;
+
+use super::backends::{Backends, choose, ready_local};
+use super::{
+    AllowedSources, BackendSet, External, HealthCheck, Internal, Masquerade, NoLocalEndpoints, ServicePortPlan,
+    ShortCircuit, Treatment, Verdict,
+};
+use crate::state::NodeInfo;
+use crate::state::endpoints::Endpoint;
+use crate::state::service::{ServicePort, TrafficPolicy};
+
+/// What a service port's plan depends on besides the Service and its endpoints.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// This node's name.
+    pub node_name: &'a str,
+    /// This node's zone and ranges.
+    pub node: &'a NodeInfo,
+    /// The node's primary addresses of the family.
+    pub primary: &'a [IpAddr],
+    /// `masqueradeAll`.
+    pub masquerade_all: bool,
+}
+
+/// Plans one service port.
+pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Surroundings<'_>) -> ServicePortPlan {
+    let backends = choose(port, endpoints, around.node_name, around.node);
+    let internal_verdict = verdict(port.internal_policy, &backends);
+    let external_verdict = verdict(port.external_policy, &backends);
+    let external = port.externally_accessible().then(|| plan_external(port, &backends, external_verdict, around));
+    ServicePortPlan {
+        name: port.name.clone(),
+        port: port.port,
+        affinity: port.affinity,
+        internal: Internal {
+            address: port.cluster_ip,
+            treatment: Treatment {
+                verdict: internal_verdict,
+                masquerade: if around.masquerade_all { Masquerade::Always } else { Masquerade::NotPods },
+            },
+        },
+        health_check: port
+            .health_check_node_port
+            .map(|number| HealthCheck { port: number, local_endpoints: ready_local(endpoints) }),
+        no_local_endpoints: NoLocalEndpoints {
+            internal: internal_verdict == Verdict::Drop,
+            external: external.is_some() && external_verdict == Verdict::Drop,
+        },
+        external,
+        cluster_backends: backends.cluster,
+        local_backends: backends.local,
+    }
+}
+
+fn verdict(policy: TrafficPolicy, backends: &Backends) -> Verdict {
+    match policy {
+        _ if !backends.any => Verdict::Reject,
+        TrafficPolicy::Cluster => Verdict::Deliver(BackendSet::Cluster),
+        TrafficPolicy::Local if backends.local.is_empty() => Verdict::Drop,
+        TrafficPolicy::Local => Verdict::Deliver(BackendSet::Local),
+    }
+}
+
+fn plan_external(port: &ServicePort, backends: &Backends, verdict: Verdict, around: Surroundings<'_>) -> External {
+    // Under policy Cluster the backend may be on another node, and its reply must come back through this one.
+    // Under Local it never leaves the node, so the client's address can stay.
+    let local = port.external_policy == TrafficPolicy::Local;
+    let masquerade = if local { Masquerade::Never } else { Masquerade::Always };
+    let to_cluster = |masquerade| Treatment { verdict: Verdict::Deliver(BackendSet::Cluster), masquerade };
+    let short_circuit = (local && backends.any).then(|| ShortCircuit {
+        pods: to_cluster(Masquerade::Never),
+        // The node's own source may be the very address it connects to, which no pod could answer.
+        node: to_cluster(Masquerade::Always),
+    });
+    let restricted = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();
+    External {
+        node_port: port.node_port,
+        external_ips: port.external_ips.clone(),
+        load_balancer_ips: port.load_balancer_ips.clone(),
+        allowed_sources: restricted.then(|| AllowedSources {
+            ranges: port.source_ranges.clone(),
+            load_balancer_ips: port.source_ranges.iter().any(|r| around.primary.iter().any(|ip| r.contains(ip))),
+        }),
+        treatment: Treatment { verdict, masquerade },
+        short_circuit,
+    }
+}

@@ -1,0 +1,190 @@
+//! What the proxy knows: service ports and endpoints of one address family, and which of them changed.
+//! No I/O and no decisions: those are the plan's.
+
+pub mod endpoints;
+pub mod service;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+
+use crate::model::{Family, ServicePortName, parse_ip};
+use crate::source::{Change, ObjectKey};
+use endpoints::{Endpoint, Slice};
+use service::{ServicePort, service_ports};
+
+/// This node, as its Node object tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// `topology.kubernetes.io/zone`.
+    pub zone: Option<String>,
+    /// `spec.podCIDRs`, all families.
+    pub pod_cidrs: Vec<IpNet>,
+    /// `status.addresses` of type InternalIP, all families.
+    pub internal_ips: Vec<IpAddr>,
+}
+
+impl NodeInfo {
+    fn read(node: &Node) -> NodeInfo {
+        let spec = node.spec.as_ref();
+        let cidrs =
+            spec.and_then(|s| s.pod_cidrs.clone()).or_else(|| spec.and_then(|s| s.pod_cidr.clone()).map(|c| vec![c]));
+        let addresses = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+        NodeInfo {
+            zone: node.metadata.labels.as_ref().and_then(|l| l.get("topology.kubernetes.io/zone")).cloned(),
+            pod_cidrs: cidrs.iter().flatten().filter_map(|c| c.parse().ok()).collect(),
+            internal_ips: addresses.filter(|a| a.type_ == "InternalIP").filter_map(|a| parse_ip(&a.address)).collect(),
+        }
+    }
+}
+
+/// Everything known, in one family.
+#[derive(Debug)]
+pub struct State {
+    family: Family,
+    node_name: String,
+    services: BTreeMap<ObjectKey, Vec<ServicePort>>,
+    slices: BTreeMap<ObjectKey, BTreeMap<String, Slice>>,
+    slice_owner: BTreeMap<ObjectKey, String>,
+    node: NodeInfo,
+    changed: BTreeSet<ServicePortName>,
+    node_changed: bool,
+}
+
+/// What changed since it was last asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Service ports that appeared, changed or went.
+    pub service_ports: BTreeSet<ServicePortName>,
+    /// The Node object changed, which may concern every service port.
+    pub node: bool,
+}
+
+impl Changed {
+    /// Nothing changed.
+    pub fn is_empty(&self) -> bool {
+        !self.node && self.service_ports.is_empty()
+    }
+
+    /// Adds what changed later.
+    pub fn merge(&mut self, later: Changed) {
+        self.service_ports.extend(later.service_ports);
+        self.node |= later.node;
+    }
+}
+
+impl State {
+    /// An empty state for one family, seen from one node.
+    pub fn new(family: Family, node_name: impl Into<String>) -> State {
+        State {
+            family,
+            node_name: node_name.into(),
+            services: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            slice_owner: BTreeMap::new(),
+            node: NodeInfo::default(),
+            changed: BTreeSet::new(),
+            node_changed: false,
+        }
+    }
+
+    /// The family this is about.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// This node's name.
+    pub fn node_name(&self) -> &str {
+        &self.node_name
+    }
+
+    /// This node, as far as its Node object is known.
+    pub fn node(&self) -> &NodeInfo {
+        &self.node
+    }
+
+    /// Takes in one change; the cost is that of the Service concerned.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Service(key, service) => {
+                let ports = service.as_deref().map(|s| service_ports(key, s, self.family)).unwrap_or_default();
+                self.replace_service(key, ports);
+            }
+            Change::EndpointSlice(key, slice) => {
+                let slice = slice.as_deref().and_then(|s| Slice::read(s, self.family, &self.node_name));
+                self.replace_slice(key, slice);
+            }
+            Change::Node(name, node) if *name == self.node_name => {
+                let info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
+                self.node_changed |= info != self.node;
+                self.node = info;
+            }
+            Change::Node(..) => {}
+        }
+    }
+
+    fn replace_service(&mut self, key: &ObjectKey, ports: Vec<ServicePort>) {
+        let before = self.services.remove(key).unwrap_or_default();
+        for port in before.iter().filter(|p| !ports.contains(p)).chain(ports.iter().filter(|p| !before.contains(p))) {
+            self.changed.insert(port.name.clone());
+        }
+        if !ports.is_empty() {
+            self.services.insert(key.clone(), ports);
+        }
+    }
+
+    fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) {
+        if let Some(owner) = self.slice_owner.remove(key) {
+            let service = ObjectKey { namespace: key.namespace.clone(), name: owner };
+            let before = self.slices.get_mut(&service).and_then(|slices| slices.remove(&key.name));
+            if before != slice {
+                self.mark_service(&service);
+            }
+            if self.slices.get(&service).is_some_and(BTreeMap::is_empty) {
+                self.slices.remove(&service);
+            }
+            let Some(slice) = slice else { return };
+            let moved = slice.service != service.name;
+            self.insert_slice(key, slice, moved);
+        } else if let Some(slice) = slice {
+            self.insert_slice(key, slice, true);
+        }
+    }
+
+    fn insert_slice(&mut self, key: &ObjectKey, slice: Slice, mark: bool) {
+        let service = ObjectKey { namespace: key.namespace.clone(), name: slice.service.clone() };
+        if mark {
+            self.mark_service(&service);
+        }
+        self.slice_owner.insert(key.clone(), slice.service.clone());
+        self.slices.entry(service).or_default().insert(key.name.clone(), slice);
+    }
+
+    fn mark_service(&mut self, service: &ObjectKey) {
+        let names = self.services.get(service).into_iter().flatten().map(|port| port.name.clone());
+        self.changed.extend(names);
+    }
+
+    /// What changed since the last call.
+    pub fn take_changed(&mut self) -> Changed {
+        Changed { service_ports: std::mem::take(&mut self.changed), node: std::mem::take(&mut self.node_changed) }
+    }
+
+    /// One service port, if it is there.
+    pub fn service_port(&self, name: &ServicePortName) -> Option<&ServicePort> {
+        self.services.get(&name.service)?.iter().find(|port| port.name == *name)
+    }
+
+    /// Every service port, in order of Service and port.
+    pub fn service_ports(&self) -> impl Iterator<Item = &ServicePort> {
+        self.services.values().flatten()
+    }
+
+    /// The endpoints of a service port, whatever their condition.
+    pub fn endpoints(&self, name: &ServicePortName) -> Vec<Endpoint> {
+        let slices = self.slices.get(&name.service).into_iter().flat_map(BTreeMap::values);
+        endpoints::merge(slices, &name.port, name.protocol)
+    }
+}

@@ -1,0 +1,170 @@
+//! A Service as one address family sees it: one [`ServicePort`] per port, everything parsed.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+
+use crate::model::{Family, Protocol, ServicePortName, parse_ip};
+use crate::source::ObjectKey;
+
+/// A Service with this label belongs to another proxy
+/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#servicekubernetesioservice-proxy-name>).
+pub const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// A Service with this label has no cluster IP to proxy
+/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#servicekubernetesioheadless>).
+pub const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
+/// `sessionAffinityConfig.clientIP.timeoutSeconds` when it is not given (API documentation: three hours).
+pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
+
+/// Who may be chosen as backend (`internalTrafficPolicy`, `externalTrafficPolicy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    /// Endpoints of the whole cluster.
+    Cluster,
+    /// Endpoints of this node only.
+    Local,
+}
+
+/// One port of a Service, in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name.
+    pub name: ServicePortName,
+    /// The family's cluster IP.
+    pub cluster_ip: IpAddr,
+    /// The port on cluster, external and load-balancer IPs.
+    pub port: u16,
+    /// The node port, if it has one.
+    pub node_port: Option<u16>,
+    /// `spec.externalIPs` of this family.
+    pub external_ips: Vec<IpAddr>,
+    /// Load-balancer addresses of this family whose `ipMode` is `VIP` (KEP-1860: `Proxy` ones never reach a node as destination).
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.loadBalancerSourceRanges` of this family; empty: everybody.
+    pub source_ranges: Vec<IpNet>,
+    /// Policy for the cluster IP.
+    pub internal_policy: TrafficPolicy,
+    /// Policy for every other frontend.
+    pub external_policy: TrafficPolicy,
+    /// Session affinity by client address for so long.
+    pub affinity: Option<Duration>,
+    /// `spec.healthCheckNodePort`, where the API asks for one (load balancer under policy Local).
+    pub health_check_node_port: Option<u16>,
+}
+
+impl ServicePort {
+    /// Whether anything but the cluster IP leads to it.
+    pub fn externally_accessible(&self) -> bool {
+        self.node_port.is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
+    }
+
+    /// Whether cluster-wide endpoints are ever chosen. Under `externalTrafficPolicy: Local` they still are, for
+    /// pods and the node itself, whose traffic short-circuits.
+    pub fn uses_cluster_endpoints(&self) -> bool {
+        self.internal_policy == TrafficPolicy::Cluster || self.externally_accessible()
+    }
+
+    /// Whether endpoints of this node alone are ever chosen.
+    pub fn uses_local_endpoints(&self) -> bool {
+        self.internal_policy == TrafficPolicy::Local
+            || (self.external_policy == TrafficPolicy::Local && self.externally_accessible())
+    }
+}
+
+/// The service ports of a Service in `family`: none for headless and ExternalName Services, for those of another
+/// proxy, and for those without a cluster IP of the family.
+pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    let labels = service.metadata.labels.as_ref();
+    let labelled = |label: &str| labels.is_some_and(|l| l.contains_key(label));
+    if labelled(LABEL_PROXY_NAME) || labelled(LABEL_HEADLESS) || spec.type_.as_deref() == Some("ExternalName") {
+        return Vec::new();
+    }
+    let Some(cluster_ip) = cluster_ip(spec, family) else { return Vec::new() };
+    let of_family = |ips: &mut dyn Iterator<Item = &String>| -> Vec<IpAddr> {
+        let mut ips: Vec<IpAddr> = ips.filter_map(|ip| parse_ip(ip)).filter(|ip| Family::of(ip) == family).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        ips
+    };
+    let external_ips = of_family(&mut spec.external_ips.iter().flatten());
+    let ingress =
+        service.status.iter().filter_map(|s| s.load_balancer.as_ref()).flat_map(|l| l.ingress.iter().flatten());
+    let vips = ingress.filter(|i| i.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"));
+    let load_balancer_ips = of_family(&mut vips.filter_map(|i| i.ip.as_ref()));
+    let mut source_ranges: Vec<IpNet> = spec
+        .load_balancer_source_ranges
+        .iter()
+        .flatten()
+        .filter_map(|range| range.trim().parse::<IpNet>().ok())
+        .filter(|range| Family::of_net(range) == family)
+        .map(|range| range.trunc())
+        .collect();
+    source_ranges.sort_unstable();
+    source_ranges.dedup();
+
+    let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
+        name,
+        cluster_ip,
+        port,
+        node_port,
+        external_ips: external_ips.clone(),
+        load_balancer_ips: load_balancer_ips.clone(),
+        source_ranges: source_ranges.clone(),
+        internal_policy: policy(spec.internal_traffic_policy.as_deref()),
+        external_policy: external_policy(spec),
+        affinity: affinity(spec),
+        health_check_node_port: health_check_node_port(spec),
+    };
+    let ports = spec.ports.iter().flatten();
+    ports
+        .filter_map(|port| {
+            let name = ServicePortName {
+                service: key.clone(),
+                port: port.name.clone().unwrap_or_default(),
+                protocol: Protocol::from_api(port.protocol.as_deref())?,
+            };
+            let number = port_number(port.port)?;
+            Some(template(name, number, port.node_port.and_then(port_number)))
+        })
+        .collect()
+}
+
+fn port_number(value: i32) -> Option<u16> {
+    u16::try_from(value).ok().filter(|port| *port != 0)
+}
+
+fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
+    let all = spec.cluster_ips.iter().flatten().chain(spec.cluster_ip.iter());
+    all.filter_map(|ip| parse_ip(ip)).find(|ip| Family::of(ip) == family)
+}
+
+fn policy(value: Option<&str>) -> TrafficPolicy {
+    if value == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
+}
+
+/// `externalTrafficPolicy` counts only where the Service is reachable from outside by its type or its external IPs.
+fn external_policy(spec: &ServiceSpec) -> TrafficPolicy {
+    let external_ips = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
+    match spec.type_.as_deref() {
+        Some("NodePort" | "LoadBalancer") => policy(spec.external_traffic_policy.as_deref()),
+        _ if external_ips => policy(spec.external_traffic_policy.as_deref()),
+        _ => TrafficPolicy::Cluster,
+    }
+}
+
+fn affinity(spec: &ServiceSpec) -> Option<Duration> {
+    if spec.session_affinity.as_deref() != Some("ClientIP") {
+        return None;
+    }
+    let configured =
+        spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()).and_then(|c| c.timeout_seconds);
+    Some(configured.and_then(|s| u64::try_from(s).ok()).map_or(DEFAULT_AFFINITY, Duration::from_secs))
+}
+
+fn health_check_node_port(spec: &ServiceSpec) -> Option<u16> {
+    let wanted = spec.type_.as_deref() == Some("LoadBalancer") && external_policy(spec) == TrafficPolicy::Local;
+    if wanted { spec.health_check_node_port.and_then(port_number) } else { None }
+}
