@@ -2,8 +2,15 @@
 //!
 //! All entering of namespaces, forking and mounting is in `sys.rs`; nothing else in the lab does any of it.
 
+mod diagnose;
 pub mod enter;
+pub mod links;
+pub mod mac;
+pub mod namespace;
+mod outer;
+mod probe;
 pub mod sandbox;
+mod sys;
 
 use std::io;
 
@@ -18,4 +25,29 @@ pub enum NetnsError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// A route netlink request.
+    #[error("{attempted}: {source}")]
+    Netlink {
+        /// What was attempted, on what.
+        attempted: String,
+        /// The kernel's answer.
+        source: Box<rtnetlink::Error>,
+    },
+    /// The thread that lives in the namespace has ended.
+    #[error("namespace {0} is gone")]
+    Gone(String),
+}
+
+impl NetnsError {
+    /// For `map_err`: names what was attempted.
+    pub(crate) fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let attempted = attempted.into();
+        move |source| NetnsError::Io { attempted, source }
+    }
+
+    /// For `map_err`: names what was attempted.
+    pub(crate) fn netlink(attempted: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Self {
+        let attempted = attempted.into();
+        move |source| NetnsError::Netlink { attempted, source: Box::new(source) }
+    }
 }

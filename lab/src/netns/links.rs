@@ -1,0 +1,253 @@
+//! Links, addresses, routes and neighbours of one namespace, over route netlink.
+//!
+//! Interface numbers are chosen by the caller: no look-ups, and the same cluster has the same numbers each time.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, CacheInfo};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
+use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
+use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
+use tokio::task::AbortHandle;
+
+use super::NetnsError;
+use super::mac::Mac;
+
+/// A bridge to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Bridge<'a> {
+    /// Interface name.
+    pub name: &'a str,
+    /// Interface number.
+    pub index: u32,
+    /// Hardware address.
+    pub mac: Mac,
+}
+
+/// One end of a veth pair to make.
+#[derive(Debug, Clone, Copy)]
+pub struct VethEnd<'a> {
+    /// Interface name.
+    pub name: &'a str,
+    /// Interface number in its namespace.
+    pub index: u32,
+    /// Hardware address.
+    pub mac: Mac,
+}
+
+/// Where a route leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hop {
+    /// Straight out of an interface.
+    Device(u32),
+    /// To a gateway that is reached through an interface.
+    Gateway(IpAddr, u32),
+    /// To one of several gateways through an interface, chosen by the flow's hash.
+    OneOf(Vec<IpAddr>, u32),
+    /// Nowhere, silently.
+    Blackhole,
+}
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub destination: IpNet,
+    /// Which way.
+    pub hop: Hop,
+    /// Source address of connections that start here, if not the kernel's choice.
+    pub source: Option<IpAddr>,
+    /// Metric (`RTA_PRIORITY`), lower wins; the kernel's default when `None`.
+    pub metric: Option<u32>,
+}
+
+impl Route {
+    /// A route without preferred source or metric.
+    pub fn new(destination: IpNet, hop: Hop) -> Route {
+        Route { destination, hop, source: None, metric: None }
+    }
+}
+
+/// A route netlink socket that was opened in the namespace.
+#[derive(Clone)]
+pub struct Links {
+    namespace: Arc<str>,
+    handle: Handle,
+    _connection: Arc<AbortOnDrop>,
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Links {
+    /// Opens the socket; call on the thread that lives in the namespace.
+    pub(super) fn open(namespace: &str, runtime: &tokio::runtime::Handle) -> Result<Links, NetnsError> {
+        let _context = runtime.enter();
+        let (connection, handle, _) = rtnetlink::new_connection()
+            .map_err(NetnsError::io(format!("{namespace}: opening a route netlink socket")))?;
+        let task = runtime.spawn(connection).abort_handle();
+        Ok(Links { namespace: namespace.into(), handle, _connection: Arc::new(AbortOnDrop(task)) })
+    }
+
+    fn failed(&self, what: impl std::fmt::Display) -> impl FnOnce(rtnetlink::Error) -> NetnsError {
+        NetnsError::netlink(format!("{}: {what}", self.namespace))
+    }
+
+    /// Sets an interface up.
+    pub async fn up(&self, index: u32) -> Result<(), NetnsError> {
+        let message = LinkUnspec::new_with_index(index).up().build();
+        let done = self.handle.link().set(message).execute().await;
+        done.map_err(self.failed(format_args!("setting interface {index} up")))
+    }
+
+    /// Makes a bridge, up, without multicast snooping (there is no querier to learn from).
+    pub async fn add_bridge(&self, bridge: &Bridge<'_>) -> Result<(), NetnsError> {
+        let message = LinkBridge::new(bridge.name)
+            .mcast_snooping(false)
+            .index(bridge.index)
+            .address(bridge.mac.to_vec())
+            .up()
+            .build();
+        let done = self.handle.link().add(message).execute().await;
+        done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
+    }
+
+    /// Makes a veth pair, both ends up: `near` here (a port of bridge `controller`, if given), `far` in the namespace
+    /// that `far_net` refers to.
+    pub async fn add_veth(
+        &self,
+        near: &VethEnd<'_>,
+        controller: Option<u32>,
+        far: &VethEnd<'_>,
+        far_net: RawFd,
+    ) -> Result<(), NetnsError> {
+        let peer = LinkUnspec::new_with_name(far.name)
+            .index(far.index)
+            .address(far.mac.to_vec())
+            .append_extra_attribute(LinkAttribute::NetNsFd(far_net))
+            .up()
+            .build();
+        let mut message = LinkVeth::new(near.name, far.name)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+            .index(near.index)
+            .address(near.mac.to_vec())
+            .up();
+        if let Some(bridge) = controller {
+            message = message.controller(bridge);
+        }
+        let done = self.handle.link().add(message.build()).execute().await;
+        done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))
+    }
+
+    /// Lets a bridge port send a frame back out where it came from.
+    pub async fn set_hairpin(&self, port: u32, on: bool) -> Result<(), NetnsError> {
+        let message = LinkBridgePort::new(port).hairpin(on).build();
+        let done = self.handle.link().set(message).execute().await;
+        done.map_err(self.failed(format_args!("setting hairpin mode on port {port}")))
+    }
+
+    /// Removes an interface (and its peer).
+    pub async fn remove(&self, index: u32) -> Result<(), NetnsError> {
+        let done = self.handle.link().del(index).execute().await;
+        done.map_err(self.failed(format_args!("removing interface {index}")))
+    }
+
+    /// Adds an address that is usable at once (no duplicate address detection). A `secondary` one is never chosen as
+    /// source.
+    pub async fn add_address(&self, index: u32, address: IpNet, secondary: bool) -> Result<(), NetnsError> {
+        let mut request = self.handle.address().add(index, address.addr(), address.prefix_len());
+        let message = request.message_mut();
+        if address.addr().is_ipv6() {
+            message.header.flags |= AddressHeaderFlags::Nodad;
+        }
+        if secondary && address.addr().is_ipv6() {
+            let mut lifetime = CacheInfo::default();
+            (lifetime.ifa_preferred, lifetime.ifa_valid) = (0, u32::MAX);
+            message.attributes.push(AddressAttribute::CacheInfo(lifetime));
+        }
+        let done = request.execute().await;
+        done.map_err(self.failed(format_args!("adding address {address}")))
+    }
+
+    /// Removes an address.
+    pub async fn remove_address(&self, index: u32, address: IpNet) -> Result<(), NetnsError> {
+        let mut request = self.handle.address().add(index, address.addr(), address.prefix_len());
+        let message = request.message_mut().clone();
+        let done = self.handle.address().del(message).execute().await;
+        done.map_err(self.failed(format_args!("removing address {address}")))
+    }
+
+    /// Adds a route, or replaces the one with the same destination and metric.
+    pub async fn set_route(&self, route: &Route) -> Result<(), NetnsError> {
+        let attempt = format!("setting the route to {}", route.destination);
+        let message = self.route_message(route, &attempt)?;
+        let done = self.handle.route().add(message).replace().execute().await;
+        done.map_err(self.failed(attempt))
+    }
+
+    /// Removes a route.
+    pub async fn remove_route(&self, route: &Route) -> Result<(), NetnsError> {
+        let attempt = format!("removing the route to {}", route.destination);
+        let message = self.route_message(route, &attempt)?;
+        let done = self.handle.route().del(message).execute().await;
+        done.map_err(self.failed(attempt))
+    }
+
+    /// Adds a permanent neighbour entry.
+    pub async fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<(), NetnsError> {
+        let request = self.handle.neighbours().add(index, address).link_layer_address(&mac).replace();
+        let done = request.execute().await;
+        done.map_err(self.failed(format_args!("adding neighbour {address}")))
+    }
+
+    fn route_message(&self, route: &Route, attempt: &str) -> Result<RouteMessage, NetnsError> {
+        build_route(route).map_err(|e| NetnsError::Io {
+            attempted: format!("{}: {attempt}", self.namespace),
+            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()),
+        })
+    }
+}
+
+fn build_route(route: &Route) -> Result<RouteMessage, Box<dyn std::error::Error>> {
+    let destination = route.destination;
+    let mut message =
+        RouteMessageBuilder::<IpAddr>::new().destination_prefix(destination.network(), destination.prefix_len())?;
+    if let Some(source) = route.source {
+        message = message.pref_source(source)?;
+    }
+    if let Some(metric) = route.metric {
+        message = message.priority(metric);
+    }
+    message = match &route.hop {
+        Hop::Device(index) => {
+            message = message.output_interface(*index);
+            if destination.addr().is_ipv4() {
+                message = message.scope(RouteScope::Link);
+            }
+            message
+        }
+        Hop::Gateway(gateway, index) => message.output_interface(*index).gateway(*gateway)?.onlink(),
+        Hop::OneOf(gateways, index) => {
+            let family = match destination {
+                IpNet::V4(_) => AddressFamily::Inet,
+                IpNet::V6(_) => AddressFamily::Inet6,
+            };
+            let hops = gateways.iter().map(|gateway| {
+                let hop = RouteNextHopBuilder::new(family).interface(*index);
+                Ok(hop.via(*gateway)?.build())
+            });
+            message.multipath(hops.collect::<Result<_, Box<dyn std::error::Error>>>()?)
+        }
+        Hop::Blackhole => message.kind(RouteType::BlackHole),
+    };
+    Ok(message.build())
+}

@@ -1,0 +1,55 @@
+//! Hardware addresses as a function of the IP address, so that the same cluster always has the same ones.
+
+use std::net::IpAddr;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// Which end of a link an address is for; the two ends of one link must differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The interface that has the IP address.
+    Host,
+    /// The other end of its veth pair.
+    Peer,
+    /// A bridge that has the IP address.
+    Bridge,
+}
+
+/// The hardware address for `address`: locally administered, unicast, the IPv4 address (or a digest of the IPv6 one) in it.
+pub fn of(address: IpAddr, end: End) -> Mac {
+    let [a, b, c, d] = match address {
+        IpAddr::V4(v4) => v4.octets(),
+        // FNV-1a (offset basis and prime of its 32-bit form): a short digest, no security needed.
+        IpAddr::V6(v6) => v6
+            .octets()
+            .iter()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+            .to_be_bytes(),
+    };
+    let family = if address.is_ipv4() { 0x04 } else { 0x06 };
+    let end = match end {
+        End::Host => 0x02,
+        End::Peer => 0x0a,
+        End::Bridge => 0x0e,
+    };
+    [end, family, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_link_differ_and_are_local_unicast() {
+        for address in ["10.0.0.1", "fd00::1"] {
+            let address: IpAddr = address.parse().unwrap();
+            let ends = [End::Host, End::Peer, End::Bridge].map(|end| of(address, end));
+            for mac in ends {
+                assert_eq!(mac[0] & 0b11, 0b10, "{mac:02x?}");
+            }
+            assert!(ends[0] != ends[1] && ends[1] != ends[2] && ends[0] != ends[2]);
+        }
+        assert_eq!(of("10.1.2.3".parse().unwrap(), End::Host), [2, 4, 10, 1, 2, 3]);
+    }
+}

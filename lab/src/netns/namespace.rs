@@ -1,0 +1,174 @@
+//! One network namespace: a descriptor, and one thread that lives in it and runs what must happen there.
+//!
+//! A socket belongs to the namespace of the thread that makes it, so closures make sockets here and the lab's single
+//! runtime uses them. Programs started here inherit the thread's namespaces, and die when the thread ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::links::Links;
+use super::sandbox::{self, WORK_DIR};
+use super::{NetnsError, sys};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// What a namespace has of its own besides the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Nothing: for pods and clients.
+    Network,
+    /// A `/sys` that shows its devices, a `/run` and a host name: for nodes.
+    Host,
+}
+
+/// A network namespace; it goes when this is dropped and its sockets and programs are closed.
+pub struct Namespace {
+    name: String,
+    jobs: mpsc::Sender<Job>,
+    net: File,
+    thread_dir: Option<PathBuf>,
+    links: Links,
+}
+
+/// What the new thread reports once it stands.
+struct Started {
+    net: File,
+    thread_dir: Option<PathBuf>,
+    links: Links,
+}
+
+impl Namespace {
+    /// Makes a namespace. `name` is for messages and, under [`Isolation::Host`], the host name.
+    pub async fn create(name: &str, isolation: Isolation) -> Result<Namespace, NetnsError> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (ready, started) = oneshot::channel();
+        let runtime = Handle::current();
+        let thread_name = name.to_owned();
+        thread::Builder::new()
+            .name(name.chars().take(15).collect())
+            .spawn(move || {
+                let result = start(&thread_name, isolation, &runtime);
+                let stands = result.is_ok();
+                if ready.send(result).is_ok() && stands {
+                    for job in queue {
+                        job();
+                    }
+                }
+            })
+            .map_err(NetnsError::io(format!("starting a thread for namespace {name}")))?;
+        let Started { net, thread_dir, links } = started.await.map_err(|_| NetnsError::Gone(name.to_owned()))??;
+        Ok(Namespace { name: name.to_owned(), jobs, net, thread_dir, links })
+    }
+
+    /// The name given to [`Namespace::create`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Descriptor of the network namespace, valid as long as `self`.
+    pub fn net_fd(&self) -> RawFd {
+        self.net.as_raw_fd()
+    }
+
+    /// Links, addresses and routes in here.
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// The thread's directory in `/proc` as seen from outside the sandbox, for example `/proc/4711/task/4720`:
+    /// its `ns/net`, `ns/mnt`, `ns/uts` can be entered from another terminal. `None` outside a sandbox.
+    pub fn thread_dir(&self) -> Option<&Path> {
+        self.thread_dir.as_deref()
+    }
+
+    /// Runs `work` on the thread that lives in the namespace. A panic in it goes on in the caller.
+    ///
+    /// `work` must be short: everything else for this namespace waits for it.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NetnsError> {
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            let _ = reply.send(catch_unwind(AssertUnwindSafe(work)));
+        });
+        let gone = || NetnsError::Gone(self.name.clone());
+        self.jobs.send(job).map_err(|_| gone())?;
+        match answer.await.map_err(|_| gone())? {
+            Ok(value) => Ok(value),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Starts a program in the namespace, in a process group of its own. It is killed when the namespace is dropped.
+    pub async fn spawn(&self, mut command: Command) -> Result<Child, NetnsError> {
+        let program = command.as_std().get_program().to_string_lossy().into_owned();
+        for variable in sandbox::PRIVATE_ENVIRONMENT {
+            command.env_remove(variable);
+        }
+        command.process_group(0);
+        sys::tie_to_parent(command.as_std_mut());
+        let runtime = Handle::current();
+        let started = self
+            .run(move || {
+                let _context = runtime.enter();
+                command.spawn()
+            })
+            .await?;
+        started.map_err(NetnsError::io(format!("starting {program} in {}", self.name)))
+    }
+
+    /// Writes kernel settings of this namespace, such as `("net/ipv4/ip_forward", "1")`.
+    pub async fn sysctl(&self, settings: Vec<(String, String)>) -> Result<(), NetnsError> {
+        let name = self.name.clone();
+        self.run(move || {
+            settings.into_iter().try_for_each(|(key, value)| {
+                fs::write(format!("/proc/sys/{key}"), &value)
+                    .map_err(NetnsError::io(format!("{name}: setting {key} to {value}")))
+            })
+        })
+        .await?
+    }
+}
+
+/// On the new thread: leaves the old namespaces and opens what the others need.
+fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Started, NetnsError> {
+    let io = |what: &str| NetnsError::io(format!("namespace {name}: {what}"));
+    let own = "/proc/thread-self/ns/net";
+    let before = fs::metadata(own).map_err(io("reading its number"))?.ino();
+    match isolation {
+        Isolation::Network => sys::unshare_net().map_err(io("leaving the old one"))?,
+        Isolation::Host => {
+            sys::unshare_host().map_err(io("leaving the old one"))?;
+            host_mounts().map_err(io("mounting its own /sys and /run"))?;
+            nix::unistd::sethostname(name).map_err(|e| io("setting the host name")(io::Error::from(e)))?;
+        }
+    }
+    let net = File::open(own).map_err(io("opening it"))?;
+    let after = net.metadata().map_err(io("reading its number"))?.ino();
+    if before == after {
+        return Err(io("comparing its number")(io::Error::other("still in the old namespace")));
+    }
+    let links = Links::open(name, runtime)?;
+    let thread_dir = sandbox::outside().map(sandbox::Outside::thread_dir).transpose();
+    let thread_dir = thread_dir.map_err(io("finding the thread in the outer /proc"))?;
+    Ok(Started { net, thread_dir, links })
+}
+
+/// A `/sys` for the new network namespace and an empty `/run` that shows the lab's work directory only.
+fn host_mounts() -> io::Result<()> {
+    // A container with a masked /sys refuses a fresh one; programs then see the sandbox's devices there.
+    let _ = sys::mount_pseudo("sysfs", Path::new("/sys"));
+    let work = File::open(WORK_DIR)?;
+    sys::mount_tmpfs(Path::new("/run"))?;
+    fs::create_dir_all(WORK_DIR)?;
+    let work = format!("/proc/thread-self/fd/{}", work.as_raw_fd());
+    sys::bind_mount(Path::new(&work), Path::new(WORK_DIR))
+}

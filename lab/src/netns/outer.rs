@@ -1,0 +1,59 @@
+//! The outer process: waits for the one in the sandbox, passes on signals and the exit status.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+/// How long the lab may tidy up after a signal before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Blocks what [`supervise`] handles, and returns the descriptor that reports it.
+pub(super) fn block_signals() -> io::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD] {
+        set.add(signal);
+    }
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// Waits until `child` ends; returns the status to exit with (128 + N when signal N ended it).
+pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32> {
+    let pid = Pid::from_raw(child.id() as i32);
+    let mut deadline: Option<Instant> = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+        }
+        while let Some(info) = signals.read_signal()? {
+            let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else {
+                continue;
+            };
+            if signal == Signal::SIGCHLD {
+                continue;
+            }
+            let again = deadline.is_some();
+            deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            let _ = kill(pid, if again { Signal::SIGKILL } else { signal });
+        }
+        if deadline.is_some_and(|at| Instant::now() >= at) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        let timeout = deadline.map_or(PollTimeout::NONE, |_| PollTimeout::from(100u16));
+        let _ = poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout);
+    }
+}
+
+/// Whether nobody holds the other end of the pipe any more.
+pub(super) fn is_gone(lifeline: &File) -> bool {
+    let mut fds = [PollFd::new(lifeline.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}

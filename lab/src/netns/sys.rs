@@ -1,0 +1,107 @@
+//! Every system call that changes namespaces, mounts or what a child process starts with. The only file with `unsafe`.
+#![allow(
+    unsafe_code,
+    reason = "adopting an inherited descriptor and running code between fork and exec have no safe form"
+)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal};
+
+/// Moves this (single-threaded) process into new namespaces; the PID namespace takes effect for its children.
+pub(super) fn unshare_for_sandbox(user: bool) -> io::Result<()> {
+    let mut flags = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS;
+    if user {
+        flags |= CloneFlags::CLONE_NEWUSER;
+    }
+    Ok(unshare(flags)?)
+}
+
+/// Moves this thread into a new network namespace.
+pub(super) fn unshare_net() -> io::Result<()> {
+    Ok(unshare(CloneFlags::CLONE_NEWNET)?)
+}
+
+/// Moves this thread into new network, mount and UTS namespaces.
+pub(super) fn unshare_host() -> io::Result<()> {
+    Ok(unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS)?)
+}
+
+/// Joins the namespace of kind `kind` that `file` refers to.
+pub(super) fn join(file: &File, kind: CloneFlags) -> io::Result<()> {
+    Ok(setns(file, kind)?)
+}
+
+/// Keeps mounts made from now on out of every other mount namespace, and theirs out of this one.
+pub(super) fn make_mounts_private() -> io::Result<()> {
+    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    Ok(mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)?)
+}
+
+/// Mounts an empty tmpfs.
+pub(super) fn mount_tmpfs(at: &Path) -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    Ok(mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755"))?)
+}
+
+/// Mounts a `proc` or `sysfs` anew; it shows the PID or network namespace of the calling thread.
+pub(super) fn mount_pseudo(kind: &str, at: &Path) -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    Ok(mount(Some(kind), at, Some(kind), flags, None::<&str>)?)
+}
+
+/// Makes a directory visible at a second place.
+pub(super) fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+}
+
+/// Lets a child inherit `file` under its present number.
+pub(super) fn inheritable(file: &File) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(())
+}
+
+/// Takes over a descriptor that the parent made inheritable, and hides it from our own children.
+pub(super) fn adopt(fd: RawFd) -> io::Result<File> {
+    // SAFETY: the caller got the number from the parent of this process, which left it open for nobody else.
+    let file = unsafe { File::from_raw_fd(fd) };
+    fcntl(&file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(file)
+}
+
+/// Has the kernel kill this process when the thread that started it ends.
+pub(super) fn die_with_parent() -> io::Result<()> {
+    Ok(set_pdeathsig(Signal::SIGKILL)?)
+}
+
+/// Has the kernel kill the command's process when the thread that starts it ends; gives it an empty signal mask.
+pub(super) fn tie_to_parent(command: &mut Command) {
+    // SAFETY: prctl and sigprocmask are async-signal-safe, and the closure touches no memory of the parent.
+    unsafe {
+        command.pre_exec(|| {
+            SigSet::all().thread_unblock()?;
+            die_with_parent()
+        });
+    }
+}
+
+/// Gives the command's process an empty signal mask.
+pub(super) fn unblock_signals(command: &mut Command) {
+    // SAFETY: as in `tie_to_parent`.
+    unsafe {
+        command.pre_exec(|| Ok(SigSet::all().thread_unblock()?));
+    }
+}
