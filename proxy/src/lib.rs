@@ -1,6 +1,9 @@
 //! `svcproxy`: a Kubernetes service proxy.
 
+pub mod cli;
 pub mod config;
+pub mod daemon;
+pub mod health;
 pub mod kernel;
 pub mod mode;
 pub mod model;

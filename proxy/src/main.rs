@@ -1,2 +1,5 @@
-//! `svcproxy`
-fn main() {}
+//! `svcproxy`: see the library.
+
+fn main() -> std::process::ExitCode {
+    svcproxy::cli::main()
+}

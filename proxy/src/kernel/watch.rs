@@ -46,7 +46,8 @@ impl Watch {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 1 << (NFNLGRP_NFTABLES - 1)))?;
-        Ok(Watch::Nft(AsyncFd::register(fd)?))
+        // SAFETY: an OwnedFd yields the same open descriptor for as long as it lives, which is as long as the AsyncFd.
+        Ok(Watch::Nft(unsafe { AsyncFd::register(fd) }?))
     }
 
     /// Watches legacy tables.

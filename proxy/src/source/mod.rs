@@ -1,11 +1,26 @@
 //! Where Services, EndpointSlices and Nodes come from. Nothing after this module knows whether it was the
 //! Kubernetes API or a directory of manifests: all speak `k8s-openapi` types in batches of changes.
 
+mod catalog;
+mod directory;
+mod documents;
+mod manifests;
+mod object;
+mod problem;
+mod split;
+mod syntax;
+mod text;
+mod validate;
+mod watch;
+
 use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+pub use manifests::{ManifestSource, Reading, read_directory};
+pub use problem::DocumentError;
 
 /// `namespace/name` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,86 @@
+//! When the next sync may start.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Syncs in a row that need not wait (upstream's bounded-frequency runner allows as many).
+const BURST: u32 = 2;
+/// First wait after a failure; doubled with each further one.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+/// Lets a burst of two through, then one in each period; after failures waits longer and longer.
+#[derive(Debug)]
+pub struct Pacer {
+    period: Duration,
+    longest_retry: Duration,
+    /// When the bucket would be full again, had nothing more been taken.
+    full_at: Instant,
+    retry: Option<(Duration, Instant)>,
+}
+
+impl Pacer {
+    /// One sync per `period`; after failures at least one try per `longest_retry`.
+    pub fn new(period: Duration, longest_retry: Duration, now: Instant) -> Pacer {
+        Pacer { period, longest_retry, full_at: now, retry: None }
+    }
+
+    /// The earliest moment for the next sync.
+    pub fn next(&self) -> Instant {
+        let credit = self.period * (BURST - 1);
+        let by_rate = self.full_at.checked_sub(credit).unwrap_or(self.full_at);
+        self.retry.map_or(by_rate, |(_, at)| at.max(by_rate))
+    }
+
+    /// A sync has succeeded.
+    pub fn succeeded(&mut self, now: Instant) {
+        self.retry = None;
+        self.take(now);
+    }
+
+    /// A sync has failed.
+    pub fn failed(&mut self, now: Instant) {
+        let wait = self.retry.map_or(FIRST_RETRY, |(wait, _)| (wait * 2).min(self.longest_retry));
+        self.retry = Some((wait, now + wait));
+        self.take(now);
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.full_at = self.full_at.max(now) + self.period;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_burst_of_two_then_one_per_period() {
+        let start = Instant::now();
+        let mut pacer = Pacer::new(SECOND, 30 * SECOND, start);
+        assert!(pacer.next() <= start);
+        pacer.succeeded(start);
+        assert!(pacer.next() <= start);
+        pacer.succeeded(start);
+        assert_eq!(pacer.next(), start + SECOND);
+        pacer.succeeded(start + SECOND);
+        assert_eq!(pacer.next(), start + 2 * SECOND);
+    }
+
+    #[test]
+    fn failures_wait_longer_and_longer_and_a_success_forgets_them() {
+        let start = Instant::now();
+        let mut pacer = Pacer::new(Duration::ZERO, SECOND, start);
+        let waits: Vec<u128> = (0..6)
+            .map(|_| {
+                pacer.failed(start);
+                (pacer.next() - start).as_millis()
+            })
+            .collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1000, 1000]);
+        pacer.succeeded(start);
+        assert!(pacer.next() <= start);
+    }
+}

@@ -1,0 +1,284 @@
+//! What a manifest directory holds, file by file, and how it differs from what was told before. No I/O here.
+//!
+//! Three rules keep an edit that goes wrong from taking a live Service away:
+//! - an object that is no longer valid stays as it was;
+//! - a file in which some document can no longer be identified keeps every object that it no longer shows;
+//! - a file that is there but cannot be read keeps everything.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use sha2::{Digest, Sha256};
+
+use super::documents::{self, FileContents};
+use super::object::{Object, ObjectId};
+use super::problem::DocumentError;
+use super::{Batch, Change};
+
+#[derive(Debug, Default)]
+struct File {
+    /// Of the bytes last read; `None` when they could not be.
+    digest: Option<[u8; 32]>,
+    contents: FileContents,
+}
+
+/// All files of a directory, and the state that the batches so far add up to.
+#[derive(Debug, Default)]
+pub(super) struct Catalog {
+    files: BTreeMap<String, File>,
+    told: BTreeMap<ObjectId, Object>,
+    told_version: Option<u64>,
+    told_anything: bool,
+    duplicates: Vec<DocumentError>,
+    closed: Vec<DocumentError>,
+}
+
+impl Catalog {
+    /// Takes in a file's bytes, or why there are none.
+    pub(super) fn file(&mut self, name: &str, bytes: Result<&[u8], String>) {
+        let file = self.files.entry(name.to_owned()).or_default();
+        match bytes {
+            Ok(bytes) => {
+                let digest = Sha256::digest(bytes).into();
+                if file.digest != Some(digest) {
+                    let earlier = std::mem::take(&mut file.contents);
+                    file.contents = keep(earlier, documents::read(name, bytes));
+                    file.digest = Some(digest);
+                }
+            }
+            Err(message) => {
+                let mut problem = DocumentError::file(name, message);
+                problem.kept = !file.contents.objects.is_empty();
+                file.contents.problems = vec![problem];
+                file.digest = None;
+            }
+        }
+    }
+
+    /// Forgets the files that are not among `present`, but for those in the directories that are `closed` (their
+    /// names with a final `/`, and why).
+    pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, String)>) {
+        let hidden = |name: &str| closed.iter().any(|(prefix, _)| name.starts_with(prefix));
+        self.files.retain(|name, _| present.contains(name) || hidden(name));
+        let problem = |(name, message): (String, String)| {
+            let mut problem = DocumentError::file(&name, message);
+            problem.kept = self.files.keys().any(|file| file.starts_with(&name));
+            problem
+        };
+        self.closed = closed.into_iter().map(problem).collect();
+    }
+
+    /// The batch that leads from what was told to what is there; `None` when there is nothing to tell.
+    pub(super) fn settle(&mut self) -> Option<Batch> {
+        let now = self.merge();
+        let version = self.version();
+        let mut changes: Vec<Change> = Vec::new();
+        for (id, object) in &now {
+            if self.told.get(id) != Some(object) {
+                changes.push(object.here(id));
+            }
+        }
+        for id in self.told.keys().filter(|id| !now.contains_key(id)) {
+            changes.push(id.clone().gone());
+        }
+        let news = !changes.is_empty() || version != self.told_version || !self.told_anything;
+        self.told = now;
+        self.told_version = version;
+        self.told_anything = true;
+        news.then(|| Batch { changes, resource_version: version.map(|v| v.to_string()) })
+    }
+
+    /// All faults, in the order of the files.
+    pub(super) fn problems(&self) -> Vec<DocumentError> {
+        let of_files = self.files.values().flat_map(|f| &f.contents.problems);
+        of_files.chain(&self.duplicates).chain(&self.closed).cloned().collect()
+    }
+
+    /// One line for each document that was skipped.
+    pub(super) fn skipped(&self) -> Vec<String> {
+        let of_files = self.files.values().flat_map(|f| &f.contents.skipped);
+        of_files.cloned().collect()
+    }
+
+    /// All objects; of those that stand in several places, the first in the order of the file names.
+    fn merge(&mut self) -> BTreeMap<ObjectId, Object> {
+        let mut merged = BTreeMap::new();
+        let mut places: BTreeMap<&ObjectId, (&str, usize)> = BTreeMap::new();
+        self.duplicates.clear();
+        for (name, file) in &self.files {
+            for (id, object, document) in &file.contents.objects {
+                if let Some(&(first, at)) = places.get(id) {
+                    let mut problem = DocumentError::file(name, String::new());
+                    problem.document = *document;
+                    problem.object = Some(id.to_string());
+                    problem.message = format!("is in {first}: document {at} already, which goes first");
+                    self.duplicates.push(problem);
+                } else {
+                    places.insert(id, (name, *document));
+                    merged.insert(id.clone(), object.clone());
+                }
+            }
+        }
+        merged
+    }
+
+    /// The version of the newest list if there is a list with one, else that of the newest object.
+    fn version(&self) -> Option<u64> {
+        let contents = || self.files.values().map(|f| &f.contents);
+        let lists = contents().filter_map(|c| c.list_version).max();
+        let objects = || contents().flat_map(|c| &c.objects).filter_map(|(_, o, _)| o.version());
+        lists.or_else(|| objects().max())
+    }
+}
+
+/// The new contents of a file, with what must not be lost of the earlier ones.
+fn keep(earlier: FileContents, mut now: FileContents) -> FileContents {
+    let refused: HashSet<_> = now.refused.iter().cloned().collect();
+    let valid: HashSet<_> = now.objects.iter().map(|(id, ..)| id.clone()).collect();
+    let mut kept = HashSet::new();
+    for (id, object, document) in earlier.objects {
+        if !valid.contains(&id) && (now.torn || refused.contains(&id)) {
+            kept.insert(id.to_string());
+            now.objects.push((id, object, document));
+        }
+    }
+    for problem in &mut now.problems {
+        problem.kept = match &problem.object {
+            Some(object) => kept.contains(object),
+            None => !kept.is_empty(),
+        };
+    }
+    if now.torn {
+        now.list_version = now.list_version.or(earlier.list_version);
+    }
+    now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(name: &str, port: i64) -> String {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: 10.96.0.1, ports: [{{port: {port}}}]}}\n"
+        )
+    }
+
+    fn told(batch: Option<Batch>) -> Vec<String> {
+        let changes = batch.into_iter().flat_map(|b| b.changes);
+        changes
+            .map(|change| match change {
+                Change::Service(key, Some(s)) => {
+                    let ports = s.spec.as_ref().and_then(|s| s.ports.as_ref());
+                    format!("{key} {}", ports.expect("ports")[0].port)
+                }
+                Change::Service(key, None) => format!("{key} gone"),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn read(catalog: &mut Catalog, name: &str, text: &str) -> Vec<String> {
+        catalog.file(name, Ok(text.as_bytes()));
+        told(catalog.settle())
+    }
+
+    fn problems(catalog: &Catalog) -> Vec<String> {
+        catalog.problems().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_differences_are_told_after_the_first_batch() {
+        let mut catalog = Catalog::default();
+        assert!(catalog.settle().is_some(), "an empty directory is a state too");
+        assert!(catalog.settle().is_none());
+        let both = service("a", 1) + &service("b", 2);
+        assert_eq!(read(&mut catalog, "x.yaml", &both), ["default/a 1", "default/b 2"]);
+        let edited = service("a", 1) + "# comment\n" + &service("c", 3);
+        assert_eq!(read(&mut catalog, "x.yaml", &edited), ["default/c 3", "default/b gone"]);
+        catalog.retain(&BTreeSet::new(), vec![]);
+        assert_eq!(told(catalog.settle()), ["default/a gone", "default/c gone"]);
+    }
+
+    #[test]
+    fn a_typo_does_not_take_a_service_away() {
+        let mut catalog = Catalog::default();
+        read(&mut catalog, "x.yaml", &(service("a", 1) + &service("b", 2)));
+        let typo = service("a", 70_000) + &service("b", 3);
+        assert_eq!(read(&mut catalog, "x.yaml", &typo), ["default/b 3"]);
+        assert_eq!(
+            problems(&catalog),
+            [
+                "x.yaml: document 1 (Service default/a): spec.ports[0].port: 70000 is not a port (1-65535); kept as it was"
+            ]
+        );
+        // Still so when the file is edited elsewhere, and mended by the mended object.
+        let typo = service("a", 70_000) + &service("b", 4);
+        assert_eq!(read(&mut catalog, "x.yaml", &typo), ["default/b 4"]);
+        assert_eq!(read(&mut catalog, "x.yaml", &service("a", 5)), ["default/a 5", "default/b gone"]);
+        assert_eq!(problems(&catalog), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_malformed_document_keeps_what_the_file_had() {
+        let mut catalog = Catalog::default();
+        read(&mut catalog, "x.yaml", &(service("a", 1) + &service("b", 2)));
+        let torn = service("a", 3) + "---\nkind: [Service\n";
+        assert_eq!(read(&mut catalog, "x.yaml", &torn), ["default/a 3"]);
+        assert!(problems(&catalog)[0].ends_with("; kept as it was"), "{:?}", problems(&catalog));
+        assert_eq!(read(&mut catalog, "x.yaml", &service("a", 3)), ["default/b gone"]);
+    }
+
+    #[test]
+    fn an_unreadable_file_keeps_its_objects() {
+        let mut catalog = Catalog::default();
+        read(&mut catalog, "x.yaml", &service("a", 1));
+        catalog.file("x.yaml", Err("cannot be read: denied".to_owned()));
+        assert!(catalog.settle().is_none());
+        assert_eq!(problems(&catalog), ["x.yaml: cannot be read: denied; kept as it was"]);
+        assert_eq!(read(&mut catalog, "x.yaml", &service("a", 1)), Vec::<String>::new());
+        assert_eq!(problems(&catalog), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_closed_directory_keeps_its_files() {
+        let mut catalog = Catalog::default();
+        read(&mut catalog, "sub/x.yaml", &service("a", 1));
+        let denied = ("sub/".to_owned(), "cannot be read: denied".to_owned());
+        catalog.retain(&BTreeSet::new(), vec![denied]);
+        assert!(catalog.settle().is_none());
+        assert_eq!(problems(&catalog), ["sub/: cannot be read: denied; kept as it was"]);
+        catalog.retain(&BTreeSet::new(), vec![]);
+        assert_eq!(told(catalog.settle()), ["default/a gone"]);
+    }
+
+    #[test]
+    fn the_first_of_two_wins_and_the_other_steps_in() {
+        let mut catalog = Catalog::default();
+        catalog.file("b.yaml", Ok(service("a", 2).as_bytes()));
+        catalog.file("a.yaml", Ok(service("a", 1).as_bytes()));
+        assert_eq!(told(catalog.settle()), ["default/a 1"]);
+        assert_eq!(
+            problems(&catalog),
+            ["b.yaml: document 1 (Service default/a): is in a.yaml: document 1 already, which goes first"]
+        );
+        catalog.retain(&BTreeSet::from(["b.yaml".to_owned()]), vec![]);
+        assert_eq!(told(catalog.settle()), ["default/a 2"]);
+        assert_eq!(problems(&catalog), Vec::<String>::new());
+    }
+
+    #[test]
+    fn versions_come_from_lists_then_from_objects() {
+        let version = |catalog: &mut Catalog| catalog.settle().and_then(|b| b.resource_version);
+        let object =
+            |v: u32| format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{v}, resourceVersion: '{v}'}}\n");
+        let mut catalog = Catalog::default();
+        catalog.file("a.yaml", Ok((object(9) + &object(10)).as_bytes()));
+        assert_eq!(version(&mut catalog).as_deref(), Some("10"));
+        let list = |v: u32| format!("apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: '{v}'}}\nitems: []\n");
+        catalog.file("b.yaml", Ok(list(7).as_bytes()));
+        assert_eq!(version(&mut catalog).as_deref(), Some("7"));
+        catalog.file("b.yaml", Ok(list(8).as_bytes()));
+        let batch = catalog.settle().expect("a new version alone is news");
+        assert_eq!((batch.changes.len(), batch.resource_version.as_deref()), (0, Some("8")));
+    }
+}

@@ -1,0 +1,351 @@
+//! From the bytes of one manifest file to its objects, faults and skipped documents.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::ObjectKey;
+use super::object::{Kind, Object, ObjectId};
+use super::problem::{DocumentError, one_line, quote};
+use super::syntax::{label, subdomain};
+use super::text::{self, Text};
+use super::validate;
+
+/// What one file holds.
+#[derive(Debug, Default)]
+pub(super) struct FileContents {
+    /// Valid objects in the order of the file, with the document that they stand in.
+    pub objects: Vec<(ObjectId, Object, usize)>,
+    /// Objects that were named but are not valid.
+    pub refused: Vec<ObjectId>,
+    /// Some part of the file could not even be told which object it is.
+    pub torn: bool,
+    /// All faults.
+    pub problems: Vec<DocumentError>,
+    /// One line for every document that is none of the proxy's business.
+    pub skipped: Vec<String>,
+    /// Newest resource version of a list in the file.
+    pub list_version: Option<u64>,
+}
+
+/// Reads a file's bytes. `file` is its name relative to the manifest directory.
+pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
+    let mut reader = Reader { file, contents: FileContents::default() };
+    match std::str::from_utf8(bytes) {
+        Ok(text) => {
+            for found in text::documents(file, text) {
+                reader.document(found);
+            }
+        }
+        Err(error) => {
+            let at = error.valid_up_to();
+            let message = format!("is not UTF-8 text (byte {at})");
+            reader.contents.torn = true;
+            reader.contents.problems.push(DocumentError::file(file, message));
+        }
+    }
+    reader.contents
+}
+
+/// Where in a file an object stands.
+#[derive(Clone)]
+struct Place {
+    document: usize,
+    line: usize,
+    /// `items[3]` within a list, else empty.
+    item: String,
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    contents: FileContents,
+}
+
+impl Reader<'_> {
+    fn document(&mut self, found: Text) {
+        let place = Place { document: found.document, line: found.line, item: String::new() };
+        match found.value {
+            Ok(Value::Null) => {}
+            Ok(value) => self.value(value, place),
+            Err(message) => self.torn(&place, "", message),
+        }
+    }
+
+    fn value(&mut self, mut value: Value, place: Place) {
+        if !value.is_object() {
+            return self.torn(&place, "", format!("is {}, not a Kubernetes object", shape(&value)));
+        }
+        let named = |key: &str| match value.get(key) {
+            Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+            Some(Value::Null | Value::String(_)) | None => Err("is missing".to_owned()),
+            Some(other) => Err(format!("is {}, not a string", shape(other))),
+        };
+        let (api_version, kind) = match (named("apiVersion"), named("kind")) {
+            (Ok(api_version), Ok(kind)) => (api_version, kind),
+            (Err(message), _) => return self.torn(&place, "apiVersion", message),
+            (_, Err(message)) => return self.torn(&place, "kind", message),
+        };
+        if let Some(element) = list_of(&api_version, &kind) {
+            return self.list(&mut value, &api_version, element, &place);
+        }
+        match Kind::of(&api_version, &kind) {
+            Some(kind) => self.object(kind, value, place),
+            None => self.skip(&place, &api_version, &kind, &value),
+        }
+    }
+
+    /// A list's items, each for itself. Items of a typed list need not repeat the type.
+    fn list(&mut self, list: &mut Value, api_version: &str, element: &str, place: &Place) {
+        if !place.item.is_empty() {
+            return self.torn(place, "kind", "is a list within a list".to_owned());
+        }
+        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let version: Option<u64> = version.and_then(|v| v.parse().ok());
+        self.contents.list_version = self.contents.list_version.max(version);
+        let items = match list.get_mut("items").map(Value::take) {
+            None | Some(Value::Null) => return,
+            Some(Value::Array(items)) => items,
+            Some(other) => {
+                let message = format!("is {}, not a list", shape(&other));
+                return self.torn(place, "items", message);
+            }
+        };
+        for (i, mut item) in items.into_iter().enumerate() {
+            if let (Value::Object(fields), false) = (&mut item, element.is_empty()) {
+                for (key, text) in [("apiVersion", api_version), ("kind", element)] {
+                    fields.entry(key).or_insert_with(|| text.into());
+                }
+            }
+            let place = Place { item: format!("items[{i}]"), ..place.clone() };
+            self.value(item, place);
+        }
+    }
+
+    fn object(&mut self, kind: Kind, value: Value, place: Place) {
+        let id = identity(kind, &value);
+        let name = match &id {
+            Some(id) => id.to_string(),
+            None => described(kind.name(), &value),
+        };
+        let known = self.contents.problems.len();
+        let object = match kind {
+            Kind::Node => self.decode(value, validate::node, &name, &place).map(Object::Node),
+            Kind::Service => self.decode(value, validate::service, &name, &place).map(Object::Service),
+            Kind::EndpointSlice => self.decode(value, validate::slice, &name, &place).map(Object::EndpointSlice),
+        };
+        match (object, id) {
+            (Some(Object::EndpointSlice(slice)), Some(id)) if !has_service(&slice) => {
+                let line = format!("no {} label, so it belongs to no Service", validate::SERVICE_NAME);
+                self.skipped(&place, &id.to_string(), &line);
+            }
+            (Some(object), Some(id)) => self.contents.objects.push((id, object, place.document)),
+            (None, Some(id)) => self.contents.refused.push(id),
+            (_, None) => {
+                debug_assert!(self.contents.problems.len() > known, "a bad name is a fault");
+                self.contents.torn = true;
+            }
+        }
+    }
+
+    /// The object with its types and its rules checked; all faults are noted.
+    fn decode<T: DeserializeOwned>(
+        &mut self,
+        value: Value,
+        check: fn(&mut T) -> validate::Findings,
+        name: &str,
+        place: &Place,
+    ) -> Option<Arc<T>> {
+        let mut object: T = match serde_path_to_error::deserialize(value) {
+            Ok(object) => object,
+            Err(error) => {
+                let path = error.path().to_string();
+                let path = if path == "." { String::new() } else { path };
+                self.problem(place, Some(name), &path, error.inner().to_string());
+                return None;
+            }
+        };
+        let findings = check(&mut object).into_vec();
+        let valid = findings.is_empty();
+        for finding in findings {
+            self.problem(place, Some(name), &finding.field, finding.message);
+        }
+        valid.then(|| Arc::new(object))
+    }
+
+    fn skip(&mut self, place: &Place, api_version: &str, kind: &str, value: &Value) {
+        let why = format!("{api_version} {kind} is no kind that a service proxy reads");
+        self.skipped(place, &described(kind, value), &why);
+    }
+
+    fn skipped(&mut self, place: &Place, object: &str, why: &str) {
+        let (file, document) = (self.file, place.document);
+        let line = format!("{file}: document {document}: {object} skipped: {why}");
+        self.contents.skipped.push(one_line(&line));
+    }
+
+    fn torn(&mut self, place: &Place, field: &str, message: String) {
+        self.contents.torn = true;
+        self.problem(place, None, field, message);
+    }
+
+    fn problem(&mut self, place: &Place, object: Option<&str>, field: &str, message: String) {
+        let dot = if place.item.is_empty() || field.is_empty() { "" } else { "." };
+        self.contents.problems.push(DocumentError {
+            file: self.file.to_owned(),
+            document: place.document,
+            line: Some(place.line),
+            object: object.map(str::to_owned),
+            field: format!("{}{dot}{field}", place.item),
+            message,
+            kept: false,
+        });
+    }
+}
+
+/// The kind of a list's elements; empty for a `List` of anything.
+fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
+    let element = kind.strip_suffix("List")?;
+    let fits = match element {
+        "" => api_version == "v1",
+        element => Kind::of(api_version, element).is_some(),
+    };
+    fits.then_some(element)
+}
+
+/// Which object this is, if its name and namespace may be those of one.
+fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
+    let metadata = value.get("metadata")?;
+    let name = metadata.get("name")?.as_str()?;
+    let namespace = match (kind, metadata.get("namespace")) {
+        (Kind::Node, _) => "",
+        (_, None | Some(Value::Null)) => "default",
+        (_, Some(namespace)) => match namespace.as_str()? {
+            "" => "default",
+            namespace => namespace,
+        },
+    };
+    let fits = match kind {
+        Kind::Service => label(name),
+        Kind::Node | Kind::EndpointSlice => subdomain(name),
+    };
+    let fits = fits.is_ok() && (kind == Kind::Node || label(namespace).is_ok());
+    fits.then(|| ObjectId { kind, key: ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() } })
+}
+
+fn has_service(slice: &EndpointSlice) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    labels.is_some_and(|l| l.contains_key(validate::SERVICE_NAME))
+}
+
+/// An object that has no identity of its own, for a person.
+fn described(kind: &str, value: &Value) -> String {
+    let name = value.pointer("/metadata/name").and_then(Value::as_str);
+    match name {
+        Some(name) if subdomain(name).is_ok() => format!("{kind}/{name}"),
+        Some(name) => format!("{kind} {}", quote(name)),
+        None => kind.to_owned(),
+    }
+}
+
+fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a sequence",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: &str =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n";
+
+    fn told(contents: &FileContents) -> Vec<String> {
+        let objects = contents.objects.iter().map(|(id, ..)| id.to_string());
+        let problems = contents.problems.iter().map(ToString::to_string);
+        objects.chain(problems).chain(contents.skipped.iter().cloned()).collect()
+    }
+
+    fn read_text(file: &str, text: &str) -> Vec<String> {
+        told(&read(file, text.as_bytes()))
+    }
+
+    #[test]
+    fn other_kinds_are_skipped_with_one_line() {
+        let text = format!(
+            "---\nkind: Deployment\napiVersion: apps/v1\nmetadata: {{name: web}}\n---\n{SERVICE}---\n# nothing\n---\napiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {{name: \"a\\nb\"}}\n"
+        );
+        assert_eq!(
+            read_text("x.yaml", &text),
+            [
+                "Service default/web",
+                "x.yaml: document 1: Deployment/web skipped: apps/v1 Deployment is no kind that a service proxy reads",
+                "x.yaml: document 3: Service \"a\\nb\" skipped: serving.knative.dev/v1 Service is no kind that a service proxy reads",
+            ]
+        );
+        assert!(!read("x.yaml", text.as_bytes()).torn);
+    }
+
+    #[test]
+    fn lists_typed_and_untyped() {
+        let item = r#"{"metadata":{"name":"a"},"spec":{"clusterIP":"None"}}"#;
+        let list = format!(
+            r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"42"}},"items":[{item},{{"metadata":{{"name":"b"}},"spec":{{"clusterIP":"x"}}}}]}}"#
+        );
+        let contents = read("x.json", list.as_bytes());
+        assert_eq!(
+            told(&contents),
+            [
+                "Service default/a",
+                "x.json: document 1 (Service default/b): items[1].spec.ports: has no port",
+                "x.json: document 1 (Service default/b): items[1].spec.clusterIP: \"x\" is not an IP address",
+            ]
+        );
+        assert_eq!((contents.list_version, contents.refused.len(), contents.torn), (Some(42), 1, false));
+        let text = format!(
+            "apiVersion: v1\nkind: List\nitems:\n- {}\n- {{kind: Pod, apiVersion: v1}}\n- 7\n",
+            SERVICE.trim_end().replace('\n', "\n  ")
+        );
+        assert_eq!(
+            read_text("x.yaml", &text),
+            [
+                "Service default/web",
+                "x.yaml: document 1, line 1: items[2]: is a number, not a Kubernetes object",
+                "x.yaml: document 1: Pod skipped: v1 Pod is no kind that a service proxy reads",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_object_tears_the_file() {
+        for (text, fault) in [
+            ("just text\n", "x.yaml: document 1, line 1: is a string, not a Kubernetes object"),
+            ("kind: Service\n", "x.yaml: document 1, line 1: apiVersion: is missing"),
+            ("apiVersion: v1\nkind: 3\n", "x.yaml: document 1, line 1: kind: is a number, not a string"),
+            ("apiVersion: v1\nkind: List\nitems: 3\n", "x.yaml: document 1, line 1: items: is a number, not a list"),
+        ] {
+            let contents = read("x.yaml", text.as_bytes());
+            assert_eq!((told(&contents), contents.torn), (vec![fault.to_owned()], true), "{text:?}");
+        }
+        let contents = read("x.yaml", b"a: \xff");
+        assert_eq!((told(&contents), contents.torn), (vec!["x.yaml: is not UTF-8 text (byte 3)".to_owned()], true));
+    }
+
+    #[test]
+    fn a_slice_of_no_service_is_skipped() {
+        let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s}\naddressType: IPv4\nendpoints: []\n";
+        assert_eq!(
+            read_text("x.yaml", text),
+            [
+                "x.yaml: document 1: EndpointSlice default/s skipped: no kubernetes.io/service-name label, so it belongs to no Service",
+            ]
+        );
+    }
+}

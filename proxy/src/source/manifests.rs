@@ -1,0 +1,230 @@
+//! A directory of manifests as a source, read once or watched for changes.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc as batches;
+
+use super::catalog::Catalog;
+use super::directory::{self, Observer, ReadOutcome};
+use super::problem::DocumentError;
+use super::watch::{Watch, WatchEvent};
+use super::{Batch, Source, SourceError};
+
+/// A change is read this long after the last event: an editor or a copy makes several.
+const QUIET: Duration = Duration::from_millis(15);
+/// But not later than this after the first event, however busy the directory is.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How soon something that could not be read or watched is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A manifest directory, read once.
+#[derive(Debug)]
+pub struct Reading {
+    /// All valid objects.
+    pub batch: Batch,
+    /// All faults.
+    pub problems: Vec<DocumentError>,
+    /// One line for each document of a kind that a service proxy does not read.
+    pub skipped: Vec<String>,
+}
+
+/// Reads all manifests of a directory and its subdirectories: `*.yaml`, `*.yml`, `*.json`, nothing hidden.
+///
+/// # Errors
+/// The directory cannot be read. What is wrong inside of it is in [`Reading::problems`].
+pub fn read_directory(directory: &Path) -> Result<Reading, SourceError> {
+    let mut catalog = Catalog::default();
+    rescan(&mut catalog, &mut directory::Once(directory))?;
+    Ok(Reading {
+        batch: catalog.settle().unwrap_or_default(),
+        problems: catalog.problems(),
+        skipped: catalog.skipped(),
+    })
+}
+
+/// A watched manifest directory.
+///
+/// Faults are logged as warnings, each once as long as it lasts; see also [`Self::problems`]. An object that becomes
+/// invalid, a file that becomes unreadable and a directory that disappears keep what was there before; a file that is
+/// removed takes its objects with it.
+#[derive(Debug)]
+pub struct ManifestSource {
+    first: Option<Batch>,
+    batches: batches::Receiver<Batch>,
+    problems: Arc<Mutex<Vec<DocumentError>>>,
+    events: Sender<WatchEvent>,
+    path: String,
+}
+
+impl ManifestSource {
+    /// Reads the directory and begins to watch it, on a thread of its own that ends with the source.
+    ///
+    /// # Errors
+    /// The directory cannot be read or watched.
+    pub fn open(directory: &Path) -> Result<Self, SourceError> {
+        let (events, received) = mpsc::channel();
+        let watch = Watch::new(directory, events.clone())?;
+        // Capacity one: while the reader is busy, further changes gather in the directory itself.
+        let (sender, batches) = batches::channel(1);
+        let problems = Arc::new(Mutex::new(Vec::new()));
+        let mut watcher = Watcher {
+            catalog: Catalog::default(),
+            watch,
+            received,
+            sender,
+            problems: Arc::clone(&problems),
+            logged: HashSet::new(),
+        };
+        rescan(&mut watcher.catalog, &mut watcher.watch)?;
+        watcher.watch.settle()?;
+        let first = watcher.catalog.settle();
+        watcher.report(None);
+        let path = directory.display().to_string();
+        let failed = |error: std::io::Error| SourceError::Directory {
+            attempt: "watch",
+            path: path.clone(),
+            cause: error.to_string(),
+        };
+        let thread = thread::Builder::new().name("manifests".to_owned());
+        thread.spawn(move || watcher.run()).map_err(failed)?;
+        Ok(Self { first, batches, problems, events, path })
+    }
+
+    /// What is wrong in the directory as of the last reading.
+    #[must_use]
+    pub fn problems(&self) -> Vec<DocumentError> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Source for ManifestSource {
+    async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        match self.batches.recv().await {
+            Some(batch) => Ok(Some(batch)),
+            None => Err(SourceError::Directory {
+                attempt: "watch",
+                path: self.path.clone(),
+                cause: "its watcher has stopped".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for ManifestSource {
+    fn drop(&mut self) {
+        // An error means that the thread has ended already.
+        let _ = self.events.send(WatchEvent::Stop);
+    }
+}
+
+/// The thread behind a source.
+struct Watcher {
+    catalog: Catalog,
+    watch: Watch,
+    received: Receiver<WatchEvent>,
+    sender: batches::Sender<Batch>,
+    problems: Arc<Mutex<Vec<DocumentError>>>,
+    logged: HashSet<String>,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        let mut trouble = false;
+        while self.changed(trouble) {
+            let read = rescan(&mut self.catalog, &mut self.watch);
+            let outcome = read.and_then(|()| self.watch.settle());
+            let batch = self.catalog.settle();
+            self.report(outcome.as_ref().err());
+            trouble = outcome.is_err();
+            if let Some(batch) = batch
+                && self.sender.blocking_send(batch).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Waits until something changed and has come to rest, or until it is time to try again after trouble; false when
+    /// the source is gone.
+    fn changed(&mut self, trouble: bool) -> bool {
+        let retry = trouble.then(|| Instant::now() + RETRY);
+        let mut open = BTreeSet::new();
+        let mut latest: Option<Instant> = None;
+        loop {
+            let now = Instant::now();
+            // A file that was written to and not closed yet is half a file.
+            let rest = if open.is_empty() { QUIET } else { PATIENCE };
+            let until = match latest {
+                Some(latest) => Some(latest.min(now + rest)),
+                None => retry,
+            };
+            let event = match until {
+                Some(until) if until <= now => return true,
+                Some(until) => self.received.recv_timeout(until - now),
+                None => self.received.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match event {
+                Ok(WatchEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+                Ok(WatchEvent::Seen(event)) => {
+                    if self.watch.concerns(&event, &mut open) {
+                        latest.get_or_insert_with(|| Instant::now() + PATIENCE);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return true,
+            }
+        }
+    }
+
+    /// Publishes the faults, and logs those that are new.
+    fn report(&mut self, outcome: Option<&SourceError>) {
+        let problems = self.catalog.problems();
+        let mut current = HashSet::new();
+        for line in problems.iter().map(ToString::to_string) {
+            if !self.logged.contains(&line) {
+                tracing::warn!("{line}");
+            }
+            current.insert(line);
+        }
+        if let Some(error) = outcome {
+            let line = format!("{error}; its objects are kept as they were");
+            if !self.logged.contains(&line) {
+                tracing::warn!("{line}");
+            }
+            current.insert(line);
+        }
+        for line in self.catalog.skipped() {
+            if !self.logged.contains(&line) {
+                tracing::info!("{line}");
+            }
+            current.insert(line);
+        }
+        self.logged = current;
+        *self.problems.lock().unwrap_or_else(PoisonError::into_inner) = problems;
+    }
+}
+
+/// Brings the catalog up to what the directory holds now.
+fn rescan(catalog: &mut Catalog, observer: &mut dyn Observer) -> Result<(), SourceError> {
+    let walk = directory::walk(observer)?;
+    let mut present = BTreeSet::new();
+    for found in walk.files {
+        observer.file(&found.path);
+        match directory::read(&found.path) {
+            // Gone since the walk: as if it had not been there.
+            ReadOutcome::Gone => continue,
+            ReadOutcome::Bytes(bytes) => catalog.file(&found.name, Ok(&bytes)),
+            ReadOutcome::Failed(message) => catalog.file(&found.name, Err(message)),
+        }
+        present.insert(found.name);
+    }
+    catalog.retain(&present, walk.closed);
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! The three kinds of object that a service proxy reads, and their identity.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::{Change, ObjectKey};
+
+/// The kind of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Node,
+    Service,
+    EndpointSlice,
+}
+
+impl Kind {
+    /// The kind that `apiVersion` and `kind` name, if it is one that the proxy reads.
+    pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
+        match (api_version, kind) {
+            ("v1", "Node") => Some(Self::Node),
+            ("v1", "Service") => Some(Self::Service),
+            ("discovery.k8s.io/v1", "EndpointSlice") => Some(Self::EndpointSlice),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+        }
+    }
+}
+
+/// Which object. A Node has no namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ObjectId {
+    pub kind: Kind,
+    pub key: ObjectKey,
+}
+
+impl ObjectId {
+    /// The change that takes the object away.
+    pub(super) fn gone(self) -> Change {
+        match self.kind {
+            Kind::Node => Change::Node(self.key.name, None),
+            Kind::Service => Change::Service(self.key, None),
+            Kind::EndpointSlice => Change::EndpointSlice(self.key, None),
+        }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Node => write!(f, "Node {}", self.key.name),
+            kind => write!(f, "{} {}", kind.name(), self.key),
+        }
+    }
+}
+
+/// A valid object.
+#[derive(Debug, Clone)]
+pub(super) enum Object {
+    Node(Arc<Node>),
+    Service(Arc<Service>),
+    EndpointSlice(Arc<EndpointSlice>),
+}
+
+impl Object {
+    /// The change that brings the object.
+    pub(super) fn here(&self, id: &ObjectId) -> Change {
+        match self {
+            Self::Node(node) => Change::Node(id.key.name.clone(), Some(Arc::clone(node))),
+            Self::Service(service) => Change::Service(id.key.clone(), Some(Arc::clone(service))),
+            Self::EndpointSlice(slice) => Change::EndpointSlice(id.key.clone(), Some(Arc::clone(slice))),
+        }
+    }
+
+    /// The numeric resource version, if the object has one.
+    pub(super) fn version(&self) -> Option<u64> {
+        let metadata = match self {
+            Self::Node(node) => &node.metadata,
+            Self::Service(service) => &service.metadata,
+            Self::EndpointSlice(slice) => &slice.metadata,
+        };
+        metadata.resource_version.as_deref()?.parse().ok()
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        // The same allocation is the usual case: files that did not change keep their objects.
+        match (self, other) {
+            (Self::Node(a), Self::Node(b)) => Arc::ptr_eq(a, b) || a == b,
+            (Self::Service(a), Self::Service(b)) => Arc::ptr_eq(a, b) || a == b,
+            (Self::EndpointSlice(a), Self::EndpointSlice(b)) => Arc::ptr_eq(a, b) || a == b,
+            _ => false,
+        }
+    }
+}

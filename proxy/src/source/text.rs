@@ -1,0 +1,134 @@
+//! From text to untyped documents: YAML streams, and JSON values one after the other.
+
+use serde_json::Value;
+use serde_saphyr::{Budget, MessageFormatter, UserMessageFormatter};
+
+use super::problem::one_line;
+use super::split;
+
+/// Deepest nesting of a YAML document; the kinds of object that are read stay below 12.
+const DEPTH: usize = 64;
+
+/// One document: a value, or why there is none.
+#[derive(Debug)]
+pub(super) struct Text {
+    /// From 1, documents without content not counted.
+    pub document: usize,
+    /// Line of the file, from 1: of the fault if there is one, else of the document's beginning.
+    pub line: usize,
+    pub value: Result<Value, String>,
+}
+
+/// The documents of a file; its name tells YAML from JSON.
+pub(super) fn documents(file: &str, text: &str) -> Vec<Text> {
+    if file.ends_with(".json") {
+        return json(text);
+    }
+    let documents = split::documents(text).into_iter().enumerate();
+    documents.map(|(i, raw)| yaml(i + 1, raw)).collect()
+}
+
+fn yaml(document: usize, raw: split::RawDocument<'_>) -> Text {
+    let options = serde_saphyr::options! {
+        budget: budget(raw.text.len()),
+        emit_comments: false,
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options(raw.text, options) {
+        Ok(value) => Text { document, line: raw.line, value: Ok(value) },
+        Err(error) => {
+            let location = error.location().map_or(1, |at| at.line().max(1));
+            let within = usize::try_from(location).unwrap_or(1);
+            let message = one_line(&UserMessageFormatter.format_message(&error));
+            Text { document, line: raw.line + within - 1, value: Err(format!("malformed YAML: {message}")) }
+        }
+    }
+}
+
+/// How much a document of this many bytes may cost. Raw sizes are bounded by the size of the file already, so those
+/// limits are lifted for large clusters; those on aliases, which alone make a document larger than its text, stay.
+fn budget(length: usize) -> Option<Budget> {
+    let bound = length.max(1024).saturating_mul(2);
+    serde_saphyr::budget! {
+        max_events: bound,
+        max_nodes: bound,
+        max_depth: DEPTH,
+        max_total_scalar_bytes: bound,
+    }
+}
+
+fn json(text: &str) -> Vec<Text> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let mut found = Vec::new();
+    let (mut line, mut counted) = (1, 0);
+    loop {
+        let start = values.byte_offset();
+        let blank = text[start..].len() - text[start..].trim_start().len();
+        line += newlines(&text[counted..start + blank]);
+        counted = start + blank;
+        let Some(value) = values.next() else { break };
+        let (at, value) = match value {
+            Ok(value) => (line, Ok(value)),
+            Err(error) => (error.line().max(1), Err(format!("malformed JSON: {}", one_line(&error.to_string())))),
+        };
+        found.push(Text { document: found.len() + 1, line: at, value });
+    }
+    found
+}
+
+fn newlines(text: &str) -> usize {
+    text.bytes().filter(|b| *b == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_yaml_document_leaves_the_others() {
+        let found = documents("a.yaml", "a: 1\n---\nb: [1,\nc: }\n---\nd: yes please\n");
+        assert_eq!(found.len(), 3);
+        assert!(found[0].value.is_ok() && found[2].value.is_ok());
+        let message = found[1].value.as_ref().unwrap_err();
+        assert!(message.starts_with("malformed YAML: "), "{message}");
+        assert!((2..=4).contains(&found[1].line), "{:?}", found[1]);
+        assert_eq!((found[2].document, found[2].line), (3, 5));
+    }
+
+    #[test]
+    fn json_values_follow_each_other() {
+        let found = documents("a.json", "{\"a\":\n1}\n\n{\"b\":2} {\"c\":}");
+        let lines: Vec<_> = found.iter().map(|t| (t.line, t.value.is_ok())).collect();
+        assert_eq!(lines, [(1, true), (4, true), (4, false)]);
+    }
+
+    #[test]
+    fn an_alias_bomb_is_an_error() {
+        let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for i in 1..12 {
+            let alias = format!("*a{},", i - 1).repeat(10);
+            bomb.push_str(&format!("a{i}: &a{i} [{alias}]\n"));
+        }
+        let found = documents("a.yaml", &bomb);
+        assert!(found[0].value.is_err());
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let deep = "[".repeat(100_000);
+        assert!(documents("a.yaml", &deep)[0].value.is_err());
+        assert!(documents("a.json", &deep)[0].value.is_err());
+        let deep: String = (0..300).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
+        assert!(documents("a.yaml", &deep)[0].value.is_err());
+    }
+
+    #[test]
+    fn a_large_cluster_is_no_bomb() {
+        // Each node of a document has at least a byte of its text.
+        let length = 40 << 20;
+        let budget = budget(length).expect("limits");
+        assert!(budget.max_nodes > length && budget.max_events > length);
+        assert!(budget.max_depth < 100, "the stack is not as large as the file");
+    }
+}

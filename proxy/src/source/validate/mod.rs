@@ -1,0 +1,70 @@
+//! Makes sure that an object is one that the Kubernetes API server would have let in, fills in the defaults that it
+//! would have filled in, and brings addresses and networks into canonical form.
+//!
+//! The rules are the API's own, from the field descriptions in the API reference (Service v1, EndpointSlice v1
+//! of discovery.k8s.io, Node v1). After this module every string that can reach a kernel rule – names, namespaces,
+//! port names, protocols, addresses, networks, zones, node names – is drawn from letters, digits, and `-._:/`.
+
+mod metadata;
+mod node;
+mod service;
+mod service_address;
+mod service_policy;
+mod slice;
+#[cfg(test)]
+mod tests;
+
+use super::syntax::Checked;
+
+pub(super) use node::node;
+pub(super) use service::service;
+pub(super) use slice::{SERVICE_NAME, slice};
+
+/// As many faults of one object are told one by one; a generated object can have thousands.
+const TOLD: usize = 8;
+
+/// A fault of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// Path of the field.
+    pub field: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// The faults of one object.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    told: Vec<Finding>,
+    untold: usize,
+}
+
+impl Findings {
+    /// The faults, in the order found; the last one counts those left out.
+    pub(super) fn into_vec(mut self) -> Vec<Finding> {
+        if self.untold > 0 {
+            self.told
+                .push(Finding { field: String::new(), message: format!("{} more faults in this object", self.untold) });
+        }
+        self.told
+    }
+
+    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        if self.told.len() == TOLD {
+            self.untold += 1;
+            return;
+        }
+        self.told.push(Finding { field: field.into(), message: message.into() });
+    }
+
+    /// The value of a check, or nothing and a fault.
+    fn check<T>(&mut self, field: impl FnOnce() -> String, outcome: Checked<T>) -> Option<T> {
+        match outcome {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.add(field(), message);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The addresses of a Service: cluster, external and load-balancer IPs, and source ranges.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+
+use super::super::syntax::{address, network, not_special, one_of, subdomain};
+use super::Findings;
+use super::service::{HEADLESS, is};
+
+/// Checks `spec`'s addresses and writes them back in canonical form.
+pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
+    cluster_ips(spec, findings);
+    for (i, text) in spec.external_ips.iter_mut().flatten().enumerate() {
+        let field = || format!("spec.externalIPs[{i}]");
+        if let Some(ip) = findings.check(field, address(text)) {
+            findings.check(field, not_special(ip));
+            *text = ip.to_string();
+        }
+    }
+    if let Some(text) = spec.load_balancer_ip.as_mut().filter(|t| !t.is_empty())
+        && let Some(ip) = findings.check(|| "spec.loadBalancerIP".to_owned(), address(text))
+    {
+        *text = ip.to_string();
+    }
+    let balanced = is(spec, "LoadBalancer");
+    let ranges = spec.load_balancer_source_ranges.get_or_insert_default();
+    if !ranges.is_empty() && !balanced {
+        let message = "is only for the type LoadBalancer";
+        findings.add("spec.loadBalancerSourceRanges", message);
+    }
+    for (i, text) in ranges.iter_mut().enumerate() {
+        let field = || format!("spec.loadBalancerSourceRanges[{i}]");
+        if let Some(net) = findings.check(field, network(text)) {
+            *text = net.to_string();
+        }
+    }
+}
+
+/// `clusterIP` and `clusterIPs` say the same in two fields; afterwards both are filled, and `ipFamilies` with them.
+fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
+    let first = spec.cluster_ip.take().filter(|ip| !ip.is_empty());
+    let mut all = spec.cluster_ips.take().unwrap_or_default();
+    let single = all.is_empty();
+    if single {
+        all.extend(first.clone());
+    }
+    let canonical = |text: &str| address(text).map(|ip| ip.to_string());
+    for (i, text) in all.iter_mut().enumerate() {
+        if i == 0 && text == HEADLESS {
+            continue;
+        }
+        let field = || match single {
+            true => "spec.clusterIP".to_owned(),
+            false => format!("spec.clusterIPs[{i}]"),
+        };
+        if let Some(ip) = findings.check(field, canonical(text)) {
+            *text = ip;
+        }
+    }
+    if let (Some(first), false) = (first, single) {
+        let first = canonical(&first).unwrap_or(first);
+        if all.first() != Some(&first) {
+            findings.add("spec.clusterIPs[0]", "differs from spec.clusterIP");
+        }
+    }
+    if !all.is_empty() && is(spec, "ExternalName") {
+        findings.add("spec.clusterIP", "is not for the type ExternalName");
+    }
+    if all.first().is_some_and(|ip| ip == HEADLESS) {
+        if all.len() > 1 {
+            findings.add("spec.clusterIPs", "has an address beside \"None\"");
+        }
+        if is(spec, "NodePort") || is(spec, "LoadBalancer") {
+            findings.add("spec.clusterIP", "\"None\" is only for the type ClusterIP");
+        }
+    } else {
+        families(spec, &all, findings);
+    }
+    for (i, family) in spec.ip_families.iter().flatten().enumerate() {
+        let field = || format!("spec.ipFamilies[{i}]");
+        findings.check(field, one_of(family, &["IPv4", "IPv6"]));
+    }
+    if let Some(policy) = spec.ip_family_policy.as_deref() {
+        let policies = ["SingleStack", "PreferDualStack", "RequireDualStack"];
+        findings.check(|| "spec.ipFamilyPolicy".to_owned(), one_of(policy, &policies));
+    }
+    spec.cluster_ip = all.first().cloned();
+    spec.cluster_ips = (!all.is_empty()).then_some(all);
+}
+
+fn families(spec: &mut ServiceSpec, all: &[String], findings: &mut Findings) {
+    let families: Vec<_> = all.iter().filter_map(|ip| ip.parse().ok()).map(family).collect();
+    if families.len() != all.len() || families.is_empty() {
+        return;
+    }
+    if all.len() > 2 || (all.len() == 2 && families[0] == families[1]) {
+        let message = "takes one address, or one of each family";
+        findings.add("spec.clusterIPs", message);
+    }
+    match spec.ip_families.as_deref() {
+        None | Some([]) => {
+            spec.ip_families = Some(families.into_iter().map(str::to_owned).collect());
+        }
+        Some(stated) => {
+            for (i, family) in families.iter().enumerate() {
+                if stated.get(i).is_none_or(|s| s != family) {
+                    let message = format!("is not {family} as spec.clusterIPs[{i}] is");
+                    findings.add(format!("spec.ipFamilies[{i}]"), message);
+                }
+            }
+        }
+    }
+}
+
+fn family(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// Checks the load balancer's addresses and writes them back in canonical form.
+pub(super) fn status(service: &mut Service, findings: &mut Findings) {
+    let balanced = service.spec.as_ref().is_some_and(|s| is(s, "LoadBalancer"));
+    let balancer = service.status.as_mut().and_then(|s| s.load_balancer.as_mut());
+    let Some(ingresses) = balancer.and_then(|b| b.ingress.as_mut()) else {
+        return;
+    };
+    if !ingresses.is_empty() && !balanced {
+        let message = "is only for the type LoadBalancer";
+        findings.add("status.loadBalancer.ingress", message);
+    }
+    for (i, ingress) in ingresses.iter_mut().enumerate() {
+        let at = |field: &str| format!("status.loadBalancer.ingress[{i}].{field}");
+        let ip = ingress.ip.take().filter(|ip| !ip.is_empty());
+        if let Some(name) = ingress.hostname.as_deref().filter(|n| !n.is_empty()) {
+            findings.check(|| at("hostname"), subdomain(name));
+        }
+        match (&ip, &mut ingress.ip_mode) {
+            (None, None) => {}
+            (None, Some(_)) => findings.add(at("ipMode"), "is only for an ingress with an ip"),
+            (Some(_), mode) => {
+                let mode = mode.get_or_insert_with(|| "VIP".to_owned());
+                findings.check(|| at("ipMode"), one_of(mode, &["VIP", "Proxy"]));
+            }
+        }
+        ingress.ip = ip.and_then(|text| findings.check(|| at("ip"), address(&text))).map(|ip| ip.to_string());
+    }
+}

@@ -1,0 +1,168 @@
+//! Says when a directory of manifests may have changed; what changed is for a walk to find out.
+//!
+//! Each directory that a walk enters is watched for itself, before its entries are read, as are the directories that
+//! linked files really lie in, and the one above the root: so a root that is removed, recreated or swapped by a
+//! link is noticed, and nothing that appears in a new directory is missed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf, absolute};
+use std::sync::mpsc::Sender;
+
+use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::SourceError;
+use super::directory::{Observer, is_manifest};
+
+/// A message to the thread that reads the manifests.
+#[derive(Debug)]
+pub(super) enum WatchEvent {
+    /// Something happened in a watched directory.
+    Seen(notify::Result<Event>),
+    /// The source is gone.
+    Stop,
+}
+
+/// Watches on a manifest directory and whatever belongs to it.
+#[derive(Debug)]
+pub(super) struct Watch {
+    watcher: RecommendedWatcher,
+    root: PathBuf,
+    /// The root's name in events: below its parent's true path.
+    root_event: Option<PathBuf>,
+    armed: BTreeSet<PathBuf>,
+    /// The watches of the walk that is under way, or of the last one.
+    pass: BTreeSet<PathBuf>,
+    /// Directories whose every entry matters.
+    listed: BTreeSet<PathBuf>,
+    /// True paths of linked files.
+    targets: BTreeSet<PathBuf>,
+    failure: Option<SourceError>,
+}
+
+impl Watch {
+    /// Prepares to watch `root`; the first walk arms the watches.
+    pub(super) fn new(root: &Path, events: Sender<WatchEvent>) -> Result<Self, SourceError> {
+        let watcher = notify::recommended_watcher(move |event| {
+            // Nobody listens any more: then nobody misses it.
+            let _ = events.send(WatchEvent::Seen(event));
+        });
+        Ok(Self {
+            watcher: watcher.map_err(|error| failed(root, &error))?,
+            root: absolute(root).unwrap_or_else(|_| root.to_owned()),
+            root_event: None,
+            armed: BTreeSet::new(),
+            pass: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            targets: BTreeSet::new(),
+            failure: None,
+        })
+    }
+
+    /// Ends a walk: watches that it did not need are given up.
+    ///
+    /// # Errors
+    /// Something could not be watched.
+    pub(super) fn settle(&mut self) -> Result<(), SourceError> {
+        for path in self.armed.difference(&self.pass) {
+            // It may have gone with its directory.
+            let _ = self.watcher.unwatch(path);
+        }
+        self.armed.clone_from(&self.pass);
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Whether an event may change what a walk would find. `open` gathers files that were written to and not closed.
+    pub(super) fn concerns(&self, event: &notify::Result<Event>, open: &mut BTreeSet<PathBuf>) -> bool {
+        let Ok(event) = event else { return true };
+        if event.need_rescan() {
+            return true;
+        }
+        let content_only = match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+                open.retain(|path| !event.paths.contains(path));
+                true
+            }
+            EventKind::Access(_) => return false,
+            EventKind::Modify(ModifyKind::Data(_)) => true,
+            _ => {
+                open.retain(|path| !event.paths.contains(path));
+                false
+            }
+        };
+        let mut concerned = false;
+        for path in event.paths.iter().filter(|path| self.is_ours(path, content_only)) {
+            concerned = true;
+            if matches!(event.kind, EventKind::Modify(ModifyKind::Data(_))) {
+                open.insert(path.clone());
+            }
+        }
+        concerned
+    }
+
+    fn is_ours(&self, path: &Path, content_only: bool) -> bool {
+        if self.targets.contains(path) {
+            return true;
+        }
+        let listed = path.parent().is_some_and(|parent| self.listed.contains(parent));
+        if content_only {
+            return listed && is_manifest(path);
+        }
+        // An entry that comes, goes or is renamed may be a link on the way to others, whatever its name.
+        listed || self.listed.contains(path) || self.root_event.as_deref() == Some(path)
+    }
+
+    fn arm(&mut self, path: PathBuf) {
+        // Also where a watch is thought to be: the directory of this name may be another one by now.
+        if let Err(error) = self.watcher.watch(&path, RecursiveMode::NonRecursive)
+            && path.exists()
+        {
+            self.failure = Some(failed(&path, &error));
+        }
+        self.pass.insert(path);
+    }
+}
+
+impl Observer for Watch {
+    fn start(&mut self) -> PathBuf {
+        self.pass.clear();
+        self.listed.clear();
+        self.targets.clear();
+        self.failure = None;
+        if let (Some(parent), Some(name)) = (self.root.parent(), self.root.file_name())
+            && let Ok(parent) = fs::canonicalize(parent)
+        {
+            self.root_event = Some(parent.join(name));
+            self.arm(parent);
+        }
+        self.root.clone()
+    }
+
+    fn directory(&mut self, path: &Path) {
+        if let Ok(path) = fs::canonicalize(path) {
+            self.listed.insert(path.clone());
+            self.arm(path);
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        let Ok(link) = fs::read_link(path) else { return };
+        let target = fs::canonicalize(path).ok();
+        // Where the link leads nowhere yet, what it names may still appear.
+        let target = target.or_else(|| Some(path.parent()?.join(link)));
+        let Some(target) = target else { return };
+        if let Some(directory) = target.parent().and_then(|d| fs::canonicalize(d).ok()) {
+            if let Some(name) = target.file_name() {
+                self.targets.insert(directory.join(name));
+            }
+            if !self.pass.contains(&directory) {
+                self.arm(directory);
+            }
+        }
+    }
+}
+
+fn failed(path: &Path, error: &notify::Error) -> SourceError {
+    SourceError::Directory { attempt: "watch", path: path.display().to_string(), cause: error.to_string() }
+}

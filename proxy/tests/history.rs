@@ -1,0 +1,242 @@
+//! However the proxy got to a state – in which order, in how many batches, with which failures, restarts and flushes
+//! on the way – the tables are those of a clean start, and rules of others are as they were.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use svcproxy::config::{Config, DetectLocal, NodeAddresses};
+use svcproxy::kernel::iptables::{Fake, Table};
+use svcproxy::mode::iptables::cleanup::cleanup;
+use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::model::Family;
+use svcproxy::source::{Change, ObjectKey};
+
+/// What may happen to a proxy.
+#[derive(Debug, Clone)]
+enum Event {
+    Change(Box<Change>),
+    Sync,
+    FailNextRestore,
+    Restart,
+    Flush,
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey { namespace: "default".into(), name: name.into() }
+}
+
+fn service(index: u8, spec: Value, ingress: Value) -> Change {
+    let name = format!("svc-{index}");
+    let object =
+        json!({ "metadata": { "name": name }, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
+    Change::Service(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn any_service() -> impl Strategy<Value = Change> {
+    let policy = || prop::sample::select(vec!["Cluster", "Local"]);
+    let kind = prop::sample::select(vec!["ClusterIP", "NodePort", "LoadBalancer"]);
+    let affinity = prop::sample::select(vec!["None", "ClientIP"]);
+    let flags = (any::<bool>(), any::<bool>());
+    (0u8..4, kind, policy(), policy(), affinity, flags).prop_map(
+        |(index, kind, internal, external, affinity, (ranges, two))| {
+            let node_port = |offset: u16| if kind == "ClusterIP" { 0 } else { 30_000 + u16::from(index) * 10 + offset };
+            let mut ports = vec![json!({ "name": "a", "port": 80, "protocol": "TCP", "nodePort": node_port(0) })];
+            if two {
+                ports.push(json!({ "name": "b", "port": 53, "protocol": "UDP", "nodePort": node_port(1) }));
+            }
+            let ingress =
+                if kind == "LoadBalancer" { json!([{ "ip": format!("198.51.100.{index}") }]) } else { json!([]) };
+            let spec = json!({
+                "type": kind, "clusterIP": format!("10.96.0.{}", index + 1), "ports": ports,
+                "internalTrafficPolicy": internal, "externalTrafficPolicy": external, "sessionAffinity": affinity,
+                "externalIPs": if two { json!(["203.0.113.9"]) } else { json!([]) },
+                "loadBalancerSourceRanges": if ranges { json!(["192.0.2.0/24"]) } else { json!([]) },
+                "healthCheckNodePort": if kind == "LoadBalancer" { 32_000 + i32::from(index) } else { 0 },
+            });
+            service(index, spec, ingress)
+        },
+    )
+}
+
+fn any_slice() -> impl Strategy<Value = Change> {
+    let endpoint = (1u8..6, any::<bool>(), any::<bool>(), any::<bool>(), 0u8..3);
+    (0u8..4, 0u8..2, prop::collection::vec(endpoint, 0..4)).prop_map(|(owner, part, endpoints)| {
+        let endpoints: Vec<Value> = endpoints
+            .into_iter()
+            .map(|(host, ready, terminating, here, zone)| {
+                json!({
+                    "addresses": [format!("10.244.0.{host}")],
+                    "conditions": { "ready": ready && !terminating, "serving": ready, "terminating": terminating },
+                    "nodeName": if here { "node-a" } else { "node-b" },
+                    "hints": if zone == 0 { json!(null) } else { json!({ "forZones": [{ "name": format!("z{zone}") }] }) },
+                })
+            })
+            .collect();
+        let name = format!("svc-{owner}-{part}");
+        let object = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": format!("svc-{owner}") } },
+            "addressType": "IPv4", "endpoints": endpoints,
+            "ports": [{ "name": "a", "port": 8080, "protocol": "TCP" }, { "name": "b", "port": 5353, "protocol": "UDP" }],
+        });
+        Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    })
+}
+
+fn any_node() -> impl Strategy<Value = Change> {
+    prop::option::of(1u8..3).prop_map(|zone| {
+        let labels = zone.map_or(json!({}), |z| json!({ "topology.kubernetes.io/zone": format!("z{z}") }));
+        let object = json!({ "metadata": { "name": "node-a", "labels": labels } });
+        Change::Node("node-a".into(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    })
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let change = |change| Event::Change(Box::new(change));
+    prop_oneof![
+        6 => any_service().prop_map(change),
+        8 => any_slice().prop_map(change),
+        1 => any_node().prop_map(change),
+        2 => (0u8..4).prop_map(move |i| change(Change::Service(key(&format!("svc-{i}")), None))),
+        2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
+        6 => Just(Event::Sync),
+        2 => Just(Event::FailNextRestore),
+        1 => Just(Event::Restart),
+        1 => Just(Event::Flush),
+    ]
+}
+
+fn proxy(kernel: Fake) -> FamilyProxy<Fake> {
+    let config = Config {
+        detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+        ..Config::for_node("node-a")
+    };
+    let mut proxy = FamilyProxy::new(config, Family::V4, kernel);
+    proxy.set_addresses(&NodeAddresses {
+        local: vec!["192.0.2.1".parse().unwrap()],
+        primary: vec!["192.0.2.1".parse().unwrap()],
+    });
+    proxy
+}
+
+fn kernel_with_foreign_rules() -> Fake {
+    let mut kernel = Fake::default();
+    for (table, chain) in [(Table::Nat, "DOCKER"), (Table::Filter, "ufw-user"), (Table::Nat, "KUBE-HOSTPORTS")] {
+        let chains = kernel.tables.get_mut(&table).unwrap();
+        chains.insert(chain.into(), vec!["-p tcp -j RETURN".into()]);
+        let built_in = if table == Table::Nat { "PREROUTING" } else { "INPUT" };
+        chains.get_mut(built_in).unwrap().push(format!("-j {chain}"));
+    }
+    kernel
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_ends_as_a_clean_start(events in prop::collection::vec(any_event(), 0..60)) {
+        let mut current = proxy(kernel_with_foreign_rules());
+        let mut changes = Vec::new();
+        let mut flushed = false;
+        for event in events {
+            match event {
+                Event::Change(change) => {
+                    current.apply([&*change]);
+                    changes.push(*change);
+                }
+                Event::Sync => {
+                    let _ = current.sync();
+                }
+                Event::FailNextRestore => current.kernel().fail_restores = 1,
+                Event::Restart => {
+                    let kernel = current.kernel().clone();
+                    current = proxy(kernel);
+                    current.apply(&changes);
+                }
+                Event::Flush => {
+                    current.kernel().flush();
+                    current.doubt();
+                    flushed = true;
+                }
+            }
+        }
+        current.kernel().fail_restores = 0;
+        current.sync().unwrap();
+
+        let mut clean = proxy(if flushed { Fake::default() } else { kernel_with_foreign_rules() });
+        clean.apply(&changes);
+        clean.sync().unwrap();
+        prop_assert_eq!(&current.kernel().tables, &clean.kernel().tables);
+
+        // A second sync sends nothing, not even a full one.
+        let sent = current.kernel().restored.len();
+        prop_assert!(current.sync().unwrap().is_empty());
+        current.doubt();
+        prop_assert!(current.sync().unwrap().is_empty());
+        prop_assert_eq!(current.kernel().restored.len(), sent);
+
+        // And a clean-up leaves what was there before the proxy.
+        cleanup(current.kernel(), Family::V4).unwrap();
+        let before = if flushed { Fake::default() } else { kernel_with_foreign_rules() };
+        prop_assert_eq!(&current.kernel().tables, &before.tables);
+    }
+}
+
+#[test]
+fn a_chain_that_a_foreign_rule_jumps_to_is_emptied_but_stays() {
+    let mut proxy = proxy(Fake::default());
+    let nat = proxy.kernel().tables.get_mut(&Table::Nat).unwrap();
+    nat.insert("KUBE-SVC-AAAAAAAAAAAAAAAA".into(), vec!["-j RETURN".into()]);
+    nat.insert("KUBE-SVC-BBBBBBBBBBBBBBBB".into(), vec!["-j KUBE-SVC-AAAAAAAAAAAAAAAA".into()]);
+    nat.insert("FOREIGN".into(), vec!["-j KUBE-SVC-AAAAAAAAAAAAAAAA".into()]);
+    proxy.sync().unwrap();
+    let nat = &proxy.kernel().tables[&Table::Nat];
+    assert_eq!(nat["KUBE-SVC-AAAAAAAAAAAAAAAA"], Vec::<String>::new());
+    assert!(!nat.contains_key("KUBE-SVC-BBBBBBBBBBBBBBBB"));
+    assert_eq!(nat["FOREIGN"], ["-j KUBE-SVC-AAAAAAAAAAAAAAAA"]);
+}
+
+#[test]
+fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
+    let mut proxy = proxy(Fake::default());
+    let kubelets = "-m comment --comment \"kubernetes firewall for dropping marked packets\" -j DROP";
+    let filter = proxy.kernel().tables.get_mut(&Table::Filter).unwrap();
+    filter.insert("KUBE-FIREWALL".into(), vec![kubelets.into()]);
+    filter.get_mut("INPUT").unwrap().push("-j KUBE-FIREWALL".into());
+    proxy.sync().unwrap();
+    assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"].len(), 2);
+    assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"][0], kubelets);
+    cleanup(proxy.kernel(), Family::V4).unwrap();
+    assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"], [kubelets]);
+    assert_eq!(proxy.kernel().tables[&Table::Filter]["INPUT"], ["-j KUBE-FIREWALL"]);
+}
+
+/// One changed endpoint costs that service's chains and nothing else, however many services there are.
+#[test]
+fn one_changed_endpoint_sends_only_its_services_chains() {
+    let mut proxy = proxy(Fake::default());
+    let slice = |svc: u16, hosts: &[u8]| {
+        let name = format!("s{svc}-1");
+        let endpoints: Vec<Value> =
+            hosts.iter().map(|h| json!({ "addresses": [format!("10.244.{}.{h}", svc % 250)] })).collect();
+        let object = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": format!("s{svc}") } },
+            "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": 80 }],
+        });
+        Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    for svc in 0..200u16 {
+        let spec = json!({ "clusterIP": format!("10.96.1.{svc}"), "ports": [{ "port": 80 }] });
+        let object = json!({ "metadata": { "name": format!("s{svc}") }, "spec": spec });
+        let change = Change::Service(key(&format!("s{svc}")), Some(Arc::new(serde_json::from_value(object).unwrap())));
+        proxy.apply([&change, &slice(svc, &[1, 2, 3])]);
+    }
+    assert!(proxy.sync().unwrap().full);
+    proxy.apply([&slice(7, &[1, 2, 4])]);
+    let report = proxy.sync().unwrap();
+    assert!(!report.full);
+    // KUBE-SVC: one masquerade rule and three draws; one new KUBE-SEP of two rules; one KUBE-SEP removed.
+    assert_eq!((report.rules, report.removed_chains), (6, 1));
+    let text = proxy.kernel().restored.last().unwrap().clone();
+    assert!(!text.contains("KUBE-SERVICES"), "{text}");
+}
