@@ -170,8 +170,10 @@ async fn a_directory_that_goes_and_comes_back() {
         // Nothing is said while it is away: what it held stays in force.
         let early = tokio::time::timeout(Duration::from_millis(150), source.next()).await;
         assert!(early.is_err(), "{early:?}");
-        fs::create_dir(&dir).expect("mkdir");
-        replace(&dir.join("web.yaml"), &service("a", port));
+        let fresh = above.path().join("fresh");
+        fs::create_dir(&fresh).expect("mkdir");
+        fs::write(fresh.join("web.yaml"), service("a", port)).expect("write");
+        fs::rename(&fresh, &dir).expect("rename");
         assert_eq!(next(&mut source).await, [format!("default/a {port}")]);
         // The new directory is watched, not only read once.
         replace(&dir.join("web.yaml"), &service("a", port + 10));

@@ -19,6 +19,9 @@ use super::{Batch, Source, SourceError};
 const QUIET: Duration = Duration::from_millis(15);
 /// But not later than this after the first event, however busy the directory is.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// A file that was written to and not closed is half a file, and half a file takes live Services away: it is waited
+/// for longer.
+const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
 /// How soon something that could not be read or watched is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -157,13 +160,12 @@ impl Watcher {
     fn changed(&mut self, trouble: bool) -> bool {
         let retry = trouble.then(|| Instant::now() + RETRY);
         let mut open = BTreeSet::new();
-        let mut latest: Option<Instant> = None;
+        let mut since: Option<Instant> = None;
         loop {
             let now = Instant::now();
-            // A file that was written to and not closed yet is half a file.
-            let rest = if open.is_empty() { QUIET } else { PATIENCE };
-            let until = match latest {
-                Some(latest) => Some(latest.min(now + rest)),
+            let until = match since {
+                Some(since) if open.is_empty() => Some((now + QUIET).min(since + PATIENCE)),
+                Some(since) => Some(since + PATIENCE_WITH_WRITERS),
                 None => retry,
             };
             let event = match until {
@@ -175,7 +177,7 @@ impl Watcher {
                 Ok(WatchEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
                 Ok(WatchEvent::Seen(event)) => {
                     if self.watch.concerns(&event, &mut open) {
-                        latest.get_or_insert_with(|| Instant::now() + PATIENCE);
+                        since.get_or_insert_with(Instant::now);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => return true,
