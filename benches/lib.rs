@@ -5,3 +5,4 @@ pub mod cluster;
 pub mod plot;
 pub mod results;
 pub mod sandbox;
+pub mod silent;
