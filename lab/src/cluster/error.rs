@@ -47,10 +47,7 @@ pub enum ClusterError {
 
 impl ClusterError {
     pub(crate) fn invalid(item: impl Into<String>, problem: impl Into<String>) -> Self {
-        ClusterError::Invalid {
-            item: item.into(),
-            problem: problem.into(),
-        }
+        ClusterError::Invalid { item: item.into(), problem: problem.into() }
     }
 
     /// For `map_err`: names what was attempted.

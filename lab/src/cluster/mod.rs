@@ -1,109 +1,150 @@
 //! The cluster: namespaces, links and routes for nodes, pods, outside clients and the load balancer.
 //!
 //! All methods take `&self`; share a cluster as `Arc<Cluster>`. Everything happens inside the sandbox that
-//! [`crate::netns::sandbox::enter`] made, on the caller's multi-threaded tokio runtime. Dropping the cluster
-//! ends its processes, servers and namespaces.
+//! [`crate::netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
+//! servers and namespaces.
 
+mod balancer;
+mod build;
 mod error;
+mod host;
+mod http;
+mod pod;
 pub mod process;
+mod relay;
 pub mod spec;
+mod traffic;
+mod validate;
+mod vips;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipnet::IpNet;
 
+use balancer::LoadBalancer;
 pub use error::ClusterError;
+use host::{ETH0, Fabric};
+pub use http::HttpAnswer;
+use pod::{Pod, Site};
 use process::{ExecOutput, ProcessHandle, ProcessSpec};
-use spec::{ClusterSpec, LoadBalancerVip, PodSpec};
+use spec::{ClusterSpec, NodeSpec, PodSpec};
 
-use crate::traffic::client::Connection;
-use crate::traffic::probe::{Outcome, Place, Probe};
+use crate::netns::enter;
+use crate::netns::links::{Hop, Route};
+use crate::netns::namespace::Namespace;
+use crate::traffic::probe::Place;
 
 /// A running cluster.
-pub struct Cluster {}
+pub struct Cluster {
+    spec: Mutex<ClusterSpec>,
+    nodes: BTreeMap<String, Node>,
+    clients: BTreeMap<String, Arc<Namespace>>,
+    balancer: Option<LoadBalancer>,
+    pods: Mutex<BTreeMap<(String, String), Arc<Pod>>>,
+    next_pod: AtomicU32,
+    client_routes: tokio::sync::Mutex<BTreeMap<(String, IpNet), Route>>,
+    /// Held while pods or load-balancer addresses change.
+    changing: tokio::sync::Mutex<()>,
+    _fabric: Fabric,
+}
 
-/// Answer to [`Cluster::http_get`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpAnswer {
-    /// Status code, for example 200.
-    pub status: u16,
-    /// Header fields in the order received, names in lower case.
-    pub headers: Vec<(String, String)>,
-    /// Body, bytes that are not UTF-8 replaced.
-    pub body: String,
+struct Node {
+    spec: NodeSpec,
+    namespace: Arc<Namespace>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cluster {
     /// Validates `spec`, then builds it. The servers of all pods listen when this returns.
     pub async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
-        todo!()
+        let cluster = build::build(spec).await?;
+        cluster.publish_places()?;
+        Ok(cluster)
     }
 
     /// The specification that the cluster was built from, with the pods as they are now.
     pub fn spec(&self) -> ClusterSpec {
-        todo!()
+        lock(&self.spec).clone()
     }
 
     /// Adds a pod; its servers listen when this returns.
     pub async fn add_pod(&self, pod: &PodSpec) -> Result<(), ClusterError> {
-        todo!()
+        let _changing = self.changing.lock().await;
+        let mut spec = self.spec();
+        spec.pods.push(pod.clone());
+        validate::cluster(&spec)?;
+        let node = self.node(&pod.node)?;
+        let number = self.next_pod.fetch_add(1, Ordering::Relaxed);
+        let site = Site { cluster: &spec, node: &node.spec, namespace: &node.namespace, number };
+        let built = Arc::new(Pod::build(pod, site).await?);
+        lock(&self.pods).insert((pod.namespace.clone(), pod.name.clone()), built);
+        *lock(&self.spec) = spec;
+        self.publish_places()
     }
 
     /// Removes a pod, its link first: connections to it fall silent, as when a pod is deleted.
     pub async fn remove_pod(&self, namespace: &str, name: &str) -> Result<(), ClusterError> {
-        todo!()
+        let _changing = self.changing.lock().await;
+        let pod = self.pod(namespace, name)?;
+        pod.unplug(&self.node(&pod.spec.node)?.namespace).await?;
+        lock(&self.pods).remove(&(namespace.to_owned(), name.to_owned()));
+        lock(&self.spec).pods.retain(|pod| pod.namespace != namespace || pod.name != name);
+        self.publish_places()
     }
 
     /// Stops or starts a pod's servers; stopping also breaks its connections, as when its process dies.
-    pub async fn set_serving(
-        &self,
-        namespace: &str,
-        name: &str,
-        serving: bool,
-    ) -> Result<(), ClusterError> {
-        todo!()
+    pub async fn set_serving(&self, namespace: &str, name: &str, serving: bool) -> Result<(), ClusterError> {
+        self.pod(namespace, name)?.serve(serving).await
     }
 
     /// Makes client `client` send packets for `destination` to node `via_node` (replaces an earlier route to it).
-    pub async fn add_client_route(
-        &self,
-        client: &str,
-        destination: IpNet,
-        via_node: &str,
-    ) -> Result<(), ClusterError> {
-        todo!()
+    pub async fn add_client_route(&self, client: &str, destination: IpNet, via_node: &str) -> Result<(), ClusterError> {
+        let host = self.client(client)?;
+        let node = &self.node(via_node)?.spec;
+        let gateway = validate::address_for(&node.addresses, destination.addr());
+        let gateway = gateway.ok_or_else(|| {
+            let problem = format!("has no address of the family of {destination}");
+            ClusterError::invalid(format!("node {via_node}"), problem)
+        })?;
+        let route = Route::new(destination.trunc(), Hop::Gateway(gateway, ETH0));
+        let mut routes = self.client_routes.lock().await;
+        let done = host.links().set_route(&route).await;
+        done.map_err(ClusterError::kernel(format!("client {client}: route via {via_node}")))?;
+        routes.insert((client.to_owned(), route.destination), route);
+        Ok(())
     }
 
     /// Undoes [`Cluster::add_client_route`].
-    pub async fn remove_client_route(
-        &self,
-        client: &str,
-        destination: IpNet,
-    ) -> Result<(), ClusterError> {
-        todo!()
+    pub async fn remove_client_route(&self, client: &str, destination: IpNet) -> Result<(), ClusterError> {
+        let host = self.client(client)?;
+        let mut routes = self.client_routes.lock().await;
+        let key = (client.to_owned(), destination.trunc());
+        let unknown = || ClusterError::Unknown(format!("route to {destination} of client {client}"));
+        let route = routes.get(&key).ok_or_else(unknown)?;
+        let done = host.links().remove_route(route).await;
+        done.map_err(ClusterError::kernel(format!("client {client}")))?;
+        routes.remove(&key);
+        Ok(())
     }
 
     /// Starts a long-running program on a node (its network namespace, `/sys` and `/run`).
-    pub async fn spawn_on_node(
-        &self,
-        node: &str,
-        process: ProcessSpec,
-    ) -> Result<ProcessHandle, ClusterError> {
-        todo!()
+    pub async fn spawn_on_node(&self, node: &str, process: ProcessSpec) -> Result<ProcessHandle, ClusterError> {
+        ProcessHandle::start(&self.node(node)?.namespace, &process).await
     }
 
     /// Runs a command to its end in a place and collects its output; killed after `timeout`.
-    pub async fn exec(
-        &self,
-        place: &Place,
-        argv: &[String],
-        timeout: Duration,
-    ) -> Result<ExecOutput, ClusterError> {
-        todo!()
+    pub async fn exec(&self, place: &Place, argv: &[String], timeout: Duration) -> Result<ExecOutput, ClusterError> {
+        process::exec(&*self.namespace(place)?, argv, timeout).await
     }
 
-    /// Minimal HTTP/1.1 GET from a place.
+    /// Minimal HTTP GET from a place.
     pub async fn http_get(
         &self,
         place: &Place,
@@ -111,67 +152,83 @@ impl Cluster {
         path: &str,
         timeout: Duration,
     ) -> Result<HttpAnswer, ClusterError> {
-        todo!()
+        let namespace = self.namespace(place)?;
+        let attempted = format!("GET http://{address}{path} from {place}");
+        match tokio::time::timeout(timeout, http::get(&namespace, address, path)).await {
+            Ok(answer) => answer.map_err(ClusterError::io(attempted)),
+            Err(_) => Err(ClusterError::TimedOut { waiting_for: attempted, after: timeout }),
+        }
     }
 
     /// Listens on `address` in a place (for example an API server on every node's loopback); served by the caller.
-    pub async fn listen(
-        &self,
-        place: &Place,
-        address: SocketAddr,
-    ) -> Result<tokio::net::TcpListener, ClusterError> {
-        todo!()
+    pub async fn listen(&self, place: &Place, address: SocketAddr) -> Result<tokio::net::TcpListener, ClusterError> {
+        let failed = || ClusterError::io(format!("listening on {address} in {place}"));
+        let bind = move || {
+            let listener = std::net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let bound = self.namespace(place)?.run(bind).await;
+        let bound = bound.map_err(ClusterError::kernel(place.to_string()))?;
+        bound.and_then(tokio::net::TcpListener::from_std).map_err(failed())
     }
 
-    /// Sets the load balancer's addresses; addresses that are not in `vips` any more are withdrawn.
-    pub async fn set_vips(&self, vips: Vec<LoadBalancerVip>) -> Result<(), ClusterError> {
-        todo!()
-    }
-
-    /// Names of the nodes that the load balancer sends `vip` to now, sorted.
-    pub fn lb_healthy(&self, vip: IpAddr) -> Result<Vec<String>, ClusterError> {
-        todo!()
-    }
-
-    /// Waits until [`Cluster::lb_healthy`] is `nodes` (any order).
-    pub async fn wait_lb_healthy(
-        &self,
-        vip: IpAddr,
-        nodes: &[String],
-        timeout: Duration,
-    ) -> Result<(), ClusterError> {
-        todo!()
-    }
-
-    /// Sends one request. Network conditions are the [`Outcome`]; an error means that the lab could not try.
-    pub async fn probe(&self, probe: &Probe) -> Result<Outcome, ClusterError> {
-        todo!()
-    }
-
-    /// Sends many, at most `concurrency` at a time; results in the order of `probes`.
-    pub async fn probe_many(
-        &self,
-        probes: Vec<Probe>,
-        concurrency: usize,
-    ) -> Result<Vec<Outcome>, ClusterError> {
-        todo!()
-    }
-
-    /// Opens a TCP connection that stays open; see [`Connection::ask`]. `Err(outcome)` inside when it was not accepted.
-    pub async fn connect(
-        &self,
-        probe: &Probe,
-    ) -> Result<Result<Connection, Outcome>, ClusterError> {
-        todo!()
-    }
-
-    /// The shell line that enters a place from another terminal.
+    /// The shell line that enters a place from another terminal (append a command, or get a shell); needs `nsenter`.
     pub fn enter_line(&self, place: &Place) -> Result<String, ClusterError> {
-        todo!()
+        let namespace = self.namespace(place)?;
+        let unknown = || ClusterError::Unknown(format!("sandbox around {place}"));
+        enter::line(&namespace).ok_or_else(unknown)
     }
 
-    /// Every place of the cluster, nodes first.
+    /// Every place of the cluster: nodes, pods, clients, the load balancer.
     pub fn places(&self) -> Vec<Place> {
-        todo!()
+        let nodes = self.nodes.keys().cloned().map(Place::Node);
+        let pods: Vec<_> = lock(&self.pods).keys().cloned().collect();
+        let pods = pods.into_iter().map(|(namespace, name)| Place::Pod { namespace, name });
+        let clients = self.clients.keys().cloned().map(Place::Client);
+        let balancer = self.balancer.iter().map(|_| Place::LoadBalancer);
+        nodes.chain(pods).chain(clients).chain(balancer).collect()
     }
+
+    fn node(&self, name: &str) -> Result<&Node, ClusterError> {
+        self.nodes.get(name).ok_or_else(|| ClusterError::Unknown(format!("node {name}")))
+    }
+
+    fn client(&self, name: &str) -> Result<&Arc<Namespace>, ClusterError> {
+        self.clients.get(name).ok_or_else(|| ClusterError::Unknown(format!("client {name}")))
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Pod>, ClusterError> {
+        let pods = lock(&self.pods);
+        let pod = pods.get(&(namespace.to_owned(), name.to_owned())).cloned();
+        pod.ok_or_else(|| ClusterError::Unknown(format!("pod {namespace}/{name}")))
+    }
+
+    fn balancer(&self) -> Result<&LoadBalancer, ClusterError> {
+        let unknown = || ClusterError::Unknown("load balancer".to_owned());
+        self.balancer.as_ref().ok_or_else(unknown)
+    }
+
+    fn namespace(&self, place: &Place) -> Result<Arc<Namespace>, ClusterError> {
+        Ok(match place {
+            Place::Node(name) => Arc::clone(&self.node(name)?.namespace),
+            Place::Client(name) => Arc::clone(self.client(name)?),
+            Place::Pod { namespace, name } => Arc::clone(&self.pod(namespace, name)?.namespace),
+            Place::LoadBalancer => Arc::clone(&self.balancer()?.namespace),
+        })
+    }
+
+    fn publish_places(&self) -> Result<(), ClusterError> {
+        let places = self.places().into_iter();
+        let found: Result<Vec<_>, ClusterError> =
+            places.map(|place| Ok((place.to_string(), self.namespace(&place)?))).collect();
+        let found = found?;
+        let list = found.iter().map(|(place, namespace)| (place.clone(), &**namespace));
+        enter::publish(list).map_err(ClusterError::io("writing the list of places"))
+    }
+}
+
+/// The single address that a host route leads to.
+fn host_route(address: IpAddr, hop: Hop) -> Route {
+    Route::new(IpNet::from(address), hop)
 }

@@ -1,0 +1,159 @@
+//! `ipMode: Proxy`: the load balancer accepts for itself and connects to node ports from its own address.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::balancer::Targets;
+use super::spec::Protocol;
+use crate::netns::NetnsError;
+use crate::netns::namespace::Namespace;
+
+/// How long a node may take to accept.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a UDP conversation may be silent before it is forgotten.
+const UDP_IDLE: Duration = Duration::from_secs(60);
+
+/// One port of one address.
+pub(super) struct Relay {
+    pub(super) namespace: Arc<Namespace>,
+    pub(super) targets: Arc<Targets>,
+    pub(super) healthy: watch::Receiver<Vec<String>>,
+    pub(super) node_port: u16,
+}
+
+impl Relay {
+    /// Listens, and serves in `tasks`.
+    pub(super) async fn start(
+        self,
+        protocol: Protocol,
+        listen: SocketAddr,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), NetnsError> {
+        let failed = || NetnsError::io(format!("listening on {listen} in {}", self.namespace.name()));
+        match protocol {
+            Protocol::Tcp => {
+                let bind = move || {
+                    let listener = std::net::TcpListener::bind(listen)?;
+                    listener.set_nonblocking(true)?;
+                    Ok(listener)
+                };
+                let listener = self.namespace.run(bind).await?;
+                let listener = listener.and_then(TcpListener::from_std).map_err(failed())?;
+                tasks.spawn(self.relay_tcp(listener));
+            }
+            Protocol::Udp => {
+                let socket = bind_udp(&self.namespace, listen).await?;
+                tasks.spawn(self.relay_udp(Arc::new(socket)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next healthy node, in turn.
+    fn next(&self, turn: &AtomicUsize) -> Option<SocketAddr> {
+        let healthy = self.healthy.borrow();
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        let node = healthy.get(turn.checked_rem(healthy.len())?)?;
+        Some(SocketAddr::new(*self.targets.get(node)?, self.node_port))
+    }
+
+    async fn relay_tcp(self, listener: TcpListener) {
+        let turn = AtomicUsize::new(0);
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let Ok((client, _)) = accepted else { continue };
+                    let (target, namespace) = (self.next(&turn), Arc::clone(&self.namespace));
+                    connections.spawn(pass_on(client, target, namespace));
+                }
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+
+    async fn relay_udp(self, socket: Arc<UdpSocket>) {
+        let turn = AtomicUsize::new(0);
+        let known: Arc<Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>> = Arc::default();
+        let mut conversations = JoinSet::new();
+        let mut datagram = [0; 65_536];
+        loop {
+            let Ok((length, client)) = socket.recv_from(&mut datagram).await else { continue };
+            while conversations.try_join_next().is_some() {}
+            let mut open = known.lock().await;
+            if !open.contains_key(&client) {
+                let Some(target) = self.next(&turn) else { continue };
+                let Ok(upstream) = udp_to(&self.namespace, target).await else { continue };
+                let upstream = Arc::new(upstream);
+                open.insert(client, Arc::clone(&upstream));
+                let (socket, known) = (Arc::clone(&socket), Arc::clone(&known));
+                conversations.spawn(async move {
+                    answer_udp(&upstream, &socket, client).await;
+                    known.lock().await.remove(&client);
+                });
+            }
+            if let Some(upstream) = open.get(&client) {
+                let _ = upstream.send(&datagram[..length]).await;
+            }
+        }
+    }
+}
+
+/// Joins a client's connection to one to a node; without a node, or when it refuses, the client is reset.
+async fn pass_on(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
+    let connect = async {
+        let target = target?;
+        let socket = namespace.run(move || match target {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        });
+        let socket = socket.await.ok()?.ok()?;
+        timeout(CONNECT_TIMEOUT, socket.connect(target)).await.ok()?.ok()
+    };
+    match connect.await {
+        Some(mut node) => {
+            let _ = copy_bidirectional(&mut client, &mut node).await;
+        }
+        None => {
+            let _ = client.set_zero_linger();
+        }
+    }
+}
+
+async fn bind_udp(namespace: &Namespace, address: SocketAddr) -> Result<UdpSocket, NetnsError> {
+    let bind = move || {
+        let socket = std::net::UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    let socket = namespace.run(bind).await?.and_then(UdpSocket::from_std);
+    socket.map_err(NetnsError::io(format!("binding UDP {address} in {}", namespace.name())))
+}
+
+async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, NetnsError> {
+    let any = match target {
+        SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+        SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
+    };
+    let socket = bind_udp(namespace, any).await?;
+    let connected = socket.connect(target).await;
+    connected.map_err(NetnsError::io(format!("connecting UDP to {target}")))?;
+    Ok(socket)
+}
+
+/// Passes a node's answers back until there are none for a while.
+async fn answer_udp(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
+    let mut datagram = [0; 65_536];
+    while let Ok(Ok(length)) = timeout(UDP_IDLE, upstream.recv(&mut datagram)).await {
+        let _ = socket.send_to(&datagram[..length], client).await;
+    }
+}

@@ -1,0 +1,130 @@
+//! Echo servers: who answered, and which peer they saw.
+//!
+//! Sockets are bound to each address by itself, never to the wildcard: a datagram's answer then leaves from the address
+//! that it was sent to, without further ado.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, UdpSocket as StdUdp};
+use std::sync::Arc;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+
+use crate::cluster::spec::{Protocol, ServerPort};
+use crate::netns::NetnsError;
+use crate::netns::namespace::Namespace;
+
+/// Longest line that is answered, in bytes; longer ones end the connection.
+const MAX_LINE: u64 = 4096;
+
+/// A pod's running servers. Dropping them closes listeners and breaks connections, as when the process dies.
+pub struct Servers {
+    _tasks: JoinSet<()>,
+}
+
+/// A socket that listens, still without a runtime.
+enum Bound {
+    Tcp(StdListener),
+    Udp(StdUdp),
+}
+
+impl Servers {
+    /// Starts a server named `identity` on every port of every address.
+    pub async fn start(
+        namespace: &Namespace,
+        identity: &str,
+        addresses: Vec<IpAddr>,
+        ports: Vec<ServerPort>,
+    ) -> Result<Servers, NetnsError> {
+        let attempt = format!("starting the servers of {identity} in {}", namespace.name());
+        let bound = namespace.run(move || bind_all(&addresses, &ports)).await?;
+        let tasks = bound.and_then(|bound| serve_all(bound, identity));
+        let tasks = tasks.map_err(NetnsError::io(attempt))?;
+        Ok(Servers { _tasks: tasks })
+    }
+}
+
+fn serve_all(bound: Vec<Bound>, identity: &str) -> io::Result<JoinSet<()>> {
+    let identity: Arc<str> = identity.into();
+    let mut tasks = JoinSet::new();
+    for socket in bound {
+        let identity = Arc::clone(&identity);
+        match socket {
+            Bound::Tcp(socket) => tasks.spawn(serve_tcp(TcpListener::from_std(socket)?, identity)),
+            Bound::Udp(socket) => tasks.spawn(serve_udp(UdpSocket::from_std(socket)?, identity)),
+        };
+    }
+    Ok(tasks)
+}
+
+fn bind_all(addresses: &[IpAddr], ports: &[ServerPort]) -> io::Result<Vec<Bound>> {
+    let mut bound = Vec::new();
+    for port in ports {
+        for address in addresses {
+            let address = SocketAddr::new(*address, port.port);
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("{address}: {e}"));
+            bound.push(match port.protocol {
+                Protocol::Tcp => {
+                    let socket = StdListener::bind(address).map_err(named)?;
+                    socket.set_nonblocking(true)?;
+                    Bound::Tcp(socket)
+                }
+                Protocol::Udp => {
+                    let socket = StdUdp::bind(address).map_err(named)?;
+                    socket.set_nonblocking(true)?;
+                    Bound::Udp(socket)
+                }
+            });
+        }
+    }
+    Ok(bound)
+}
+
+/// The answer: one line of JSON.
+fn answer(identity: &str, peer: SocketAddr) -> String {
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let mut line = serde_json::json!({ "server": identity, "peer": peer.to_string() }).to_string();
+    line.push('\n');
+    line
+}
+
+async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // An error is one connection's (reset before accept); the listener itself goes on.
+                if let Ok((stream, peer)) = accepted {
+                    connections.spawn(converse(stream, peer, Arc::clone(&identity)));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<str>) {
+    let answer = answer(&identity, peer);
+    let (reader, mut writer) = stream.split();
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
+        let whole = read.is_ok() && line.last() == Some(&b'\n');
+        if !whole || writer.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn serve_udp(socket: UdpSocket, identity: Arc<str>) {
+    let mut datagram = [0; 2048];
+    loop {
+        // Errors are late ICMP messages about earlier answers.
+        if let Ok((_, peer)) = socket.recv_from(&mut datagram).await {
+            let _ = socket.send_to(answer(&identity, peer).as_bytes(), peer).await;
+        }
+    }
+}
