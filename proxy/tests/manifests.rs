@@ -1,4 +1,5 @@
 //! A directory of manifests as its users edit it: editors, copies, mounted ConfigMaps, mistakes.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::Write;

@@ -55,11 +55,12 @@ impl ServiceHealthServers {
     pub fn sync(&mut self, wanted: BTreeMap<u16, ServiceHealth>) -> Vec<ListenError> {
         self.ports.retain(|port, _| wanted.contains_key(port));
         let mut errors = Vec::new();
+        let both = self.addresses.contains(&IpAddr::from(Ipv4Addr::UNSPECIFIED));
         for (number, health) in wanted {
-            let port = self.ports.entry(number).or_insert_with(|| Port {
-                told: Arc::new(Mutex::new(health.clone())),
-                servers: Vec::new(),
-            });
+            let port = self
+                .ports
+                .entry(number)
+                .or_insert_with(|| Port { told: Arc::new(Mutex::new(health.clone())), servers: Vec::new() });
             let purpose = format!("the health check of Service {}/{}", health.namespace, health.name);
             *port.told.lock().unwrap_or_else(PoisonError::into_inner) = health;
             for address in &self.addresses {
@@ -67,7 +68,7 @@ impl ServiceHealthServers {
                     continue;
                 }
                 let handler = handler(Arc::clone(&port.told), self.proxy.clone());
-                match Server::bind(SocketAddr::new(*address, number), &purpose, handler) {
+                match Server::bind(SocketAddr::new(*address, number), both, &purpose, handler) {
                     Ok(server) => port.servers.push(server),
                     Err(error) => errors.push(error),
                 }
@@ -146,6 +147,22 @@ mod tests {
         })
         .await
         .unwrap();
+    }
+
+    #[tokio::test]
+    async fn both_wildcards_share_a_port() {
+        if std::net::TcpListener::bind("[::1]:0").is_err() {
+            return; // This machine has no IPv6.
+        }
+        let proxy = HealthState::new(Duration::from_secs(30));
+        proxy.synced(None);
+        let any = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut servers = ServiceHealthServers::new(any, proxy);
+        let port = free_port();
+        let errors = servers.sync(BTreeMap::from([(port, health(1))]));
+        assert!(errors.is_empty(), "{errors:?}");
+        assert!(get(port).await.unwrap().starts_with("HTTP/1.1 200 "));
+        assert!(tokio::net::TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.is_ok());
     }
 
     #[tokio::test]

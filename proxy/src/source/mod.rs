@@ -4,6 +4,8 @@
 mod catalog;
 mod directory;
 mod documents;
+#[cfg(test)]
+mod hostile;
 mod manifests;
 mod object;
 mod problem;
