@@ -1,5 +1,6 @@
 //! However the proxy got to a state – in which order, in how many batches, with which failures, restarts and flushes
 //! on the way – the tables are those of a clean start, and rules of others are as they were.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! The daemon: puts the pieces together and runs them.
 
+use std::io::IsTerminal;
+
 use anyhow::Context;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -19,7 +21,9 @@ use crate::source::ManifestSource;
 pub fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second call, in tests, finds the first one's subscriber in place.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let format = tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).with_ansi(colour);
+    let _ = format.with_env_filter(filter).try_init();
 }
 
 /// Runs until it is told to stop.

@@ -137,7 +137,8 @@ impl Settings {
     /// # Errors
     /// When none is given.
     pub fn manifests(&self) -> Result<&PathBuf, UsageError> {
-        let problem = || "name a directory with Services and EndpointSlices (the Kubernetes API is no source yet)".into();
+        let problem =
+            || "name a directory with Services and EndpointSlices (the Kubernetes API is no source yet)".into();
         self.manifests.as_ref().ok_or_else(|| UsageError { flag: "--manifests", problem: problem() })
     }
 

@@ -1,0 +1,225 @@
+//! iptables mode against the kernel, in both variants of the commands.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{Proxy, dump, every_kind, inside, shell, svcproxy, wait_for};
+
+use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
+use svcproxy::kernel::addresses;
+use svcproxy::kernel::iptables::Commands;
+use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::model::Family;
+use svcproxy::source::read_directory;
+
+const VARIANTS: [(&str, Variant); 2] = [("nft", Variant::Nft), ("legacy", Variant::Legacy)];
+const FLAGS: [&str; 4] = ["--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16,fd00:244::/64"];
+
+fn write(directory: &Path, text: &str) {
+    let partial = directory.join(".partial");
+    fs::write(&partial, text).unwrap();
+    fs::rename(partial, directory.join("cluster.json")).unwrap();
+}
+
+/// Puts rules of somebody else in place, and our canary tables too, which iptables makes at the first look.
+fn foreign_rules(variant: &str) {
+    for family in ["iptables", "ip6tables"] {
+        for table in ["mangle", "filter", "nat"] {
+            shell(&format!(
+                "{family}-{variant} -t {table} -N FOREIGN && {family}-{variant} -t {table} -A OUTPUT -j FOREIGN"
+            ));
+        }
+        shell(&format!("{family}-{variant} -A FOREIGN -p tcp --dport 9999 -m comment --comment 'not yours' -j DROP"));
+    }
+}
+
+fn clear(variant: &str) {
+    for family in ["iptables", "ip6tables"] {
+        for table in ["mangle", "filter", "nat"] {
+            shell(&format!("{family}-{variant} -t {table} -F && {family}-{variant} -t {table} -X"));
+        }
+    }
+}
+
+fn start(variant: &str, manifests: &Path) -> Proxy {
+    let mut arguments = FLAGS.to_vec();
+    arguments.extend(["--manifests", manifests.to_str().unwrap(), "--iptables-variant", variant]);
+    arguments.extend(["--iptables-min-sync-period", "10ms"]);
+    Proxy::start(&arguments)
+}
+
+/// Every rule that we write reads back from the kernel as we wrote it: a full sync of the same state, by a proxy that
+/// knows nothing, sends nothing. Under every setting that changes the text of rules.
+#[test]
+fn a_second_synchronisation_sends_nothing() {
+    if !inside("a_second_synchronisation_sends_nothing") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3, 4]));
+    let reading = read_directory(manifests.path()).unwrap();
+    assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+    let base = Config::for_node("node-a");
+    let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
+    let configs = [
+        Config { detect_local: cluster.clone(), ..base.clone() },
+        Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
+        Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
+        Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
+        Config {
+            node_port_addresses: NodePortAddresses::Ranges(vec![
+                "127.0.0.0/8".parse().unwrap(),
+                "::1/128".parse().unwrap(),
+            ]),
+            ..base
+        },
+    ];
+    for (name, variant) in VARIANTS {
+        for family in Family::ALL {
+            for config in &configs {
+                let proxy = || {
+                    let config = Config { variant, ..config.clone() };
+                    let mut proxy = FamilyProxy::new(config, family, Commands::find(family, variant).unwrap());
+                    proxy.set_addresses(&addresses::read().unwrap());
+                    proxy.apply(&reading.batch.changes);
+                    proxy
+                };
+                let first = proxy().sync().unwrap();
+                assert!(first.full && !first.is_empty(), "{name} {family} {config:?}");
+                let second = proxy().sync().unwrap();
+                assert!(second.full && second.is_empty(), "{name} {family} {config:?}: {second:?}\n{}", dump(name));
+            }
+        }
+        clear(name);
+    }
+}
+
+#[test]
+fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_not_mend() {
+    if !inside("a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_not_mend") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    for (variant, _) in VARIANTS {
+        // Inside a user namespace the nft variant cannot send more than `net.core.wmem_max` bytes at once.
+        let hosts: Vec<u8> = (2..if variant == "nft" { 5 } else { 60 }).collect();
+        foreign_rules(variant);
+        write(manifests.path(), &every_kind(7, &hosts));
+        let mut clean = start(variant, manifests.path());
+        clean.synced(Some("7"));
+        clean.kill();
+        let expected = dump(variant);
+        assert!(expected.contains("KUBE-SEP-") && expected.contains("not yours"));
+
+        for round in 0..4u32 {
+            // Something else stands there first, so that there is something to do.
+            write(manifests.path(), &every_kind(6, &hosts[..1 + usize::try_from(round).unwrap() % hosts.len()]));
+            let mut other = start(variant, manifests.path());
+            other.synced(Some("6"));
+            other.kill();
+            write(manifests.path(), &every_kind(7, &hosts));
+            let mut victim = start(variant, manifests.path());
+            let children = format!("cat /proc/{}/task/*/children", victim.0.id());
+            // The n-th kind of child: a dump early on, a restore, a single rule.
+            let wanted = ["save", "restore", "tables", "restore"][round as usize];
+            wait_for("a command to run", || {
+                let pids = std::process::Command::new("sh").args(["-c", &children]).output().ok()?;
+                let pids = String::from_utf8_lossy(&pids.stdout).into_owned();
+                let names =
+                    pids.split_whitespace().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).ok());
+                let synced =
+                    support::http_get("127.0.0.1:10256", "/healthz").is_some_and(|b| b.starts_with("HTTP/1.1 200"));
+                (names.into_iter().any(|name| name.contains(wanted)) || synced).then_some(())
+            });
+            victim.kill();
+            let mut heir = start(variant, manifests.path());
+            heir.synced(Some("7"));
+            heir.kill();
+            assert_eq!(dump(variant), expected, "{variant}, killed at {wanted}");
+        }
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
+        clear(variant);
+    }
+}
+
+#[test]
+fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_no_trace() {
+    if !inside("a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_no_trace") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3]));
+    for (variant, _) in VARIANTS {
+        foreign_rules(variant);
+        let before = dump(variant);
+        // The default sync period of 30 s is far longer than this test waits: what mends is not the clock.
+        let proxy = start(variant, manifests.path());
+        proxy.synced(Some("1"));
+        let full = dump(variant);
+        for family in ["iptables", "ip6tables"] {
+            shell(&format!("{family}-{variant}-save > /run/foreign.{family}"));
+        }
+        clear(variant);
+        foreign_rules(variant);
+        wait_for("the rules to come back", || (dump(variant).lines().count() == full.lines().count()).then_some(()));
+        drop(proxy);
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
+        assert_eq!(dump(variant), before, "{variant}");
+        clear(variant);
+    }
+}
+
+#[test]
+fn edits_reach_the_kernel_and_bad_ones_change_nothing() {
+    if !inside("edits_reach_the_kernel_and_bad_ones_change_nothing") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    for (variant, _) in VARIANTS {
+        write(manifests.path(), &every_kind(1, &[2, 3]));
+        let proxy = start(variant, manifests.path());
+        proxy.synced(Some("1"));
+        assert!(!dump(variant).contains("10.244.1.77"));
+        write(manifests.path(), &every_kind(2, &[2, 77]));
+        proxy.synced(Some("2"));
+        let good = dump(variant);
+        assert!(good.contains("--to-destination 10.244.1.77:8080") && !good.contains("10.244.1.3"));
+        write(manifests.path(), "{\"kind\": [");
+        fs::write(
+            manifests.path().join("evil.yaml"),
+            "apiVersion: v1\nkind: Service\nmetadata: {name: 'x\" -j ACCEPT'}\nspec: {clusterIP: 10.96.7.7, ports: [{port: 1}]}\n---\n\
+             apiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {clusterIP: 10.96.7.8, ports: [{port: 1}]}\n",
+        )
+        .unwrap();
+        wait_for("the good document beside the bad ones", || dump(variant).contains("10.96.7.8").then_some(()));
+        let after: Vec<String> =
+            dump(variant).lines().filter(|l| !l.contains("10.96.7.8")).map(str::to_owned).collect();
+        assert_eq!(after, good.lines().collect::<Vec<_>>());
+        fs::remove_file(manifests.path().join("evil.yaml")).unwrap();
+        drop(proxy);
+        svcproxy(&["--cleanup", "--iptables-variant", variant]);
+    }
+}
+
+#[test]
+fn without_rights_one_sentence_says_so() {
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"])
+        .args([env!("CARGO_BIN_EXE_svcproxy"), "--cleanup"])
+        .output();
+    let Ok(output) = output.map(|o| String::from_utf8_lossy(&o.stderr).into_owned()) else { return };
+    // Only root can become nobody; as an ordinary user we are nobody enough.
+    let text = if output.contains("setpriv:") {
+        String::from_utf8_lossy(&svcproxy(&["--cleanup"]).stderr).into_owned()
+    } else {
+        output
+    };
+    assert!(
+        text.contains("run as root, or with CAP_NET_ADMIN") || text.contains("install the package iptables"),
+        "{text}"
+    );
+    assert!(!text.contains("panicked"), "{text}");
+}
