@@ -1,5 +1,10 @@
 //! `svclab`: a laboratory for Kubernetes service proxies.
 
+pub mod cli;
 pub mod cluster;
+pub mod expect;
 pub mod netns;
+pub mod objects;
+pub mod report;
+pub mod scenario;
 pub mod traffic;

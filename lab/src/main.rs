@@ -1,2 +1,5 @@
-//! `svclab`
-fn main() {}
+//! `svclab`: see the library.
+
+fn main() -> std::process::ExitCode {
+    svclab::cli::main()
+}

@@ -1,0 +1,25 @@
+//! `svclab check`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Exit, find};
+use crate::scenario::explain;
+
+#[derive(Args)]
+pub(super) struct CheckArgs {
+    /// Scenario files, or names under scenarios/.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Decides cluster IPs and node ports that a scenario leaves open.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+pub(super) fn check(args: &CheckArgs) -> Result<u8, Exit> {
+    for scenario in find::load_all(&args.files, args.seed)? {
+        print!("{}", explain(&scenario).map_err(|error| Exit::usage(error.to_string()))?);
+    }
+    Ok(0)
+}

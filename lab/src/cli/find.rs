@@ -1,0 +1,67 @@
+//! Finds scenario files and the programs that a run needs.
+
+use std::path::{Path, PathBuf};
+
+use super::Exit;
+use crate::scenario::{Scenario, load};
+
+/// The folder that names are looked up in, in this directory or the nearest one above.
+const FOLDER: &str = "scenarios";
+
+/// The file of scenario `name`: a path, or a name under `scenarios/`.
+pub(super) fn scenario(name: &Path) -> Result<PathBuf, Exit> {
+    if name.is_file() {
+        return Ok(name.to_owned());
+    }
+    let plain = name.extension().is_none() && !name.is_absolute();
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+    let file = Path::new(FOLDER).join(name).with_extension("yaml");
+    let above = here.ancestors().find(|directory| plain && directory.join(&file).is_file());
+    match above {
+        Some(directory) if directory == here => Ok(file),
+        Some(directory) => Ok(directory.join(file)),
+        None => {
+            let hint = if plain { format!(", nor a {}", file.display()) } else { String::new() };
+            Err(Exit::usage(format!("there is no file {}{hint}; `svclab list` shows what there is", name.display())))
+        }
+    }
+}
+
+/// Loads every scenario; all mistakes of all files at once.
+pub(super) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
+    let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
+    for name in names {
+        match load(&scenario(name)?, seed) {
+            Ok(scenario) => scenarios.push(scenario),
+            Err(error) => mistakes.push(error.to_string()),
+        }
+    }
+    if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
+}
+
+/// The proxy to run: as told, `$SVCPROXY`, or beside this program.
+pub(super) fn proxy(told: Option<&Path>) -> Result<PathBuf, Exit> {
+    let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
+    let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);
+    let path = told.map(Path::to_owned).or_else(from_env).or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
+    let found = std::fs::canonicalize(&path).ok().filter(|path| path.is_file());
+    found.ok_or_else(|| {
+        let hint = "build it with `cargo build -p svcproxy`, or name one with --proxy or $SVCPROXY";
+        Exit::unable(format!("there is no service proxy at {}: {hint}", path.display()))
+    })
+}
+
+/// Commands without which no proxy in iptables mode can work.
+pub(super) fn tools() -> Result<(), Exit> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<PathBuf> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
+    match ["iptables", "iptables-save", "iptables-restore"]
+        .iter()
+        .find(|tool| !directories.iter().any(|directory| directory.join(tool).exists()))
+    {
+        None => Ok(()),
+        Some(tool) => {
+            Err(Exit::unable(format!("{tool} is missing on this machine; on Debian: apt-get install iptables")))
+        }
+    }
+}

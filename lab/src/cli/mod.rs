@@ -1,0 +1,120 @@
+//! The command line: one file per subcommand. Data goes to standard output, progress and complaints to standard error.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
+
+mod check;
+mod exec;
+mod find;
+mod list;
+mod objects;
+mod run;
+mod up;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::scenario::run::Variant;
+
+/// A broken promise.
+const BROKEN: u8 = 1;
+/// Wrong usage, or a file with mistakes.
+const USAGE: u8 = 2;
+/// This machine cannot run it.
+const UNABLE: u8 = 3;
+
+/// A laboratory for Kubernetes service proxies: clusters of network namespaces, real traffic, a verdict.
+#[derive(Parser)]
+#[command(
+    name = "svclab",
+    version,
+    after_help = "Exit status: 0 all promises kept, 1 a broken promise, 2 wrong usage or file, 3 this machine cannot run it."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run scenarios and report which promises were kept.
+    Run(run::RunArgs),
+    /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
+    Up(up::UpArgs),
+    /// Run a command on a node, in a pod or on a client of a lab that is up.
+    Exec(exec::ExecArgs),
+    /// List scenarios and what they show.
+    List(list::ListArgs),
+    /// Check scenarios and explain them; runs nothing.
+    Check(check::CheckArgs),
+    /// Print the objects that a scenario's proxies are given at first, as a List in JSON; runs nothing.
+    Objects(objects::ObjectsArgs),
+}
+
+/// What `run` and `up` have in common.
+#[derive(Args, Clone)]
+struct LabArgs {
+    /// Which iptables the proxies use.
+    #[arg(long, value_enum, default_value = "auto", value_name = "VARIANT")]
+    iptables_variant: VariantArg,
+    /// Decides cluster IPs and node ports that a scenario leaves open.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The service proxy; without it $SVCPROXY, or the svcproxy beside this program.
+    #[arg(long, value_name = "PATH")]
+    proxy: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum VariantArg {
+    Auto,
+    Nft,
+    Legacy,
+}
+
+impl From<VariantArg> for Variant {
+    fn from(variant: VariantArg) -> Self {
+        match variant {
+            VariantArg::Auto => Variant::Auto,
+            VariantArg::Nft => Variant::Nft,
+            VariantArg::Legacy => Variant::Legacy,
+        }
+    }
+}
+
+/// An end that is not success: the status and, unless everything was said already, the message.
+struct Exit {
+    status: u8,
+    message: String,
+}
+
+impl Exit {
+    fn usage(message: impl Into<String>) -> Self {
+        Exit { status: USAGE, message: message.into() }
+    }
+
+    fn unable(message: impl Into<String>) -> Self {
+        Exit { status: UNABLE, message: message.into() }
+    }
+}
+
+/// The program. Call it before any thread exists: some commands enter namespaces of their own.
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Up(args) => up::up(&args),
+        Command::Exec(args) => exec::exec(&args),
+        Command::List(args) => list::list(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Objects(args) => objects::objects(&args),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(exit) => {
+            if !exit.message.is_empty() {
+                eprintln!("svclab: {}", exit.message);
+            }
+            ExitCode::from(exit.status)
+        }
+    }
+}

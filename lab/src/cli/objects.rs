@@ -1,0 +1,31 @@
+//! `svclab objects`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Exit, find};
+
+#[derive(Args)]
+pub(super) struct ObjectsArgs {
+    /// Scenario file, or name under scenarios/.
+    file: PathBuf,
+    /// Decides cluster IPs and node ports that the scenario leaves open.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print the proxy's flags instead, one a line.
+    #[arg(long)]
+    flags: bool,
+}
+
+pub(super) fn objects(args: &ObjectsArgs) -> Result<u8, Exit> {
+    for scenario in find::load_all(std::slice::from_ref(&args.file), args.seed)? {
+        if args.flags {
+            println!("{}", scenario.proxy_flags.join("\n"));
+        } else {
+            let store = scenario.initial_objects().map_err(|error| Exit::usage(error.to_string()))?;
+            println!("{:#}", store.list());
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,51 @@
+//! `svclab up`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::run::{interrupted, runtime};
+use super::{BROKEN, Exit, LabArgs, UNABLE, find};
+use crate::netns::sandbox;
+use crate::scenario::Scenario;
+use crate::scenario::run::{Lab, RunOptions, StartError};
+
+#[derive(Args)]
+pub(super) struct UpArgs {
+    /// Scenario file, or name under scenarios/; its steps are not run.
+    file: PathBuf,
+    #[command(flatten)]
+    lab: LabArgs,
+}
+
+pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
+    let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed)?;
+    let scenario = scenarios.remove(0);
+    let proxy = find::proxy(args.lab.proxy.as_deref())?;
+    find::tools()?;
+    let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
+    let mode = scenario.modes.first().copied().ok_or_else(|| Exit::usage("the scenario is for no mode"))?;
+    let variant = args.lab.iptables_variant.into();
+    let options = RunOptions { proxy, mode, variant, keep_going: false, breaks: Vec::new() };
+    runtime()?.block_on(async {
+        tokio::select! {
+            standing = stand(&scenario, &options) => standing,
+            () = interrupted() => Ok(0),
+        }
+    })
+}
+
+async fn stand(scenario: &Scenario, options: &RunOptions) -> Result<u8, Exit> {
+    let lab = Lab::start(scenario, options).await.map_err(|error| {
+        let status = if matches!(error, StartError::Cluster(_)) { UNABLE } else { BROKEN };
+        Exit { status, message: error.to_string() }
+    })?;
+    eprintln!("{} is up; ctrl-c ends it. From another terminal:", scenario.name);
+    for place in lab.cluster().places() {
+        println!("svclab exec {place} -- bash");
+    }
+    if let Some(line) = lab.cluster().places().first().and_then(|place| lab.cluster().enter_line(place).ok()) {
+        eprintln!("or without svclab, for the first of them: {line}");
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,134 @@
+//! Rules and their counters, read from `iptables-save -c`.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// One rule of a saved table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// `nat`, `filter`, …
+    pub table: String,
+    /// The chain it is in.
+    pub chain: String,
+    /// Its text after the chain name, as `iptables-save` prints it.
+    pub text: String,
+    /// Packets it has matched.
+    pub packets: u64,
+}
+
+/// What `iptables-save -c` said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ruleset {
+    /// (table, chain) of every chain.
+    pub chains: Vec<(String, String)>,
+    /// Every rule, in order.
+    pub rules: Vec<Rule>,
+}
+
+impl Ruleset {
+    /// Reads `iptables-save -c` text; lines that are none of its are left out.
+    pub fn parse(saved: &str) -> Self {
+        let mut ruleset = Ruleset::default();
+        let mut table = String::new();
+        for line in saved.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                table = name.trim().to_owned();
+            } else if let Some(chain) = line.strip_prefix(':') {
+                let name = chain.split_whitespace().next().unwrap_or_default();
+                ruleset.chains.push((table.clone(), name.to_owned()));
+            } else if let Some(rule) = parse_rule(&table, line) {
+                ruleset.rules.push(rule);
+            }
+        }
+        ruleset
+    }
+
+    /// Whether there is such a chain.
+    pub fn has_chain(&self, table: &str, chain: &str) -> bool {
+        self.chains.iter().any(|(t, c)| t == table && c == chain)
+    }
+
+    /// The rules of a chain whose text contains every one of `parts`.
+    pub fn matching<'a>(
+        &'a self,
+        table: &'a str,
+        chain: &'a str,
+        parts: &'a [String],
+    ) -> impl Iterator<Item = &'a Rule> {
+        self.rules
+            .iter()
+            .filter(move |rule| rule.table == table && rule.chain == chain)
+            .filter(move |rule| parts.iter().all(|part| rule.text.contains(part.as_str())))
+    }
+}
+
+/// `[packets:bytes] -A CHAIN text`.
+fn parse_rule(table: &str, line: &str) -> Option<Rule> {
+    let (counters, rest) = line.strip_prefix('[')?.split_once("] -A ")?;
+    let (chain, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    let packets = counters.split(':').next()?.parse().ok()?;
+    Some(Rule { table: table.to_owned(), chain: chain.to_owned(), text: text.to_owned(), packets })
+}
+
+/// How many packets a rule is to have matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PacketCount {
+    /// `3`
+    Exactly(u64),
+    /// `">=3"`
+    AtLeast(u64),
+    /// `"<=3"`
+    AtMost(u64),
+    /// `answers of web-1`: as many as that pod answered in the same step.
+    AnswersOf(String),
+}
+
+impl PacketCount {
+    /// Whether `seen` is right; `answers` tells how often a pod answered.
+    pub fn accepts(&self, seen: u64, answers: impl Fn(&str) -> u64) -> bool {
+        match self {
+            PacketCount::Exactly(count) => seen == *count,
+            PacketCount::AtLeast(count) => seen >= *count,
+            PacketCount::AtMost(count) => seen <= *count,
+            PacketCount::AnswersOf(pod) => seen == answers(pod),
+        }
+    }
+}
+
+impl fmt::Display for PacketCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PacketCount::Exactly(count) => write!(f, "{count}"),
+            PacketCount::AtLeast(count) => write!(f, "at least {count}"),
+            PacketCount::AtMost(count) => write!(f, "at most {count}"),
+            PacketCount::AnswersOf(pod) => write!(f, "as many as {pod} answered"),
+        }
+    }
+}
+
+impl std::str::FromStr for PacketCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            let wanted = "expected a number, \">=N\", \"<=N\" or \"answers of POD\"";
+            text.trim().parse().map_err(|_| format!("{text:?}: {wanted}"))
+        };
+        if let Some(rest) = text.strip_prefix(">=") {
+            number(rest).map(PacketCount::AtLeast)
+        } else if let Some(rest) = text.strip_prefix("<=") {
+            number(rest).map(PacketCount::AtMost)
+        } else if let Some(pod) = text.strip_prefix("answers of ") {
+            Ok(PacketCount::AnswersOf(pod.trim().to_owned()))
+        } else {
+            number(text).map(PacketCount::Exactly)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PacketCount {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,160 @@
+//! A probe's outcomes against what was promised.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::stats;
+use crate::traffic::probe::{Answer, Outcome};
+
+/// What a probe step promises, with every name resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted {
+    /// Every probe is answered.
+    Answered {
+        /// Who may answer, each with its share if shares are promised. Names are `namespace/pod`.
+        by: Vec<(String, Option<f64>)>,
+        /// The source address that the server may see; `None`: any.
+        source: Option<SourceWanted>,
+        /// All answers come from one server.
+        sticky: bool,
+    },
+    /// Reset, or ICMP port unreachable.
+    Refused,
+    /// Silence.
+    Dropped,
+}
+
+/// Which source address a server is to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceWanted {
+    /// In the scenario's words.
+    pub words: String,
+    /// The client's own address counts.
+    pub client: bool,
+    /// So do these.
+    pub addresses: Vec<IpAddr>,
+    /// Turns it round: none of these.
+    pub not: bool,
+}
+
+/// A promise that was not kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What was promised.
+    pub expected: String,
+    /// What happened.
+    pub seen: String,
+}
+
+impl Mismatch {
+    /// A mismatch.
+    pub fn new(expected: impl Into<String>, seen: impl Into<String>) -> Self {
+        Mismatch { expected: expected.into(), seen: seen.into() }
+    }
+}
+
+/// Outcomes counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Answers per server (`namespace/pod`).
+    pub servers: BTreeMap<String, usize>,
+    /// Answers per source address that the servers saw.
+    pub sources: BTreeMap<IpAddr, usize>,
+    /// Everything that was no answer, in words.
+    pub failures: BTreeMap<String, usize>,
+}
+
+impl Tally {
+    /// Counts `outcomes`.
+    pub fn of(outcomes: &[Outcome]) -> Self {
+        let mut tally = Tally::default();
+        for outcome in outcomes {
+            match &outcome.answer {
+                Answer::Replied { server, peer } => {
+                    *tally.servers.entry(server.clone()).or_default() += 1;
+                    *tally.sources.entry(peer.ip()).or_default() += 1;
+                }
+                other => *tally.failures.entry(words(other)).or_default() += 1,
+            }
+        }
+        tally
+    }
+
+    /// One line: who answered how often, seen from where.
+    pub fn summary(&self) -> String {
+        let join = |parts: Vec<String>| parts.join(", ");
+        let mut parts = vec![join(self.servers.iter().map(|(name, count)| format!("{name} ×{count}")).collect())];
+        if !self.sources.is_empty() {
+            parts.push(format!("saw {}", join(self.sources.keys().map(ToString::to_string).collect())));
+        }
+        parts.push(join(self.failures.iter().map(|(what, count)| format!("{what} ×{count}")).collect()));
+        parts.retain(|part| !part.is_empty());
+        if parts.is_empty() { "nothing was sent".to_owned() } else { parts.join("; ") }
+    }
+}
+
+fn words(answer: &Answer) -> String {
+    match answer {
+        Answer::Replied { server, .. } => format!("answer from {server}"),
+        Answer::Refused => "refused".to_owned(),
+        Answer::Unreachable(why) => format!("unreachable ({why})"),
+        Answer::TimedOut => "no answer".to_owned(),
+        Answer::Broken(why) => format!("broken ({why})"),
+    }
+}
+
+/// Every promise of `wanted` that `outcomes` break.
+pub fn judge(wanted: &Wanted, outcomes: &[Outcome]) -> Vec<Mismatch> {
+    let tally = Tally::of(outcomes);
+    let only = |expected: &str, right: &dyn Fn(&Answer) -> bool| {
+        let all = !outcomes.is_empty() && outcomes.iter().all(|outcome| right(&outcome.answer));
+        if all { vec![] } else { vec![Mismatch::new(expected, tally.summary())] }
+    };
+    match wanted {
+        Wanted::Refused => only("every probe refused", &|answer| *answer == Answer::Refused),
+        Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == Answer::TimedOut),
+        Wanted::Answered { by, source, sticky } => {
+            let mut found = answered(by, &tally, outcomes.len());
+            if *sticky && tally.servers.len() > 1 {
+                found.push(Mismatch::new("all answers from one server", tally.summary()));
+            }
+            found.extend(source.iter().filter_map(|source| wrong_source(source, outcomes, &tally)));
+            found
+        }
+    }
+}
+
+fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mismatch> {
+    let names = || by.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" or ");
+    let known = |name: &String| by.iter().any(|(wanted, _)| wanted == name);
+    if sent == 0 || !tally.failures.is_empty() || !tally.servers.keys().all(known) {
+        return vec![Mismatch::new(format!("every probe answered by {}", names()), tally.summary())];
+    }
+    let backends = by.len();
+    let unlikely = by.iter().filter_map(|(name, share)| {
+        let share = (*share)?;
+        let count = tally.servers.get(name).copied().unwrap_or_default();
+        let (low, high) = stats::accepted(sent, share, backends);
+        let expected = format!(
+            "{name} answers {:.1}% of {sent} probes: {low} to {high} of them (false-alarm bound {:e})",
+            share * 100.0,
+            stats::FALSE_ALARM
+        );
+        (count < low || count > high).then(|| Mismatch::new(expected, format!("{count} ({})", tally.summary())))
+    });
+    unlikely.collect()
+}
+
+fn wrong_source(wanted: &SourceWanted, outcomes: &[Outcome], tally: &Tally) -> Option<Mismatch> {
+    let wrong = outcomes.iter().any(|outcome| {
+        let Answer::Replied { peer, .. } = &outcome.answer else { return false };
+        let own = wanted.client && outcome.client.is_some_and(|client| client.ip() == peer.ip());
+        let inside = own || wanted.addresses.contains(&peer.ip());
+        inside == wanted.not
+    });
+    wrong.then(|| {
+        let client = outcomes.iter().find_map(|outcome| outcome.client);
+        let client = client.map(|client| format!(" (the client is {})", client.ip())).unwrap_or_default();
+        Mismatch::new(format!("servers see {}", wanted.words), format!("{}{client}", tally.summary()))
+    })
+}

@@ -1,0 +1,12 @@
+//! Judgement: did what happened keep the promise? Pure, and stingy with false alarms.
+//!
+//! Every statistical check states its bound: a correct proxy is blamed with probability at most [`stats::FALSE_ALARM`].
+
+pub mod counters;
+mod judge;
+pub mod stats;
+
+pub use judge::{Mismatch, SourceWanted, Tally, Wanted, judge};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use std::net::{IpAddr, SocketAddr};
+
+use proptest::prelude::*;
+
+use super::counters::{PacketCount, Ruleset};
+use super::*;
+use crate::traffic::probe::{Answer, Outcome};
+
+fn reply(server: &str, peer: &str) -> Outcome {
+    let peer = SocketAddr::new(peer.parse().unwrap(), 40_000);
+    let client = Some("10.0.0.9:40000".parse().unwrap());
+    Outcome { answer: Answer::Replied { server: server.into(), peer }, client }
+}
+
+fn replies(counts: &[(&str, usize)]) -> Vec<Outcome> {
+    counts.iter().flat_map(|(server, count)| std::iter::repeat_n(reply(server, "10.0.0.9"), *count)).collect()
+}
+
+fn even(names: &[&str]) -> Wanted {
+    let share = 1.0 / names.len() as f64;
+    let by = names.iter().map(|name| ((*name).to_owned(), Some(share))).collect();
+    Wanted::Answered { by, source: None, sticky: false }
+}
+
+fn source(addresses: &[&str], client: bool, not: bool) -> Wanted {
+    let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    let source = Some(SourceWanted { words: "x".into(), client, addresses, not });
+    Wanted::Answered { by: vec![("d/a".into(), None)], source, sticky: false }
+}
+
+#[test]
+fn probe_counts_are_enough_and_one_less_is_not() {
+    for (backends, expected) in [(1, 1), (2, 32), (3, 263), (4, 443), (10, 1_545)] {
+        let shares = vec![1.0 / backends as f64; backends];
+        let needed = stats::needed(&shares).unwrap();
+        assert!(stats::enough(needed, &shares));
+        assert!(needed == 1 || !stats::enough(needed - 1, &shares));
+        assert_eq!(needed, expected, "{backends} backends");
+    }
+}
+
+#[test]
+fn an_even_spread_passes_and_a_missing_or_doubled_backend_does_not() {
+    let wanted = even(&["d/a", "d/b", "d/c"]);
+    let verdict = |counts: &[(&str, usize)]| judge(&wanted, &replies(counts)).is_empty();
+    assert!(verdict(&[("d/a", 100), ("d/b", 90), ("d/c", 110)]));
+    assert!(!verdict(&[("d/a", 150), ("d/b", 150)]), "missing");
+    assert!(!verdict(&[("d/a", 200), ("d/b", 50), ("d/c", 50)]), "doubled");
+    assert!(!verdict(&[("d/a", 100), ("d/b", 100), ("d/c", 99), ("d/d", 1)]), "stranger");
+}
+
+#[test]
+fn refused_and_dropped_accept_nothing_else() {
+    let with = |answer: Answer| vec![Outcome { answer, client: None }];
+    assert!(judge(&Wanted::Refused, &with(Answer::Refused)).is_empty());
+    assert!(judge(&Wanted::Dropped, &with(Answer::TimedOut)).is_empty());
+    assert!(!judge(&Wanted::Refused, &with(Answer::TimedOut)).is_empty());
+    assert!(!judge(&Wanted::Dropped, &with(Answer::Refused)).is_empty());
+    assert!(!judge(&Wanted::Dropped, &with(Answer::Unreachable("no route".into()))).is_empty());
+    assert!(!judge(&Wanted::Dropped, &[]).is_empty(), "no probe proves nothing");
+}
+
+#[test]
+fn sources_are_compared_with_the_client_or_a_list() {
+    let kept = [reply("d/a", "10.0.0.9")];
+    let masked = [reply("d/a", "172.18.0.2")];
+    assert!(judge(&source(&[], true, false), &kept).is_empty());
+    assert!(!judge(&source(&[], true, false), &masked).is_empty());
+    assert!(judge(&source(&["172.18.0.2"], false, false), &masked).is_empty());
+    assert!(judge(&source(&[], true, true), &masked).is_empty());
+    assert!(!judge(&source(&[], true, true), &kept).is_empty());
+}
+
+#[test]
+fn one_silent_probe_or_a_second_server_breaks_the_promise() {
+    let by = vec![("d/a".to_owned(), None), ("d/b".to_owned(), None)];
+    let wanted = |sticky| Wanted::Answered { by: by.clone(), source: None, sticky };
+    let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
+    assert!(judge(&wanted(false), &outcomes).is_empty());
+    assert!(!judge(&wanted(true), &outcomes).is_empty());
+    outcomes.push(Outcome { answer: Answer::TimedOut, client: None });
+    let mismatches = judge(&wanted(false), &outcomes);
+    assert_eq!(mismatches[0].seen, "d/a ×3, d/b ×2; saw 10.0.0.9; no answer ×1");
+}
+
+#[test]
+fn saved_rules_are_read_with_their_counters() {
+    let saved = "# comment\n*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-X - [0:0]\n[3:180] -A KUBE-SERVICES -d 10.0.0.1/32 -j KUBE-SVC-X\n[1:60] -A KUBE-SVC-X -j KUBE-SEP-Y\nCOMMIT\n";
+    let rules = Ruleset::parse(saved);
+    assert!(rules.has_chain("nat", "KUBE-SVC-X") && !rules.has_chain("filter", "KUBE-SVC-X"));
+    let parts = ["10.0.0.1".to_owned(), "KUBE-SVC-X".to_owned()];
+    let found: Vec<_> = rules.matching("nat", "KUBE-SERVICES", &parts).collect();
+    assert_eq!((found.len(), found[0].packets), (1, 3));
+}
+
+#[test]
+fn packet_counts_say_what_they_accept() {
+    let accepts =
+        |text: &str, seen| text.parse::<PacketCount>().unwrap().accepts(seen, |pod| u64::from(pod == "a") * 7);
+    assert!(accepts("3", 3) && !accepts("3", 4));
+    assert!(accepts(">= 3", 4) && !accepts(">=3", 2));
+    assert!(accepts("<=3", 3) && !accepts("<=3", 4));
+    assert!(accepts("answers of a", 7) && !accepts("answers of a", 6));
+    assert!("three".parse::<PacketCount>().is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// The interval never blames more than the stated bound: what lies outside it weighs at most the two tails.
+    #[test]
+    fn intervals_hold_the_expected_count(n in 1_usize..2_000, percent in 1_u32..100, k in 1_usize..20) {
+        let p = f64::from(percent) / 100.0;
+        let (low, high) = stats::accepted(n, p, k);
+        let mean = n as f64 * p;
+        prop_assert!(low as f64 <= mean.ceil() && high as f64 >= mean.floor() && low <= high && high <= n);
+    }
+
+    /// More probes never make a check that was sharp enough blunt by much: doubling keeps it sharp.
+    #[test]
+    fn doubling_stays_enough(weights in proptest::collection::vec(1_u32..5, 2..6)) {
+        let sum: u32 = weights.iter().sum();
+        let shares: Vec<f64> = weights.iter().map(|weight| f64::from(*weight) / f64::from(sum)).collect();
+        let needed = stats::needed(&shares).unwrap();
+        prop_assert!(stats::enough(needed * 2, &shares));
+    }
+
+    /// A fair multinomial draw is accepted (10,000 draws at a bound of 1e-9 each).
+    #[test]
+    fn fair_draws_pass(seed in any::<u64>(), backends in 2_usize..8) {
+        let names: Vec<String> = (0..backends).map(|number| format!("d/{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let count = stats::needed(&vec![1.0 / backends as f64; backends]).unwrap();
+        let mut counts = vec![0; backends];
+        for draw in 0..count {
+            let random = crate::objects::mix_for_tests(seed, draw);
+            counts[usize::try_from(random % backends as u64).unwrap()] += 1;
+        }
+        let pairs: Vec<(&str, usize)> = names.iter().copied().zip(counts).collect();
+        prop_assert!(judge(&even(&names), &replies(&pairs)).is_empty());
+    }
+}

@@ -1,0 +1,105 @@
+//! Addresses and ports, as the API server hands them out – but as a function of the file and the seed alone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// First and last node port (the API server's `--service-node-port-range` default).
+pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+
+/// Which address and port belongs to whom.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allocations {
+    addresses: BTreeMap<IpAddr, String>,
+    node_ports: BTreeMap<(u16, String), String>,
+}
+
+impl Allocations {
+    /// Gives `address` to `owner`; the present owner if somebody else has it.
+    pub(super) fn claim_address(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
+        match self.addresses.get(&address) {
+            Some(present) if present != owner => Err(present.clone()),
+            _ => {
+                self.addresses.insert(address, owner.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives node port `port` to `owner`; the present owner if somebody else has it.
+    pub(super) fn claim_port(&mut self, port: u16, protocol: &str, owner: &str) -> Result<(), String> {
+        match self.node_ports.get(&(port, protocol.to_owned())) {
+            Some(present) if present != owner => Err(present.clone()),
+            _ => {
+                self.node_ports.insert((port, protocol.to_owned()), owner.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// A free address of `range` for `owner`, looked for from a place that `seed` and the owner decide.
+    pub(super) fn free_address(&mut self, range: IpNet, seed: u64, owner: &str) -> Option<IpAddr> {
+        let size = usable(range);
+        let start = mix(seed, owner) % size;
+        for offset in 0..size {
+            let address = nth(range, 1 + (start + offset) % size)?;
+            if self.claim_address(address, owner).is_ok() {
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    /// The first free address of `range` from host number `first` on.
+    pub(super) fn next_address(&mut self, range: IpNet, first: u64, owner: &str) -> Option<IpAddr> {
+        (first..=usable(range)).find_map(|number| {
+            let address = nth(range, number)?;
+            self.claim_address(address, owner).ok().map(|()| address)
+        })
+    }
+
+    /// A free node port for `owner`; `what` keeps the ports of one service apart.
+    pub(super) fn free_port(&mut self, seed: u64, protocol: &str, owner: &str, what: &str) -> Option<u16> {
+        let size = u64::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
+        let start = mix(seed, &format!("{owner}:{what}")) % size;
+        (0..size).find_map(|offset| {
+            let port = NODE_PORTS.start() + u16::try_from((start + offset) % size).ok()?;
+            let taken = self.node_ports.contains_key(&(port, protocol.to_owned()));
+            (!taken && self.claim_port(port, protocol, owner).is_ok()).then_some(port)
+        })
+    }
+
+    /// Takes back everything that belongs to `owner`.
+    pub(super) fn release(&mut self, owner: &str) {
+        self.addresses.retain(|_, present| present != owner);
+        self.node_ports.retain(|_, present| present != owner);
+    }
+}
+
+/// Host numbers 1 to this are usable; IPv4's broadcast address is left out, and huge ranges are cut.
+fn usable(range: IpNet) -> u64 {
+    let bits = u32::from(range.max_prefix_len() - range.prefix_len()).min(16);
+    ((1_u64 << bits).saturating_sub(2)).max(1)
+}
+
+/// Address number `number` of `range`.
+pub(crate) fn nth(range: IpNet, number: u64) -> Option<IpAddr> {
+    let address = match range.network() {
+        IpAddr::V4(network) => IpAddr::V4(u32::from(network).checked_add(u32::try_from(number).ok()?)?.into()),
+        IpAddr::V6(network) => IpAddr::V6(u128::from(network).checked_add(u128::from(number))?.into()),
+    };
+    range.contains(&address).then_some(address)
+}
+
+/// FNV-1a over the seed and a name, finished with an avalanche so that neighbouring seeds differ everywhere.
+pub(crate) fn mix(seed: u64, name: &str) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64;
+    let hash = seed
+        .to_le_bytes()
+        .iter()
+        .chain(name.as_bytes())
+        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}

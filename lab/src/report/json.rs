@@ -1,0 +1,63 @@
+//! The report as JSON.
+
+use serde_json::{Value, json};
+
+use super::{ScenarioReport, StepReport, Verdict};
+
+/// Everything that the run found.
+pub fn render(reports: &[ScenarioReport]) -> Value {
+    json!({ "passed": reports.iter().all(ScenarioReport::passed), "scenarios": reports.iter().map(scenario).collect::<Vec<_>>() })
+}
+
+fn scenario(report: &ScenarioReport) -> Value {
+    json!({
+        "name": report.name,
+        "path": report.path,
+        "about": report.about,
+        "mode": report.mode,
+        "iptablesVariant": report.variant,
+        "seed": report.seed,
+        "passed": report.passed(),
+        "notStarted": report.not_started,
+        "seconds": report.took.as_secs_f64(),
+        "repeat": report.repeat(),
+        "steps": report.steps.iter().map(step).collect::<Vec<_>>(),
+    })
+}
+
+fn step(step: &StepReport) -> Value {
+    let (verdict, broken) = match &step.verdict {
+        Verdict::Passed => ("passed", Vec::new()),
+        Verdict::Broken(mismatches) => {
+            let pair =
+                |mismatch: &crate::expect::Mismatch| json!({ "expected": mismatch.expected, "seen": mismatch.seen });
+            ("broken", mismatches.iter().map(pair).collect())
+        }
+        Verdict::Failed(why) => ("failed", vec![json!({ "expected": "the lab can do this step", "seen": why })]),
+        Verdict::Skipped => ("skipped", Vec::new()),
+    };
+    json!({
+        "name": step.name,
+        "line": step.line,
+        "action": step.action,
+        "verdict": verdict,
+        "broken": broken,
+        "summary": step.summary,
+        "seconds": step.took.as_secs_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_has_its_verdict_and_what_broke() {
+        let value = render(&super::super::sample());
+        assert_eq!(value["passed"], false);
+        let steps = &value["scenarios"][0]["steps"];
+        assert_eq!([&steps[0]["verdict"], &steps[1]["verdict"], &steps[2]["verdict"]], ["passed", "broken", "skipped"]);
+        assert_eq!(steps[1]["broken"][0]["expected"], "servers see <node-a>");
+        assert_eq!(value["scenarios"][0]["repeat"], "svclab run scenarios/hairpin.yaml --mode iptables --seed 3");
+    }
+}

@@ -1,0 +1,100 @@
+//! The report as JUnit XML, in the shape that CI systems read: a suite per scenario, a case per step.
+
+use std::fmt::Write;
+
+use super::{ScenarioReport, StepReport, Verdict};
+
+/// The whole document.
+pub fn render(reports: &[ScenarioReport]) -> String {
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    for report in reports {
+        suite(&mut xml, report);
+    }
+    xml.push_str("</testsuites>\n");
+    xml
+}
+
+fn suite(xml: &mut String, report: &ScenarioReport) {
+    let count = |wanted: fn(&Verdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
+    let failures = count(|verdict| matches!(verdict, Verdict::Broken(_)));
+    let errors = count(|verdict| matches!(verdict, Verdict::Failed(_))) + usize::from(report.not_started.is_some());
+    let skipped = count(|verdict| matches!(verdict, Verdict::Skipped));
+    let tests = report.steps.len() + usize::from(report.not_started.is_some());
+    let name = format!("{} ({})", report.name, report.mode);
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        xml,
+        "  <testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\">",
+        escape(&name),
+        report.took.as_secs_f64()
+    );
+    if let Some(why) = &report.not_started {
+        let _ = writeln!(xml, "    <testcase classname=\"{}\" name=\"start\">", escape(&report.name));
+        let _ = writeln!(xml, "      <error message=\"{}\"/>\n    </testcase>", escape(why));
+    }
+    for step in &report.steps {
+        case(xml, report, step);
+    }
+    xml.push_str("  </testsuite>\n");
+}
+
+fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
+    let _ = write!(
+        xml,
+        "    <testcase classname=\"{}\" name=\"{}\" file=\"{}\" line=\"{}\" time=\"{:.3}\"",
+        escape(&report.name),
+        escape(&step.name),
+        escape(&report.path),
+        step.line,
+        step.took.as_secs_f64()
+    );
+    match &step.verdict {
+        Verdict::Passed => xml.push_str("/>\n"),
+        Verdict::Skipped => xml.push_str(">\n      <skipped/>\n    </testcase>\n"),
+        Verdict::Failed(why) => {
+            let _ = writeln!(xml, ">\n      <error message=\"{}\"/>\n    </testcase>", escape(why));
+        }
+        Verdict::Broken(mismatches) => {
+            xml.push_str(">\n");
+            for mismatch in mismatches {
+                let (expected, seen) = (escape(&mismatch.expected), escape(&mismatch.seen));
+                let _ = writeln!(
+                    xml,
+                    "      <failure message=\"expected: {expected}\">seen: {seen}\nrepeat: {}</failure>",
+                    escape(&report.repeat())
+                );
+            }
+            xml.push_str("    </testcase>\n");
+        }
+    }
+}
+
+/// XML text: the five special characters, and nothing that XML 1.0 forbids.
+fn escape(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '&' => "&amp;".to_owned(),
+            '<' => "&lt;".to_owned(),
+            '>' => "&gt;".to_owned(),
+            '"' => "&quot;".to_owned(),
+            '\n' => "&#10;".to_owned(),
+            c if c.is_control() => "\u{fffd}".to_owned(),
+            c => c.to_string(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_per_scenario_a_case_per_step() {
+        insta::assert_snapshot!(render(&super::super::sample()));
+    }
+
+    #[test]
+    fn nothing_breaks_out_of_its_attribute() {
+        assert_eq!(escape("a\"<&>\n\u{1}"), "a&quot;&lt;&amp;&gt;&#10;\u{fffd}");
+    }
+}

@@ -1,0 +1,110 @@
+//! What a run found, and how it is shown: on a terminal while it works, as JSON and as JUnit XML at the end.
+
+pub mod json;
+pub mod junit;
+pub mod terminal;
+
+use std::time::Duration;
+
+use crate::expect::Mismatch;
+
+/// What became of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every promise was kept.
+    Passed,
+    /// These were not.
+    Broken(Vec<Mismatch>),
+    /// The lab could not do what the step asks.
+    Failed(String),
+    /// An earlier step broke and the run does not keep going.
+    Skipped,
+}
+
+/// One step's result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepReport {
+    /// The step's name.
+    pub name: String,
+    /// Its line in the file.
+    pub line: usize,
+    /// What it did, as the file's key.
+    pub action: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What was seen, in a line.
+    pub summary: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// One scenario's result in one mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioReport {
+    /// The scenario's name.
+    pub name: String,
+    /// Its file.
+    pub path: String,
+    /// What it shows.
+    pub about: String,
+    /// The proxy's mode.
+    pub mode: String,
+    /// The variant of iptables.
+    pub variant: String,
+    /// The seed.
+    pub seed: u64,
+    /// Every step, in order.
+    pub steps: Vec<StepReport>,
+    /// Why the cluster or the proxies did not come up, if they did not.
+    pub not_started: Option<String>,
+    /// Whether that was this machine's fault.
+    pub unable: bool,
+    /// How long all of it took.
+    pub took: Duration,
+    /// The end of the proxies' logs, if something broke.
+    pub logs: String,
+}
+
+impl ScenarioReport {
+    /// Whether every promise was kept.
+    pub fn passed(&self) -> bool {
+        self.not_started.is_none() && self.steps.iter().all(|step| step.verdict == Verdict::Passed)
+    }
+
+    /// The command that repeats the run.
+    pub fn repeat(&self) -> String {
+        let variant =
+            if self.variant == "auto" { String::new() } else { format!(" --iptables-variant {}", self.variant) };
+        format!("svclab run {} --mode {}{variant} --seed {}", self.path, self.mode, self.seed)
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> Vec<ScenarioReport> {
+    let step = |name: &str, verdict, summary: &str| StepReport {
+        name: name.into(),
+        line: 7,
+        action: "probe",
+        verdict,
+        summary: summary.into(),
+        took: Duration::from_millis(12),
+    };
+    let broken = Verdict::Broken(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);
+    vec![ScenarioReport {
+        name: "hairpin".into(),
+        path: "scenarios/hairpin.yaml".into(),
+        about: "a pod that calls itself".into(),
+        mode: "iptables".into(),
+        variant: "auto".into(),
+        seed: 3,
+        steps: vec![
+            step("it answers", Verdict::Passed, "default/web ×1"),
+            step("it is masked", broken, "default/web ×1"),
+            step("and again", Verdict::Skipped, ""),
+        ],
+        not_started: None,
+        unable: false,
+        took: Duration::from_millis(1234),
+        logs: "node-a: started\n".into(),
+    }]
+}

@@ -1,0 +1,136 @@
+//! The report for people: a line per step while it works, and what broke with all that is needed to see it again.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::Duration;
+
+use super::{ScenarioReport, StepReport, Verdict};
+
+/// Writes progress; colour only where the caller says that it is a terminal.
+pub struct Terminal<W> {
+    out: W,
+    colour: bool,
+}
+
+impl<W: Write> Terminal<W> {
+    /// Progress to `out`.
+    pub fn new(out: W, colour: bool) -> Self {
+        Terminal { out, colour }
+    }
+
+    /// A scenario begins.
+    pub fn scenario(&mut self, name: &str, mode: &str, about: &str) {
+        let title = self.paint("1", &format!("{name} ({mode})"));
+        self.line(&format!("{title}  {about}"));
+    }
+
+    /// A step is done.
+    pub fn step(&mut self, step: &StepReport) {
+        let mark = match step.verdict {
+            Verdict::Passed => self.paint("32", "ok  "),
+            Verdict::Broken(_) | Verdict::Failed(_) => self.paint("31", "FAIL"),
+            Verdict::Skipped => self.paint("33", "skip"),
+        };
+        let took = self.paint("2", &duration(step.took));
+        let summary =
+            if step.summary.is_empty() { String::new() } else { format!("  {}", self.paint("2", &step.summary)) };
+        self.line(&format!("  {mark} {} {took}{summary}", step.name));
+    }
+
+    /// A scenario is done.
+    pub fn done(&mut self, report: &ScenarioReport) {
+        let text = if report.passed() { String::new() } else { explain(report) };
+        let verdict = if report.passed() { self.paint("32", "passed") } else { self.paint("31", "BROKEN") };
+        let line = format!("  {verdict} in {}", duration(report.took));
+        self.line(&format!("{text}{line}"));
+    }
+
+    /// All scenarios are done.
+    pub fn total(&mut self, reports: &[ScenarioReport]) {
+        let broken: Vec<&str> =
+            reports.iter().filter(|report| !report.passed()).map(|report| report.name.as_str()).collect();
+        let steps: usize = reports.iter().map(|report| report.steps.len()).sum();
+        let took = duration(reports.iter().map(|report| report.took).sum());
+        let verdict = if broken.is_empty() {
+            self.paint("32", "all kept")
+        } else {
+            self.paint("31", &format!("broken: {}", broken.join(", ")))
+        };
+        self.line(&format!("{} scenarios, {steps} steps, {took}: {verdict}", reports.len()));
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn line(&mut self, text: &str) {
+        // A reader that went away (`| head`) is no reason to stop a run.
+        let _ = writeln!(self.out, "{text}");
+        let _ = self.out.flush();
+    }
+}
+
+/// What broke, where, and how to see it again.
+fn explain(report: &ScenarioReport) -> String {
+    let mut text = String::new();
+    if let Some(why) = &report.not_started {
+        let _ = writeln!(text, "    not started: {why}");
+    }
+    for step in &report.steps {
+        let place = format!("{}:{}: {}", report.path, step.line, step.name);
+        match &step.verdict {
+            Verdict::Broken(mismatches) => {
+                for mismatch in mismatches {
+                    let _ = writeln!(
+                        text,
+                        "    {place}\n      expected: {}\n      seen:     {}",
+                        mismatch.expected, mismatch.seen
+                    );
+                }
+            }
+            Verdict::Failed(why) => {
+                let _ = writeln!(text, "    {place}\n      the lab failed: {why}");
+            }
+            Verdict::Passed | Verdict::Skipped => {}
+        }
+    }
+    for line in report.logs.lines() {
+        let _ = writeln!(text, "    log: {line}");
+    }
+    let _ = writeln!(text, "    seed {}; repeat with: {}", report.seed, report.repeat());
+    text
+}
+
+fn duration(took: Duration) -> String {
+    if took < Duration::from_secs(1) {
+        format!("{} ms", took.as_millis())
+    } else {
+        format!("{:.1} s", took.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(colour: bool) -> String {
+        let mut out = Vec::new();
+        let mut terminal = Terminal::new(&mut out, colour);
+        let reports = super::super::sample();
+        terminal.scenario("hairpin", "iptables", "a pod that calls itself");
+        reports[0].steps.iter().for_each(|step| terminal.step(step));
+        terminal.done(&reports[0]);
+        terminal.total(&reports);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn a_failure_shows_expected_seen_seed_and_command() {
+        insta::assert_snapshot!(shown(false));
+    }
+
+    #[test]
+    fn colour_only_when_told() {
+        assert!(!shown(false).contains('\u{1b}') && shown(true).contains("\u{1b}[31m"));
+    }
+}

@@ -1,0 +1,127 @@
+//! A scenario in plain words: its machines, its addresses, and what every step will send and expect.
+
+use std::fmt::Write;
+
+use super::file::{ExpectFile, Mode};
+use super::{Action, LoadError, Scenario, Step, resolve, walk};
+use crate::expect::Wanted;
+use crate::objects::Store;
+
+/// The explanation.
+///
+/// # Errors
+/// When a manifest does not fit, which a loaded scenario has shown not to happen.
+pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
+    let mut store = scenario.initial_objects()?;
+    let modes: Vec<String> = scenario.modes.iter().map(Mode::to_string).collect();
+    let mut text = format!("{} ({})\n  {}\n", scenario.name, modes.join(", "), scenario.about);
+    machines(&mut text, &store);
+    services(&mut text, &store);
+    let _ = writeln!(text, "  proxy   {}", scenario.proxy_flags.join(" "));
+    for (index, step) in scenario.steps.iter().enumerate() {
+        let _ = writeln!(text, "  {:>2}. {} (line {})", index + 1, step.name, step.line);
+        // The walk before has shown that the change fits.
+        let _ = walk::change(&mut store, &step.action);
+        for line in details(&store, step) {
+            let _ = writeln!(text, "      {line}");
+        }
+    }
+    Ok(text)
+}
+
+fn join<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn machines(text: &mut String, store: &Store) {
+    let spec = store.cluster_spec();
+    for node in &spec.nodes {
+        let zone = node.zone.as_ref().map(|zone| format!(", zone {zone}")).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  node    {} {}, pods in {}{zone}",
+            node.name,
+            join(&node.addresses),
+            join(&node.pod_cidrs)
+        );
+    }
+    for pod in &spec.pods {
+        let ports: Vec<String> = pod.ports.iter().map(|port| format!("{}/{:?}", port.port, port.protocol)).collect();
+        let host = if pod.host_network { ", host network" } else { "" };
+        let _ = writeln!(
+            text,
+            "  pod     {}/{} on {} {}{host} {}",
+            pod.namespace,
+            pod.name,
+            pod.node,
+            join(&pod.addresses),
+            ports.join(" ")
+        );
+    }
+    for client in &spec.clients {
+        let _ = writeln!(text, "  client  {} {}", client.name, join(&client.addresses));
+    }
+}
+
+fn services(text: &mut String, store: &Store) {
+    for (key, service) in store.services() {
+        let spec = service.spec.clone().unwrap_or_default();
+        let ports: Vec<String> = spec
+            .ports
+            .iter()
+            .flatten()
+            .map(|port| {
+                let node_port = port.node_port.map(|number| format!(" (node port {number})")).unwrap_or_default();
+                format!("{}/{}{node_port}", port.port, port.protocol.as_deref().unwrap_or("TCP"))
+            })
+            .collect();
+        let external: Vec<_> = store.vips_of(key).iter().map(|vip| format!("{} {:?}", vip.address, vip.mode)).collect();
+        let kind = spec.type_.unwrap_or_default();
+        let ips = spec.cluster_ips.unwrap_or_default();
+        let _ = writeln!(text, "  service {key} {kind} {} {} {}", ips.join(" "), ports.join(", "), external.join(" "));
+    }
+}
+
+fn details(store: &Store, step: &Step) -> Vec<String> {
+    let probe = |plan: Result<resolve::ProbePlan, _>| {
+        let Ok(plan) = plan else { return Vec::new() };
+        let via = plan.route.map(|(_, _, node)| format!(" by way of {node}")).unwrap_or_default();
+        let sent =
+            format!("{} × {:?} from {} to {}{via}", plan.count, plan.probe.protocol, plan.probe.from, plan.probe.to);
+        vec![sent, promise(&plan.wanted, &step.expect)]
+    };
+    match &step.action {
+        Action::Probe(file) => probe(resolve::probe(store, file, &step.expect)),
+        Action::Connect(file) => probe(resolve::connect(store, file, &step.expect)),
+        Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
+        Action::Proxy(_, nodes) => vec![format!("{} on {}", step.action.key(), nodes.join(", "))],
+        action => vec![action.key().to_owned()],
+    }
+}
+
+fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
+    let mut text = match wanted {
+        Wanted::Refused => "every one is refused".to_owned(),
+        Wanted::Dropped => "every one is dropped".to_owned(),
+        Wanted::Answered { by, source, sticky } => {
+            let share =
+                |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
+            let by: Vec<String> = by.iter().map(|(name, part)| format!("{name}{}", share(part))).collect();
+            let mut text = format!("every one is answered by {}", by.join(" or "));
+            if let Some(source) = source {
+                let _ = write!(text, ", which sees {}", source.words);
+            }
+            if *sticky {
+                text.push_str(", always the same");
+            }
+            text
+        }
+    };
+    if let Some(same) = &expect.same_as {
+        let _ = write!(text, ", the same as in {:?}", same.value);
+    }
+    if !expect.counters.is_empty() {
+        let _ = write!(text, "; {} rule counters agree", expect.counters.len());
+    }
+    text
+}

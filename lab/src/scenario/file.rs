@@ -1,0 +1,517 @@
+//! A scenario file, key by key, as its author typed it. Meaning is given to it in [`super::load`].
+#![allow(missing_docs, reason = "the keys are documented once, for authors, in the README")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::words::{NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
+use crate::expect::counters::PacketCount;
+
+/// A whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ScenarioFile {
+    pub name: Spanned<String>,
+    pub about: String,
+    pub modes: Option<Spanned<Vec<Mode>>>,
+    pub cluster: Option<Spanned<ClusterFile>>,
+    pub proxy: Option<Spanned<ProxyFile>>,
+    pub manifests: Option<Manifests>,
+    pub steps: Spanned<Vec<Spanned<StepFile>>>,
+}
+
+/// A proxy mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// iptables rules.
+    Iptables,
+}
+
+impl Mode {
+    /// Every mode that the lab can run.
+    pub const ALL: [Mode; 1] = [Mode::Iptables];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Iptables => f.write_str("iptables"),
+        }
+    }
+}
+
+/// Which IP families the cluster has; the first is the primary one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// IPv4 only.
+    #[default]
+    Ipv4,
+    /// IPv6 only.
+    Ipv6,
+    /// IPv4 primary, IPv6 secondary.
+    Dual,
+}
+
+/// One IP family, for a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OneFamily {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+/// How pods are wired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CniFile {
+    /// A bridge per node.
+    #[default]
+    Bridge,
+    /// A veth per pod, with routes.
+    PointToPoint,
+}
+
+/// `cluster:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ClusterFile {
+    pub family: Family,
+    pub cni: CniFile,
+    pub nodes: Option<Spanned<Nodes>>,
+    pub clients: Vec<Spanned<ClientFile>>,
+    pub load_balancer: bool,
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: Option<OneOrMany<Net>>,
+    #[serde(rename = "serviceCIDR")]
+    pub service_cidr: Option<OneOrMany<Net>>,
+    pub node_network: Option<OneOrMany<Net>>,
+    pub max_endpoints_per_slice: Option<Spanned<usize>>,
+}
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Net(pub IpNet);
+
+impl std::str::FromStr for Net {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Net).map_err(|_| format!("{text:?}: expected a range such as 10.244.0.0/16"))
+    }
+}
+
+/// An address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ip(pub std::net::IpAddr);
+
+impl std::str::FromStr for Ip {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Ip).map_err(|_| format!("{text:?}: expected an IP address"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Net {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ip {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// `nodes: 3` or a list.
+#[derive(Debug)]
+pub enum Nodes {
+    /// That many, named `node-a`, `node-b`, …
+    Count(u64),
+    /// These.
+    Listed(Vec<Spanned<NodeFile>>),
+}
+
+impl<'de> Deserialize<'de> for Nodes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Nodes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of nodes, or a list of them")
+            }
+
+            fn visit_u64<E>(self, count: u64) -> Result<Nodes, E> {
+                Ok(Nodes::Count(count))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, count: i64) -> Result<Nodes, E> {
+                u64::try_from(count).map(Nodes::Count).map_err(|_| E::custom("expected a number of nodes from 1 on"))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, sequence: A) -> Result<Nodes, A::Error> {
+                Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(Nodes::Listed)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// One of `nodes:`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NodeFile {
+    pub name: String,
+    pub zone: Option<String>,
+    pub address: Option<OneOrMany<Ip>>,
+    pub extra_addresses: Option<OneOrMany<Ip>>,
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: Option<OneOrMany<Net>>,
+}
+
+/// One of `clients:`: a name, or a name with an address.
+#[derive(Debug)]
+pub struct ClientFile {
+    pub name: String,
+    pub address: Option<OneOrMany<Ip>>,
+}
+
+impl<'de> Deserialize<'de> for ClientFile {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Full {
+            name: String,
+            address: Option<OneOrMany<Ip>>,
+        }
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = ClientFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a client's name, or {name, address}")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<ClientFile, E> {
+                Ok(ClientFile { name: name.to_owned(), address: None })
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<ClientFile, A::Error> {
+                let full = Full::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                Ok(ClientFile { name: full.name, address: full.address })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// `proxy:`, in the words of a KubeProxyConfiguration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ProxyFile {
+    #[serde(rename = "clusterCIDR")]
+    pub cluster_cidr: Option<OneOrMany<Net>>,
+    pub detect_local_mode: Option<DetectLocalMode>,
+    pub detect_local: DetectLocalFile,
+    pub node_port_addresses: Option<OneOrMany<Text>>,
+    pub iptables: IptablesFile,
+    pub conntrack: ConntrackFile,
+}
+
+/// How the proxy tells its node's pods from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum DetectLocalMode {
+    /// By the cluster's pod range.
+    ClusterCIDR,
+    /// By the node's pod range.
+    NodeCIDR,
+    /// By the bridge that packets come from.
+    BridgeInterface,
+    /// By the name of the interface that packets come from.
+    InterfaceNamePrefix,
+}
+
+/// `proxy.detectLocal:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct DetectLocalFile {
+    pub bridge_interface: Option<String>,
+    pub interface_name_prefix: Option<String>,
+}
+
+/// `proxy.iptables:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct IptablesFile {
+    pub masquerade_all: Option<bool>,
+    pub masquerade_bit: Option<u8>,
+    pub localhost_node_ports: Option<bool>,
+    pub sync_period: Option<Span>,
+    pub min_sync_period: Option<Span>,
+}
+
+/// `proxy.conntrack:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ConntrackFile {
+    pub tcp_be_liberal: Option<bool>,
+}
+
+/// Manifests in place, or files beside the scenario.
+#[derive(Debug)]
+pub enum Manifests {
+    /// The text itself.
+    Inline(Spanned<String>),
+    /// Paths relative to the scenario.
+    Files(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for Manifests {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let either = Spanned::<TextOrList>::deserialize(deserializer)?;
+        Ok(match either.value {
+            TextOrList::Text(text) => Manifests::Inline(Spanned::new(text, either.referenced, either.defined)),
+            TextOrList::List(files) => Manifests::Files(files),
+        })
+    }
+}
+
+enum TextOrList {
+    Text(String),
+    List(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for TextOrList {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = TextOrList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("manifests as a block of text (`|`), or a list of files")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<TextOrList, E> {
+                Ok(TextOrList::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, sequence: A) -> Result<TextOrList, A::Error> {
+                Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(TextOrList::List)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// One of `steps:`; exactly one of the actions is set.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct StepFile {
+    pub name: String,
+    pub apply: Option<Manifests>,
+    pub delete: Option<OneOrMany<ObjectRef>>,
+    pub ready: Option<OneOrMany<PodRef>>,
+    pub unready: Option<OneOrMany<PodRef>>,
+    pub terminate: Option<OneOrMany<PodRef>>,
+    pub probe: Option<ProbeFile>,
+    pub connect: Option<ConnectFile>,
+    pub send: Option<Spanned<String>>,
+    pub rules: Option<Vec<Spanned<RuleFile>>>,
+    pub exec: Option<ExecFile>,
+    pub kill_proxy: Option<OneOrMany<NodeChoice>>,
+    pub stop_proxy: Option<OneOrMany<NodeChoice>>,
+    pub start_proxy: Option<OneOrMany<NodeChoice>>,
+    pub cleanup_proxy: Option<OneOrMany<NodeChoice>>,
+    pub health_check: Option<HealthCheckFile>,
+    pub load_balancer: Option<Spanned<LoadBalancerFile>>,
+    pub expect: Option<Spanned<ExpectFile>>,
+    pub eventually: Option<Span>,
+}
+
+/// `probe:`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ProbeFile {
+    pub from: Spanned<PlaceRef>,
+    pub to: Spanned<Target>,
+    pub protocol: Option<ProtocolFile>,
+    pub family: Option<Spanned<OneFamily>>,
+    pub count: Option<Spanned<usize>>,
+    pub concurrency: Option<usize>,
+    pub source_port: Option<u16>,
+    pub source_address: Option<Ip>,
+    pub via: Option<Spanned<String>>,
+    pub timeout: Option<Span>,
+}
+
+/// A transport protocol that the lab speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ProtocolFile {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// `connect:` opens a TCP connection that later `send:` steps use.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ConnectFile {
+    pub name: Spanned<String>,
+    pub from: Spanned<PlaceRef>,
+    pub to: Spanned<Target>,
+    pub family: Option<Spanned<OneFamily>>,
+    pub via: Option<Spanned<String>>,
+}
+
+/// One of `rules:` or `counters:`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct RuleFile {
+    /// Node, nodes or `all`.
+    pub on: OneOrMany<NodeChoice>,
+    #[serde(default)]
+    pub table: Table,
+    /// Of a list, the packets are summed.
+    pub chain: OneOrMany<Text>,
+    /// Parts of the rule's text; without it the chain itself is meant.
+    pub rule: Option<OneOrMany<Text>>,
+    pub packets: Option<PacketCount>,
+    /// `false`: it must be gone.
+    pub exists: Option<bool>,
+    #[serde(default)]
+    pub family: RuleFamily,
+}
+
+/// iptables or ip6tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleFamily {
+    /// `iptables`.
+    #[default]
+    Ipv4,
+    /// `ip6tables`.
+    Ipv6,
+}
+
+/// An iptables table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Table {
+    /// `nat`.
+    #[default]
+    Nat,
+    /// `filter`.
+    Filter,
+    /// `mangle`.
+    Mangle,
+}
+
+impl Table {
+    /// As `iptables -t` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Nat => "nat",
+            Table::Filter => "filter",
+            Table::Mangle => "mangle",
+        }
+    }
+}
+
+/// `exec:` runs a command.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ExecFile {
+    pub on: Spanned<PlaceRef>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+}
+
+/// `healthCheck:` asks a node's health check for a service.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct HealthCheckFile {
+    pub node: Spanned<NodeChoice>,
+    pub service: Spanned<PodRef>,
+}
+
+/// `loadBalancer:` looks at the nodes that the load balancer sends a service's traffic to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct LoadBalancerFile {
+    pub service: Spanned<PodRef>,
+}
+
+/// `expect:`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ExpectFile {
+    pub answered: Option<Spanned<Answered>>,
+    pub spread: Option<Spread>,
+    pub sticky: Option<bool>,
+    pub same_as: Option<Spanned<String>>,
+    pub saw_source: Option<OneOrMany<Source>>,
+    pub refused: Option<bool>,
+    pub dropped: Option<bool>,
+    pub counters: Vec<Spanned<RuleFile>>,
+    pub status: Option<i32>,
+    pub output: Option<OneOrMany<Text>>,
+    pub lacks: Option<OneOrMany<Text>>,
+    pub local_endpoints: Option<u64>,
+    pub healthy_nodes: Option<Vec<Spanned<String>>>,
+    pub alive: Option<bool>,
+}
+
+/// `spread: even`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// Everybody the same share.
+    Even,
+}
+
+/// `answered:` a pod, a list of pods, or a share for each.
+#[derive(Debug, Clone)]
+pub enum Answered {
+    /// Any of these.
+    By(Vec<PodRef>),
+    /// These, in proportion.
+    Shares(BTreeMap<String, Share>),
+}
+
+impl<'de> Deserialize<'de> for Answered {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Answered;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a pod, a list of pods, or pods with their shares ({web-1: 1/3, web-2: 2/3})")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, pod: &str) -> Result<Answered, E> {
+                pod.parse().map(|pod| Answered::By(vec![pod])).map_err(E::custom)
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, sequence: A) -> Result<Answered, A::Error> {
+                Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(Answered::By)
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Answered, A::Error> {
+                BTreeMap::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Answered::Shares)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}

@@ -1,0 +1,271 @@
+//! Reads a scenario file and checks all of it.
+
+use std::path::Path;
+
+use serde_saphyr::{Location, Spanned};
+
+use super::error::{FileError, LoadError, Problem, plain_message};
+use super::file::{ExpectFile, Manifests, Mode, ScenarioFile, StepFile};
+use super::words::{NodeChoice, OneOrMany, position};
+use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
+use crate::cluster::spec::ClusterSpec;
+use crate::objects::StoreOptions;
+
+/// Upstream's EndpointSlice controller default.
+const ENDPOINTS_PER_SLICE: usize = 100;
+
+/// Reads and checks the scenario at `path`; `seed` decides the addresses and ports that it leaves open.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its line.
+pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
+    let name = path.display().to_string();
+    let fail =
+        |line, column, message| LoadError { errors: vec![FileError { file: name.clone(), line, column, message }] };
+    let text =
+        std::fs::read_to_string(path).map_err(|error| fail(1, 1, format!("cannot read the scenario: {error}")))?;
+    let file: ScenarioFile = serde_saphyr::from_str(&text).map_err(|error| {
+        let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
+        fail(line, column, plain_message(&error))
+    })?;
+    Loader { path, name: &name, errors: Vec::new() }.scenario(file, seed)
+}
+
+struct Loader<'a> {
+    path: &'a Path,
+    name: &'a str,
+    errors: Vec<FileError>,
+}
+
+impl Loader<'_> {
+    fn report(&mut self, problems: Vec<Problem>, fallback: Location) {
+        for problem in problems {
+            let problem = problem.or_at(fallback);
+            let (line, column) = position(problem.at);
+            let (file, message) = (self.name.to_owned(), problem.message);
+            self.errors.push(FileError { file, line, column, message });
+        }
+    }
+
+    fn problem(&mut self, at: Location, message: impl Into<String>) {
+        self.report(vec![Problem::new(at, message)], at);
+    }
+
+    fn scenario(mut self, file: ScenarioFile, seed: u64) -> Result<Scenario, LoadError> {
+        self.check_head(&file);
+        let top = file.name.referenced;
+        let (cluster_at, cluster_file) = split(file.cluster, top);
+        let (proxy_at, proxy_file) = split(file.proxy, top);
+        let mut problems = Vec::new();
+        let (cluster, vip_ranges) = topology::build(&cluster_file, &mut problems);
+        self.report(std::mem::take(&mut problems), cluster_at);
+        let proxy_flags = flags::of(&proxy_file, &cluster, &mut problems);
+        self.report(problems, proxy_at);
+        let manifests = self.manifests(file.manifests.as_ref());
+        let per_slice = cluster_file.max_endpoints_per_slice.map(|number| {
+            if !(1..=1000).contains(&number.value) {
+                self.problem(number.referenced, "expected 1 to 1000 endpoints per slice");
+            }
+            number.value
+        });
+        let steps = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let scenario = Scenario {
+            path: self.path.to_owned(),
+            name: file.name.value,
+            about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
+            modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
+            cluster,
+            options: StoreOptions {
+                seed,
+                max_endpoints_per_slice: per_slice.unwrap_or(ENDPOINTS_PER_SLICE),
+                vip_ranges,
+            },
+            proxy_flags,
+            manifests,
+            steps,
+        };
+        // Names can be looked up only in what was understood so far.
+        if self.errors.is_empty() {
+            walk::check(&scenario, &mut self.errors);
+        }
+        if self.errors.is_empty() { Ok(scenario) } else { Err(LoadError { errors: self.errors }) }
+    }
+
+    fn check_head(&mut self, file: &ScenarioFile) {
+        let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        if file.name.value != stem {
+            self.problem(file.name.referenced, format!("expected `{stem}`: a scenario is named as its file is"));
+        }
+        if file.about.trim().is_empty() {
+            self.problem(
+                file.name.referenced,
+                "`about` is empty: expected a sentence that says what the scenario shows",
+            );
+        }
+        if file.steps.value.is_empty() {
+            self.problem(file.steps.referenced, "expected at least one step");
+        }
+        if let Some(modes) = file.modes.as_ref().filter(|modes| modes.value.is_empty()) {
+            self.problem(modes.referenced, "expected at least one mode");
+        }
+        for (index, step) in file.steps.value.iter().enumerate() {
+            if file.steps.value[..index].iter().any(|other| other.value.name == step.value.name) {
+                self.problem(step.referenced, format!("there is a step named {:?} already", step.value.name));
+            }
+        }
+    }
+
+    fn manifests(&mut self, written: Option<&Manifests>) -> Vec<super::Placed> {
+        written.map(|written| manifests::read(written, self.path, &mut self.errors)).unwrap_or_default()
+    }
+
+    fn step(&mut self, step: Spanned<StepFile>, cluster: &ClusterSpec) -> Option<Step> {
+        let at = step.referenced;
+        let mut file = step.value;
+        let name = std::mem::take(&mut file.name);
+        let expect = file.expect.take();
+        let eventually = file.eventually.take().map(|span| span.0);
+        let mut actions = self.actions(file, at, cluster);
+        if actions.len() != 1 {
+            let keys: Vec<&str> = actions.iter().map(Action::key).collect();
+            let found = if keys.is_empty() { "none".to_owned() } else { keys.join(" and ") };
+            self.problem(
+                at,
+                format!("step {name:?}: expected exactly one of {}; found {found}", Action::KEYS.join(", ")),
+            );
+            return None;
+        }
+        let action = actions.remove(0);
+        let (expect_at, expect) =
+            expect.map_or((at, ExpectFile::default()), |expect| (expect.referenced, expect.value));
+        for (key, fits) in expect.keys() {
+            if !fits.contains(&action.key()) {
+                let message =
+                    format!("`{key}` says nothing about `{}`; it goes with {}", action.key(), fits.join(" or "));
+                self.problem(expect_at, message);
+            }
+        }
+        Some(Step { line: position(at).0, name, action, expect, eventually })
+    }
+
+    /// Every action that the step asks for.
+    fn actions(&mut self, file: StepFile, at: Location, cluster: &ClusterSpec) -> Vec<Action> {
+        let keys = |pods: OneOrMany<super::words::PodRef>| pods.0.into_iter().map(|pod| pod.value.0).collect();
+        let mut actions = Vec::new();
+        actions.extend(file.apply.map(|written| Action::Apply(self.manifests(Some(&written)))));
+        actions.extend(file.delete.map(|list| Action::Delete(list.0.into_iter().map(|object| object.value).collect())));
+        actions.extend(file.ready.map(|pods| Action::Ready(keys(pods), true)));
+        actions.extend(file.unready.map(|pods| Action::Ready(keys(pods), false)));
+        actions.extend(file.terminate.map(|pods| Action::Terminate(keys(pods))));
+        actions.extend(file.probe.map(Action::Probe));
+        actions.extend(file.connect.map(Action::Connect));
+        actions.extend(file.send.map(|name| Action::Send(name.value)));
+        actions.extend(file.rules.map(|rules| Action::Rules(rules.into_iter().map(|rule| rule.value).collect())));
+        actions.extend(file.exec.map(Action::Exec));
+        for (what, nodes) in [
+            (ProxyAction::Kill, file.kill_proxy),
+            (ProxyAction::Stop, file.stop_proxy),
+            (ProxyAction::Start, file.start_proxy),
+            (ProxyAction::Cleanup, file.cleanup_proxy),
+        ] {
+            actions.extend(nodes.map(|nodes| Action::Proxy(what, self.nodes(&nodes, at, cluster))));
+        }
+        actions.extend(file.health_check.map(|check| {
+            let node = OneOrMany(vec![check.node]);
+            let node = self.nodes(&node, at, cluster).into_iter().next().unwrap_or_default();
+            Action::HealthCheck(node, check.service.value.0)
+        }));
+        actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
+        actions
+    }
+
+    fn nodes(&mut self, choice: &OneOrMany<NodeChoice>, at: Location, cluster: &ClusterSpec) -> Vec<String> {
+        let mut chosen = Vec::new();
+        for node in &choice.0 {
+            match node.value.among(cluster.nodes.iter().map(|node| node.name.as_str())) {
+                Ok(names) => chosen.extend(names),
+                Err(message) => self.report(vec![Problem::new(node.referenced, message)], at),
+            }
+        }
+        chosen
+    }
+}
+
+fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
+    part.map_or_else(|| (top, T::default()), |part| (part.referenced, part.value))
+}
+
+impl Action {
+    /// The keys that authors write.
+    pub const KEYS: [&'static str; 16] = [
+        "apply",
+        "delete",
+        "ready",
+        "unready",
+        "terminate",
+        "probe",
+        "connect",
+        "send",
+        "rules",
+        "exec",
+        "killProxy",
+        "stopProxy",
+        "startProxy",
+        "cleanupProxy",
+        "healthCheck",
+        "loadBalancer",
+    ];
+
+    /// The key that the author wrote.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Action::Apply(_) => "apply",
+            Action::Delete(_) => "delete",
+            Action::Ready(_, true) => "ready",
+            Action::Ready(_, false) => "unready",
+            Action::Terminate(_) => "terminate",
+            Action::Probe(_) => "probe",
+            Action::Connect(_) => "connect",
+            Action::Send(_) => "send",
+            Action::Rules(_) => "rules",
+            Action::Exec(_) => "exec",
+            Action::Proxy(ProxyAction::Kill, _) => "killProxy",
+            Action::Proxy(ProxyAction::Stop, _) => "stopProxy",
+            Action::Proxy(ProxyAction::Start, _) => "startProxy",
+            Action::Proxy(ProxyAction::Cleanup, _) => "cleanupProxy",
+            Action::HealthCheck(..) => "healthCheck",
+            Action::LoadBalancer(_) => "loadBalancer",
+        }
+    }
+}
+
+impl ExpectFile {
+    /// The keys that are set, each with the actions it goes with.
+    fn keys(&self) -> Vec<(&'static str, &'static [&'static str])> {
+        const PROBE: &[&str] = &["probe"];
+        const OPEN: &[&str] = &["probe", "connect"];
+        const ASK: &[&str] = &["probe", "connect", "send"];
+        const EXEC: &[&str] = &["exec"];
+        const HEALTH: &[&str] = &["healthCheck"];
+        [
+            ("answered", self.answered.is_some(), ASK),
+            ("spread", self.spread.is_some(), PROBE),
+            ("sticky", self.sticky.is_some(), PROBE),
+            ("sameAs", self.same_as.is_some(), ASK),
+            ("sawSource", self.saw_source.is_some(), ASK),
+            ("refused", self.refused.is_some(), OPEN),
+            ("dropped", self.dropped.is_some(), OPEN),
+            ("counters", !self.counters.is_empty(), OPEN),
+            ("status", self.status.is_some(), &["exec", "healthCheck"]),
+            ("output", self.output.is_some(), EXEC),
+            ("lacks", self.lacks.is_some(), EXEC),
+            ("localEndpoints", self.local_endpoints.is_some(), HEALTH),
+            ("healthyNodes", self.healthy_nodes.is_some(), &["loadBalancer"]),
+            ("alive", self.alive.is_some(), &["send"]),
+        ]
+        .into_iter()
+        .filter(|(_, set, _)| *set)
+        .map(|(key, _, fits)| (key, fits))
+        .collect()
+    }
+}

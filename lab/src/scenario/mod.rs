@@ -1,0 +1,136 @@
+//! Scenarios: a cluster, plain Kubernetes manifests, and steps, in a file that needs no manual.
+//!
+//! [`file`] is what an author may type, [`words`] the small notations in it. [`load`] checks all of it – every name,
+//! every step, every statistical claim – before anything touches the kernel. [`resolve`] turns a step's words into
+//! addresses and promises, [`run`] carries it out.
+
+mod error;
+mod explain;
+pub mod file;
+mod flags;
+mod load;
+mod manifests;
+mod resolve;
+pub mod run;
+mod topology;
+mod walk;
+pub mod words;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use error::{FileError, LoadError, plain_message};
+pub use explain::explain;
+pub use load::load;
+
+use crate::cluster::spec::ClusterSpec;
+use crate::objects::{Document, ObjectKey, Store, StoreOptions};
+use file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile};
+use words::ObjectRef;
+
+/// A checked scenario.
+#[derive(Debug)]
+pub struct Scenario {
+    /// The file it came from.
+    pub path: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it shows, in a sentence or two.
+    pub about: String,
+    /// Modes that it is for.
+    pub modes: Vec<Mode>,
+    /// The cluster without pods; those come with the manifests.
+    pub cluster: ClusterSpec,
+    /// Seed, slice size and load-balancer ranges.
+    pub options: StoreOptions,
+    /// Flags of the proxy that are the same on every node.
+    pub proxy_flags: Vec<String>,
+    /// Manifests that are there from the start.
+    pub manifests: Vec<Placed>,
+    /// What happens then.
+    pub steps: Vec<Step>,
+}
+
+/// A document with the place it was written at.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// File it is in.
+    pub file: String,
+    /// Line it starts at.
+    pub line: usize,
+    /// What it says.
+    pub document: Document,
+}
+
+/// One step.
+#[derive(Debug)]
+pub struct Step {
+    /// Its line in the file.
+    pub line: usize,
+    /// Its name, unique within the scenario.
+    pub name: String,
+    /// What it does.
+    pub action: Action,
+    /// What is promised.
+    pub expect: ExpectFile,
+    /// Promises may take that long to come true.
+    pub eventually: Option<Duration>,
+}
+
+/// What a step does.
+#[derive(Debug)]
+pub enum Action {
+    /// Creates or replaces objects.
+    Apply(Vec<Placed>),
+    /// Deletes objects.
+    Delete(Vec<ObjectRef>),
+    /// Sets pods' readiness.
+    Ready(Vec<ObjectKey>, bool),
+    /// Gives pods a deletion timestamp.
+    Terminate(Vec<ObjectKey>),
+    /// Sends requests.
+    Probe(ProbeFile),
+    /// Opens a TCP connection that stays open.
+    Connect(ConnectFile),
+    /// Asks over the connection of that name.
+    Send(String),
+    /// Looks at chains and rules.
+    Rules(Vec<RuleFile>),
+    /// Runs a command.
+    Exec(ExecFile),
+    /// Ends, starts or cleans up the proxies of these nodes.
+    Proxy(ProxyAction, Vec<String>),
+    /// Asks a node's health check for a service.
+    HealthCheck(String, ObjectKey),
+    /// Looks at the nodes that the load balancer uses for a service.
+    LoadBalancer(ObjectKey),
+}
+
+/// What happens to a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyAction {
+    /// SIGKILL.
+    Kill,
+    /// SIGTERM.
+    Stop,
+    /// Start, and wait until it has applied everything.
+    Start,
+    /// `--cleanup` after SIGTERM.
+    Cleanup,
+}
+
+impl Scenario {
+    /// The objects before the first step.
+    ///
+    /// # Errors
+    /// When a manifest does not fit the cluster; a loaded scenario has shown that they do.
+    pub fn initial_objects(&self) -> Result<Store, LoadError> {
+        let mut store = Store::new(self.cluster.clone(), self.options.clone());
+        let mut errors = Vec::new();
+        walk::apply_all(&mut store, &self.manifests, &mut errors);
+        if errors.is_empty() { Ok(store) } else { Err(LoadError { errors }) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,398 @@
+//! A step's words to addresses and promises, given the objects that are there.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::ServicePort;
+use serde_saphyr::{Location, Spanned};
+
+use super::error::Problem;
+use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread};
+use super::words::{Frontend, PlaceRef, Source, Target};
+use crate::cluster::spec::Protocol;
+use crate::expect::{SourceWanted, Wanted, stats};
+use crate::objects::{ObjectKey, Store, family_name, nth_address};
+use crate::traffic::probe::{Place, Probe};
+
+/// How long a promised answer may take; only a broken promise ever waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long silence must last to be called a drop: within a machine an answer takes well under a millisecond.
+const SILENCE: Duration = Duration::from_millis(700);
+/// Probes that show that everybody is sent to the same backend: two backends pass by chance once in 2^19.
+const STICKY_PROBES: usize = 20;
+/// How many probes are under way at a time unless the step says otherwise.
+const CONCURRENCY: usize = 16;
+
+/// A probe step, resolved.
+#[derive(Debug, Clone)]
+pub struct ProbePlan {
+    /// One probe; it is sent `count` times.
+    pub probe: Probe,
+    /// How often.
+    pub count: usize,
+    /// How many at a time.
+    pub concurrency: usize,
+    /// Client, destination and node of a route that the probe needs.
+    pub route: Option<(String, IpNet, String)>,
+    /// The promise.
+    pub wanted: Wanted,
+}
+
+/// Resolves a `probe` step.
+pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
+    let from = place(store, &file.from)?;
+    let protocol = file.protocol.map(|protocol| match protocol {
+        ProtocolFile::Tcp => Protocol::Tcp,
+        ProtocolFile::Udp => Protocol::Udp,
+    });
+    let (to, protocol) = target(store, &file.to, protocol, family_of(store, file.family.as_ref()))?;
+    let wanted = wanted(store, expect, &from, file.from.referenced)?;
+    let count = count(file.count.as_ref(), &wanted)?;
+    if count > 1 && file.source_port.is_some() {
+        return Err(Problem::new(file.from.referenced, "sourcePort: one port serves one probe; leave out `count`"));
+    }
+    let patience = if wanted == Wanted::Dropped { SILENCE } else { PATIENCE };
+    let route = route(store, &from, file.via.as_ref(), to)?;
+    let probe = Probe {
+        from,
+        to,
+        protocol,
+        source_address: file.source_address.map(|ip| ip.0),
+        source_port: file.source_port,
+        timeout: file.timeout.map_or(patience, |span| span.0),
+    };
+    Ok(ProbePlan { probe, count, concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1), route, wanted })
+}
+
+/// Resolves a `connect` step.
+pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
+    let probe_file = ProbeFile {
+        from: file.from.clone(),
+        to: file.to.clone(),
+        protocol: Some(ProtocolFile::Tcp),
+        family: file.family.clone(),
+        count: None,
+        concurrency: None,
+        source_port: None,
+        source_address: None,
+        via: file.via.clone(),
+        timeout: None,
+    };
+    let plan = probe(store, &probe_file, expect)?;
+    match &plan.wanted {
+        Wanted::Answered { by, .. } if by.iter().any(|(_, share)| share.is_some()) => {
+            Err(Problem::new(file.name.referenced, "one connection shows no proportions"))
+        }
+        _ => Ok(plan),
+    }
+}
+
+/// Resolves a `send` step; `None`: the connection is to be dead.
+pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>, Problem> {
+    if expect.alive == Some(false) {
+        let more = expect.answered.is_some() || expect.same_as.is_some();
+        let message = "a connection that is not alive answers nothing";
+        return if more { Err(Problem::new(Location::UNKNOWN, message)) } else { Ok(None) };
+    }
+    if expect.answered.is_some() {
+        return wanted(store, expect, &Place::LoadBalancer, Location::UNKNOWN).map(Some);
+    }
+    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false }))
+}
+
+fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
+    store.cluster_spec().pods.iter().map(|pod| (format!("{}/{}", pod.namespace, pod.name), None)).collect()
+}
+
+/// A place that exists.
+pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<Place, Problem> {
+    addresses(store, &place.value.0)
+        .map(|_| place.value.0.clone())
+        .map_err(|message| Problem::new(place.referenced, message))
+}
+
+/// Every address that packets of a place may carry; for a node that includes its end of each pod range.
+fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, String> {
+    let spec = store.cluster_spec();
+    let none = |kind: &str, name: &str, known: Vec<&str>| {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        format!("there is no {kind} {name:?} (there is: {known})")
+    };
+    match place {
+        Place::Pod { namespace, name } => {
+            let key = ObjectKey::new(Some(namespace), name);
+            store.pod(&key).map(|pod| pod.addresses.clone()).map_err(|error| error.to_string())
+        }
+        Place::Node(name) => spec
+            .nodes
+            .iter()
+            .find(|node| node.name == *name)
+            .map(|node| {
+                let own = node.pod_cidrs.iter().filter_map(|range| nth_address(*range, 1));
+                node.addresses.iter().chain(&node.extra_addresses).copied().chain(own).collect()
+            })
+            .ok_or_else(|| none("node", name, spec.nodes.iter().map(|node| node.name.as_str()).collect())),
+        Place::Client(name) => spec
+            .clients
+            .iter()
+            .find(|client| client.name == *name)
+            .map(|client| client.addresses.clone())
+            .ok_or_else(|| none("client", name, spec.clients.iter().map(|client| client.name.as_str()).collect())),
+        Place::LoadBalancer => spec
+            .load_balancer
+            .map(|balancer| balancer.addresses)
+            .ok_or_else(|| "this cluster has no load balancer; `cluster.loadBalancer: true` gives it one".to_owned()),
+    }
+}
+
+fn family_of(store: &Store, written: Option<&Spanned<OneFamily>>) -> (&'static str, Location) {
+    match written {
+        Some(family) if family.value == OneFamily::Ipv4 => ("IPv4", family.referenced),
+        Some(family) => ("IPv6", family.referenced),
+        None => (
+            store.cluster_spec().node_network.first().map_or("IPv4", |range| family_name(range.addr())),
+            Location::UNKNOWN,
+        ),
+    }
+}
+
+fn target(
+    store: &Store,
+    to: &Spanned<Target>,
+    protocol: Option<Protocol>,
+    (family, _): (&str, Location),
+) -> Result<(SocketAddr, Protocol), Problem> {
+    let problem = |message: String| Problem::new(to.referenced, message);
+    let of_family = |addresses: Vec<IpAddr>, whose: String| {
+        let found = addresses.into_iter().find(|address| family_name(*address) == family);
+        found.ok_or_else(|| problem(format!("{whose} has no {family} address")))
+    };
+    let default = protocol.unwrap_or(Protocol::Tcp);
+    match &to.value {
+        Target::Address(address) => Ok((*address, default)),
+        Target::Pod(key, port) => {
+            let pod = store.pod(key).map_err(|error| problem(error.to_string()))?;
+            Ok((SocketAddr::new(of_family(pod.addresses.clone(), format!("pod {key}"))?, *port), default))
+        }
+        Target::Node(name, port) => {
+            let found = addresses(store, &Place::Node(name.clone())).map_err(problem)?;
+            Ok((SocketAddr::new(of_family(found, format!("node {name}"))?, *port), default))
+        }
+        Target::Service { frontend, service, port } => {
+            let object = store.service(service).map_err(|error| problem(error.to_string()))?;
+            let spec = object.spec.clone().unwrap_or_default();
+            let entry = service_port(spec.ports.as_deref().unwrap_or_default(), port.as_deref(), protocol)
+                .map_err(|message| problem(format!("service {service}: {message}")))?;
+            let spoken = match entry.protocol.as_deref() {
+                Some("UDP") => Protocol::Udp,
+                Some("SCTP") => return Err(problem("the lab cannot speak SCTP; look at the rules instead".to_owned())),
+                _ => Protocol::Tcp,
+            };
+            let (candidates, number) = match frontend {
+                Frontend::ClusterIp => (parse_all(spec.cluster_ips), entry.port),
+                Frontend::ExternalIp => (parse_all(spec.external_ips), entry.port),
+                Frontend::LoadBalancer => {
+                    let vips = store.vips_of(service);
+                    (vips.into_iter().map(|vip| vip.address).collect(), entry.port)
+                }
+                Frontend::NodePort(node) => {
+                    let found = addresses(store, &Place::Node(node.clone())).map_err(problem)?;
+                    let number =
+                        entry.node_port.ok_or_else(|| problem(format!("service {service} has no node port there")))?;
+                    (found, number)
+                }
+            };
+            let address = of_family(candidates, format!("that frontend of service {service}"))?;
+            let number = u16::try_from(number).map_err(|_| problem(format!("{number} is no port")))?;
+            Ok((SocketAddr::new(address, number), spoken))
+        }
+    }
+}
+
+fn parse_all(texts: Option<Vec<String>>) -> Vec<IpAddr> {
+    texts.into_iter().flatten().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn service_port<'a>(
+    ports: &'a [ServicePort],
+    wanted: Option<&str>,
+    protocol: Option<Protocol>,
+) -> Result<&'a ServicePort, String> {
+    let spoken = |port: &ServicePort| match protocol {
+        None => true,
+        Some(Protocol::Tcp) => port.protocol.as_deref() == Some("TCP"),
+        Some(Protocol::Udp) => port.protocol.as_deref() == Some("UDP"),
+    };
+    let named = |port: &ServicePort| {
+        wanted.is_none_or(|wanted| port.name.as_deref() == Some(wanted) || port.port.to_string() == wanted)
+    };
+    let mut found = ports.iter().filter(|port| spoken(port) && named(port));
+    match (found.next(), found.next()) {
+        (Some(port), None) => Ok(port),
+        (first, _) => {
+            let list: Vec<String> = ports
+                .iter()
+                .map(|port| {
+                    format!(
+                        "{} {}/{}",
+                        port.name.as_deref().unwrap_or("(unnamed)"),
+                        port.port,
+                        port.protocol.as_deref().unwrap_or("TCP")
+                    )
+                })
+                .collect();
+            let problem = if first.is_some() { "more than one port fits" } else { "no such port" };
+            Err(format!("{problem}; it has: {}", list.join(", ")))
+        }
+    }
+}
+
+fn route(
+    store: &Store,
+    from: &Place,
+    via: Option<&Spanned<String>>,
+    to: SocketAddr,
+) -> Result<Option<(String, IpNet, String)>, Problem> {
+    let Some(via) = via else { return Ok(None) };
+    let Place::Client(client) = from else {
+        return Err(Problem::new(via.referenced, "via: only a client outside the cluster needs to be told a way"));
+    };
+    let node = via.value.strip_prefix("node/").unwrap_or(&via.value).to_owned();
+    addresses(store, &Place::Node(node.clone())).map_err(|message| Problem::new(via.referenced, message))?;
+    Ok(Some((client.clone(), IpNet::from(to.ip()), node)))
+}
+
+/// The one promise that `expect` makes.
+fn wanted(store: &Store, expect: &ExpectFile, from: &Place, at: Location) -> Result<Wanted, Problem> {
+    let (refused, dropped) = (expect.refused == Some(true), expect.dropped == Some(true));
+    if expect.refused == Some(false) || expect.dropped == Some(false) {
+        return Err(Problem::new(at, "refused and dropped are `true` or left out; say `answered` instead"));
+    }
+    let details =
+        expect.spread.is_some() || expect.sticky.is_some() || expect.saw_source.is_some() || expect.same_as.is_some();
+    match (&expect.answered, refused, dropped) {
+        (None, true, false) if !details => Ok(Wanted::Refused),
+        (None, false, true) if !details => Ok(Wanted::Dropped),
+        (Some(answered), false, false) => {
+            let by = backends(store, answered, expect.spread)?;
+            let source = source(store, expect, from)?;
+            Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true) })
+        }
+        _ => Err(Problem::new(
+            at,
+            "expect: exactly one of `answered` (with its details), `refused: true` or `dropped: true`",
+        )),
+    }
+}
+
+fn backends(
+    store: &Store,
+    answered: &Spanned<Answered>,
+    spread: Option<Spread>,
+) -> Result<Vec<(String, Option<f64>)>, Problem> {
+    let problem = |message: String| Problem::new(answered.referenced, message);
+    let known = |key: &ObjectKey| store.pod(key).map(|_| key.to_string()).map_err(|error| problem(error.to_string()));
+    match &answered.value {
+        Answered::By(pods) if pods.is_empty() => Err(problem("answered: expected at least one pod".to_owned())),
+        Answered::By(pods) => {
+            let share = spread.map(|Spread::Even| 1.0 / pods.len() as f64);
+            pods.iter().map(|pod| Ok((known(&pod.0)?, share))).collect()
+        }
+        Answered::Shares(_) if spread.is_some() => {
+            Err(problem("shares are written out already: leave out `spread`".to_owned()))
+        }
+        Answered::Shares(shares) => {
+            let sum: f64 = shares.values().map(|share| share.0).sum();
+            if (sum - 1.0).abs() > 1e-9 {
+                return Err(problem(format!("the shares add up to {sum:.4}; expected 1")));
+            }
+            let pair = |(name, share): (&String, &super::words::Share)| {
+                let key: super::words::PodRef = name.parse().map_err(problem)?;
+                Ok((known(&key.0)?, Some(share.0)))
+            };
+            shares.iter().map(pair).collect()
+        }
+    }
+}
+
+fn source(store: &Store, expect: &ExpectFile, from: &Place) -> Result<Option<SourceWanted>, Problem> {
+    let Some(written) = &expect.saw_source else { return Ok(None) };
+    let mut wanted = SourceWanted { words: String::new(), client: false, addresses: Vec::new(), not: false };
+    let mut words = Vec::new();
+    for source in &written.0 {
+        let problem = |message: String| Problem::new(source.referenced, message);
+        words.push(source.value.to_string());
+        match &source.value {
+            Source::Client => wanted.client = true,
+            Source::NotClient if written.0.len() == 1 => {
+                (wanted.client, wanted.not) = (true, true);
+                wanted.addresses = addresses(store, from).map_err(problem)?;
+            }
+            Source::NotClient => return Err(problem("not-client stands alone".to_owned())),
+            Source::AnyNode => {
+                for node in store.cluster_spec().nodes {
+                    wanted.addresses.extend(addresses(store, &Place::Node(node.name)).map_err(problem)?);
+                }
+            }
+            Source::Place(place) => wanted.addresses.extend(addresses(store, place).map_err(problem)?),
+            Source::Address(address) => wanted.addresses.push(*address),
+        }
+    }
+    wanted.words = words.join(" or ");
+    Ok(Some(wanted))
+}
+
+/// How often to probe: as written, if that is enough for what is claimed; else as often as the claim needs.
+fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Problem> {
+    let needed = match wanted {
+        Wanted::Answered { by, sticky, .. } => {
+            let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
+            let for_shares = if shares.is_empty() { Some(1) } else { stats::needed(&shares) };
+            let at = written.map_or(Location::UNKNOWN, |count| count.referenced);
+            let for_shares = for_shares.ok_or_else(|| {
+                Problem::new(at, "a share is too small to be told from nothing with a reasonable number of probes")
+            })?;
+            if *sticky { for_shares.max(STICKY_PROBES) } else { for_shares }
+        }
+        _ => 1,
+    };
+    match written {
+        Some(count) if count.value < needed => {
+            let message = format!(
+                "count: {} probes cannot show that; at least {needed} are needed (false-alarm bound {:e})",
+                count.value,
+                stats::FALSE_ALARM
+            );
+            Err(Problem::new(count.referenced, message))
+        }
+        Some(count) => Ok(count.value),
+        None => Ok(needed),
+    }
+}
+
+/// Where a node answers for a service's health.
+pub(super) fn health_check(store: &Store, node: &str, service: &ObjectKey) -> Result<SocketAddr, Problem> {
+    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
+    let object = store.service(service).map_err(|error| problem(error.to_string()))?;
+    let port =
+        object.spec.as_ref().and_then(|spec| spec.health_check_node_port).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or_else(|| {
+        problem(format!(
+            "service {service} has no healthCheckNodePort: it is for type LoadBalancer with externalTrafficPolicy Local"
+        ))
+    })?;
+    let address = addresses(store, &Place::Node(node.to_owned())).map_err(problem)?;
+    let address = address.first().ok_or_else(|| problem(format!("node {node} has no address")))?;
+    Ok(SocketAddr::new(*address, port))
+}
+
+/// The first published address of a service.
+pub(super) fn vip(store: &Store, service: &ObjectKey) -> Result<IpAddr, Problem> {
+    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
+    store.service(service).map_err(|error| problem(error.to_string()))?;
+    let vips = store.vips_of(service);
+    vips.first()
+        .map(|vip| vip.address)
+        .ok_or_else(|| problem(format!("service {service} has no load-balancer address")))
+}

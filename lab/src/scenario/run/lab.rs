@@ -1,0 +1,194 @@
+//! A standing cluster with its objects and proxies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::proxies::Proxies;
+use super::{Break, RunOptions, Variant};
+use crate::cluster::process::{Ended, ExecOutput};
+use crate::cluster::{Cluster, ClusterError};
+use crate::expect::Mismatch;
+use crate::netns::sandbox::WORK_DIR;
+use crate::objects::publish::{PublishError, publish};
+use crate::objects::{ObjectError, Store};
+use crate::scenario::{LoadError, Scenario};
+use crate::traffic::client::Connection;
+use crate::traffic::probe::Place;
+
+/// How long a command of a step may take.
+pub(super) const COMMAND: Duration = Duration::from_secs(30);
+
+/// Why the lab could not do something. A broken promise is none of these.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cluster refused.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The manifests do not fit.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// An object does not fit.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The objects could not be written for the proxies.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// A working directory could not be made.
+    #[error("cannot make {path}: {source}")]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The proxies did not come up.
+    #[error("expected: {}; seen: {}", .0.expected, .0.seen)]
+    Proxy(Mismatch),
+    /// A command of the lab's own failed.
+    #[error("{command} on {place}: {problem}")]
+    Command {
+        /// What was run.
+        command: String,
+        /// Where.
+        place: String,
+        /// What it said.
+        problem: String,
+    },
+    /// A step that the check before the run would have refused.
+    #[error("{0}")]
+    Step(String),
+}
+
+/// The cluster, its objects, its proxies, and what earlier steps left for later ones.
+pub struct Lab {
+    pub(super) cluster: Cluster,
+    pub(super) store: Store,
+    pub(super) proxies: Proxies,
+    manifests: PathBuf,
+    tools: Option<PathBuf>,
+    pub(super) connections: BTreeMap<String, Connection>,
+    pub(super) answered_by: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Lab {
+    /// Builds the cluster, publishes the objects, starts a proxy on every node and waits until all have applied them.
+    ///
+    /// # Errors
+    /// Whatever of that does not work.
+    pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<Lab, StartError> {
+        let store = scenario.initial_objects()?;
+        let manifests = PathBuf::from(WORK_DIR).join("manifests");
+        // What an earlier scenario of this run published must not be seen by this one's proxies.
+        let _ = std::fs::remove_dir_all(&manifests);
+        make(&manifests)?;
+        let tools = tools(options.variant)?;
+        let cluster = Cluster::build(&store.cluster_spec()).await?;
+        let proxies = Proxies::new(options, &scenario.proxy_flags, &manifests);
+        let (connections, answered_by) = (BTreeMap::new(), BTreeMap::new());
+        let mut lab = Lab { cluster, store, proxies, manifests, tools, connections, answered_by };
+        lab.publish().await?;
+        for node in lab.nodes() {
+            lab.proxies.start(&lab.cluster, &node).await?;
+        }
+        match lab.applied().await {
+            None => Ok(lab),
+            Some(mismatch) => Err(StartError::Proxy(mismatch)),
+        }
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The objects as they are now.
+    pub fn objects(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn nodes(&self) -> Vec<String> {
+        self.store.cluster_spec().nodes.into_iter().map(|node| node.name).collect()
+    }
+
+    /// Tells the proxies and the load balancer what there is now.
+    pub(super) async fn publish(&self) -> Result<(), StartError> {
+        publish(&self.manifests, &self.store.list())?;
+        if self.store.cluster_spec().load_balancer.is_some() {
+            self.cluster.set_vips(self.store.vips()).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every running proxy has applied the objects.
+    pub(super) async fn applied(&self) -> Option<Mismatch> {
+        self.proxies.applied(&self.cluster, self.store.version()).await
+    }
+
+    /// Runs a command with the chosen iptables first in its `PATH`.
+    pub(super) async fn exec(&self, place: &Place, argv: &[String]) -> Result<ExecOutput, ClusterError> {
+        let with_path = self.tools.as_ref().map(|tools| {
+            let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
+            let assignment = format!("PATH={}:{path}", tools.display());
+            ["env".to_owned(), assignment].into_iter().chain(argv.iter().cloned()).collect::<Vec<_>>()
+        });
+        self.cluster.exec(place, with_path.as_deref().unwrap_or(argv), COMMAND).await
+    }
+
+    /// Like [`Lab::exec`], for commands of the lab's own: anything but success is an error.
+    pub(super) async fn must(&self, place: &Place, argv: &[String]) -> Result<String, StartError> {
+        let output = self.exec(place, argv).await?;
+        if output.ended == Ended::Exited(0) {
+            return Ok(output.stdout);
+        }
+        let problem = format!("{:?}: {}", output.ended, output.stderr.trim());
+        Err(StartError::Command { command: argv.join(" "), place: place.to_string(), problem })
+    }
+
+    /// Does damage on purpose.
+    pub(super) async fn damage(&self, damage: &Break) -> Result<(), StartError> {
+        self.proxies.freeze()?;
+        let nodes = self.nodes();
+        let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(StartError::Step)?;
+        for node in chosen {
+            for command in &damage.commands {
+                let argv = ["sh", "-euc", command].map(str::to_owned);
+                self.must(&Place::Node(node.clone()), &argv).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of every proxy's log.
+    pub fn logs(&self, lines: usize) -> String {
+        self.proxies.logs(lines)
+    }
+}
+
+fn make(path: &std::path::Path) -> Result<(), StartError> {
+    std::fs::create_dir_all(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
+}
+
+/// A directory in which `iptables` and its kin are the chosen variant's; `None` leaves the machine's own choice.
+fn tools(variant: Variant) -> Result<Option<PathBuf>, StartError> {
+    let program = match variant {
+        Variant::Auto => return Ok(None),
+        Variant::Nft => "xtables-nft-multi",
+        Variant::Legacy => "xtables-legacy-multi",
+    };
+    let directory = PathBuf::from(WORK_DIR).join(variant.name());
+    make(&directory)?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let found =
+        std::env::split_paths(&path).chain(sbin).map(|directory| directory.join(program)).find(|path| path.exists());
+    let found = found
+        .ok_or_else(|| StartError::Step(format!("this machine has no {program}; the package iptables brings it")))?;
+    for name in ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"] {
+        let link = directory.join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(&found, &link).map_err(|source| StartError::Directory { path: link, source })?;
+        }
+    }
+    Ok(Some(directory))
+}

@@ -1,0 +1,157 @@
+//! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
+
+mod check;
+mod lab;
+mod proxies;
+mod step;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+pub use lab::{Lab, StartError};
+
+use super::file::Mode;
+use super::words::NodeChoice;
+use super::{Scenario, Step};
+use crate::report::{ScenarioReport, StepReport, Verdict};
+
+/// Which iptables the proxies and the lab's own look at the rules use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Variant {
+    /// The machine's own choice.
+    #[default]
+    Auto,
+    /// nf_tables.
+    Nft,
+    /// xtables.
+    Legacy,
+}
+
+impl Variant {
+    /// As the proxy's `--iptables-variant` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Variant::Auto => "auto",
+            Variant::Nft => "nft",
+            Variant::Legacy => "legacy",
+        }
+    }
+}
+
+/// How a scenario is run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The proxy's program.
+    pub proxy: PathBuf,
+    /// Its mode.
+    pub mode: Mode,
+    /// Its iptables.
+    pub variant: Variant,
+    /// Goes on after a broken step.
+    pub keep_going: bool,
+    /// Damage done on purpose, to show that a scenario can fail.
+    pub breaks: Vec<Break>,
+}
+
+/// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.
+#[derive(Debug, Clone)]
+pub struct Break {
+    /// The step's name.
+    pub before: String,
+    /// Where.
+    pub on: NodeChoice,
+    /// Shell commands; none: the proxies are merely stopped.
+    pub commands: Vec<String>,
+}
+
+/// What a run tells while it works.
+pub trait Progress: Send {
+    /// The scenario begins.
+    fn begins(&mut self, scenario: &Scenario, options: &RunOptions);
+    /// A step is done.
+    fn step(&mut self, step: &StepReport);
+    /// The scenario is done.
+    fn done(&mut self, report: &ScenarioReport);
+}
+
+/// Says nothing.
+pub struct Quiet;
+
+impl Progress for Quiet {
+    fn begins(&mut self, _: &Scenario, _: &RunOptions) {}
+    fn step(&mut self, _: &StepReport) {}
+    fn done(&mut self, _: &ScenarioReport) {}
+}
+
+/// Lines of each proxy's log that a broken run shows.
+const LOG_LINES: usize = 5;
+
+/// Runs `scenario` from a fresh cluster to its last step.
+pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn Progress) -> ScenarioReport {
+    let start = Instant::now();
+    progress.begins(scenario, options);
+    let mut report = ScenarioReport {
+        name: scenario.name.clone(),
+        path: scenario.path.display().to_string(),
+        about: scenario.about.clone(),
+        mode: options.mode.to_string(),
+        variant: options.variant.name().to_owned(),
+        seed: scenario.options.seed,
+        steps: Vec::new(),
+        not_started: None,
+        unable: false,
+        took: Duration::ZERO,
+        logs: String::new(),
+    };
+    match Lab::start(scenario, options).await {
+        Ok(mut lab) => {
+            steps(scenario, options, &mut lab, &mut report, progress).await;
+            if !report.passed() {
+                report.logs = lab.logs(LOG_LINES);
+            }
+        }
+        Err(error) => {
+            report.unable = matches!(error, StartError::Cluster(_));
+            report.not_started = Some(error.to_string());
+        }
+    }
+    report.took = start.elapsed();
+    progress.done(&report);
+    report
+}
+
+async fn steps(
+    scenario: &Scenario,
+    options: &RunOptions,
+    lab: &mut Lab,
+    report: &mut ScenarioReport,
+    progress: &mut dyn Progress,
+) {
+    let mut broken = false;
+    for step in &scenario.steps {
+        let begin = Instant::now();
+        let (verdict, summary) = if broken && !options.keep_going {
+            (Verdict::Skipped, String::new())
+        } else {
+            one(options, lab, step).await
+        };
+        broken |= verdict != Verdict::Passed;
+        let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), begin.elapsed());
+        let done = StepReport { name, line, action, verdict, summary, took };
+        progress.step(&done);
+        report.steps.push(done);
+    }
+}
+
+async fn one(options: &RunOptions, lab: &mut Lab, step: &Step) -> (Verdict, String) {
+    for damage in options.breaks.iter().filter(|damage| damage.before == step.name) {
+        if let Err(error) = lab.damage(damage).await {
+            return (Verdict::Failed(format!("the damage before this step could not be done: {error}")), String::new());
+        }
+    }
+    match lab.step(step).await {
+        Ok(seen) if seen.broken.is_empty() => (Verdict::Passed, seen.summary),
+        Ok(seen) => (Verdict::Broken(seen.broken), seen.summary),
+        Err(error) => (Verdict::Failed(error.to_string()), String::new()),
+    }
+}

@@ -1,0 +1,143 @@
+//! One proxy per node: started, asked what it has applied, stopped.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{RunOptions, Variant};
+use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec};
+use crate::cluster::{Cluster, ClusterError};
+use crate::expect::Mismatch;
+use crate::traffic::probe::Place;
+
+/// kube-proxy's own health port.
+const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
+/// A full sync of a scenario's few services takes well under a second; the rest is for loaded machines.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) const SIGKILL: i32 = 9;
+pub(super) const SIGTERM: i32 = 15;
+const SIGSTOP: i32 = 19;
+
+/// The proxies of a cluster.
+pub(super) struct Proxies {
+    program: std::path::PathBuf,
+    variant: Variant,
+    flags: Vec<String>,
+    manifests: std::path::PathBuf,
+    running: BTreeMap<String, ProcessHandle>,
+    last_words: BTreeMap<String, String>,
+}
+
+impl Proxies {
+    pub(super) fn new(options: &RunOptions, flags: &[String], manifests: &Path) -> Self {
+        Proxies {
+            program: options.proxy.clone(),
+            variant: options.variant,
+            flags: flags.to_vec(),
+            manifests: manifests.to_owned(),
+            running: BTreeMap::new(),
+            last_words: BTreeMap::new(),
+        }
+    }
+
+    /// Starts the proxy of `node`; one that runs already is replaced.
+    pub(super) async fn start(&mut self, cluster: &Cluster, node: &str) -> Result<(), ClusterError> {
+        let mut args = vec![
+            format!("--manifests={}", self.manifests.display()),
+            format!("--hostname-override={node}"),
+            format!("--healthz-bind-address={HEALTH}"),
+            format!("--iptables-variant={}", self.variant.name()),
+        ];
+        args.extend(self.flags.iter().cloned());
+        let process = ProcessSpec { program: self.program.clone(), args, env: Vec::new() };
+        let handle = cluster.spawn_on_node(node, process).await?;
+        self.running.insert(node.to_owned(), handle);
+        Ok(())
+    }
+
+    /// Sends `signal` to the proxy of `node` and waits for its end.
+    pub(super) async fn end(&mut self, node: &str, signal: i32) -> Result<(), ClusterError> {
+        if let Some(handle) = self.running.remove(node) {
+            handle.signal(signal)?;
+            handle.wait(PATIENCE).await?;
+            self.last_words.insert(node.to_owned(), handle.log_tail(50));
+        }
+        Ok(())
+    }
+
+    /// Keeps every proxy from doing anything more.
+    pub(super) fn freeze(&self) -> Result<(), ClusterError> {
+        self.running.values().try_for_each(|handle| handle.signal(SIGSTOP))
+    }
+
+    /// Runs the proxy's `--cleanup` on a node.
+    pub(super) async fn cleanup(&self, cluster: &Cluster, node: &str) -> Result<Option<Mismatch>, ClusterError> {
+        let program = self.program.display().to_string();
+        let argv = [program, "--cleanup".to_owned(), format!("--iptables-variant={}", self.variant.name())];
+        let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
+        let clean = output.ended == Ended::Exited(0);
+        let seen = || format!("{:?}: {}", output.ended, output.stderr.trim());
+        Ok((!clean).then(|| Mismatch::new(format!("--cleanup succeeds on {node}"), seen())))
+    }
+
+    /// Waits until every running proxy has applied `version`.
+    pub(super) async fn applied(&self, cluster: &Cluster, version: u64) -> Option<Mismatch> {
+        let waits = self.running.iter().map(|(node, handle)| wait(cluster, node, handle, version));
+        futures_util::future::join_all(waits).await.into_iter().flatten().next()
+    }
+
+    /// The end of every log.
+    pub(super) fn logs(&self, lines: usize) -> String {
+        let live = self.running.iter().map(|(node, handle)| (node, handle.log_tail(lines)));
+        let dead = self.last_words.iter().filter(|(node, _)| !self.running.contains_key(*node));
+        let tail = |log: &str| {
+            let all: Vec<&str> = log.lines().collect();
+            all[all.len().saturating_sub(lines)..].join("\n")
+        };
+        let all = live.chain(dead.map(|(node, log)| (node, tail(log))));
+        all.flat_map(|(node, log)| log.lines().map(|line| format!("{node}: {line}\n")).collect::<Vec<_>>()).collect()
+    }
+}
+
+async fn wait(cluster: &Cluster, node: &str, handle: &ProcessHandle, version: u64) -> Option<Mismatch> {
+    let (place, deadline) = (Place::Node(node.to_owned()), Instant::now() + PATIENCE);
+    let expected = || format!("the proxy on {node} applies version {version} of the objects");
+    let mut last = "it never answered".to_owned();
+    loop {
+        match cluster.http_get(&place, HEALTH, "/healthz", Duration::from_secs(2)).await {
+            Ok(answer) => match applied_version(&answer.body) {
+                Some(applied) if applied >= version => return None,
+                Some(applied) => last = format!("it has applied version {applied}"),
+                None => last = format!("its health says {}: {}", answer.status, answer.body.trim()),
+            },
+            Err(_) if handle.is_alive() => {}
+            Err(_) => return Some(Mismatch::new(expected(), format!("it has ended: {}", handle.log_tail(3).trim()))),
+        }
+        if Instant::now() > deadline {
+            return Some(Mismatch::new(expected(), format!("{last}, {} s on", PATIENCE.as_secs())));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// `appliedResourceVersion` of a health answer.
+fn applied_version(body: &str) -> Option<u64> {
+    let value: serde_json::Value = serde_json::from_str(body).ok()?;
+    value.get("appliedResourceVersion")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::applied_version;
+
+    #[test]
+    fn only_a_version_counts() {
+        assert_eq!(applied_version(r#"{"lastUpdated":"x","appliedResourceVersion":"7"}"#), Some(7));
+        assert_eq!(applied_version(r#"{"appliedResourceVersion":""}"#), None);
+        assert_eq!(applied_version("ok"), None);
+    }
+}

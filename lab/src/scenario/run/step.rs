@@ -1,0 +1,270 @@
+//! One step: do it, look, judge.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::check;
+use super::lab::{Lab, StartError};
+use super::proxies::{SIGKILL, SIGTERM};
+use crate::cluster::process::Ended;
+use crate::expect::{Mismatch, Tally, judge};
+use crate::objects::ObjectKey;
+use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::resolve::{self, ProbePlan};
+use crate::scenario::words::OneOrMany;
+use crate::scenario::{Action, ProxyAction, Step, walk};
+use crate::traffic::probe::{Answer, Outcome, Place};
+
+/// How long the load balancer may take to follow the nodes' health, unless the step says otherwise.
+const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a health check may take to answer.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at something that is to come true.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long an open connection may take to answer, and how long a dead one is listened to.
+const ASK: Duration = Duration::from_secs(5);
+const DEAD: Duration = Duration::from_millis(700);
+
+/// What a step saw and which promises were broken.
+pub(super) struct Seen {
+    pub(super) summary: String,
+    pub(super) broken: Vec<Mismatch>,
+}
+
+impl Seen {
+    fn new(summary: impl Into<String>, broken: Vec<Mismatch>) -> Self {
+        Seen { summary: summary.into(), broken }
+    }
+}
+
+impl Lab {
+    /// Carries out `step`; its promises are looked at again and again if they may come true eventually.
+    pub(super) async fn step(&mut self, step: &Step) -> Result<Seen, StartError> {
+        let deadline = step.eventually.map(|span| Instant::now() + span);
+        loop {
+            let seen = self.once(step).await?;
+            match deadline {
+                Some(deadline) if !seen.broken.is_empty() && Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await
+                }
+                _ => return Ok(seen),
+            }
+        }
+    }
+
+    async fn once(&mut self, step: &Step) -> Result<Seen, StartError> {
+        match &step.action {
+            Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) => {
+                self.change(&step.action).await
+            }
+            Action::Probe(probe) => self.probe(step, probe).await,
+            Action::Connect(connect) => self.connect(step, connect).await,
+            Action::Send(name) => self.send(step, name).await,
+            Action::Rules(rules) => self.rules(rules).await,
+            Action::Exec(exec) => self.command(exec, &step.expect).await,
+            Action::Proxy(action, nodes) => self.proxy(*action, nodes).await,
+            Action::HealthCheck(node, service) => self.health(node, service, &step.expect).await,
+            Action::LoadBalancer(service) => self.load_balancer(service, step).await,
+        }
+    }
+
+    /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
+    async fn change(&mut self, action: &Action) -> Result<Seen, StartError> {
+        let before = self.store.cluster_spec().pods;
+        walk::change(&mut self.store, action)?;
+        let after = self.store.cluster_spec().pods;
+        for pod in after.iter().filter(|pod| !before.contains(pod)) {
+            if let Some(old) = before.iter().find(|old| (&old.namespace, &old.name) == (&pod.namespace, &pod.name)) {
+                self.cluster.remove_pod(&old.namespace, &old.name).await?;
+            }
+            self.cluster.add_pod(pod).await?;
+        }
+        self.publish().await?;
+        let late = self.applied().await;
+        // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
+        for pod in before
+            .iter()
+            .filter(|pod| !after.iter().any(|new| (&new.namespace, &new.name) == (&pod.namespace, &pod.name)))
+        {
+            self.cluster.remove_pod(&pod.namespace, &pod.name).await?;
+        }
+        Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
+    }
+
+    async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
+        let plan =
+            resolve::probe(&self.store, file, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        self.route(&plan, true).await?;
+        let counters = counters(&step.expect);
+        let before = check::save(self, &counters).await?;
+        let outcomes = self.cluster.probe_many(vec![plan.probe.clone(); plan.count], plan.concurrency).await?;
+        let now = check::save(self, &counters).await?;
+        self.route(&plan, false).await?;
+        let tally = Tally::of(&outcomes);
+        let mut broken = judge(&plan.wanted, &outcomes);
+        broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
+        broken.extend(self.same(step, &tally));
+        Ok(Seen::new(tally.summary(), broken))
+    }
+
+    /// Tells a client the way to an address, or takes it back.
+    async fn route(&self, plan: &ProbePlan, add: bool) -> Result<(), StartError> {
+        if let Some((client, destination, node)) = &plan.route {
+            if add {
+                self.cluster.add_client_route(client, *destination, node).await?;
+            } else {
+                self.cluster.remove_client_route(client, *destination).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn connect(&mut self, step: &Step, file: &ConnectFile) -> Result<Seen, StartError> {
+        let plan =
+            resolve::connect(&self.store, file, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        // The route stays: the connection needs it for as long as it lives.
+        self.route(&plan, true).await?;
+        let counters = counters(&step.expect);
+        let before = check::save(self, &counters).await?;
+        let outcome = match self.cluster.connect(&plan.probe).await? {
+            Ok(mut connection) => {
+                let client = Some(connection.client());
+                let answer = connection.ask(ASK).await;
+                self.connections.insert(file.name.value.clone(), connection);
+                Outcome { answer, client }
+            }
+            Err(outcome) => outcome,
+        };
+        let now = check::save(self, &counters).await?;
+        let tally = Tally::of(std::slice::from_ref(&outcome));
+        let mut broken = judge(&plan.wanted, &[outcome]);
+        broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
+        broken.extend(self.same(step, &tally));
+        Ok(Seen::new(tally.summary(), broken))
+    }
+
+    async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
+        let wanted = resolve::send(&self.store, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        let Some(connection) = self.connections.get_mut(name) else {
+            return Ok(Seen::new("", vec![Mismatch::new(format!("connection {name} was opened"), "it was not")]));
+        };
+        let client = Some(connection.client());
+        let answer = connection.ask(if wanted.is_some() { ASK } else { DEAD }).await;
+        let alive = matches!(answer, Answer::Replied { .. });
+        let outcome = [Outcome { answer, client }];
+        let tally = Tally::of(&outcome);
+        let mut broken = match wanted {
+            Some(wanted) => judge(&wanted, &outcome),
+            None if alive => vec![Mismatch::new(format!("connection {name} is dead"), tally.summary())],
+            None => Vec::new(),
+        };
+        broken.extend(self.same(step, &tally));
+        Ok(Seen::new(tally.summary(), broken))
+    }
+
+    /// Notes who answered, and compares with an earlier step if the step says so.
+    fn same(&mut self, step: &Step, tally: &Tally) -> Option<Mismatch> {
+        let now: BTreeSet<String> = tally.servers.keys().cloned().collect();
+        let before = step.expect.same_as.as_ref().and_then(|name| Some((name, self.answered_by.get(&name.value)?)));
+        let wrong = before.filter(|(_, before)| **before != now).map(|(name, before)| {
+            let names: Vec<&str> = before.iter().map(String::as_str).collect();
+            Mismatch::new(format!("the same as in {:?}: {}", name.value, names.join(", ")), tally.summary())
+        });
+        self.answered_by.insert(step.name.clone(), now);
+        wrong
+    }
+
+    async fn rules(&self, rules: &[RuleFile]) -> Result<Seen, StartError> {
+        let saved = check::save(self, rules).await?;
+        let broken = check::compare(self, rules, None, &saved, &|_| 0)?;
+        Ok(Seen::new("", broken))
+    }
+
+    async fn command(&self, exec: &ExecFile, expect: &ExpectFile) -> Result<Seen, StartError> {
+        let place = resolve::place(&self.store, &exec.on).map_err(|problem| StartError::Step(problem.message))?;
+        let output = self.exec(&place, &exec.command).await?;
+        let mut broken = Vec::new();
+        let wanted = Ended::Exited(expect.status.unwrap_or(0));
+        if output.ended != wanted {
+            let seen = format!("{:?}: {}{}", output.ended, output.stdout.trim(), output.stderr.trim());
+            broken.push(Mismatch::new(format!("{} ends with {wanted:?}", exec.command.join(" ")), seen));
+        }
+        let text = format!("{}{}", output.stdout, output.stderr);
+        for part in texts(expect.output.as_ref()).filter(|part| !text.contains(*part)) {
+            broken.push(Mismatch::new(format!("output with {part:?}"), text.trim()));
+        }
+        for part in texts(expect.lacks.as_ref()).filter(|part| text.contains(*part)) {
+            broken.push(Mismatch::new(format!("output without {part:?}"), text.trim()));
+        }
+        Ok(Seen::new(text.lines().next().unwrap_or_default(), broken))
+    }
+
+    async fn proxy(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, StartError> {
+        let mut broken = Vec::new();
+        for node in nodes {
+            match action {
+                ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
+                ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
+                ProxyAction::Start => self.proxies.start(&self.cluster, node).await?,
+                ProxyAction::Cleanup => {
+                    self.proxies.end(node, SIGTERM).await?;
+                    broken.extend(self.proxies.cleanup(&self.cluster, node).await?);
+                }
+            }
+        }
+        if action == ProxyAction::Start {
+            broken.extend(self.applied().await);
+        }
+        Ok(Seen::new(nodes.join(", "), broken))
+    }
+
+    async fn health(&self, node: &str, service: &ObjectKey, expect: &ExpectFile) -> Result<Seen, StartError> {
+        let address =
+            resolve::health_check(&self.store, node, service).map_err(|problem| StartError::Step(problem.message))?;
+        let answer =
+            match self.cluster.http_get(&Place::Node(node.to_owned()), address, "/healthz", HEALTH_PATIENCE).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    return Ok(Seen::new("", vec![Mismatch::new(format!("{address} answers"), error.to_string())]));
+                }
+            };
+        let mut broken = Vec::new();
+        if let Some(status) = expect.status.filter(|status| i32::from(answer.status) != *status) {
+            broken.push(Mismatch::new(format!("status {status}"), answer.status.to_string()));
+        }
+        let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let local = body.get("localEndpoints").and_then(serde_json::Value::as_u64);
+        if let Some(wanted) = expect.local_endpoints.filter(|wanted| local != Some(*wanted)) {
+            broken.push(Mismatch::new(format!("localEndpoints {wanted}"), answer.body.trim()));
+        }
+        Ok(Seen::new(format!("{} {}", answer.status, answer.body.trim().replace('\n', " ")), broken))
+    }
+
+    async fn load_balancer(&self, service: &ObjectKey, step: &Step) -> Result<Seen, StartError> {
+        let vip = resolve::vip(&self.store, service).map_err(|problem| StartError::Step(problem.message))?;
+        let mut broken = Vec::new();
+        if let Some(nodes) = &step.expect.healthy_nodes {
+            let wanted: Vec<String> = nodes.iter().map(|node| node.value.clone()).collect();
+            let patience = step.eventually.unwrap_or(LOAD_BALANCER_PATIENCE);
+            if self.cluster.wait_lb_healthy(vip, &wanted, patience).await.is_err() {
+                let seen = self.cluster.lb_healthy(vip)?.join(", ");
+                broken
+                    .push(Mismatch::new(format!("{vip} goes to {}", wanted.join(", ")), format!("it goes to {seen}")));
+            }
+        }
+        Ok(Seen::new(format!("{vip} goes to {}", self.cluster.lb_healthy(vip)?.join(", ")), broken))
+    }
+}
+
+fn counters(expect: &ExpectFile) -> Vec<RuleFile> {
+    expect.counters.iter().map(|rule| rule.value.clone()).collect()
+}
+
+fn answers_of(tally: &Tally, pod: &str) -> u64 {
+    let key: Result<crate::scenario::words::PodRef, _> = pod.parse();
+    key.ok().and_then(|key| tally.servers.get(&key.0.to_string())).map_or(0, |count| *count as u64)
+}
+
+fn texts(list: Option<&OneOrMany<crate::scenario::words::Text>>) -> impl Iterator<Item = &str> {
+    list.into_iter().flat_map(|list| &list.0).map(|text| text.value.0.as_str())
+}

@@ -1,0 +1,154 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use super::*;
+
+const HEAD: &str = "name: s
+about: a test
+cluster:
+  nodes: 2
+  clients: [laptop]
+manifests: |
+  apiVersion: v1
+  kind: Pod
+  metadata: {name: web-1, labels: {app: web}}
+  spec:
+    containers:
+    - name: web
+      ports: [{name: http, containerPort: 8080}]
+  ---
+  apiVersion: v1
+  kind: Service
+  metadata: {name: web}
+  spec:
+    type: NodePort
+    selector: {app: web}
+    ports: [{port: 80, targetPort: http, nodePort: 30080}]
+";
+
+fn load_text(text: &str) -> Result<Scenario, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.yaml");
+    std::fs::write(&path, text).unwrap();
+    let prefix = format!("{}/", directory.path().display());
+    load(&path, 0).map_err(|error| error.to_string().replace(&prefix, ""))
+}
+
+fn errors(steps: &str) -> String {
+    load_text(&format!("{HEAD}steps:\n{steps}")).map(|_| "no error".to_owned()).unwrap_or_else(|errors| errors)
+}
+
+const FINE: &str =
+    "- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a}\n  expect: {answered: web-1}\n";
+
+#[test]
+fn a_plain_scenario_loads_with_every_address_filled_in() {
+    let scenario = load_text(&format!("{HEAD}steps:\n{FINE}")).unwrap();
+    let store = scenario.initial_objects().unwrap();
+    let Action::Probe(probe) = &scenario.steps[0].action else { panic!("a probe") };
+    let plan = resolve::probe(&store, probe, &scenario.steps[0].expect).unwrap();
+    assert_eq!(plan.probe.to, "172.18.0.2:30080".parse().unwrap());
+    assert_eq!(store.cluster_spec().pods[0].addresses, ["10.244.1.2".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(scenario.proxy_flags, ["--cluster-cidr=10.244.0.0/16", "--iptables-min-sync-period=0ms"]);
+}
+
+#[test]
+fn every_mistake_is_reported_with_its_line() {
+    let shown = [
+        errors("- name: one\n  prob: {}\n"),
+        errors("- name: one\n"),
+        errors("- name: one\n  probe: {from: laptop, to: service/web}\n"),
+        errors("- name: one\n  probe: {from: client/laptop, to: service/wbe}\n  expect: {answered: web-1}\n"),
+        errors("- name: one\n  probe: {from: client/desktop, to: service/web}\n  expect: {answered: web-1}\n"),
+        errors("- name: one\n  probe: {from: client/laptop, to: 'service/web:443'}\n  expect: {answered: web-1}\n"),
+        errors("- name: one\n  probe: {from: client/laptop, to: service/web}\n  expect: {answered: web-2}\n"),
+        errors("- name: one\n  probe: {from: client/laptop, to: service/web}\n"),
+        errors(
+            "- name: one\n  probe: {from: client/laptop, to: service/web}\n  expect: {answered: web-1, refused: true}\n",
+        ),
+        errors("- name: one\n  probe: {from: client/laptop, to: service/web}\n  expect: {status: 3}\n"),
+        errors(
+            "- name: one\n  probe: {from: client/laptop, to: service/web, count: 3}\n  expect: {answered: web-1, sticky: true}\n",
+        ),
+        errors(
+            "- name: one\n  probe: {from: client/laptop, to: service/web, family: ipv6}\n  expect: {answered: web-1}\n",
+        ),
+        errors("- name: one\n  probe: {from: pod/web-1, to: service/web, via: node-a}\n  expect: {answered: web-1}\n"),
+        errors(
+            "- name: one\n  probe: {from: client/laptop, to: service/web, via: node-z}\n  expect: {answered: web-1}\n",
+        ),
+        errors("- name: one\n  unready: web-7\n"),
+        errors("- name: one\n  killProxy: node-q\n"),
+        errors("- name: one\n  send: c1\n"),
+        errors(
+            "- name: one\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: x}\n    spec: {ports: [{prot: 80}]}\n",
+        ),
+        errors(
+            "- name: one\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: x}\n    spec:\n      ports:\n      - port: many\n",
+        ),
+        errors(&format!("{FINE}{FINE}")),
+        errors("- name: one\n  rules: [{on: node-a, chain: KUBE-SVC-X, packets: many}]\n"),
+        errors("- name: one\n  rules: [{on: node-a, chain: KUBE-SVC-X}]\n  eventually: soon\n"),
+    ];
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
+#[test]
+fn mistakes_outside_the_steps_too() {
+    let with = |from: &str, to: &str| {
+        load_text(&format!("{HEAD}steps:\n{FINE}").replace(from, to))
+            .map(|_| "no error".to_owned())
+            .unwrap_or_else(|errors| errors)
+    };
+    let shown = [
+        with("name: s\n", "name: t\n"),
+        with("nodes: 2", "nodes: 0"),
+        with("nodes: 2", "nodes: [{name: node-a, address: 10.1.1.1}]"),
+        with("nodes: 2", "nodes: [{name: node-a, podCIDR: 10.1.1.0/24}]"),
+        with("nodes: 2", "family: dual\n  podCIDR: 10.1.0.0/16"),
+        with("clients: [laptop]", "clients: [Laptop]"),
+        with("clients: [laptop]", "clients: [{name: laptop, address: 172.18.0.2}]"),
+        with("nodes: 2", "knots: 2"),
+        with("manifests:", "proxy: {detectLocalMode: BridgeInterface}\nmanifests:"),
+        with("manifests:", "proxy: {iptables: {masqueradeBit: 300}}\nmanifests:"),
+        with("manifests:", "proxy: {nodePortAddresses: [here]}\nmanifests:"),
+        with("manifests:", "modes: [ebpf]\nmanifests:"),
+        with("kind: Service", "kind: Ingress"),
+        with("  type: NodePort\n", "  type: NodePort\n    clusterIP: 1.2.3.4\n"),
+        with(&format!("steps:\n{FINE}"), "steps: []\n"),
+        with("manifests: |", "manifests: [missing.yaml]\nabout2: |"),
+    ];
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
+#[test]
+fn words_mean_what_they_say() {
+    use words::*;
+    let target = |text: &str| text.parse::<Target>();
+    assert!(matches!(target("nodePort/web@node-a"), Ok(Target::Service { frontend: Frontend::NodePort(_), .. })));
+    assert!(matches!(target("service/ingress/web:http"), Ok(Target::Service { port: Some(_), .. })));
+    assert!(matches!(target("[fd00::1]:80"), Ok(Target::Address(_))));
+    for wrong in ["web", "service/", "nodePort/web", "service/web@node-a", "service/web:", "pod/web", "a/b/c/d:1"] {
+        assert!(target(wrong).is_err(), "{wrong}");
+    }
+    let share = |text: &str| text.parse::<Share>().map(|share| share.0);
+    assert_eq!([share("1/4"), share("25%"), share("0.25")], [Ok(0.25), Ok(0.25), Ok(0.25)]);
+    assert!(share("5/4").is_err() && share("1/0").is_err() && share("half").is_err());
+    assert_eq!("2m".parse::<Span>().unwrap().0.as_secs(), 120);
+    assert!("2".parse::<Span>().is_err() && "s".parse::<Span>().is_err());
+}
+
+#[test]
+fn a_spread_is_probed_as_often_as_it_takes() {
+    let two = format!(
+        "{HEAD}  ---\n  apiVersion: v1\n  kind: Pod\n  metadata: {{name: web-2, labels: {{app: web}}}}\n  spec: {{containers: [{{name: web, ports: [{{name: http, containerPort: 8080}}]}}]}}\n"
+    );
+    let step = |count: &str| {
+        format!(
+            "{two}steps:\n- name: one\n  probe: {{from: client/laptop, to: nodePort/web@node-a{count}}}\n  expect: {{answered: [web-1, web-2], spread: even}}\n"
+        )
+    };
+    let scenario = load_text(&step("")).unwrap();
+    let Action::Probe(probe) = &scenario.steps[0].action else { panic!("a probe") };
+    let plan = resolve::probe(&scenario.initial_objects().unwrap(), probe, &scenario.steps[0].expect).unwrap();
+    assert_eq!(Some(plan.count), crate::expect::stats::needed(&[0.5, 0.5]));
+    assert!(load_text(&step(", count: 20")).unwrap_err().contains("at least"));
+}

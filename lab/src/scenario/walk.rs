@@ -1,0 +1,135 @@
+//! Goes through a scenario's steps without a kernel: every name must mean something at the step that uses it.
+
+use std::collections::BTreeSet;
+
+use serde_saphyr::Location;
+
+use super::error::{FileError, Problem};
+use super::words::{NodeChoice, OneOrMany, position};
+use super::{Action, Placed, Scenario, Step, resolve};
+use crate::objects::{ObjectError, Store};
+
+/// Applies `placed` in order; what does not fit goes to `errors` with its line.
+pub(super) fn apply_all(store: &mut Store, placed: &[Placed], errors: &mut Vec<FileError>) {
+    for item in placed {
+        if let Err(error) = store.apply(item.document.object.clone()) {
+            errors.push(FileError { file: item.file.clone(), line: item.line, column: 1, message: error.to_string() });
+        }
+    }
+}
+
+/// Changes `store` as `action` says.
+pub(super) fn change(store: &mut Store, action: &Action) -> Result<(), ObjectError> {
+    match action {
+        Action::Apply(placed) => {
+            placed.iter().try_for_each(|item| store.apply(item.document.object.clone()).map(|_| ()))
+        }
+        Action::Delete(objects) => objects.iter().try_for_each(|object| store.delete(&object.kind, &object.key)),
+        Action::Ready(pods, ready) => pods.iter().try_for_each(|pod| store.set_ready(pod, *ready)),
+        Action::Terminate(pods) => pods.iter().try_for_each(|pod| store.set_terminating(pod)),
+        _ => Ok(()),
+    }
+}
+
+/// Checks every step against the objects that will be there by then.
+pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
+    let mut walk = Walk { scenario, errors, probes: BTreeSet::new(), connections: BTreeSet::new() };
+    let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
+    apply_all(&mut store, &scenario.manifests, walk.errors);
+    for step in &scenario.steps {
+        walk.step(&mut store, step);
+    }
+}
+
+struct Walk<'a> {
+    scenario: &'a Scenario,
+    errors: &'a mut Vec<FileError>,
+    probes: BTreeSet<&'a str>,
+    connections: BTreeSet<&'a str>,
+}
+
+impl<'a> Walk<'a> {
+    fn report(&mut self, step: &Step, problem: Problem) {
+        let (mut line, mut column) = position(problem.at);
+        if problem.at == Location::UNKNOWN {
+            (line, column) = (step.line, 1);
+        }
+        let file = self.scenario.path.display().to_string();
+        self.errors.push(FileError {
+            file,
+            line,
+            column,
+            message: format!("step {:?}: {}", step.name, problem.message),
+        });
+    }
+
+    fn step(&mut self, store: &mut Store, step: &'a Step) {
+        if let Action::Apply(placed) = &step.action {
+            apply_all(store, placed, self.errors);
+        } else if let Err(error) = change(store, &step.action) {
+            self.report(step, Problem::new(Location::UNKNOWN, error.to_string()));
+        }
+        if let Some(name) = step.expect.same_as.as_ref().filter(|name| !self.probes.contains(name.value.as_str())) {
+            let message = format!("sameAs: {:?} is no earlier probe, connect or send step", name.value);
+            self.report(step, Problem::new(name.referenced, message));
+        }
+        for problem in self.problems(store, step) {
+            self.report(step, problem);
+        }
+        if matches!(step.action, Action::Probe(_) | Action::Connect(_) | Action::Send(_)) {
+            self.probes.insert(&step.name);
+        }
+    }
+
+    fn problems(&mut self, store: &Store, step: &'a Step) -> Vec<Problem> {
+        let expect = &step.expect;
+        let counters =
+            || expect.counters.iter().flat_map(|rule| check_rule(self.scenario, &rule.value, true)).collect::<Vec<_>>();
+        match &step.action {
+            Action::Probe(probe) => resolve::probe(store, probe, expect).err().into_iter().chain(counters()).collect(),
+            Action::Connect(connect) => {
+                let problems = resolve::connect(store, connect, expect).err().into_iter().chain(counters()).collect();
+                self.connections.insert(&connect.name.value);
+                problems
+            }
+            Action::Send(name) if !self.connections.contains(name.as_str()) => {
+                vec![Problem::new(
+                    Location::UNKNOWN,
+                    format!("send: there is no connection {name:?}; a `connect` step opens one"),
+                )]
+            }
+            Action::Send(_) => resolve::send(store, expect).err().into_iter().collect(),
+            Action::Rules(rules) => rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)).collect(),
+            Action::Exec(exec) if exec.command.is_empty() => {
+                vec![Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments")]
+            }
+            Action::Exec(exec) => resolve::place(store, &exec.on).err().into_iter().collect(),
+            Action::HealthCheck(node, service) => {
+                resolve::health_check(store, node, service).err().into_iter().collect()
+            }
+            Action::LoadBalancer(service) => resolve::vip(store, service).err().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn check_rule(scenario: &Scenario, rule: &super::file::RuleFile, counted: bool) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let OneOrMany(nodes) = &rule.on;
+    let names = || scenario.cluster.nodes.iter().map(|node| node.name.as_str());
+    for node in nodes {
+        if let Err(message) = NodeChoice::among(&node.value, names()) {
+            problems.push(Problem::new(node.referenced, message));
+        }
+    }
+    if counted && rule.packets.is_none() {
+        problems.push(Problem::new(Location::UNKNOWN, "counters: expected `packets`"));
+    }
+    if rule.exists == Some(false) && rule.packets.is_some() {
+        problems.push(Problem::new(
+            Location::UNKNOWN,
+            "a rule that is gone has no packets: leave out `packets` or `exists: false`",
+        ));
+    }
+    problems
+}

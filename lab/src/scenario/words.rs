@@ -1,0 +1,341 @@
+//! The small words of a scenario file, each with what it accepts and what it says when it does not.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use serde_saphyr::Spanned;
+
+use crate::objects::ObjectKey;
+use crate::traffic::probe::Place;
+
+/// Makes a type that parses itself readable from YAML; the parse error becomes the file's error at that place.
+macro_rules! from_text {
+    ($($type:ty),+) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+
+from_text!(PlaceRef, Target, ObjectRef, PodRef, Share, Span, Source, NodeChoice);
+
+/// One or several of something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OneOrMany<T>(pub Vec<Spanned<T>>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T>
+where
+    T: FromStr<Err = String>,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + FromStr<Err = String>> serde::de::Visitor<'de> for Visitor<T> {
+            type Value = OneOrMany<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one value or a list")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OneOrMany<T>, E> {
+                let nowhere = serde_saphyr::Location::UNKNOWN;
+                let value = text.parse().map_err(E::custom)?;
+                Ok(OneOrMany(vec![Spanned::new(value, nowhere, nowhere)]))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, sequence: A) -> Result<OneOrMany<T>, A::Error> {
+                Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(OneOrMany)
+            }
+        }
+        deserializer.deserialize_any(Visitor(std::marker::PhantomData))
+    }
+}
+
+/// Text that parses into itself, for [`OneOrMany`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text(pub String);
+
+impl FromStr for Text {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Text(text.to_owned()))
+    }
+}
+
+from_text!(Text);
+
+/// `NAME` or `NAMESPACE/NAME`.
+fn key(text: &str) -> Option<ObjectKey> {
+    let mut parts = text.split('/');
+    let key = match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), None, None) => ObjectKey::new(None, name),
+        (Some(namespace), Some(name), None) if !namespace.is_empty() => ObjectKey::new(Some(namespace), name),
+        _ => return None,
+    };
+    (!key.name.is_empty()).then_some(key)
+}
+
+/// `pod/[NAMESPACE/]NAME`, `node/NAME`, `client/NAME` or `load-balancer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceRef(pub Place);
+
+impl FromStr for PlaceRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted =
+            || format!("{text:?}: expected pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer");
+        if text == "load-balancer" {
+            return Ok(PlaceRef(Place::LoadBalancer));
+        }
+        let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
+        let plain = || Some(rest.to_owned()).filter(|name| !name.is_empty() && !name.contains('/'));
+        let place = match kind {
+            "pod" => key(rest).map(|key| Place::Pod { namespace: key.namespace, name: key.name }),
+            "node" => plain().map(Place::Node),
+            "client" => plain().map(Place::Client),
+            _ => None,
+        };
+        place.map(PlaceRef).ok_or_else(wanted)
+    }
+}
+
+/// A pod, with or without `pod/` before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodRef(pub ObjectKey);
+
+impl FromStr for PodRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || format!("{text:?}: expected a pod: NAME, NAMESPACE/NAME or pod/NAME");
+        key(text.strip_prefix("pod/").unwrap_or(text)).map(PodRef).ok_or_else(wanted)
+    }
+}
+
+/// `pod/…`, `service/…` or `endpointslice/…`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// The kind, in lower case.
+    pub kind: String,
+    /// Which one.
+    pub key: ObjectKey,
+}
+
+impl FromStr for ObjectRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || format!("{text:?}: expected pod/NAME, service/NAME or endpointslice/NAME");
+        let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
+        let known = matches!(kind, "pod" | "service" | "endpointslice");
+        let key = key(rest).filter(|_| known).ok_or_else(wanted)?;
+        Ok(ObjectRef { kind: kind.to_owned(), key })
+    }
+}
+
+/// Which of a service's addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frontend {
+    /// `service/NAME`: the cluster IP.
+    ClusterIp,
+    /// `nodePort/NAME@NODE`.
+    NodePort(String),
+    /// `loadBalancer/NAME`: the published address.
+    LoadBalancer,
+    /// `externalIP/NAME`: the first external IP of the family.
+    ExternalIp,
+}
+
+/// Where a probe goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A service through one of its frontends.
+    Service {
+        /// Through which.
+        frontend: Frontend,
+        /// The service.
+        service: ObjectKey,
+        /// Port name or number; `None` for a service with one port.
+        port: Option<String>,
+    },
+    /// A pod's own address.
+    Pod(ObjectKey, u16),
+    /// A node's own address.
+    Node(String, u16),
+    /// A literal address.
+    Address(SocketAddr),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || {
+            format!(
+                "{text:?}: expected service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], \
+                 externalIP/NAME[:PORT], pod/NAME:PORT, node/NAME:PORT or IP:PORT"
+            )
+        };
+        if let Ok(address) = text.parse() {
+            return Ok(Target::Address(address));
+        }
+        let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
+        let (rest, node) = match rest.split_once('@') {
+            Some((rest, node)) => (rest, Some(node.to_owned()).filter(|node| !node.is_empty())),
+            None => (rest, None),
+        };
+        let (name, port) = match rest.split_once(':') {
+            Some((name, port)) if !port.is_empty() => (name, Some(port.to_owned())),
+            Some(_) => return Err(wanted()),
+            None => (rest, None),
+        };
+        let number = || port.as_deref().and_then(|port| port.parse().ok()).ok_or_else(wanted);
+        let frontend = match (kind, node) {
+            ("service", None) => Frontend::ClusterIp,
+            ("nodePort", Some(node)) => Frontend::NodePort(node),
+            ("loadBalancer", None) => Frontend::LoadBalancer,
+            ("externalIP", None) => Frontend::ExternalIp,
+            ("pod", None) => return Ok(Target::Pod(key(name).ok_or_else(wanted)?, number()?)),
+            ("node", None) => return Ok(Target::Node(name.to_owned(), number()?)),
+            _ => return Err(wanted()),
+        };
+        Ok(Target::Service { frontend, service: key(name).ok_or_else(wanted)?, port })
+    }
+}
+
+/// A share of all answers: `1/3`, `0.25` or `25%`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share(pub f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let value = match (text.split_once('/'), text.strip_suffix('%')) {
+            (Some((top, bottom)), _) => number(top).zip(number(bottom)).map(|(top, bottom)| top / bottom),
+            (None, Some(percent)) => number(percent).map(|percent| percent / 100.0),
+            (None, None) => number(text),
+        };
+        let value = value.filter(|value| (0.0..=1.0).contains(value));
+        value.map(Share).ok_or_else(|| format!("{text:?}: expected a share of the answers such as 1/3, 0.25 or 25%"))
+    }
+}
+
+/// A length of time: `300ms`, `10s` or `3m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || format!("{text:?}: expected a time such as 300ms, 10s or 3m");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| wanted())?;
+        let span = match unit {
+            "ms" => Duration::from_millis(number),
+            "s" => Duration::from_secs(number),
+            "m" => Duration::from_secs(number.checked_mul(60).ok_or_else(wanted)?),
+            _ => return Err(wanted()),
+        };
+        Ok(Span(span))
+    }
+}
+
+/// Which source address a server is to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `client`: the prober's own address, unchanged.
+    Client,
+    /// `not-client`: any other.
+    NotClient,
+    /// `node`: some node's.
+    AnyNode,
+    /// That place's.
+    Place(Place),
+    /// That address.
+    Address(std::net::IpAddr),
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || {
+            format!("{text:?}: expected client, not-client, node, node/NAME, pod/NAME, load-balancer or an IP address")
+        };
+        match text {
+            "client" => Ok(Source::Client),
+            "not-client" => Ok(Source::NotClient),
+            "node" => Ok(Source::AnyNode),
+            _ => match text.parse() {
+                Ok(address) => Ok(Source::Address(address)),
+                Err(_) => text.parse().map(|PlaceRef(place)| Source::Place(place)).map_err(|_| wanted()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Client => f.write_str("the client's own address"),
+            Source::NotClient => f.write_str("another address than the client's"),
+            Source::AnyNode => f.write_str("a node's address"),
+            Source::Place(place) => write!(f, "the address of {place}"),
+            Source::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// A node by name (with or without `node/`), or `all`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// `all`
+    All,
+    /// A node's name.
+    Named(String),
+}
+
+impl FromStr for NodeChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("node/").unwrap_or(text) {
+            "all" => Ok(NodeChoice::All),
+            name if !name.is_empty() && !name.contains('/') => Ok(NodeChoice::Named(name.to_owned())),
+            _ => Err(format!("{text:?}: expected a node's name or `all`")),
+        }
+    }
+}
+
+impl NodeChoice {
+    /// The chosen of `nodes`.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn among<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<Vec<String>, String> {
+        let nodes: Vec<String> = nodes.map(str::to_owned).collect();
+        match self {
+            NodeChoice::All => Ok(nodes),
+            NodeChoice::Named(name) if nodes.contains(name) => Ok(vec![name.clone()]),
+            NodeChoice::Named(name) => {
+                Err(format!("{name:?} is no node of this cluster (there is: {})", nodes.join(", ")))
+            }
+        }
+    }
+}
+
+/// Line and column of a location, both at least 1.
+pub(super) fn position(at: serde_saphyr::Location) -> (usize, usize) {
+    let number = |value: u64| usize::try_from(value).unwrap_or(1).max(1);
+    (number(at.line()), number(at.column()))
+}
