@@ -241,3 +241,42 @@ fn one_changed_endpoint_sends_only_its_services_chains() {
     let text = proxy.kernel().restored.last().unwrap().clone();
     assert!(!text.contains("KUBE-SERVICES"), "{text}");
 }
+
+/// A kernel that takes only small transactions gets several, and ends in the same state.
+#[test]
+fn a_change_too_large_for_one_transaction_goes_in_parts() {
+    let changes: Vec<Change> = (0..150u16)
+        .flat_map(|svc| {
+            let name = format!("s{svc}");
+            let service = json!({ "metadata": { "name": name }, "spec": { "clusterIP": format!("10.96.2.{svc}"), "ports": [{ "port": 80 }] } });
+            let slice = json!({
+                "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+                "endpoints": [{ "addresses": ["10.244.0.1"] }, { "addresses": ["10.244.0.2"] }], "ports": [{ "port": 80 }],
+            });
+            [
+                Change::Service(key(&name), Some(Arc::new(serde_json::from_value(service).unwrap()))),
+                Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(slice).unwrap()))),
+            ]
+        })
+        .collect();
+    let [mut small, mut large] = [proxy(Fake { line_limit: 450, ..Fake::default() }), proxy(Fake::default())];
+    for proxy in [&mut small, &mut large] {
+        proxy.apply(&changes);
+        proxy.sync().unwrap();
+    }
+    assert!(small.kernel().restored.len() > 5);
+    assert_eq!(small.kernel().tables, large.kernel().tables);
+    // All services go: many chains to remove, which jump to one another.
+    let removed: Vec<Change> = (0..150u16).map(|svc| Change::Service(key(&format!("s{svc}")), None)).collect();
+    for proxy in [&mut small, &mut large] {
+        proxy.apply(&removed);
+        proxy.sync().unwrap();
+    }
+    assert_eq!(small.kernel().tables, large.kernel().tables);
+    for proxy in [&mut small, &mut large] {
+        proxy.apply(&changes);
+        proxy.sync().unwrap();
+    }
+    cleanup(small.kernel(), Family::V4).unwrap();
+    assert_eq!(small.kernel().tables, Fake::default().tables);
+}

@@ -59,7 +59,7 @@ fn a_second_synchronisation_sends_nothing() {
         return;
     }
     let manifests = tempfile::tempdir_in("/run").unwrap();
-    write(manifests.path(), &every_kind(1, &[2, 3, 4]));
+    write(manifests.path(), &every_kind(1, &[2, 3, 4, 5, 6, 7, 8]));
     let reading = read_directory(manifests.path()).unwrap();
     assert!(reading.problems.is_empty(), "{:?}", reading.problems);
     let base = Config::for_node("node-a");
@@ -104,8 +104,7 @@ fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_n
     }
     let manifests = tempfile::tempdir_in("/run").unwrap();
     for (variant, _) in VARIANTS {
-        // Inside a user namespace the nft variant cannot send more than `net.core.wmem_max` bytes at once.
-        let hosts: Vec<u8> = (2..if variant == "nft" { 5 } else { 60 }).collect();
+        let hosts: Vec<u8> = (2..if variant == "nft" { 12 } else { 60 }).collect();
         foreign_rules(variant);
         write(manifests.path(), &every_kind(7, &hosts));
         let mut clean = start(variant, manifests.path());

@@ -58,7 +58,11 @@ fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> Se
     let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| endpoint(e)).collect();
     let node = NodeInfo { zone: Some("a".into()), ..NodeInfo::default() };
     let primary = ["192.0.2.1".parse().unwrap()];
-    plan_service_port(port, &endpoints, Surroundings { node_name: "me", node: &node, primary: &primary, masquerade_all })
+    plan_service_port(
+        port,
+        &endpoints,
+        Surroundings { node_name: "me", node: &node, primary: &primary, masquerade_all },
+    )
 }
 
 fn plan(port: &ServicePort, endpoints: &[&str]) -> ServicePortPlan {
@@ -79,7 +83,11 @@ fn who_may_answer_cluster_wide() {
         ("hints of this zone", &["there:1:ready:z=a", "there:2:ready:z=b"], &[1]),
         ("hints are ignored when one is missing", &["there:1:ready:z=a", "there:2:ready"], &[1, 2]),
         ("hints are ignored when none is for here", &["there:1:ready:z=b", "there:2:ready:z=b"], &[1, 2]),
-        ("an unready endpoint's missing hint does not count", &["there:1:ready:z=a", "there:2:ready:z=b", "there:3:unready"], &[1]),
+        (
+            "an unready endpoint's missing hint does not count",
+            &["there:1:ready:z=a", "there:2:ready:z=b", "there:3:unready"],
+            &[1],
+        ),
         ("node hints go before zone hints", &["there:1:ready:z=a:n=me", "there:2:ready:z=a:n=you"], &[1]),
         ("node hints of others leave the zone hints", &["there:1:ready:z=a:n=you", "there:2:ready:z=b:n=him"], &[1]),
         ("several zones in one hint", &["there:1:ready:z=a:z=b", "there:2:ready:z=b"], &[1]),
@@ -96,7 +104,12 @@ fn who_may_answer_under_policy_local() {
     let table: [(&str, &[&str], &[u8], Verdict); 6] = [
         ("those of this node", &["here:1:ready", "there:2:ready"], &[1], LOCAL),
         ("hints play no part", &["here:1:ready:z=b", "there:2:ready:z=a"], &[1], LOCAL),
-        ("terminating ones of this node before ready ones elsewhere", &["here:1:terminating", "there:2:ready"], &[1], LOCAL),
+        (
+            "terminating ones of this node before ready ones elsewhere",
+            &["here:1:terminating", "there:2:ready"],
+            &[1],
+            LOCAL,
+        ),
         ("lost when only others have one", &["there:2:ready"], &[], Verdict::Drop),
         ("lost when only others have a terminating one", &["there:2:terminating", "here:1:gone"], &[], Verdict::Drop),
         ("refused when nobody has one", &["here:1:gone", "there:2:unready"], &[], Verdict::Reject),

@@ -113,6 +113,9 @@ fn failed(command: String, status: i32, message: &str) -> IptablesError {
         let command = command.split(' ').next().unwrap_or_default().to_owned();
         return IptablesError::NotPermitted { command };
     }
+    if message.contains("Message too long") {
+        return IptablesError::TooLarge { command };
+    }
     IptablesError::Failed { command, status, message: message.replace('\n', "; ") }
 }
 

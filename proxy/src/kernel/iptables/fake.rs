@@ -17,6 +17,8 @@ pub struct Fake {
     pub restored: Vec<String>,
     /// How many of the next restores fail, as if another program held the lock.
     pub fail_restores: usize,
+    /// Lines that a restore may have; more are refused as too large.
+    pub line_limit: usize,
 }
 
 impl Default for Fake {
@@ -28,7 +30,7 @@ impl Default for Fake {
             (Table::Mangle, built_in(&["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"])),
             (Table::Nat, built_in(&["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"])),
         ]);
-        Fake { tables, restored: Vec::new(), fail_restores: 0 }
+        Fake { tables, restored: Vec::new(), fail_restores: 0, line_limit: usize::MAX }
     }
 }
 
@@ -103,6 +105,9 @@ impl Iptables for Fake {
             self.fail_restores -= 1;
             let message = "Another app is currently holding the xtables lock".into();
             return Err(IptablesError::Failed { command: "restore".into(), status: 4, message });
+        }
+        if input.lines().count() > self.line_limit {
+            return Err(IptablesError::TooLarge { command: "restore".into() });
         }
         let mut open: Option<(Table, Chains)> = None;
         for (index, line) in input.lines().enumerate() {

@@ -99,6 +99,13 @@ pub enum IptablesError {
         /// Its name.
         command: String,
     },
+    /// The kernel takes no transaction of this size. Seen with the nft variant in a user namespace, where a netlink
+    /// message cannot be longer than `net.core.wmem_max` allows: only the real root may ask for more.
+    #[error("{command}: the change is too large for one transaction on this kernel")]
+    TooLarge {
+        /// Its name.
+        command: String,
+    },
     /// The command failed; worth another try, as another program may have been at work.
     #[error("{command} failed (exit status {status}): {message}")]
     Failed {

@@ -54,7 +54,7 @@ pub fn cleanup<K: Iptables>(kernel: &mut K, family: Family) -> Result<usize, Ipt
         }
         removed += change.remove.len();
         if !transaction.is_empty() {
-            kernel.restore(&transaction.text())?;
+            transaction.send(kernel)?;
         }
     }
     Ok(removed)

@@ -139,7 +139,7 @@ impl<K: Iptables> Syncer<K> {
 
     fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
         if !transaction.is_empty() {
-            self.kernel.restore(&transaction.text())?;
+            transaction.send(&mut self.kernel)?;
         }
         let tables = || transaction.tables.values();
         Ok(Report {
