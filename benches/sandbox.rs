@@ -13,11 +13,22 @@ const INSIDE: &str = "SVCBENCH_INSIDE";
 
 /// Returns inside the sandbox: the first time by starting this program again through `unshare` (util-linux), which
 /// makes the namespaces while no thread exists yet.
+///
+/// A user namespace only where it must be: `iptables-nft-restore` sends a whole transaction as one message, and only the
+/// real root may make the socket's buffer larger than `net.core.wmem_max` for it.
+///
+/// # Errors
+/// When this machine does not let the namespaces be made.
 pub fn enter() -> Result<()> {
     if env::var_os(INSIDE).is_none() {
         let program = env::current_exe().context("find this program's own path")?;
+        let as_root = ["--mount", "--net", "--"];
+        let trial = Command::new("unshare").args(as_root).arg("true").output();
+        let is_root = trial.context("start `unshare` (Debian package util-linux)")?.status.success();
+        let user = ["--user", "--map-root-user"];
         let error = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "--net", "--"])
+            .args(if is_root { &[][..] } else { &user })
+            .args(as_root)
             .arg(program)
             .args(env::args_os().skip(1))
             .env(INSIDE, "1")
@@ -31,6 +42,9 @@ pub fn enter() -> Result<()> {
 
 /// Puts this thread, and every child it starts from now on, into a new and empty network namespace. The one before
 /// goes when nobody is left in it.
+///
+/// # Errors
+/// Outside the sandbox, and when the kernel refuses.
 pub fn fresh_network() -> Result<()> {
     if env::var_os(INSIDE).is_none() {
         bail!("fresh_network outside the sandbox: call enter first");
