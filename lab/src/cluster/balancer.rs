@@ -131,12 +131,10 @@ impl LoadBalancer {
         let done = match active.vip.mode {
             VipMode::Vip => {
                 if nodes > 0 {
-                    let route = Route::new(vip.into(), Hop::OneOf(Vec::new(), ETH0));
                     // Its tasks may have been stopped between changing the route and reporting it.
-                    let _ = links.remove_route(&route).await;
+                    let _ = links.remove_route(vip.into(), None).await;
                 }
-                let lost = Route { metric: Some(LAST_RESORT), ..Route::new(vip.into(), Hop::Blackhole) };
-                links.remove_route(&lost).await
+                links.remove_route(vip.into(), Some(LAST_RESORT)).await
             }
             VipMode::Proxy if self.owns(vip) => Ok(()),
             VipMode::Proxy => links.remove_address(ETH0, IpNet::from(vip)).await,
@@ -183,12 +181,12 @@ impl Follower {
         if self.vip.mode == VipMode::Vip {
             let gateways: Vec<IpAddr> = healthy.iter().filter_map(|name| self.targets.get(name).copied()).collect();
             let links = self.namespace.links();
-            let none = gateways.is_empty();
-            let route = Route::new(self.vip.address.into(), Hop::OneOf(gateways, ETH0));
-            if !none {
+            let address = self.vip.address.into();
+            if !gateways.is_empty() {
+                let route = Route::new(address, Hop::OneOf(gateways, ETH0));
                 links.set_route(&route).await?;
             } else if !self.report.borrow().is_empty() {
-                links.remove_route(&route).await?;
+                links.remove_route(address, None).await?;
             }
         }
         self.report.send_replace(healthy);

@@ -133,7 +133,7 @@ impl Fabric {
         let near = VethEnd { name: &name, index: FIRST_PORT + port, mac: mac::of(*primary, End::Peer) };
         let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*primary, End::Host) };
         let links = self.namespace.links();
-        let done = links.add_veth(&near, Some(SEGMENT), &far, host.net_fd()).await;
+        let done = links.add_veth(&near, Some(SEGMENT), &far, host).await;
         done.map_err(failed())?;
         // One after the other: the first of a family is the primary one.
         let all = addresses.iter().map(|a| (*a, false));

@@ -17,7 +17,7 @@ mod traffic;
 mod validate;
 mod vips;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ pub struct Cluster {
     balancer: Option<LoadBalancer>,
     pods: Mutex<BTreeMap<(String, String), Arc<Pod>>>,
     next_pod: AtomicU32,
-    client_routes: tokio::sync::Mutex<BTreeMap<(String, IpNet), Route>>,
+    client_routes: tokio::sync::Mutex<BTreeSet<(String, IpNet)>>,
     /// Held while pods or load-balancer addresses change.
     changing: tokio::sync::Mutex<()>,
     _fabric: Fabric,
@@ -117,7 +117,7 @@ impl Cluster {
         let mut routes = self.client_routes.lock().await;
         let done = host.links().set_route(&route).await;
         done.map_err(ClusterError::kernel(format!("client {client}: route via {via_node}")))?;
-        routes.insert((client.to_owned(), route.destination), route);
+        routes.insert((client.to_owned(), route.destination));
         Ok(())
     }
 
@@ -127,8 +127,10 @@ impl Cluster {
         let mut routes = self.client_routes.lock().await;
         let key = (client.to_owned(), destination.trunc());
         let unknown = || ClusterError::Unknown(format!("route to {destination} of client {client}"));
-        let route = routes.get(&key).ok_or_else(unknown)?;
-        let done = host.links().remove_route(route).await;
+        if !routes.contains(&key) {
+            return Err(unknown());
+        }
+        let done = host.links().remove_route(key.1, None).await;
         done.map_err(ClusterError::kernel(format!("client {client}")))?;
         routes.remove(&key);
         Ok(())
@@ -226,9 +228,4 @@ impl Cluster {
         let list = found.iter().map(|(place, namespace)| (place.clone(), &**namespace));
         enter::publish(list).map_err(ClusterError::io("writing the list of places"))
     }
-}
-
-/// The single address that a host route leads to.
-fn host_route(address: IpAddr, hop: Hop) -> Route {
-    Route::new(IpNet::from(address), hop)
 }

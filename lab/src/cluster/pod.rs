@@ -68,7 +68,9 @@ impl Pod {
     pub(super) async fn serve(&self, serving: bool) -> Result<(), ClusterError> {
         let mut servers = self.servers.lock().await;
         if !serving {
-            *servers = None;
+            if let Some(running) = servers.take() {
+                running.stop().await;
+            }
         } else if servers.is_none() {
             let identity = format!("{}/{}", self.spec.namespace, self.spec.name);
             let (listen, ports) = (self.listen.clone(), self.spec.ports.clone());
@@ -102,7 +104,7 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u
     let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*first, End::Host) };
     let controller = (site.cluster.cni == Cni::Bridge).then_some(CNI0);
     let node = site.namespace.links();
-    let done = node.add_veth(&near, controller, &far, namespace.net_fd()).await;
+    let done = node.add_veth(&near, controller, &far, namespace).await;
     done.map_err(failed())?;
     if controller.is_some() {
         node.set_hairpin(near.index, true).await.map_err(failed())?;

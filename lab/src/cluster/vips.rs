@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::host::ETH0;
 use super::spec::{LoadBalancerVip, VipMode};
-use super::{Cluster, ClusterError, host_route};
+use super::{Cluster, ClusterError};
 use crate::netns::links::{Hop, Route};
 use crate::netns::namespace::Namespace;
 
@@ -28,10 +28,9 @@ impl Cluster {
         }
         let old = balancer.vips();
         for gone in old.iter().filter(|old| !vips.contains(old)) {
-            let route = self.vip_route(gone)?;
             for host in self.routed(gone) {
                 // Somebody may have put a route of their own in its place, and removed it.
-                let _ = host.links().remove_route(&route).await;
+                let _ = host.links().remove_route(gone.address.into(), None).await;
             }
             balancer.withdraw(gone.address).await?;
         }
@@ -71,7 +70,7 @@ impl Cluster {
 
     fn vip_route(&self, vip: &LoadBalancerVip) -> Result<Route, ClusterError> {
         let gateway = self.balancer()?.gateway(vip.address)?;
-        Ok(host_route(vip.address, Hop::Gateway(gateway, ETH0)))
+        Ok(Route::new(vip.address.into(), Hop::Gateway(gateway, ETH0)))
     }
 
     /// Hosts that need a route to `vip`: none when it is the load balancer's own address, which everybody reaches.

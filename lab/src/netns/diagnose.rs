@@ -17,6 +17,11 @@ pub(super) fn no_user_namespace(error: &io::Error) -> SandboxError {
     } else if sysctl_is("kernel/unprivileged_userns_clone", "0") {
         "user namespaces are for root only here; allow them with `sysctl kernel.unprivileged_userns_clone=1`, or run as root"
             .to_owned()
+    } else if error.raw_os_error() == Some(nix::errno::Errno::ENOSPC as i32) {
+        format!(
+            "a limit on namespaces is reached ({error}); raise user.max_net_namespaces and its like with sysctl, \
+             or end other users of namespaces"
+        )
     } else if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) {
         "this kernel has no user, network or PID namespaces (CONFIG_USER_NS, CONFIG_NET_NS, CONFIG_PID_NS); \
          boot a distribution kernel"

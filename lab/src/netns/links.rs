@@ -3,19 +3,24 @@
 //! Interface numbers are chosen by the caller: no look-ups, and the same cluster has the same numbers each time.
 
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use futures_util::{TryStreamExt, try_join};
 use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, CacheInfo};
-use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, State};
 use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
 use tokio::task::AbortHandle;
 
 use super::NetnsError;
 use super::mac::Mac;
+use super::namespace::Namespace;
+
+/// How long a new interface may take to work; milliseconds are usual.
+const WORKING_WITHIN: Duration = Duration::from_secs(5);
 
 /// A bridge to make.
 #[derive(Debug, Clone, Copy)]
@@ -105,8 +110,27 @@ impl Links {
     /// Sets an interface up.
     pub async fn up(&self, index: u32) -> Result<(), NetnsError> {
         let message = LinkUnspec::new_with_index(index).up().build();
-        let done = self.handle.link().set(message).execute().await;
+        let done = self.handle.link().change(message).execute().await;
         done.map_err(self.failed(format_args!("setting interface {index} up")))
+    }
+
+    /// Waits until an interface works: the kernel makes it so a moment after the link came up, and drops what is sent
+    /// before.
+    pub async fn working(&self, index: u32) -> Result<(), NetnsError> {
+        let attempt = || self.failed(format!("asking for interface {index}"));
+        let end = Instant::now() + WORKING_WITHIN;
+        while Instant::now() < end {
+            let mut links = self.handle.link().get().match_index(index).execute();
+            let link = links.try_next().await.map_err(attempt())?;
+            let up = LinkAttribute::OperState(State::Up);
+            if link.is_some_and(|link| link.attributes.contains(&up)) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let attempted = format!("{}: interface {index}", self.namespace);
+        let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        Err(NetnsError::Io { attempted, source })
     }
 
     /// Makes a bridge, up, without multicast snooping (there is no querier to learn from).
@@ -121,20 +145,18 @@ impl Links {
         done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
     }
 
-    /// Makes a veth pair, both ends up: `near` here (a port of bridge `controller`, if given), `far` in the namespace
-    /// that `far_net` refers to.
+    /// Makes a veth pair, both ends (and the bridge) working: `near` here (a port of bridge `controller`, if given), `far` in namespace `into`.
     pub async fn add_veth(
         &self,
         near: &VethEnd<'_>,
         controller: Option<u32>,
         far: &VethEnd<'_>,
-        far_net: RawFd,
+        into: &Namespace,
     ) -> Result<(), NetnsError> {
         let peer = LinkUnspec::new_with_name(far.name)
             .index(far.index)
             .address(far.mac.to_vec())
-            .append_extra_attribute(LinkAttribute::NetNsFd(far_net))
-            .up()
+            .append_extra_attribute(LinkAttribute::NetNsFd(into.net_fd()))
             .build();
         let mut message = LinkVeth::new(near.name, far.name)
             .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
@@ -145,13 +167,20 @@ impl Links {
             message = message.controller(bridge);
         }
         let done = self.handle.link().add(message.build()).execute().await;
-        done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))
+        done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))?;
+        // The kernel refuses to make a peer that is up: it has no other end yet.
+        into.links().up(far.index).await?;
+        try_join!(self.working(near.index), into.links().working(far.index))?;
+        match controller {
+            Some(bridge) => self.working(bridge).await,
+            None => Ok(()),
+        }
     }
 
     /// Lets a bridge port send a frame back out where it came from.
     pub async fn set_hairpin(&self, port: u32, on: bool) -> Result<(), NetnsError> {
         let message = LinkBridgePort::new(port).hairpin(on).build();
-        let done = self.handle.link().set(message).execute().await;
+        let done = self.handle.link().change(message).execute().await;
         done.map_err(self.failed(format_args!("setting hairpin mode on port {port}")))
     }
 
@@ -194,10 +223,14 @@ impl Links {
         done.map_err(self.failed(attempt))
     }
 
-    /// Removes a route.
-    pub async fn remove_route(&self, route: &Route) -> Result<(), NetnsError> {
-        let attempt = format!("removing the route to {}", route.destination);
-        let message = self.route_message(route, &attempt)?;
+    /// Removes the route to `destination` with this metric, or with the lowest one, wherever it leads.
+    pub async fn remove_route(&self, destination: IpNet, metric: Option<u32>) -> Result<(), NetnsError> {
+        let attempt = format!("removing the route to {destination}");
+        let route = Route { metric, ..Route::new(destination, Hop::Blackhole) };
+        let mut message = self.route_message(&route, &attempt)?;
+        // As `ip route del` says "whatever kind".
+        message.header.kind = RouteType::Unspec;
+        message.header.scope = RouteScope::NoWhere;
         let done = self.handle.route().del(message).execute().await;
         done.map_err(self.failed(attempt))
     }

@@ -7,6 +7,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, UdpSocket as StdUdp};
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
@@ -18,9 +20,9 @@ use crate::netns::namespace::Namespace;
 /// Longest line that is answered, in bytes; longer ones end the connection.
 const MAX_LINE: u64 = 4096;
 
-/// A pod's running servers. Dropping them closes listeners and breaks connections, as when the process dies.
+/// A pod's running servers. Dropping them ends them too, a moment later.
 pub struct Servers {
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 /// A socket that listens, still without a runtime.
@@ -41,7 +43,12 @@ impl Servers {
         let bound = namespace.run(move || bind_all(&addresses, &ports)).await?;
         let tasks = bound.and_then(|bound| serve_all(bound, identity));
         let tasks = tasks.map_err(NetnsError::io(attempt))?;
-        Ok(Servers { _tasks: tasks })
+        Ok(Servers { tasks })
+    }
+
+    /// Ends them; nothing listens any more and connections are closed when this returns.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
     }
 }
 
@@ -90,16 +97,17 @@ fn answer(identity: &str, peer: SocketAddr) -> String {
 }
 
 async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
-    let mut connections = JoinSet::new();
+    // Not tasks of their own: they end in the same moment as the listener.
+    let mut connections = FuturesUnordered::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 // An error is one connection's (reset before accept); the listener itself goes on.
                 if let Ok((stream, peer)) = accepted {
-                    connections.spawn(converse(stream, peer, Arc::clone(&identity)));
+                    connections.push(converse(stream, peer, Arc::clone(&identity)));
                 }
             }
-            Some(_) = connections.join_next() => {}
+            Some(()) = connections.next() => {}
         }
     }
 }
