@@ -3,25 +3,22 @@
 
 set positional-arguments
 
+lab := env_var_or_default("CARGO_TARGET_DIR", "target") / "debug/svclab"
+
 # List the recipes.
 [private]
 default:
     @just --list --unsorted
 
 # Run one scenario: a name under scenarios/ (hairpin, seeds/web) or a file; flags go to `svclab run`.
+[no-exit-message]
 scenario NAME *FLAGS: build
-    #!/bin/sh
-    set -eu
-    file=$1
-    shift
-    [ -f "$file" ] || file=scenarios/${file%.yaml}.yaml
-    exec cargo run --quiet -p svclab -- run "$file" "$@"
+    @"{{ lab }}" run "$@"
 
-# Run every scenario and go on after a red one; flags go to `svclab run`.
+# Run every scenario and go on after a red one; flags go to `svclab run`, such as --iptables-variant legacy.
+[no-exit-message]
 scenarios *FLAGS: build
-    #!/bin/sh
-    set -eu
-    exec cargo run --quiet -p svclab -- run --keep-going "$@" scenarios/*.yaml scenarios/seeds/*.yaml
+    @"{{ lab }}" run --keep-going "$@" scenarios/*.yaml scenarios/seeds/*.yaml
 
 # Run every test, or those that ARGS select; documentation examples first: the test runner has the last word.
 test *ARGS:

@@ -15,7 +15,8 @@ const INSIDE: &str = "SVCBENCH_INSIDE";
 /// makes the namespaces while no thread exists yet.
 ///
 /// A user namespace only where it must be: `iptables-nft-restore` sends a whole transaction as one message, and only the
-/// real root may make the socket's buffer larger than `net.core.wmem_max` for it.
+/// real root may make the socket's buffer larger than `net.core.wmem_max` for it. An ordinary user's proxy has to send
+/// several, which takes longer.
 ///
 /// # Errors
 /// When this machine does not let the namespaces be made.

@@ -140,13 +140,8 @@ fn apply(criterion: &mut Criterion, done: &mut Vec<Done>) -> Result<Vec<String>>
                 left_out.push(format!("{name} with {services} services: {why}"));
                 continue;
             }
-            if let Err(error) = apply_point(criterion, done, (name, variant), services) {
-                if !format!("{error:#}").contains("Message too long") {
-                    return Err(error.context(format!("{services} services with iptables-{name}")));
-                }
-                let why = "more than an ordinary user may send at once (net.core.wmem_max); run as root";
-                left_out.push(format!("{name} with {services} services: {why}"));
-            }
+            apply_point(criterion, done, (name, variant), services)
+                .with_context(|| format!("{services} services with iptables-{name}"))?;
         }
     }
     Ok(left_out)
