@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
 
 use crate::netns::namespace::Namespace;
+use crate::netns::sockets;
 
 /// Longest answer that is read, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
@@ -24,13 +24,8 @@ pub struct HttpAnswer {
 
 /// Asks for `path`; the caller limits the time.
 pub(super) async fn get(namespace: &Namespace, address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
-    let socket = namespace
-        .run(move || match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        })
-        .await
-        .map_err(io::Error::other)??;
+    let socket = namespace.run(move || sockets::tcp(address)).await;
+    let socket = socket.map_err(io::Error::other)??;
     let mut stream = socket.connect(address).await?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

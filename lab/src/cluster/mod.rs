@@ -36,6 +36,7 @@ use spec::{ClusterSpec, NodeSpec, PodSpec};
 use crate::netns::enter;
 use crate::netns::links::{Hop, Route};
 use crate::netns::namespace::Namespace;
+use crate::netns::sockets;
 use crate::traffic::probe::Place;
 
 /// A running cluster.
@@ -164,15 +165,8 @@ impl Cluster {
 
     /// Listens on `address` in a place (for example an API server on every node's loopback); served by the caller.
     pub async fn listen(&self, place: &Place, address: SocketAddr) -> Result<tokio::net::TcpListener, ClusterError> {
-        let failed = || ClusterError::io(format!("listening on {address} in {place}"));
-        let bind = move || {
-            let listener = std::net::TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        let bound = self.namespace(place)?.run(bind).await;
-        let bound = bound.map_err(ClusterError::kernel(place.to_string()))?;
-        bound.and_then(tokio::net::TcpListener::from_std).map_err(failed())
+        let listener = sockets::listen(&*self.namespace(place)?, address).await;
+        listener.map_err(ClusterError::kernel(place.to_string()))
     }
 
     /// The shell line that enters a place from another terminal (append a command, or get a shell); needs `nsenter`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -16,6 +16,7 @@ use super::balancer::Targets;
 use super::spec::Protocol;
 use crate::netns::NetnsError;
 use crate::netns::namespace::Namespace;
+use crate::netns::sockets;
 
 /// How long a node may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,20 +39,13 @@ impl Relay {
         listen: SocketAddr,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), NetnsError> {
-        let failed = || NetnsError::io(format!("listening on {listen} in {}", self.namespace.name()));
         match protocol {
             Protocol::Tcp => {
-                let bind = move || {
-                    let listener = std::net::TcpListener::bind(listen)?;
-                    listener.set_nonblocking(true)?;
-                    Ok(listener)
-                };
-                let listener = self.namespace.run(bind).await?;
-                let listener = listener.and_then(TcpListener::from_std).map_err(failed())?;
+                let listener = sockets::listen(&self.namespace, listen).await?;
                 tasks.spawn(self.relay_tcp(listener));
             }
             Protocol::Udp => {
-                let socket = bind_udp(&self.namespace, listen).await?;
+                let socket = sockets::udp(&self.namespace, listen).await?;
                 tasks.spawn(self.relay_udp(Arc::new(socket)));
             }
         }
@@ -112,10 +106,7 @@ impl Relay {
 async fn pass_on(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
     let connect = async {
         let target = target?;
-        let socket = namespace.run(move || match target {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        });
+        let socket = namespace.run(move || sockets::tcp(target));
         let socket = socket.await.ok()?.ok()?;
         timeout(CONNECT_TIMEOUT, socket.connect(target)).await.ok()?.ok()
     };
@@ -129,22 +120,8 @@ async fn pass_on(mut client: TcpStream, target: Option<SocketAddr>, namespace: A
     }
 }
 
-async fn bind_udp(namespace: &Namespace, address: SocketAddr) -> Result<UdpSocket, NetnsError> {
-    let bind = move || {
-        let socket = std::net::UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    };
-    let socket = namespace.run(bind).await?.and_then(UdpSocket::from_std);
-    socket.map_err(NetnsError::io(format!("binding UDP {address} in {}", namespace.name())))
-}
-
 async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, NetnsError> {
-    let any = match target {
-        SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
-        SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
-    };
-    let socket = bind_udp(namespace, any).await?;
+    let socket = sockets::udp(namespace, sockets::anywhere(target)).await?;
     let connected = socket.connect(target).await;
     connected.map_err(NetnsError::io(format!("connecting UDP to {target}")))?;
     Ok(socket)

@@ -22,6 +22,8 @@ pub enum Wanted {
     Refused,
     /// Silence.
     Dropped,
+    /// Anything but an answer.
+    Unanswered,
 }
 
 /// Which source address a server is to see.
@@ -112,6 +114,7 @@ pub fn judge(wanted: &Wanted, outcomes: &[Outcome]) -> Vec<Mismatch> {
     };
     match wanted {
         Wanted::Refused => only("every probe refused", &|answer| *answer == Answer::Refused),
+        Wanted::Unanswered => only("no probe answered", &|answer| !matches!(answer, Answer::Replied { .. })),
         Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == Answer::TimedOut),
         Wanted::Answered { by, source, sticky } => {
             let mut found = answered(by, &tally, outcomes.len());

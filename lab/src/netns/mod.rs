@@ -10,6 +10,7 @@ pub mod namespace;
 mod outer;
 mod probe;
 pub mod sandbox;
+pub(crate) mod sockets;
 mod sys;
 
 use std::io;

@@ -103,6 +103,7 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
     let mut text = match wanted {
         Wanted::Refused => "every one is refused".to_owned(),
         Wanted::Dropped => "every one is dropped".to_owned(),
+        Wanted::Unanswered => "none is answered".to_owned(),
         Wanted::Answered { by, source, sticky } => {
             let share =
                 |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
@@ -119,6 +120,9 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
     };
     if let Some(same) = &expect.same_as {
         let _ = write!(text, ", the same as in {:?}", same.value);
+    }
+    if let Some(other) = &expect.differs_from {
+        let _ = write!(text, ", not the same as in {:?}", other.value);
     }
     if !expect.counters.is_empty() {
         let _ = write!(text, "; {} rule counters agree", expect.counters.len());

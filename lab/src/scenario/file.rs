@@ -336,6 +336,7 @@ pub struct StepFile {
     pub load_balancer: Option<Spanned<LoadBalancerFile>>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
+    pub every: Option<Span>,
 }
 
 /// `probe:`
@@ -461,9 +462,11 @@ pub struct ExpectFile {
     pub spread: Option<Spread>,
     pub sticky: Option<bool>,
     pub same_as: Option<Spanned<String>>,
+    pub differs_from: Option<Spanned<String>>,
     pub saw_source: Option<OneOrMany<Source>>,
     pub refused: Option<bool>,
     pub dropped: Option<bool>,
+    pub unanswered: Option<bool>,
     pub counters: Vec<Spanned<RuleFile>>,
     pub status: Option<i32>,
     pub output: Option<OneOrMany<Text>>,

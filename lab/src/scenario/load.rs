@@ -125,6 +125,10 @@ impl Loader<'_> {
         let name = std::mem::take(&mut file.name);
         let expect = file.expect.take();
         let eventually = file.eventually.take().map(|span| span.0);
+        let every = file.every.take().map(|span| span.0);
+        if every.is_some() && eventually.is_none() {
+            self.problem(at, format!("step {name:?}: `every` goes with `eventually`"));
+        }
         let mut actions = self.actions(file, at, cluster);
         if actions.len() != 1 {
             let keys: Vec<&str> = actions.iter().map(Action::key).collect();
@@ -145,7 +149,7 @@ impl Loader<'_> {
                 self.problem(expect_at, message);
             }
         }
-        Some(Step { line: position(at).0, name, action, expect, eventually })
+        Some(Step { line: position(at).0, name, action, expect, eventually, every })
     }
 
     /// Every action that the step asks for.
@@ -252,10 +256,12 @@ impl ExpectFile {
             ("spread", self.spread.is_some(), PROBE),
             ("sticky", self.sticky.is_some(), PROBE),
             ("sameAs", self.same_as.is_some(), ASK),
+            ("differsFrom", self.differs_from.is_some(), ASK),
             ("sawSource", self.saw_source.is_some(), ASK),
             ("refused", self.refused.is_some(), OPEN),
             ("dropped", self.dropped.is_some(), OPEN),
-            ("counters", !self.counters.is_empty(), OPEN),
+            ("unanswered", self.unanswered.is_some(), OPEN),
+            ("counters", !self.counters.is_empty(), ASK),
             ("status", self.status.is_some(), &["exec", "healthCheck"]),
             ("output", self.output.is_some(), EXEC),
             ("lacks", self.lacks.is_some(), EXEC),

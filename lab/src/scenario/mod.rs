@@ -75,6 +75,8 @@ pub struct Step {
     pub expect: ExpectFile,
     /// Promises may take that long to come true.
     pub eventually: Option<Duration>,
+    /// Pause between two looks.
+    pub every: Option<Duration>,
 }
 
 /// What a step does.

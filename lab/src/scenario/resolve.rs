@@ -52,7 +52,7 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     if count > 1 && file.source_port.is_some() {
         return Err(Problem::new(file.from.referenced, "sourcePort: one port serves one probe; leave out `count`"));
     }
-    let patience = if wanted == Wanted::Dropped { SILENCE } else { PATIENCE };
+    let patience = if matches!(wanted, Wanted::Dropped | Wanted::Unanswered) { SILENCE } else { PATIENCE };
     let route = route(store, &from, file.via.as_ref(), to)?;
     let probe = Probe {
         from,
@@ -91,7 +91,7 @@ pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) ->
 /// Resolves a `send` step; `None`: the connection is to be dead.
 pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>, Problem> {
     if expect.alive == Some(false) {
-        let more = expect.answered.is_some() || expect.same_as.is_some();
+        let more = expect.answered.is_some() || expect.same_as.is_some() || expect.differs_from.is_some();
         let message = "a connection that is not alive answers nothing";
         return if more { Err(Problem::new(Location::UNKNOWN, message)) } else { Ok(None) };
     }
@@ -266,22 +266,26 @@ fn route(
 /// The one promise that `expect` makes.
 fn wanted(store: &Store, expect: &ExpectFile, from: &Place, at: Location) -> Result<Wanted, Problem> {
     let (refused, dropped) = (expect.refused == Some(true), expect.dropped == Some(true));
-    if expect.refused == Some(false) || expect.dropped == Some(false) {
-        return Err(Problem::new(at, "refused and dropped are `true` or left out; say `answered` instead"));
+    if [expect.refused, expect.dropped, expect.unanswered].contains(&Some(false)) {
+        return Err(Problem::new(at, "refused, dropped and unanswered are `true` or left out; say `answered` instead"));
     }
-    let details =
-        expect.spread.is_some() || expect.sticky.is_some() || expect.saw_source.is_some() || expect.same_as.is_some();
-    match (&expect.answered, refused, dropped) {
-        (None, true, false) if !details => Ok(Wanted::Refused),
-        (None, false, true) if !details => Ok(Wanted::Dropped),
-        (Some(answered), false, false) => {
+    let details = expect.spread.is_some()
+        || expect.sticky.is_some()
+        || expect.saw_source.is_some()
+        || expect.same_as.is_some()
+        || expect.differs_from.is_some();
+    match (&expect.answered, refused, dropped, expect.unanswered == Some(true)) {
+        (None, true, false, false) if !details => Ok(Wanted::Refused),
+        (None, false, true, false) if !details => Ok(Wanted::Dropped),
+        (None, false, false, true) if !details => Ok(Wanted::Unanswered),
+        (Some(answered), false, false, false) => {
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
             Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true) })
         }
         _ => Err(Problem::new(
             at,
-            "expect: exactly one of `answered` (with its details), `refused: true` or `dropped: true`",
+            "expect: exactly one of `answered` (with its details), `refused: true`, `dropped: true` or `unanswered: true`",
         )),
     }
 }

@@ -69,8 +69,9 @@ impl<'a> Walk<'a> {
         } else if let Err(error) = change(store, &step.action) {
             self.report(step, Problem::new(Location::UNKNOWN, error.to_string()));
         }
-        if let Some(name) = step.expect.same_as.as_ref().filter(|name| !self.probes.contains(name.value.as_str())) {
-            let message = format!("sameAs: {:?} is no earlier probe, connect or send step", name.value);
+        let earlier = step.expect.same_as.iter().chain(&step.expect.differs_from);
+        for name in earlier.filter(|name| !self.probes.contains(name.value.as_str())).collect::<Vec<_>>() {
+            let message = format!("{:?} is no earlier probe, connect or send step", name.value);
             self.report(step, Problem::new(name.referenced, message));
         }
         for problem in self.problems(store, step) {
@@ -98,7 +99,7 @@ impl<'a> Walk<'a> {
                     format!("send: there is no connection {name:?}; a `connect` step opens one"),
                 )]
             }
-            Action::Send(_) => resolve::send(store, expect).err().into_iter().collect(),
+            Action::Send(_) => resolve::send(store, expect).err().into_iter().chain(counters()).collect(),
             Action::Rules(rules) => rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)).collect(),
             Action::Exec(exec) if exec.command.is_empty() => {
                 vec![Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments")]

@@ -1,18 +1,19 @@
 //! Probes: sockets made in the place's namespace, awaited together on the lab's runtime.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::probe::{Answer, Outcome, Probe};
 use crate::cluster::spec::Protocol;
 use crate::netns::NetnsError;
 use crate::netns::namespace::Namespace;
+use crate::netns::sockets;
 
 /// What a client says; servers answer any line.
 const QUESTION: &[u8] = b"who?\n";
@@ -89,16 +90,7 @@ async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
 
 async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
     let bind = source(probe);
-    let attempt = format!("binding a UDP socket to {bind} in {}", namespace.name());
-    let socket = namespace
-        .run(move || {
-            let socket = std::net::UdpSocket::bind(bind)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        })
-        .await?
-        .and_then(UdpSocket::from_std)
-        .map_err(NetnsError::io(attempt))?;
+    let socket = sockets::udp(namespace, bind).await?;
     let mut client = None;
     let exchange = async {
         // A connected socket hears ICMP errors.
@@ -125,10 +117,7 @@ async fn tcp_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, N
     let chosen = probe.source_address.is_some() || probe.source_port.is_some();
     namespace
         .run(move || {
-            let socket = match bind {
-                SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                SocketAddr::V6(_) => TcpSocket::new_v6()?,
-            };
+            let socket = sockets::tcp(bind)?;
             // Unbound sockets get a port at connect time, which may be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;
@@ -142,11 +131,9 @@ async fn tcp_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, N
 
 /// Where to bind: the wildcard of the destination's family and port 0, as far as nothing else is asked for.
 fn source(probe: &Probe) -> SocketAddr {
-    let any = match probe.to {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    SocketAddr::new(probe.source_address.unwrap_or(any), probe.source_port.unwrap_or(0))
+    let any = sockets::anywhere(probe.to);
+    let port = probe.source_port.unwrap_or(any.port());
+    SocketAddr::new(probe.source_address.unwrap_or(any.ip()), port)
 }
 
 /// What an error before the answer means.

@@ -4,18 +4,19 @@
 //! that it was sent to, without further ado.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, UdpSocket as StdUdp};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
 use crate::cluster::spec::{Protocol, ServerPort};
 use crate::netns::NetnsError;
 use crate::netns::namespace::Namespace;
+use crate::netns::sockets::{self, BACKLOG};
 
 /// Longest line that is answered, in bytes; longer ones end the connection.
 const MAX_LINE: u64 = 4096;
@@ -25,10 +26,10 @@ pub struct Servers {
     tasks: JoinSet<()>,
 }
 
-/// A socket that listens, still without a runtime.
+/// A socket that the runtime does not know yet.
 enum Bound {
-    Tcp(StdListener),
-    Udp(StdUdp),
+    Tcp(TcpSocket),
+    Udp(std::net::UdpSocket),
 }
 
 impl Servers {
@@ -58,7 +59,7 @@ fn serve_all(bound: Vec<Bound>, identity: &str) -> io::Result<JoinSet<()>> {
     for socket in bound {
         let identity = Arc::clone(&identity);
         match socket {
-            Bound::Tcp(socket) => tasks.spawn(serve_tcp(TcpListener::from_std(socket)?, identity)),
+            Bound::Tcp(socket) => tasks.spawn(serve_tcp(socket.listen(BACKLOG)?, identity)),
             Bound::Udp(socket) => tasks.spawn(serve_udp(UdpSocket::from_std(socket)?, identity)),
         };
     }
@@ -70,19 +71,11 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort]) -> io::Result<Vec<Bound>
     for port in ports {
         for address in addresses {
             let address = SocketAddr::new(*address, port.port);
-            let named = |e: io::Error| io::Error::new(e.kind(), format!("{address}: {e}"));
-            bound.push(match port.protocol {
-                Protocol::Tcp => {
-                    let socket = StdListener::bind(address).map_err(named)?;
-                    socket.set_nonblocking(true)?;
-                    Bound::Tcp(socket)
-                }
-                Protocol::Udp => {
-                    let socket = StdUdp::bind(address).map_err(named)?;
-                    socket.set_nonblocking(true)?;
-                    Bound::Udp(socket)
-                }
-            });
+            let socket = match port.protocol {
+                Protocol::Tcp => sockets::bind_tcp(address).map(Bound::Tcp),
+                Protocol::Udp => sockets::bind_udp(address).map(Bound::Udp),
+            };
+            bound.push(socket.map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?);
         }
     }
     Ok(bound)

@@ -1,9 +1,9 @@
 //! The command line: what the operator typed, checked, as a [`Config`].
 
+pub mod render;
 pub mod settings;
 
 mod cleanup;
-mod render;
 mod run;
 
 use std::process::ExitCode;
@@ -15,6 +15,9 @@ use settings::Settings;
 /// A Kubernetes service proxy.
 #[derive(Debug, Parser)]
 #[command(name = "svcproxy", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+#[command(
+    override_usage = "svcproxy --manifests DIR [FLAGS]\n       svcproxy render --manifests DIR [FLAGS]\n       svcproxy --cleanup"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

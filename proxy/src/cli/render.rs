@@ -37,6 +37,16 @@ impl Render {
     /// Prints; faults in manifests go to standard error, a line each, and make the exit status 1.
     pub fn run(&self) -> anyhow::Result<()> {
         super::run::log_to_stderr();
+        let (text, problems) = self.text()?;
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        match problems {
+            0 => Ok(()),
+            n => anyhow::bail!("{n} fault(s) in the manifests, named above; the rest is rendered"),
+        }
+    }
+
+    /// The text, and the number of faults that were logged.
+    fn text(&self) -> anyhow::Result<(String, usize)> {
         let Mode::Iptables = self.mode;
         let config = self.settings.config()?;
         let reading = read_directory(self.settings.manifests()?)?;
@@ -51,15 +61,27 @@ impl Render {
             Some(FamilyFlag::Ipv4) => vec![Family::V4],
             Some(FamilyFlag::Ipv6) => vec![Family::V6],
         };
-        let mut out = std::io::stdout().lock();
-        for family in families {
-            writeln!(out, "# {family}")?;
-            out.write_all(iptables_text(&config, family, &reading.batch).as_bytes())?;
-        }
-        match reading.problems.len() {
-            0 => Ok(()),
-            n => anyhow::bail!("{n} fault(s) in the manifests, named above; the rest is rendered"),
-        }
+        let each = families
+            .into_iter()
+            .map(|family| format!("# {family}\n{}", iptables_text(&config, family, &reading.batch)));
+        Ok((each.collect(), reading.problems.len()))
+    }
+}
+
+/// What `svcproxy render` with these flags prints, for programs that do not want to run one.
+///
+/// # Errors
+/// As the command: flags that make no sense, a directory that cannot be read, faults in manifests.
+pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        render: Render,
+    }
+    let flags = <Flags as clap::Parser>::try_parse_from(std::iter::once("render".to_owned()).chain(flags))?;
+    match flags.render.text()? {
+        (text, 0) => Ok(text),
+        (_, n) => anyhow::bail!("{n} fault(s) in the manifests"),
     }
 }
 

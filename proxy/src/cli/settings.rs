@@ -78,7 +78,8 @@ pub struct Settings {
     #[arg(long, value_name = "PREFIX")]
     pub pod_interface_name_prefix: Option<String>,
     /// Masquerade everything that goes to a cluster IP
-    #[arg(long)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true,
+          action = clap::ArgAction::Set, value_name = "BOOL")]
     pub masquerade_all: bool,
     /// Bit of the packet mark that asks for masquerade
     #[arg(long, default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31), value_name = "BIT")]
@@ -97,7 +98,8 @@ pub struct Settings {
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub iptables_min_sync_period: Duration,
     /// Let conntrack take out-of-window segments for valid, and do not drop INVALID packets
-    #[arg(long)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true,
+          action = clap::ArgAction::Set, value_name = "BOOL")]
     pub conntrack_tcp_be_liberal: bool,
     /// Address and port of /healthz; empty: none
     #[arg(long, default_value = "0.0.0.0:10256", value_name = "IP:PORT")]

@@ -45,7 +45,7 @@ impl Lab {
             let seen = self.once(step).await?;
             match deadline {
                 Some(deadline) if !seen.broken.is_empty() && Instant::now() < deadline => {
-                    tokio::time::sleep(PAUSE).await
+                    tokio::time::sleep(step.every.unwrap_or(PAUSE)).await
                 }
                 _ => return Ok(seen),
             }
@@ -145,6 +145,8 @@ impl Lab {
 
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
         let wanted = resolve::send(&self.store, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        let counters = counters(&step.expect);
+        let before = check::save(self, &counters).await?;
         let Some(connection) = self.connections.get_mut(name) else {
             return Ok(Seen::new("", vec![Mismatch::new(format!("connection {name} was opened"), "it was not")]));
         };
@@ -158,18 +160,28 @@ impl Lab {
             None if alive => vec![Mismatch::new(format!("connection {name} is dead"), tally.summary())],
             None => Vec::new(),
         };
+        let now = check::save(self, &counters).await?;
+        broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
         Ok(Seen::new(tally.summary(), broken))
     }
 
-    /// Notes who answered, and compares with an earlier step if the step says so.
-    fn same(&mut self, step: &Step, tally: &Tally) -> Option<Mismatch> {
+    /// Notes who answered, and compares with earlier steps if the step says so.
+    fn same(&mut self, step: &Step, tally: &Tally) -> Vec<Mismatch> {
         let now: BTreeSet<String> = tally.servers.keys().cloned().collect();
-        let before = step.expect.same_as.as_ref().and_then(|name| Some((name, self.answered_by.get(&name.value)?)));
-        let wrong = before.filter(|(_, before)| **before != now).map(|(name, before)| {
-            let names: Vec<&str> = before.iter().map(String::as_str).collect();
-            Mismatch::new(format!("the same as in {:?}: {}", name.value, names.join(", ")), tally.summary())
-        });
+        let earlier = |name: &Option<serde_saphyr::Spanned<String>>| {
+            let name = &name.as_ref()?.value;
+            self.answered_by.get(name).map(|before| (name.clone(), before.clone()))
+        };
+        let words = |before: &BTreeSet<String>| before.iter().cloned().collect::<Vec<_>>().join(", ");
+        let mut wrong = Vec::new();
+        if let Some((name, before)) = earlier(&step.expect.same_as).filter(|(_, before)| *before != now) {
+            wrong.push(Mismatch::new(format!("the same as in {name:?}: {}", words(&before)), tally.summary()));
+        }
+        if let Some((name, before)) = earlier(&step.expect.differs_from).filter(|(_, before)| !before.is_disjoint(&now))
+        {
+            wrong.push(Mismatch::new(format!("others than in {name:?}: {}", words(&before)), tally.summary()));
+        }
         self.answered_by.insert(step.name.clone(), now);
         wrong
     }
