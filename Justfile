@@ -20,6 +20,11 @@ scenario NAME *FLAGS: build
 scenarios *FLAGS: build
     @"{{ lab }}" run --keep-going "$@" scenarios/*.yaml scenarios/seeds/*.yaml
 
+# Any other command of the lab: `./just lab up hairpin`, `./just lab exec pod/web -- ip addr`, `./just lab check FILE`.
+[no-exit-message]
+lab *ARGS: build
+    @"{{ lab }}" "$@"
+
 # Run every test, or those that ARGS select; documentation examples first: the test runner has the last word.
 test *ARGS:
     #!/bin/sh
@@ -63,4 +68,3 @@ setup:
     @just --version
     @iptables -V
     @ip -V
-    @conntrack --version | head -1

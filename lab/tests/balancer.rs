@@ -1,4 +1,10 @@
 //! The cloud load balancer on the real kernel: it follows the nodes' health checks.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and tells what it measured"
+)]
 
 mod support;
 

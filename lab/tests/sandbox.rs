@@ -1,4 +1,10 @@
 //! The sandbox: nothing stays behind whatever kills it, it can be entered, and it says what is missing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and tells what it measured"
+)]
 
 mod support;
 

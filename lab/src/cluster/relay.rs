@@ -1,6 +1,7 @@
 //! `ipMode: Proxy`: the load balancer accepts for itself and connects to node ports from its own address.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,20 +85,22 @@ impl Relay {
             let Ok((length, client)) = socket.recv_from(&mut datagram).await else { continue };
             while conversations.try_join_next().is_some() {}
             let mut open = known.lock().await;
-            if !open.contains_key(&client) {
-                let Some(target) = self.next(&turn) else { continue };
-                let Ok(upstream) = udp_to(&self.namespace, target).await else { continue };
-                let upstream = Arc::new(upstream);
-                open.insert(client, Arc::clone(&upstream));
-                let (socket, known) = (Arc::clone(&socket), Arc::clone(&known));
-                conversations.spawn(async move {
-                    answer_udp(&upstream, &socket, client).await;
-                    known.lock().await.remove(&client);
-                });
-            }
-            if let Some(upstream) = open.get(&client) {
-                let _ = upstream.send(&datagram[..length]).await;
-            }
+            let upstream = match open.entry(client) {
+                Entry::Occupied(known) => Arc::clone(known.get()),
+                Entry::Vacant(free) => {
+                    let Some(target) = self.next(&turn) else { continue };
+                    let Ok(upstream) = udp_to(&self.namespace, target).await else { continue };
+                    let upstream = Arc::clone(free.insert(Arc::new(upstream)));
+                    let (back, socket, known) = (Arc::clone(&upstream), Arc::clone(&socket), Arc::clone(&known));
+                    conversations.spawn(async move {
+                        answer_udp(&back, &socket, client).await;
+                        known.lock().await.remove(&client);
+                    });
+                    upstream
+                }
+            };
+            drop(open);
+            let _ = upstream.send(&datagram[..length]).await;
         }
     }
 }
