@@ -2,7 +2,9 @@
 //!
 //! Interface numbers are chosen by the caller: no look-ups, and the same cluster has the same numbers each time.
 
-use std::net::IpAddr;
+use std::future::ready;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, CacheInfo};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, State};
-use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope, RouteType};
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
 use tokio::task::AbortHandle;
 
@@ -117,20 +119,13 @@ impl Links {
     /// Waits until an interface works: the kernel makes it so a moment after the link came up, and drops what is sent
     /// before.
     pub async fn working(&self, index: u32) -> Result<(), NetnsError> {
-        let attempt = || self.failed(format!("asking for interface {index}"));
-        let end = Instant::now() + WORKING_WITHIN;
-        while Instant::now() < end {
+        let up = LinkAttribute::OperState(State::Up);
+        self.wait_for(format!("interface {index} to work"), async || {
             let mut links = self.handle.link().get().match_index(index).execute();
-            let link = links.try_next().await.map_err(attempt())?;
-            let up = LinkAttribute::OperState(State::Up);
-            if link.is_some_and(|link| link.attributes.contains(&up)) {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let attempted = format!("{}: interface {index}", self.namespace);
-        let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
-        Err(NetnsError::Io { attempted, source })
+            let link = links.try_next().await?;
+            Ok(link.is_some_and(|link| link.attributes.contains(&up)))
+        })
+        .await
     }
 
     /// Makes a bridge, up, without multicast snooping (there is no querier to learn from).
@@ -204,7 +199,44 @@ impl Links {
             message.attributes.push(AddressAttribute::CacheInfo(lifetime));
         }
         let done = request.execute().await;
-        done.map_err(self.failed(format_args!("adding address {address}")))
+        done.map_err(self.failed(format_args!("adding address {address}")))?;
+        match address.addr() {
+            IpAddr::V4(_) => Ok(()),
+            IpAddr::V6(v6) => self.deliverable(v6).await,
+        }
+    }
+
+    /// Waits until packets for an IPv6 address are delivered: the kernel sets up their route a moment later, and loses
+    /// them before.
+    async fn deliverable(&self, address: Ipv6Addr) -> Result<(), NetnsError> {
+        let wanted = RouteAttribute::Destination(RouteAddress::Inet6(address));
+        self.wait_for(format!("a route for the own address {address}"), async || {
+            let every = RouteMessageBuilder::<Ipv6Addr>::new().build();
+            let routes = self.handle.route().get(every).execute();
+            let own = routes.try_filter(|route| {
+                let local = route.header.kind == RouteType::Local;
+                ready(local && route.attributes.contains(&wanted))
+            });
+            Ok(pin!(own).try_next().await?.is_some())
+        })
+        .await
+    }
+
+    /// Asks until the answer is yes.
+    async fn wait_for(
+        &self,
+        what: String,
+        holds: impl AsyncFn() -> Result<bool, rtnetlink::Error>,
+    ) -> Result<(), NetnsError> {
+        let end = Instant::now() + WORKING_WITHIN;
+        while Instant::now() < end {
+            if holds().await.map_err(self.failed(format_args!("asking for {what}")))? {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let attempted = format!("{}: waiting for {what}", self.namespace);
+        Err(NetnsError::Io { attempted, source: std::io::ErrorKind::TimedOut.into() })
     }
 
     /// Removes an address.
