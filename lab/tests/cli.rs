@@ -164,3 +164,18 @@ fn descends(pid: i32, ancestor: u32) -> bool {
         }
     }
 }
+
+#[test]
+fn the_readme_lists_every_scenario_in_its_own_words() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let mut wanted = Vec::new();
+    for name in support::runs::names() {
+        let scenario = svclab::scenario::load(&support::runs::folder().join(&name).with_extension("yaml"), 0).unwrap();
+        wanted.push(format!("| `{name}` | {} |", scenario.about));
+    }
+    let missing: Vec<&String> = wanted.iter().filter(|row| !readme.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "README.md lacks {missing:#?}");
+    let rows = readme.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, wanted.len(), "README.md lists scenarios that are gone");
+}
