@@ -10,6 +10,7 @@ use super::settings::Settings;
 use crate::config::{Config, Variant};
 use crate::daemon::Daemon;
 use crate::health::{HealthState, HealthzServer, ServiceHealthServers};
+use crate::kernel::conntrack::Netlink;
 use crate::kernel::iptables::{Commands, Iptables, Table};
 use crate::kernel::sysctl;
 use crate::kernel::watch::Watch;
@@ -43,7 +44,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         };
         let source = ManifestSource::open(manifests)?;
         let service_health = ServiceHealthServers::on_every_address(health.clone());
-        Daemon { source, families, watch, health, service_health, config }.run().await?;
+        Daemon { source, families, watch, conntrack: Netlink, health, service_health, config }.run().await?;
         Ok(())
     })
 }
