@@ -112,6 +112,10 @@ impl Reflector {
                 Err(failure) => {
                     // A client read anew takes in what was put right meanwhile: kubeconfig, certificates, tokens.
                     self.client = None;
+                    if matches!(failure, Failure::Nonsense(_)) {
+                        // A watch that goes on where it stood would meet the same nonsense again.
+                        self.version = None;
+                    }
                     trouble.report(self.kind, &failure);
                 }
             }
