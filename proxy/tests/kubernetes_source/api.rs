@@ -228,14 +228,16 @@ fn respond(request: &Request<Incoming>, world: &Arc<Mutex<World>>, changed: watc
 type Lines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;
 type SyncLines = std::pin::Pin<Box<Lines>>;
 
-/// A page of a list; the continue token is the number of objects that went before.
+/// A page of a list. The continue token holds the version of the first page, which is that of the whole list, and the
+/// number of objects that went before.
 fn list(world: &World, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
     let limit: usize = limit.and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
-    let from: usize = token.and_then(|t| t.parse().ok()).unwrap_or_default();
+    let begun = token.and_then(|token| token.split_once("-"));
+    let (version, from) = begun.map_or((world.version, 0), |(v, n)| (v.parse().unwrap(), n.parse::<usize>().unwrap()));
     let all: Vec<&Value> = world.objects.iter().filter(|((of, _), _)| *of == path).map(|(_, object)| object).collect();
     let end = all.len().min(from.saturating_add(limit));
-    let token = if end < all.len() { end.to_string() } else { String::new() };
-    let metadata = json!({"resourceVersion": world.version.to_string(), "continue": token});
+    let token = if end < all.len() { format!("{version}-{end}") } else { String::new() };
+    let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
     let body = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": all[from..end]});
     Response::new(Full::new(Bytes::from(body.to_string())).boxed())
 }
