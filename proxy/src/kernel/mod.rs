@@ -3,5 +3,6 @@
 pub mod addresses;
 pub mod command;
 pub mod iptables;
+pub mod limits;
 pub mod sysctl;
 pub mod watch;
