@@ -85,8 +85,8 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
                     version = batch.resource_version.clone().or(version);
                     versions.advance(&batch.resource_versions);
                     self.take(&batch);
-                    known = true;
-                    if !self.families.iter().any(FamilyProxy::is_due) {
+                    known |= !batch.partial;
+                    if known && !self.families.iter().any(FamilyProxy::is_due) {
                         self.health.synced(version.clone(), versions.clone());
                     }
                     continue;

@@ -55,13 +55,15 @@ pub enum Change {
 /// Changes that became visible together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// What changed since the batch before; everything, in the first one.
+    /// What changed since the batch before.
     pub changes: Vec<Change>,
     /// The newest resource version that the manifests are at, where they say one.
     pub resource_version: Option<String>,
     /// The newest resource version that the API server was seen at, where it is the source. Bookmarks move it too: a
     /// batch may hold nothing else.
     pub resource_versions: ResourceVersions,
+    /// The first lists are still coming in: there is more to come before anything may be programmed.
+    pub partial: bool,
 }
 
 /// How far each kind of object was seen. Versions of different kinds are not to be compared: to Kubernetes' clients
@@ -98,7 +100,8 @@ impl ResourceVersions {
     }
 }
 
-/// A stream of batches. The first batch is the complete state: nothing may be programmed before it.
+/// A stream of batches. The first one that is not [`Batch::partial`], with the partial ones before it, is the complete
+/// state: nothing may be programmed before it. After it no batch is partial.
 pub trait Source {
     /// Waits for the next batch; `Ok(None)` when there will never be another.
     ///

@@ -30,8 +30,8 @@ pub struct World {
     events: Vec<(u64, &'static str, String)>,
     /// Watches from below this version are answered 410.
     compacted: u64,
-    /// Every request is answered with this status.
-    pub refuse: Option<u16>,
+    /// Every request for this path (any, if it is empty) is answered with this status.
+    pub refuse: Option<(&'static str, u16)>,
     /// The token to show, if any.
     pub token: Option<String>,
     /// Watches that were open at an earlier count end.
@@ -188,7 +188,7 @@ fn respond(request: &Request<Incoming>, world: &Arc<Mutex<World>>, changed: watc
     let mut held = world.lock().unwrap();
     let asked = held.asked.entry((verb, path.clone())).or_default();
     *asked = (asked.0 + 1, query.clone());
-    if let Some(code) = held.refuse {
+    if let Some((_, code)) = held.refuse.filter(|(refused, _)| refused.is_empty() || *refused == path) {
         return status(code, "on request");
     }
     let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok());

@@ -46,9 +46,18 @@ fn node(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"podCIDR": "10.0.0.0/24"}})
 }
 
+/// The next batch; partial ones are put together.
 async fn next(source: &mut KubernetesSource) -> Batch {
-    let batch = tokio::time::timeout(Duration::from_secs(30), source.next()).await;
-    batch.expect("a batch in time").unwrap().unwrap()
+    let mut whole = Batch::default();
+    loop {
+        let batch = tokio::time::timeout(Duration::from_secs(30), source.next()).await;
+        let batch = batch.expect("a batch in time").unwrap().unwrap();
+        whole.changes.extend(batch.changes);
+        whole.resource_versions.advance(&batch.resource_versions);
+        if !batch.partial {
+            return whole;
+        }
+    }
 }
 
 /// What a batch tells, sorted.
@@ -146,16 +155,24 @@ impl Write for Log {
 }
 
 #[tokio::test]
-async fn nothing_is_told_before_all_three_have_listed() {
+async fn nothing_is_whole_before_all_three_have_listed() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
-    api.world.lock().unwrap().refuse = Some(503);
+    api.world.lock().unwrap().refuse = Some((NODES, 503));
     let mut source = KubernetesSource::start(access(&api), "n1", &timing());
-    until("requests of all kinds", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 1)).await;
-    let early = tokio::time::timeout(Duration::from_millis(50), source.next()).await;
-    assert!(early.is_err(), "{early:?}");
+    until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
+    let services = tokio::time::timeout(Duration::from_secs(30), source.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!((told(&services), services.partial), (vec!["default/a 80".to_owned()], true));
+    let version = async {
+        loop {
+            let batch = source.next().await.unwrap().unwrap();
+            assert!(batch.partial, "{batch:?}");
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_millis(50), version).await.is_err());
     api.world.lock().unwrap().refuse = None;
-    let first = next(&mut source).await;
+    let mut first = next(&mut source).await;
+    first.changes.extend(services.changes);
     assert_eq!(told(&first), ["default/a 80"]);
     assert!(first.resource_versions.nodes.is_some(), "an empty list is a list");
 }
@@ -363,7 +380,7 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
 async fn a_server_that_is_no_kubernetes_is_one_line() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
-    api.world.lock().unwrap().refuse = Some(404);
+    api.world.lock().unwrap().refuse = Some(("", 404));
     let _source = KubernetesSource::start(access(&api), "n1", &timing());
     until("many tries", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 5)).await;
     let lines = log.lines();

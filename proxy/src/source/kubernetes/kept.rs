@@ -16,39 +16,45 @@ use super::slim::Fingerprint;
 #[derive(Debug)]
 pub(super) struct Kept {
     kind: Kind,
-    known: HashMap<ObjectKey, Fingerprint>,
+    known: HashMap<ObjectKey, Seen<Fingerprint>>,
     /// Objects that break the rules, and the version that was complained about.
-    refused: HashMap<ObjectKey, String>,
+    refused: HashMap<ObjectKey, Seen<String>>,
+    /// Number of the list that is coming in or was last.
+    list: u32,
     skipped: SkippedObjects,
 }
 
-/// A list that is coming in. Nothing of it counts before it is whole.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    seen: HashMap<ObjectKey, Fingerprint>,
-    refused: HashMap<ObjectKey, String>,
-    changes: Vec<Change>,
+/// What is remembered of an object, and the list that it was last seen in, or after.
+#[derive(Debug)]
+struct Seen<T> {
+    what: T,
+    list: u32,
 }
 
 impl Kept {
     pub(super) fn new(kind: Kind, skipped: SkippedObjects) -> Kept {
-        Kept { kind, known: HashMap::new(), refused: HashMap::new(), skipped }
+        Kept { kind, known: HashMap::new(), refused: HashMap::new(), list: 0, skipped }
     }
 
-    /// An object was added or modified.
+    /// An object was added or modified, or is in a list.
     pub(super) fn here(&mut self, decoded: Decoded) -> Option<Change> {
         let Decoded { key, version, outcome } = decoded;
+        let list = self.list;
         match outcome {
             Outcome::Valid(object, fingerprint) => {
                 self.refused.remove(&key);
                 let id = ObjectId { kind: self.kind, key: key.clone() };
-                let same = self.known.insert(key, fingerprint) == Some(fingerprint);
+                let before = self.known.insert(key, Seen { what: fingerprint, list });
+                let same = before.is_some_and(|before| before.what == fingerprint);
                 (!same).then(|| object.here(&id))
             }
             Outcome::NotOurs => self.gone(key),
             Outcome::Refused(faults) => {
                 self.complain(&key, &version, &faults);
-                self.refused.insert(key, version);
+                if let Some(known) = self.known.get_mut(&key) {
+                    known.list = list;
+                }
+                self.refused.insert(key, Seen { what: version, list });
                 None
             }
         }
@@ -61,40 +67,23 @@ impl Kept {
         Some(ObjectId { kind: self.kind, key }.gone())
     }
 
-    /// An object is in a list.
-    pub(super) fn listed(&self, listing: &mut Listing, decoded: Decoded) {
-        let Decoded { key, version, outcome } = decoded;
-        match outcome {
-            Outcome::Valid(object, fingerprint) => {
-                if self.known.get(&key) != Some(&fingerprint) {
-                    let id = ObjectId { kind: self.kind, key: key.clone() };
-                    listing.changes.push(object.here(&id));
-                }
-                listing.seen.insert(key, fingerprint);
-            }
-            Outcome::NotOurs => {}
-            Outcome::Refused(faults) => {
-                self.complain(&key, &version, &faults);
-                if let Some(fingerprint) = self.known.get(&key) {
-                    listing.seen.insert(key.clone(), *fingerprint);
-                }
-                listing.refused.insert(key, version);
-            }
-        }
+    /// A list begins to come in. Its objects are told as they come; what it does not show is gone only when it is
+    /// whole.
+    pub(super) fn list_begins(&mut self) {
+        self.list = self.list.wrapping_add(1);
     }
 
-    /// The list is whole: what leads from what was known to it.
-    pub(super) fn whole(&mut self, listing: Listing) -> Vec<Change> {
-        let Listing { seen, refused, mut changes } = listing;
-        let gone = self.known.keys().filter(|key| !seen.contains_key(*key));
-        changes.extend(gone.map(|key| ObjectId { kind: self.kind, key: key.clone() }.gone()));
-        (self.known, self.refused) = (seen, refused);
-        changes
+    /// The list is whole: what it did not show.
+    pub(super) fn list_is_whole(&mut self) -> Vec<Change> {
+        let list = self.list;
+        self.refused.retain(|_, seen| seen.list == list);
+        let gone = self.known.extract_if(|_, seen| seen.list != list);
+        gone.map(|(key, _)| ObjectId { kind: self.kind, key }.gone()).collect()
     }
 
     /// One line for each version of an object that breaks the rules.
     fn complain(&self, key: &ObjectKey, version: &str, faults: &str) {
-        if self.refused.get(key).is_some_and(|told| told == version) {
+        if self.refused.get(key).is_some_and(|told| told.what == version) {
             return;
         }
         self.skipped.add();
@@ -132,9 +121,10 @@ mod tests {
     }
 
     fn list(kept: &mut Kept, objects: Vec<Decoded>) -> Vec<String> {
-        let mut listing = Listing::default();
-        objects.into_iter().for_each(|object| kept.listed(&mut listing, object));
-        told(kept.whole(listing))
+        kept.list_begins();
+        let mut changes: Vec<Change> = objects.into_iter().filter_map(|object| kept.here(object)).collect();
+        changes.extend(kept.list_is_whole());
+        told(changes)
     }
 
     #[test]
@@ -152,13 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_breaks_off_changes_nothing() {
+    fn a_list_that_breaks_off_takes_nothing_away() {
         let mut kept = Kept::new(Kind::Service, SkippedObjects::default());
-        list(&mut kept, vec![service("a", 1, 80)]);
-        let mut broken = Listing::default();
-        kept.listed(&mut broken, service("a", 2, 81));
-        drop(broken);
-        assert_eq!(list(&mut kept, vec![service("a", 2, 81)]), ["default/a"]);
+        list(&mut kept, vec![service("a", 1, 80), service("b", 1, 80)]);
+        kept.list_begins();
+        assert_eq!(told(kept.here(service("a", 2, 81))), ["default/a"]);
+        let again = vec![service("a", 2, 81), service("b", 1, 80)];
+        assert_eq!(list(&mut kept, again), [""; 0], "what the broken list told is told already");
+        kept.list_begins();
+        assert_eq!(told(kept.here(service("c", 3, 80))), ["default/c"]);
+        assert_eq!(list(&mut kept, vec![service("a", 2, 81)]), ["default/b gone", "default/c gone"]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use access::{Access, AccessError};
 
 /// Messages between the watches and the source. While the proxy is busy with a sync, further changes wait in the
 /// connections to the API server rather than here.
-const WAITING: usize = 256;
+const WAITING: usize = 4;
 
 /// How long things take. The defaults are for real clusters; tests are less patient.
 #[derive(Debug, Clone)]
@@ -89,7 +89,10 @@ impl SkippedObjects {
 struct Told {
     kind: Kind,
     changes: Vec<Change>,
+    /// Nothing in the middle of a list.
     version: Option<String>,
+    /// This ends a list.
+    listed: bool,
 }
 
 /// A watched API server. Failures are logged, once per kind of failure; the source never ends because of one.
@@ -137,9 +140,14 @@ impl KubernetesSource {
         if let Some(version) = told.version {
             *self.pending.resource_versions.of(told.kind) = Some(version);
         }
-        self.unlisted.remove(&told.kind);
-        if self.unlisted.is_empty() && self.due.is_none() {
-            self.due = Some(Instant::now() + self.gather);
+        if told.listed {
+            self.unlisted.remove(&told.kind);
+        }
+        self.pending.partial = !self.unlisted.is_empty();
+        if self.due.is_none() {
+            // A large cluster's first lists are given on piece by piece, so that they need not be held as a whole.
+            let wait = if self.pending.partial { Duration::ZERO } else { self.gather };
+            self.due = Some(Instant::now() + wait);
         }
     }
 }

@@ -13,11 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
+use super::super::Change;
 use super::super::object::Kind;
 use super::access::{Access, AccessError};
 use super::backoff::{Backoff, chance};
 use super::decode::{Envelope, decode};
-use super::kept::{Kept, Listing};
+use super::kept::Kept;
 use super::trouble::Trouble;
 use super::{Timing, Told};
 use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
@@ -25,6 +26,9 @@ use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 /// How long the server shall keep a watch open, at least and at most: it is asked for some time in between, so that
 /// the watches of many nodes do not end together (client-go's reflectors do the same).
 const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
+
+/// Objects of a list that are decoded and told at a time: decoded ones are several times as large as what is kept.
+const PIECE: usize = 50;
 
 /// Why an attempt ended other than by the server's ending a watch.
 #[derive(Debug, thiserror::Error)]
@@ -136,9 +140,10 @@ impl Reflector {
             None => self.client.insert(self.access.connect().await?).clone(),
         };
         if self.version.is_none() {
-            let (changes, version) = self.list(&client, kept).await?;
-            self.version = Some(version);
-            self.tell(told, changes).await?;
+            let version = self.list(&client, kept, told).await?;
+            self.version = Some(version.clone());
+            let message = Told { kind: self.kind, changes: kept.list_is_whole(), version: Some(version), listed: true };
+            told.send(message).await.map_err(|_| Failure::Closed)?;
             trouble.recovered(self.kind);
         }
         let begun = Instant::now();
@@ -149,9 +154,9 @@ impl Reflector {
         outcome
     }
 
-    /// The whole list, page by page, and its version.
-    async fn list(&self, client: &Client, kept: &mut Kept) -> Result<(Vec<super::Change>, String), Failure> {
-        let mut listing = Listing::default();
+    /// Tells the whole list, piece by piece, and returns its version.
+    async fn list(&self, client: &Client, kept: &mut Kept, told: &mpsc::Sender<Told>) -> Result<String, Failure> {
+        kept.list_begins();
         let mut page = ListParams::default().limit(self.timing.page);
         (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
         loop {
@@ -159,15 +164,15 @@ impl Reflector {
             let text = timeout(self.timing.list, client.request_text(request)).await;
             let text = text.map_err(|_| Failure::Late(self.timing.list))?.map_err(expired)?;
             let list: List<'_> = serde_json::from_str(&text).map_err(|e| Failure::Nonsense(e.to_string()))?;
-            for item in list.items.into_iter().flatten() {
-                kept.listed(&mut listing, decode(self.kind, item));
+            for piece in list.items.unwrap_or_default().chunks(PIECE) {
+                let changes = piece.iter().filter_map(|item| kept.here(decode(self.kind, item))).collect();
+                self.tell(told, changes, None).await?;
             }
             match list.metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(token) => page.continue_token = Some(token),
                 None => {
                     let version = list.metadata.resource_version.filter(|v| !v.is_empty());
-                    let version = version.ok_or_else(|| Failure::Nonsense("a list without a version".to_owned()))?;
-                    return Ok((kept.whole(listing), version));
+                    return version.ok_or_else(|| Failure::Nonsense("a list without a version".to_owned()));
                 }
             }
         }
@@ -198,7 +203,7 @@ impl Reflector {
                 self.version = Some(version.to_owned());
             }
             backoff.reset();
-            self.tell(told, changes).await?;
+            self.tell(told, changes, self.version.clone()).await?;
         }
         Ok(())
     }
@@ -223,14 +228,22 @@ impl Reflector {
         }
     }
 
-    async fn tell(&self, told: &mpsc::Sender<Told>, changes: Vec<super::Change>) -> Result<(), Failure> {
-        let message = Told { kind: self.kind, changes, version: self.version.clone() };
+    async fn tell(
+        &self,
+        told: &mpsc::Sender<Told>,
+        changes: Vec<Change>,
+        version: Option<String>,
+    ) -> Result<(), Failure> {
+        if changes.is_empty() && version.is_none() {
+            return Ok(());
+        }
+        let message = Told { kind: self.kind, changes, version, listed: false };
         told.send(message).await.map_err(|_| Failure::Closed)
     }
 }
 
 /// What one event changes.
-fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<super::Change>, Failure> {
+fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<Change>, Failure> {
     let change = match event.r#type {
         "ADDED" | "MODIFIED" => kept.here(decode(kind, event.object)),
         "DELETED" => kept.gone(Envelope::of(event.object).key()),
