@@ -1,4 +1,4 @@
-//! The command line: what the operator typed, checked, as a [`Config`].
+//! The command line: what the operator typed, checked, as a [`Config`](crate::config::Config).
 
 pub mod render;
 pub mod settings;

@@ -5,7 +5,7 @@
 //! sync is a full one, computed from the whole state. So no update can get lost between a failed sync and the next
 //! (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fragment::{Chains, Fragment, render};
 use super::jumps;
@@ -95,10 +95,12 @@ impl<K: Iptables> Syncer<K> {
         for table in Table::ALL {
             saved.tables.insert(table, SavedTable::parse(&self.kernel.save(table)?));
         }
-        let transaction = difference(&wanted, &saved);
-        let mut report = self.send(&transaction)?;
+        // Jumps first, to chains that are still empty: each is a command of its own, and with the legacy variant such a
+        // command reads and writes the whole table, which on a fresh node is tiny now and huge after the restore.
+        let jumps = self.ensure_jumps(&node, &saved)?;
+        let mut report = self.send(&difference(&wanted, &saved))?;
         report.full = true;
-        report.jumps = self.ensure_jumps(&node, &saved)?;
+        report.jumps = jumps;
         self.sent = Some(Sent { node, fragments });
         Ok(report)
     }
@@ -155,7 +157,12 @@ impl<K: Iptables> Syncer<K> {
             rules.is_some_and(|rules| rules.iter().any(|rule| rule == jump.rule))
         };
         let missing: Vec<_> = jumps::wanted(node).filter(|jump| !present(jump)).collect();
+        let mut made = BTreeSet::new();
         for jump in &missing {
+            let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
+            if !there && made.insert((jump.table, jump.to)) {
+                self.kernel.new_chain(jump.table, jump.to)?;
+            }
             self.kernel.insert_first(jump.table, jump.from, jump.rule)?;
         }
         Ok(missing.len())
