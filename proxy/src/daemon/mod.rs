@@ -17,7 +17,7 @@ use crate::kernel::conntrack::Conntrack;
 use crate::kernel::iptables::Iptables;
 use crate::kernel::watch::Watch;
 use crate::mode::iptables::family::FamilyProxy;
-use crate::source::{Batch, Source, SourceError};
+use crate::source::{Batch, ResourceVersions, Source, SourceError};
 use pacer::Pacer;
 
 /// How long the nft announcements of one change are gathered before the canary is looked at.
@@ -64,6 +64,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_full = Instant::now() + FULL_SYNC;
         let mut version = None;
+        let mut versions = ResourceVersions::default();
         let mut synced_once = false;
         let mut known = false;
         loop {
@@ -85,10 +86,11 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 Event::Batch(batch) => {
                     let Some(batch) = batch? else { return Ok(()) };
                     version = batch.resource_version.clone().or(version);
+                    versions.advance(&batch.resource_versions);
                     self.take(&batch);
-                    known = true;
-                    if !self.families.iter().any(FamilyProxy::is_due) {
-                        self.health.synced(version.clone());
+                    known |= !batch.partial;
+                    if known && !self.families.iter().any(FamilyProxy::is_due) {
+                        self.health.synced(version.clone(), versions.clone());
                     }
                     continue;
                 }
@@ -110,7 +112,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
             }
             if self.sync() {
                 pacer.succeeded(Instant::now());
-                self.health.synced(version.clone());
+                self.health.synced(version.clone(), versions.clone());
                 synced_once = true;
             } else {
                 pacer.failed(Instant::now());

@@ -4,5 +4,6 @@ pub mod addresses;
 pub mod command;
 pub mod conntrack;
 pub mod iptables;
+pub mod limits;
 pub mod sysctl;
 pub mod watch;

@@ -156,7 +156,7 @@ impl<K: Iptables> FamilyProxy<K> {
 
     fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
         let port = self.state.service_port(name)?;
-        let primary = primary_addresses(self.family(), self.state.node(), &self.addresses);
+        let primary = primary_addresses(&self.config, self.family(), self.state.node(), &self.addresses);
         let around = Surroundings {
             node_name: &self.config.node_name,
             node: self.state.node(),
