@@ -12,9 +12,9 @@ use tracing::{debug, error, info, warn};
 
 use crate::config::Config;
 use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
-use crate::kernel::addresses;
 use crate::kernel::iptables::Iptables;
 use crate::kernel::watch::Watch;
+use crate::kernel::{addresses, memory};
 use crate::mode::iptables::family::FamilyProxy;
 use crate::source::{Batch, ResourceVersions, Source, SourceError};
 use pacer::Pacer;
@@ -146,6 +146,7 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
     fn sync(&mut self) -> bool {
         let addresses = addresses::read();
         let mut all = true;
+        let mut full = false;
         for family in &mut self.families {
             match &addresses {
                 Ok(addresses) => family.set_addresses(addresses),
@@ -155,6 +156,7 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
                 continue;
             }
             let started = Instant::now();
+            full |= family.needs_full();
             match block_in_place(|| family.sync()) {
                 Ok(report) if report.is_empty() => debug!(family = %family.family(), "in sync"),
                 Ok(report) => info!(
@@ -174,6 +176,9 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
         }
         if let Watch::Legacy { .. } = self.watch {
             self.watch.forget();
+        }
+        if full {
+            memory::give_back();
         }
         all
     }

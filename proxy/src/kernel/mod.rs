@@ -4,5 +4,6 @@ pub mod addresses;
 pub mod command;
 pub mod iptables;
 pub mod limits;
+pub mod memory;
 pub mod sysctl;
 pub mod watch;
