@@ -12,6 +12,7 @@ use super::settings::{Origin, Resolved};
 use crate::config::{Config, Variant};
 use crate::daemon::Daemon;
 use crate::health::{HealthState, HealthzServer, ServiceHealthServers};
+use crate::kernel::conntrack::Netlink;
 use crate::kernel::iptables::{Commands, Iptables, Table};
 use crate::kernel::watch::Watch;
 use crate::kernel::{limits, sysctl};
@@ -59,7 +60,7 @@ async fn serve<S: Source>(source: S, config: Config) -> anyhow::Result<()> {
         None => None,
     };
     let service_health = ServiceHealthServers::on_every_address(health.clone());
-    Daemon { source, families, watch, health, service_health, config }.run().await?;
+    Daemon { source, families, watch, conntrack: Netlink, health, service_health, config }.run().await?;
     Ok(())
 }
 

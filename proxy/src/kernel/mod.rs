@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod command;
+pub mod conntrack;
 pub mod iptables;
 pub mod limits;
 pub mod memory;

@@ -19,8 +19,6 @@ use crate::traffic::probe::{Answer, Outcome, Place};
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a health check may take to answer.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
-/// Probes between two looks at whether it is worth going on.
-const PROBE_BATCH: usize = 64;
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an open connection may take to answer, and how long a dead one is listened to.
@@ -111,13 +109,13 @@ impl Lab {
         Ok(Seen::new(format!("{}{rest}", tally.summary()), broken))
     }
 
-    /// Sends the probes of a step. Where every one is to be answered, a batch with a silent one is the last: the promise
-    /// is broken, and hundreds of time-outs would only take minutes.
+    /// Sends the probes of a step. Where every one is to be answered, a batch (as many as go out at a time) with a silent one
+    /// is the last: the promise is broken, and hundreds of time-outs would only take minutes.
     async fn send_probes(&self, plan: &ProbePlan) -> Result<Vec<Outcome>, StartError> {
         let patient = !matches!(plan.wanted, Wanted::Answered { .. });
         let mut outcomes = Vec::with_capacity(plan.count);
         while outcomes.len() < plan.count {
-            let size = PROBE_BATCH.min(plan.count - outcomes.len());
+            let size = plan.concurrency.min(plan.count - outcomes.len());
             let batch = self.cluster.probe_many(vec![plan.probe.clone(); size], plan.concurrency).await?;
             let silent = batch.iter().any(|outcome| matches!(outcome.answer, Answer::TimedOut));
             outcomes.extend(batch);

@@ -13,10 +13,11 @@ use super::fragment::{Chains, Fragment, render};
 use super::jumps;
 use super::names;
 use super::ruleset::{Fragments, Shared, Tables, assemble};
-use super::saved::{Saved, SavedTable};
+use super::saved::{Saved, SavedTable, datagram_frontends};
 use super::transaction::Transaction;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
-use crate::model::ServicePortName;
+use crate::model::{Protocol, ServicePortName};
+use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 
 /// What a sync did.
@@ -44,6 +45,7 @@ pub struct Syncer<K> {
     kernel: K,
     /// What was sent last; `None` while the kernel's state is in doubt.
     sent: Option<Sent>,
+    found: BTreeSet<(Protocol, Frontend)>,
 }
 
 /// Enough to tell what changes. The text of a large cluster's chains is tens of megabytes, and is made anew from the
@@ -101,7 +103,7 @@ fn fingerprint(rules: &[String]) -> [u8; 16] {
 impl<K: Iptables> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Syncer<K> {
-        Syncer { kernel, sent: None }
+        Syncer { kernel, sent: None, found: BTreeSet::new() }
     }
 
     /// Whether only a full sync will do.
@@ -112,6 +114,12 @@ impl<K: Iptables> Syncer<K> {
     /// The kernel's state is in doubt: somebody else wrote to it.
     pub fn doubt(&mut self) {
         self.sent = None;
+    }
+
+    /// The frontends of datagram protocols that full syncs have found in the kernel since the last call: a predecessor's,
+    /// too.
+    pub fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+        std::mem::take(&mut self.found)
     }
 
     /// The kernel adapter, for tests.
@@ -153,6 +161,7 @@ impl<K: Iptables> Syncer<K> {
         for table in Table::ALL {
             saved.tables.insert(table, SavedTable::parse(&self.kernel.save(table)?));
         }
+        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
         // Jumps first, to chains that are still empty: each is a command of its own, and with the legacy variant such a
         // command reads and writes the whole table, which on a fresh node is tiny now and huge after the restore.
         let jumps = self.ensure_jumps(&node, &saved)?;
