@@ -176,6 +176,6 @@ fn the_readme_lists_every_scenario_in_its_own_words() {
     }
     let missing: Vec<&String> = wanted.iter().filter(|row| !readme.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "README.md lacks {missing:#?}");
-    let rows = readme.lines().filter(|line| line.starts_with("| `")).count();
+    let rows = readme.lines().filter(|line| line.starts_with("| `") && !line.contains("./just")).count();
     assert_eq!(rows, wanted.len(), "README.md lists scenarios that are gone");
 }
