@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use tracing::warn;
 
 use super::super::object::{Kind, ObjectId};
-use super::super::{Change, ObjectKey};
-use super::SkippedObjects;
+use super::super::{Change, ObjectKey, SkippedObjects};
 use super::decode::{Decoded, Outcome};
 use super::slim::Fingerprint;
 

@@ -16,7 +16,6 @@ mod trouble;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -24,7 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::object::Kind;
-use super::{Batch, Change, Source, SourceError};
+use super::{Batch, Change, SkippedObjects, Source, SourceError};
+use crate::metrics::Requests;
 use kept::Kept;
 use reflect::Reflector;
 use trouble::Trouble;
@@ -69,21 +69,6 @@ impl Default for Timing {
     }
 }
 
-/// How many objects were skipped because they break the rules of the API. An object counts once in each version.
-#[derive(Debug, Clone, Default)]
-pub struct SkippedObjects(Arc<AtomicU64>);
-
-impl SkippedObjects {
-    /// The number since the start.
-    pub fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// What one watch tells the source: the changes since it last told something, and how far it has seen.
 #[derive(Debug)]
 struct Told {
@@ -109,13 +94,13 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Begins to list and watch, in tasks that end with the source; must be called on a tokio runtime.
-    pub fn start(access: Access, node_name: &str, timing: &Timing) -> KubernetesSource {
+    pub fn start(access: Access, node_name: &str, timing: &Timing, requests: &Requests) -> KubernetesSource {
         let (sender, received) = mpsc::channel(WAITING);
         let skipped = SkippedObjects::default();
         let trouble = Arc::new(Trouble::new(access.describe()));
         let mut watches = JoinSet::new();
         for kind in Kind::ALL {
-            let reflector = Reflector::new(kind, node_name, access.clone(), timing.clone());
+            let reflector = Reflector::new(kind, node_name, access.clone(), requests.clone(), timing.clone());
             let kept = Kept::new(kind, skipped.clone());
             watches.spawn(reflector.run(kept, Arc::clone(&trouble), sender.clone()));
         }
@@ -128,11 +113,6 @@ impl KubernetesSource {
             skipped,
             _watches: watches,
         }
-    }
-
-    /// The count of objects that break the rules, for metrics.
-    pub fn skipped(&self) -> SkippedObjects {
-        self.skipped.clone()
     }
 
     fn take_in(&mut self, told: Told) {
@@ -153,6 +133,10 @@ impl KubernetesSource {
 }
 
 impl Source for KubernetesSource {
+    fn skipped(&self) -> SkippedObjects {
+        self.skipped.clone()
+    }
+
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         // Everything that was received is in `self`, so a dropped future loses nothing.
         loop {
