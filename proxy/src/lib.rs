@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod events;
 pub mod health;
 pub mod http;
 pub mod kernel;

@@ -10,6 +10,7 @@ use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, Variant};
 use crate::daemon::{Daemon, HealthChecks};
+use crate::events::Recorder;
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
@@ -19,7 +20,7 @@ use crate::metrics::{About, Metrics, MetricsServer};
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::scrape;
 use crate::model::Family;
-use crate::source::{KubernetesSource, ManifestSource, Source, Timing};
+use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
@@ -40,11 +41,13 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     runtime.block_on(async {
         let proxy = Proxy::prepare(config, about)?;
         match origin {
-            Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?).await,
+            Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
             Origin::Kubernetes(access) => {
                 let (node, requests) = (&proxy.config.node_name, proxy.metrics.requests());
-                let source = KubernetesSource::start(access.clone(), node, &Timing::default(), &requests);
-                proxy.run(source).await
+                let events = record_events(access.clone(), node, &requests);
+                let reports = Reports { requests, events: events.clone() };
+                let source = KubernetesSource::start(access.clone(), node, &Timing::default(), &reports);
+                proxy.run(source, events).await
             }
         }
     })
@@ -76,23 +79,27 @@ impl Proxy {
         Ok(Proxy { config, about, families, watch, metrics: Arc::new(metrics) })
     }
 
-    async fn run<S: Source>(self, source: S) -> anyhow::Result<()> {
+    async fn run<S: Source>(self, source: S, events: Recorder) -> anyhow::Result<()> {
         let Proxy { config, about, families, watch, metrics } = self;
         let health = HealthState::new(config.sync_period, &numbers(&families));
         metrics.register(applied_versions(health.clone())?)?;
         metrics.register(source.skipped().metric()?)?;
-        let fatal = config.bind_address_hard_fail;
-        let mut servers = Servers::default();
+        let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
         if let Some(address) = config.healthz_bind_address {
             let (health, metrics) = (health.clone(), Arc::clone(&metrics));
-            servers.serve(fatal, move || HealthzServer::bind(address, health.clone(), Arc::clone(&metrics)))?;
+            servers.serve("FailedToStartProxierHealthcheck", move || {
+                HealthzServer::bind(address, health.clone(), Arc::clone(&metrics))
+            })?;
         }
         if let Some(address) = config.metrics_bind_address {
             let metrics = Arc::clone(&metrics);
-            servers.serve(fatal, move || MetricsServer::bind(address, Arc::clone(&metrics), &about))?;
+            servers.serve("FailedToStartMetricsServer", move || {
+                MetricsServer::bind(address, Arc::clone(&metrics), &about)
+            })?;
         }
         let health_checks = HealthChecks::new(health.clone());
-        let daemon = Daemon { source, families, watch, conntrack: Netlink, health, health_checks, metrics, config };
+        let conntrack = Netlink;
+        let daemon = Daemon { source, families, watch, conntrack, health, health_checks, metrics, events, config };
         daemon.run().await?;
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tracing::warn;
 
+use crate::events::{About, Event, Recorder};
 use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
 use crate::kernel::iptables::Iptables;
 use crate::mode::iptables::family::FamilyProxy;
@@ -25,13 +26,19 @@ impl HealthChecks {
     }
 
     /// Brings the listeners to what the families' last syncs planned.
-    pub(super) fn sync<K: Iptables>(&mut self, families: &[FamilyProxy<K>]) {
+    pub(super) fn sync<K: Iptables>(&mut self, families: &[FamilyProxy<K>], events: &Recorder) {
         let addresses = families.iter().flat_map(node_port_addresses).collect();
         let mut told = BTreeSet::new();
         for unserved in self.servers.sync(wanted(families), &addresses) {
             let line = unserved.error.to_string();
             if !self.told.contains(&line) {
                 warn!("{line}; load balancers will take this node for unhealthy");
+                events.tell(Event {
+                    about: About::Service(unserved.service),
+                    reason: "FailedToStartServiceHealthcheck",
+                    action: "Listen",
+                    note: line.clone(),
+                });
             }
             told.insert(line);
         }

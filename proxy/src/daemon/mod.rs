@@ -1,5 +1,6 @@
 //! The running proxy: waits for changes, the clock and other programs' writes, and syncs.
 
+mod failures;
 mod health_checks;
 mod pacer;
 
@@ -13,6 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use crate::config::Config;
+use crate::events::Recorder;
 use crate::health::{Applied, HealthState, is_eligible};
 use crate::kernel::conntrack::Conntrack;
 use crate::kernel::iptables::Iptables;
@@ -21,6 +23,7 @@ use crate::kernel::{addresses, memory};
 use crate::metrics::Metrics;
 use crate::mode::iptables::family::FamilyProxy;
 use crate::source::{Batch, Change, Source, SourceError};
+use failures::Failures;
 pub use health_checks::HealthChecks;
 use pacer::Pacer;
 
@@ -45,6 +48,8 @@ pub struct Daemon<S, K, C> {
     pub health_checks: HealthChecks,
     /// What is counted and measured.
     pub metrics: Arc<Metrics>,
+    /// Takes what an operator must see.
+    pub events: Recorder,
     /// Settings.
     pub config: Config,
 }
@@ -72,6 +77,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         let mut seen = Applied::default();
         let mut synced_once = false;
         let mut known = false;
+        let mut failures = Failures::default();
         loop {
             let due = known && self.families.iter().any(FamilyProxy::is_due);
             let event = tokio::select! {
@@ -120,7 +126,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 }
                 Event::SyncDue => {}
             }
-            if self.sync() {
+            if self.sync(&mut failures) {
                 pacer.succeeded(Instant::now());
                 self.metrics.nothing_pending();
                 synced_once = true;
@@ -128,7 +134,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 pacer.failed(Instant::now());
             }
             self.tell_what_is_due(&seen);
-            self.health_checks.sync(&self.families);
+            self.health_checks.sync(&self.families, &self.events);
         }
     }
 
@@ -176,7 +182,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
     }
 
     /// Syncs every family that has something to do; whether all succeeded.
-    fn sync(&mut self) -> bool {
+    fn sync(&mut self, failures: &mut Failures) -> bool {
         let addresses = addresses::read();
         let mut all = true;
         let mut full = false;
@@ -196,6 +202,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
             self.metrics.took(number, whole, started.elapsed());
             match result {
                 Ok(report) => {
+                    failures.forget(number);
                     self.metrics.synced(number, &report);
                     self.metrics.standing(number, family.tally());
                     family.take_triggers().for_each(|time| self.metrics.programmed(number, SystemTime::from(time)));
@@ -216,6 +223,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 Err(error) => {
                     error!(family = %number, %error, "sync failed; will be tried again");
                     self.metrics.failed(number, whole);
+                    failures.failed(number, &error.to_string(), &self.events);
                     all = false;
                 }
             }

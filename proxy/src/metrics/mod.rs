@@ -20,7 +20,7 @@ use crate::source::{Batch, Change};
 use build::Build;
 
 pub use at_scrape::{AtScrape, Samples};
-pub use requests::{CountRequests, Requests};
+pub use requests::{CountRequests, Requests, RequestsTo};
 pub use server::{About, MetricsServer};
 
 /// The version of the text format that [`Metrics::text`] writes.

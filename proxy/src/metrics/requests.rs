@@ -1,6 +1,7 @@
 //! Counts what is asked of the API server: a layer of its client.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::{Request, Response};
@@ -17,6 +18,11 @@ impl Requests {
         Requests(Some(counter))
     }
 
+    /// The layer for a client of this host: above the layer that puts the host in, requests do not know theirs.
+    pub fn to(&self, host: &str) -> RequestsTo {
+        RequestsTo { requests: self.clone(), host: host.into() }
+    }
+
     pub(super) fn count(&self, code: &str, host: &str, method: &str) {
         if let Some(counter) = &self.0 {
             counter.with_label_values(&[code, host, method]).inc();
@@ -24,11 +30,18 @@ impl Requests {
     }
 }
 
-impl<S> Layer<S> for Requests {
+/// Counts the requests to one host.
+#[derive(Debug, Clone)]
+pub struct RequestsTo {
+    requests: Requests,
+    host: Arc<str>,
+}
+
+impl<S> Layer<S> for RequestsTo {
     type Service = CountRequests<S>;
 
     fn layer(&self, inner: S) -> CountRequests<S> {
-        CountRequests { inner, requests: self.clone() }
+        CountRequests { inner, counter: self.clone() }
     }
 }
 
@@ -36,7 +49,7 @@ impl<S> Layer<S> for Requests {
 #[derive(Debug, Clone)]
 pub struct CountRequests<S> {
     inner: S,
-    requests: Requests,
+    counter: RequestsTo,
 }
 
 impl<S, A, B> Service<Request<A>> for CountRequests<S>
@@ -54,8 +67,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let method = request.method().clone();
-        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let requests = self.requests.clone();
+        let RequestsTo { requests, host } = self.counter.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-pub use kubernetes::{Access, AccessError, KubernetesSource, Timing};
+pub use kubernetes::{Access, AccessError, KubernetesSource, Reports, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
-use svcproxy::metrics::Metrics;
-use svcproxy::source::{Access, Batch, Change, KubernetesSource, Reports, Source, Timing};
+use svcproxy::metrics::{Metrics, Requests};
+use svcproxy::source::{Access, Batch, Change, KubernetesSource, Reports, Source, Timing, record_events};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -407,4 +407,26 @@ async fn requests_are_counted_by_their_outcome() {
     assert_eq!(counted("<error>"), None);
     api.down();
     until("requests without an answer", || counted("<error>").is_some_and(|count| count >= 3)).await;
+}
+
+#[tokio::test]
+async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("bad", 99_999));
+    let mut slice = slice("web-1", "fd00::1");
+    slice["metadata"]["namespace"] = "shop".into();
+    api.put(SLICES, slice);
+    let reports = Reports { events: record_events(access(&api), "n1", &Requests::default()), ..Reports::default() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
+    next(&mut source).await;
+    until("two Events", || api.world.lock().unwrap().posted.len() == 2).await;
+    let posted: Vec<(String, Value)> = api.world.lock().unwrap().posted.clone();
+    let about = |kind: &str| posted.iter().find(|(_, event)| event["regarding"]["kind"] == kind).unwrap();
+    let (path, event) = about("Service");
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    assert_eq!((&event["reason"], &event["reportingInstance"]), (&"InvalidObject".into(), &"svcproxy-n1".into()));
+    let (path, event) = about("EndpointSlice");
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/shop/events");
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("fd00::1 is no IPv4 address, as addressType says"), "{note}");
 }

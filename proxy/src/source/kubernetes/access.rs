@@ -76,9 +76,10 @@ impl Access {
         config.connect_timeout = Some(CONNECT);
         // The loop around decides when to try again, and says so.
         config.default_retry = false;
+        let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let builder = ClientBuilder::try_from(config)
             .map_err(|error| AccessError::Client { cause: one_line(&error.to_string()) })?;
-        Ok(builder.with_layer(requests).build())
+        Ok(builder.with_layer(&requests.to(&host)).build())
     }
 
     async fn config(&self) -> Result<Config, AccessError> {

@@ -9,6 +9,7 @@
 mod access;
 mod backoff;
 mod decode;
+mod events;
 mod kept;
 mod reflect;
 mod slim;
@@ -24,12 +25,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::object::Kind;
 use super::{Batch, Change, SkippedObjects, Source, SourceError};
+use crate::events::Recorder;
 use crate::metrics::Requests;
 use kept::Kept;
 use reflect::Reflector;
 use trouble::Trouble;
 
 pub use access::{Access, AccessError};
+pub use events::record_events;
 
 /// Messages between the watches and the source. While the proxy is busy with a sync, further changes wait in the
 /// connections to the API server rather than here.
@@ -69,6 +72,15 @@ impl Default for Timing {
     }
 }
 
+/// Where a source tells what it meets.
+#[derive(Debug, Clone, Default)]
+pub struct Reports {
+    /// Counts its requests.
+    pub requests: Requests,
+    /// Takes Events about objects that break the rules.
+    pub events: Recorder,
+}
+
 /// What one watch tells the source: the changes since it last told something, and how far it has seen.
 #[derive(Debug)]
 struct Told {
@@ -94,14 +106,14 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Begins to list and watch, in tasks that end with the source; must be called on a tokio runtime.
-    pub fn start(access: Access, node_name: &str, timing: &Timing, requests: &Requests) -> KubernetesSource {
+    pub fn start(access: Access, node_name: &str, timing: &Timing, reports: &Reports) -> KubernetesSource {
         let (sender, received) = mpsc::channel(WAITING);
         let skipped = SkippedObjects::default();
         let trouble = Arc::new(Trouble::new(access.describe()));
         let mut watches = JoinSet::new();
         for kind in Kind::ALL {
-            let reflector = Reflector::new(kind, node_name, access.clone(), requests.clone(), timing.clone());
-            let kept = Kept::new(kind, skipped.clone());
+            let reflector = Reflector::new(kind, node_name, access.clone(), reports.requests.clone(), timing.clone());
+            let kept = Kept::new(kind, skipped.clone(), reports.events.clone());
             watches.spawn(reflector.run(kept, Arc::clone(&trouble), sender.clone()));
         }
         KubernetesSource {
