@@ -152,3 +152,24 @@ fn a_proxy_tells_its_mode_and_configuration_and_its_nodes_end() {
     write(directory.path(), "node.json", &node(json!([])));
     wait_for("the node's staying", || health().starts_with("HTTP/1.1 200 ").then_some(()));
 }
+
+#[test]
+fn a_running_proxy_has_no_more_rights_than_it_needs() {
+    if !inside("a_running_proxy_has_no_more_rights_than_it_needs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in("/run").unwrap();
+    write(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
+    let manifests = directory.path().to_str().unwrap();
+    for (metrics, rights) in [("127.0.0.1:10249", "0000000000003000"), ("127.0.0.1:1", "0000000000003400")] {
+        let proxy =
+            Proxy::start(&["--hostname-override=node-a", "--manifests", manifests, "--metrics-bind-address", metrics]);
+        proxy.synced(Some("1"));
+        let status = shell(&format!("cat /proc/{}/task/*/status", proxy.0.id()));
+        for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+            let of_threads: Vec<&str> =
+                status.lines().filter_map(|line| line.strip_prefix(set)).map(str::trim).collect();
+            assert!(of_threads.len() > 1 && of_threads.iter().all(|caps| *caps == rights), "{set} {of_threads:?}");
+        }
+    }
+}

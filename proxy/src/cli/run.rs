@@ -15,7 +15,7 @@ use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::watch::Watch;
-use crate::kernel::{limits, sysctl};
+use crate::kernel::{capabilities, limits, sysctl};
 use crate::metrics::{About, Metrics, MetricsServer};
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::scrape;
@@ -29,6 +29,12 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
         warn!("{refused}");
     }
+    // Also loads kernel modules, for which the rights are gone after it.
+    let usable = usable(&config)?;
+    let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
+    if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port())) {
+        warn!("{error}; going on with more rights than are needed");
+    }
     let _watch = file.as_ref().map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be told");
         None
@@ -39,7 +45,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let proxy = Proxy::prepare(config, about)?;
+        let proxy = Proxy::prepare(config, about, usable)?;
         match origin {
             Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
             Origin::Kubernetes(access) => {
@@ -69,8 +75,13 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn prepare(config: Config, about: About) -> anyhow::Result<Proxy> {
-        let Usable { families, counters, watch } = usable(&config)?;
+    fn prepare(config: Config, about: About, usable: Usable) -> anyhow::Result<Proxy> {
+        let Usable { families, counters, nft } = usable;
+        let watch = if nft {
+            Watch::nft().context("cannot watch the packet filter")?
+        } else {
+            Watch::legacy(numbers(&families))
+        };
         let metrics = Metrics::new(&numbers(&families)).context("cannot set up the metrics")?;
         metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
         if config.service_counters {
@@ -115,8 +126,8 @@ struct Usable {
     families: Vec<FamilyProxy<Commands>>,
     /// Their rules' counters.
     counters: Vec<(Family, Counters)>,
-    /// The watch over their tables.
-    watch: Watch,
+    /// They are the nft variant's.
+    nft: bool,
 }
 
 fn usable(config: &Config) -> anyhow::Result<Usable> {
@@ -139,9 +150,7 @@ fn usable(config: &Config) -> anyhow::Result<Usable> {
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    let watch =
-        if nft { Watch::nft().context("cannot watch the packet filter")? } else { Watch::legacy(numbers(&families)) };
-    Ok(Usable { families, counters, watch })
+    Ok(Usable { families, counters, nft })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
