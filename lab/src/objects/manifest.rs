@@ -5,7 +5,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::store::Object;
+use super::object::Object;
 
 /// One document of a manifest and where it begins.
 #[derive(Debug, Clone, PartialEq)]

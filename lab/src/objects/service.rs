@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::allocate::{Allocations, NODE_PORTS};
 use super::error::ObjectError;
-use super::store::ObjectKey;
+use super::object::ObjectKey;
 
 /// Where a service's addresses and ports may come from.
 pub(super) struct Pools<'a> {
@@ -234,8 +234,10 @@ impl Admission<'_> {
         spec: &ServiceSpec,
         previous: Option<&Service>,
     ) -> Result<(), ObjectError> {
+        let conditions = service.status.as_ref().and_then(|status| status.conditions.clone());
         if !is(spec.type_.as_ref(), "LoadBalancer") {
-            service.status = None;
+            let load_balancer = Some(LoadBalancerStatus::default());
+            service.status = Some(ServiceStatus { conditions, load_balancer });
             return Ok(());
         }
         let written = ingress_of(service);
@@ -258,7 +260,7 @@ impl Admission<'_> {
             return Err(self.field("status.loadBalancer.ingress[].ipMode", format!("{bad:?}: expected VIP or Proxy")));
         }
         let status = LoadBalancerStatus { ingress: (!ingress.is_empty()).then_some(ingress) };
-        service.status = Some(ServiceStatus { load_balancer: Some(status), ..ServiceStatus::default() });
+        service.status = Some(ServiceStatus { conditions, load_balancer: Some(status) });
         Ok(())
     }
 
