@@ -116,7 +116,7 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
 
 /// The first field of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be
 /// silently ignored.
-fn lost_field(written: &serde_json::Value, kept: &serde_json::Value, path: String) -> Option<String> {
+pub(super) fn lost_field(written: &serde_json::Value, kept: &serde_json::Value, path: String) -> Option<String> {
     use serde_json::Value::{Array, Null, Object};
     match (written, kept) {
         (Object(written), Object(kept)) => written.iter().find_map(|(name, value)| {

@@ -28,7 +28,7 @@ mod versions;
 mod view;
 mod vips;
 
-pub(crate) use allocate::nth as nth_address;
+pub(crate) use allocate::{mix, nth as nth_address};
 pub use error::ObjectError;
 pub use kind::Kind;
 pub use manifest::{Document, ManifestError, parse as parse_manifests};

@@ -6,8 +6,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::error::ObjectError;
+use super::kind::Kind;
+use super::manifest::lost_field;
 
 /// `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +62,29 @@ pub enum Object {
     Event(Box<Event>),
     /// A component's sign of life.
     Lease(Box<Lease>),
+}
+
+impl Object {
+    /// Reads an object of `kind`. The second value names a field that Kubernetes does not know, if there is one.
+    ///
+    /// # Errors
+    /// A value of the wrong type: its field and what was expected.
+    pub fn from_value(kind: Kind, value: &Value) -> Result<(Self, Option<String>), String> {
+        fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Option<String>), String> {
+            let object: T = serde_path_to_error::deserialize(value).map_err(|error| error.to_string())?;
+            let kept = serde_json::to_value(&object).unwrap_or_default();
+            Ok((Box::new(object), lost_field(value, &kept, String::new())))
+        }
+        Ok(match kind {
+            Kind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,
+            Kind::Service => read(value).map(|(object, lost)| (Object::Service(object), lost))?,
+            Kind::EndpointSlice => read(value).map(|(object, lost)| (Object::EndpointSlice(object), lost))?,
+            Kind::Pod => read(value).map(|(object, lost)| (Object::Pod(object), lost))?,
+            Kind::Namespace => read(value).map(|(object, lost)| (Object::Namespace(object), lost))?,
+            Kind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
+            Kind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
+        })
+    }
 }
 
 /// The key of an object that lives in a namespace.
