@@ -6,13 +6,14 @@
 //!
 //! Served are Services, EndpointSlices, Nodes, Pods, Namespaces, Events (both API versions) and Leases: get, list, watch,
 //! create, update, patch, delete, status; tables for `kubectl get`; JSON only. Not served: server-side apply (415),
-//! protobuf (406, 415), OpenAPI (404), every other resource (404), authorization (a token has all rights), graceful
+//! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
 //! deletion and finalizers.
 //!
 //! [`Misbehaviour`] makes it do what real API servers do on bad days.
 
 mod auth;
 mod convert;
+mod dependent;
 mod discovery;
 mod error;
 mod faults;
@@ -20,6 +21,7 @@ mod kubeconfig;
 mod list;
 mod log;
 mod negotiate;
+mod openapi;
 mod patch;
 mod query;
 mod request;

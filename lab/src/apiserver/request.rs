@@ -24,7 +24,7 @@ use super::shared::SharedStore;
 use super::view::View;
 use super::watch::WatchTimes;
 use super::write::{self, DeleteOptions, Written};
-use super::{discovery, list, watch};
+use super::{discovery, list, openapi, watch};
 
 /// The largest body that is read (upstream's limit).
 const LARGEST: usize = 3 << 20;
@@ -107,8 +107,9 @@ where
     {
         return Err(ApiError::unauthorized());
     }
+    let found = found.ok_or_else(ApiError::no_route)?;
     let form = negotiate::accept(header(&request, ACCEPT))?;
-    let path = match found.ok_or_else(ApiError::no_route)? {
+    let path = match found {
         Route::Objects(path) => path,
         _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
         Route::Health => return Ok(Answer::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
@@ -117,6 +118,8 @@ where
         Route::CoreVersions => return Ok(Answer::json(&discovery::core_versions())),
         Route::Groups => return Ok(Answer::json(&discovery::group_list())),
         Route::Group(group) => return Ok(Answer::json(&discovery::group(group))),
+        Route::OpenApi => return Ok(Answer::json(&openapi::index())),
+        Route::OpenApiGroup(group) => return Ok(Answer::json(&openapi::document(group))),
         Route::Resources(group) => return Ok(Answer::json(&discovery::resource_list(group))),
     };
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;

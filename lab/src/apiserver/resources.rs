@@ -29,7 +29,7 @@ pub(super) static RESOURCES: [Resource; 8] = [
     Resource { status: true, in_all: true, ..resource(Kind::Service, "", "services", &["svc"]) },
     resource(Kind::Lease, "coordination.k8s.io", "leases", &[]),
     resource(Kind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
-    resource(Kind::Event, "events.k8s.io", "events", &["ev"]),
+    resource(Kind::Event, "events.k8s.io", "events", &[]),
 ];
 
 impl Resource {
@@ -66,6 +66,10 @@ pub(super) enum Route<'a> {
     Group(&'a str),
     /// `/api/v1`, `/apis/GROUP/v1`.
     Resources(&'a str),
+    /// `/openapi/v3`.
+    OpenApi,
+    /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
+    OpenApiGroup(&'a str),
     /// Objects.
     Objects(Path),
 }
@@ -95,6 +99,9 @@ pub(super) fn route(path: &str) -> Option<Route<'_>> {
         ["apis", group] => known(group).then_some(Route::Group(group)),
         ["apis", group, "v1"] => known(group).then_some(Route::Resources(group)),
         ["apis", group, "v1", rest @ ..] => objects(group, rest).map(Route::Objects),
+        ["openapi", "v3"] => Some(Route::OpenApi),
+        ["openapi", "v3", "api", "v1"] => Some(Route::OpenApiGroup("")),
+        ["openapi", "v3", "apis", group, "v1"] => known(group).then_some(Route::OpenApiGroup(group)),
         _ => None,
     }
 }

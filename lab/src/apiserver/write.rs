@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::convert;
+use super::dependent;
 use super::error::ApiError;
 use super::patch::Patch;
 use super::query::{FieldValidation, Query};
@@ -255,6 +256,9 @@ fn replace(
             (None, Some(fields)) => drop(fields.remove(kept)),
             _ => {}
         }
+    }
+    if path.resource.kind == Kind::Service {
+        dependent::drop_stale(&old, &mut value);
     }
     let mut warnings = Vec::new();
     let object = admit(path, query, &value, Some(before), &mut warnings)?;

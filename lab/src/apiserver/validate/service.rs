@@ -160,10 +160,8 @@ fn addresses(spec: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
 fn affinity(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     let client_ip = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let Some(seconds) = client_ip.and_then(|client_ip| client_ip.timeout_seconds) else { return };
-    if spec.session_affinity.as_deref() != Some("ClientIP") {
-        let detail = "must not be set when session affinity is None";
-        causes.push(Cause::forbidden("spec.sessionAffinityConfig", detail));
-    } else if !(1..=LONGEST_AFFINITY).contains(&seconds) {
+    // Without affinity the setting is dropped, not refused.
+    if spec.session_affinity.as_deref() == Some("ClientIP") && !(1..=LONGEST_AFFINITY).contains(&seconds) {
         let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
         causes.push(Cause::invalid(field, &json!(seconds), "must be greater than 0 and at most 86400"));
     }
