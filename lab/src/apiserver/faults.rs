@@ -104,4 +104,5 @@ pub(super) fn misbehave(shared: &SharedStore, what: Misbehaviour) {
             }
         }
     });
+    shared.wake();
 }

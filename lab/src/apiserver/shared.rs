@@ -57,17 +57,25 @@ impl SharedStore {
         self.read(Store::version)
     }
 
-    /// Changes anything behind the lock, then tells the watches.
+    /// Changes anything behind the lock, then tells the watches if an object changed.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = {
+        let (result, changed) = {
             let mut state = self.lock();
             let result = change(&mut state);
             let changes = state.store.take_changes();
+            let changed = !changes.is_empty();
             state.log.append(changes);
-            result
+            (result, changed)
         };
-        self.inner.ticks.send_modify(|ticks| *ticks += 1);
+        if changed {
+            self.wake();
+        }
         result
+    }
+
+    /// Makes every watch and connection look again.
+    pub(super) fn wake(&self) {
+        self.inner.ticks.send_modify(|ticks| *ticks += 1);
     }
 
     /// Looks at anything behind the lock.

@@ -76,7 +76,7 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
             ready: Some(published || (pod.ready && !pod.terminating)),
-            serving: Some(published || pod.ready),
+            serving: Some(pod.ready),
             terminating: Some(pod.terminating),
         }),
         hints: hints(distribution, pod, zone.as_deref()),

@@ -79,7 +79,9 @@ impl Served {
 /// A client as `kubeconfig` says.
 pub async fn client(kubeconfig: &Kubeconfig) -> Client {
     let parsed = ClientConfig::from_yaml(&kubeconfig.text()).unwrap();
-    let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.unwrap();
+    // A refusal is to be seen at once, not after minutes of patience.
+    config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 
