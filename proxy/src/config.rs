@@ -1,9 +1,67 @@
 //! What an operator decides about one proxy: values as given, and what they mean for one address family.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+
+use crate::model::Family;
+
+/// Proxy modes, by upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Chains and rules of iptables.
+    #[default]
+    Iptables,
+    /// Virtual servers of the kernel's IPVS.
+    Ipvs,
+    /// Sets and maps of nftables.
+    Nftables,
+    /// Listeners in this process.
+    Userspace,
+}
+
+impl Mode {
+    /// Whether this version has the mode.
+    ///
+    /// # Errors
+    /// A sentence that says that it has not.
+    pub fn available(self) -> Result<(), String> {
+        match self {
+            Mode::Iptables => Ok(()),
+            other => Err(format!("the mode {other} is not in this version, which has iptables only")),
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    /// Empty is the default, as upstream has it.
+    fn from_str(text: &str) -> Result<Mode, String> {
+        match text {
+            "" | "iptables" => Ok(Mode::Iptables),
+            "ipvs" => Ok(Mode::Ipvs),
+            "nftables" => Ok(Mode::Nftables),
+            "userspace" => Ok(Mode::Userspace),
+            "kernelspace" => Err("kernelspace is the mode of Windows nodes; this proxy is for Linux".to_owned()),
+            other => Err(format!("{other:?} is none of iptables, ipvs, nftables, userspace")),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Iptables => "iptables",
+            Mode::Ipvs => "ipvs",
+            Mode::Nftables => "nftables",
+            Mode::Userspace => "userspace",
+        })
+    }
+}
 
 /// How the proxy tells that a packet comes from a pod of this node or cluster (`detectLocalMode`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +85,38 @@ pub enum NodePortAddresses {
     Primary,
     /// Local addresses in these ranges.
     Ranges(Vec<IpNet>),
+    /// The node's primary addresses, and local ones in these ranges.
+    PrimaryAndRanges(Vec<IpNet>),
+}
+
+/// Limits of connection tracking (`conntrack`). Zero leaves the kernel's own value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conntrack {
+    /// Connections to track for each processor.
+    pub max_per_core: u32,
+    /// Connections to track at least, if there is a limit for each processor.
+    pub min: u32,
+    /// Time-out of idle established TCP connections.
+    pub tcp_established: Duration,
+    /// Time-out of TCP connections in CLOSE_WAIT.
+    pub tcp_close_wait: Duration,
+    /// Time-out of UDP flows without a reply.
+    pub udp: Duration,
+    /// Time-out of UDP flows with replies.
+    pub udp_stream: Duration,
+}
+
+impl Default for Conntrack {
+    fn default() -> Conntrack {
+        Conntrack {
+            max_per_core: 32 * 1024,
+            min: 128 * 1024,
+            tcp_established: Duration::from_secs(24 * 3600),
+            tcp_close_wait: Duration::from_secs(3600),
+            udp: Duration::ZERO,
+            udp_stream: Duration::ZERO,
+        }
+    }
 }
 
 /// Which iptables commands to use.
@@ -64,6 +154,22 @@ pub struct Config {
     pub min_sync_period: Duration,
     /// Which commands.
     pub variant: Variant,
+    /// The family that must be proxied; the other one is, where the node can (by `bindAddress`).
+    pub primary_family: Family,
+    /// This node's primary address of its family, if the operator knows better than the Node object (`bindAddress`).
+    pub bind_address: Option<IpAddr>,
+    /// A port that cannot be bound ends the proxy.
+    pub bind_address_hard_fail: bool,
+    /// Where `/healthz` listens, if anywhere.
+    pub healthz_bind_address: Option<SocketAddr>,
+    /// Where `/metrics` listens, if anywhere.
+    pub metrics_bind_address: Option<SocketAddr>,
+    /// Profiling on the metrics server.
+    pub profiling: bool,
+    /// The process's `oom_score_adj`, -1000 to 1000.
+    pub oom_score_adj: i32,
+    /// Limits of connection tracking.
+    pub conntrack: Conntrack,
 }
 
 impl Config {
@@ -80,6 +186,14 @@ impl Config {
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
             variant: Variant::Auto,
+            primary_family: Family::V4,
+            bind_address: None,
+            bind_address_hard_fail: false,
+            healthz_bind_address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 10256)),
+            metrics_bind_address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10249)),
+            profiling: false,
+            oom_score_adj: -999,
+            conntrack: Conntrack::default(),
         }
     }
 }

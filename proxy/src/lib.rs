@@ -5,6 +5,7 @@ pub mod config;
 pub mod daemon;
 pub mod health;
 pub mod kernel;
+pub mod kubeproxy_config;
 pub mod mode;
 pub mod model;
 pub mod plan;

@@ -30,8 +30,10 @@ pub(super) fn exec(args: &ExecArgs) -> Result<u8, Exit> {
 
 /// The place that `wanted` names.
 fn choose<'a>(running: &'a [Running], wanted: &str, pid: Option<i32>) -> Result<&'a Running, String> {
+    let running: Vec<&Running> = running.iter().filter(|place| pid.is_none_or(|pid| place.pid == pid)).collect();
     if running.is_empty() {
-        return Err("no lab is up here; `svclab up FILE` builds one".to_owned());
+        let which = pid.map(|pid| format!(" with process id {pid}")).unwrap_or_default();
+        return Err(format!("no lab{which} is up here; `svclab up FILE` builds one"));
     }
     let names = |place: &str| {
         place == wanted
@@ -40,8 +42,7 @@ fn choose<'a>(running: &'a [Running], wanted: &str, pid: Option<i32>) -> Result<
                 .is_some_and(|(_, name)| name == wanted || name.strip_prefix("default/") == Some(wanted))
             || (wanted.starts_with("pod/") && place == wanted.replacen("pod/", "pod/default/", 1))
     };
-    let found: Vec<&Running> =
-        running.iter().filter(|place| pid.is_none_or(|pid| place.pid == pid) && names(&place.place)).collect();
+    let found: Vec<&Running> = running.iter().copied().filter(|place| names(&place.place)).collect();
     match found.as_slice() {
         [one] => Ok(one),
         [] => {

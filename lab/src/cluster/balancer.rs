@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::host::ETH0;
+use super::relay::Targets;
 use super::spec::{LoadBalancerSpec, LoadBalancerVip, NodeSpec, VipMode};
 use super::validate::address_for;
 use super::{ClusterError, http, relay};
@@ -40,9 +41,6 @@ struct Active {
     healthy: watch::Receiver<Vec<String>>,
     _tasks: JoinSet<()>,
 }
-
-/// Nodes that can serve an address, by name: their address of the same family.
-pub(super) type Targets = BTreeMap<String, IpAddr>;
 
 impl LoadBalancer {
     pub(super) fn new(namespace: Arc<Namespace>, spec: LoadBalancerSpec, nodes: Vec<NodeSpec>) -> LoadBalancer {

@@ -1,8 +1,8 @@
 //! `ipMode: Proxy`: the load balancer accepts for itself and connects to node ports from its own address.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,6 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::balancer::Targets;
 use super::spec::Protocol;
 use crate::netns::NetnsError;
 use crate::netns::namespace::Namespace;
@@ -23,6 +22,9 @@ use crate::netns::sockets;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a UDP conversation may be silent before it is forgotten.
 const UDP_IDLE: Duration = Duration::from_secs(60);
+
+/// Nodes that can serve an address, by name: their address of the same family.
+pub(super) type Targets = BTreeMap<String, IpAddr>;
 
 /// One port of one address.
 pub(super) struct Relay {

@@ -47,6 +47,15 @@ pub enum Protocol {
     Udp,
 }
 
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        })
+    }
+}
+
 /// A pod: a namespace on a node (or the node's own, for host network) with echo servers in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSpec {
@@ -121,4 +130,13 @@ pub enum VipMode {
     Vip,
     /// The load balancer is a proxy; nodes see its own address and the node port.
     Proxy,
+}
+
+impl std::fmt::Display for VipMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            VipMode::Vip => "VIP",
+            VipMode::Proxy => "Proxy",
+        })
+    }
 }

@@ -7,7 +7,7 @@
 /// Bound on blaming a correct proxy, per check.
 pub const FALSE_ALARM: f64 = 1e-9;
 
-/// Bound on missing a backend that is absent or gets twice its share, per backend.
+/// Bound on missing a backend that gets half as much, or half as much again, as it should, per backend.
 pub const MISS: f64 = 1e-6;
 
 /// How many probes are tried before giving up on a share that is too small to judge.
@@ -56,14 +56,19 @@ pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     (edge(&mut (0..=n), n), edge(&mut (0..=n).rev(), 0))
 }
 
-/// Whether `n` probes tell the promised `shares` from a proxy that leaves one backend out (always seen) or gives one
-/// twice its share (overlooked with probability at most [`MISS`]).
+/// Whether `n` probes tell the promised `shares` from a proxy that leaves one backend out (always seen), or gives one
+/// half of its share or half as much again (overlooked with probability at most [`MISS`]).
 pub fn enough(n: usize, shares: &[f64]) -> bool {
-    shares.iter().filter(|share| **share > 0.0).all(|share| {
+    let mut different: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
+    different.dedup();
+    different.iter().all(|share| {
         let (low, high) = accepted(n, *share, shares.len());
-        let doubled = share * 2.0;
-        let overlooked: f64 = if doubled > 1.0 { 0.0 } else { binomial(n, doubled).iter().take(high + 1).sum() };
-        low > 0 && overlooked <= MISS
+        let overlooked = |wrong: f64| {
+            // A backend that is promised everything, or would get more than that, is told by the others' answers.
+            let judged = *share < 1.0 && wrong <= 1.0;
+            if judged { binomial(n, wrong)[low..=high].iter().sum() } else { 0.0 }
+        };
+        low > 0 && overlooked(share * 1.5) <= MISS && overlooked(share * 0.5) <= MISS
     })
 }
 

@@ -46,7 +46,7 @@ fn machines(text: &mut String, store: &Store) {
         );
     }
     for pod in &spec.pods {
-        let ports: Vec<String> = pod.ports.iter().map(|port| format!("{}/{:?}", port.port, port.protocol)).collect();
+        let ports: Vec<String> = pod.ports.iter().map(|port| format!("{}/{}", port.port, port.protocol)).collect();
         let host = if pod.host_network { ", host network" } else { "" };
         let _ = writeln!(
             text,
@@ -75,7 +75,7 @@ fn services(text: &mut String, store: &Store) {
                 format!("{}/{}{node_port}", port.port, port.protocol.as_deref().unwrap_or("TCP"))
             })
             .collect();
-        let external: Vec<_> = store.vips_of(key).iter().map(|vip| format!("{} {:?}", vip.address, vip.mode)).collect();
+        let external: Vec<_> = store.vips_of(key).iter().map(|vip| format!("{} ({})", vip.address, vip.mode)).collect();
         let kind = spec.type_.unwrap_or_default();
         let ips = spec.cluster_ips.unwrap_or_default();
         let _ = writeln!(text, "  service {key} {kind} {} {} {}", ips.join(" "), ports.join(", "), external.join(" "));
@@ -87,7 +87,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         let Ok(plan) = plan else { return Vec::new() };
         let via = plan.route.map(|(_, _, node)| format!(" by way of {node}")).unwrap_or_default();
         let sent =
-            format!("{} × {:?} from {} to {}{via}", plan.count, plan.probe.protocol, plan.probe.from, plan.probe.to);
+            format!("{} × {} from {} to {}{via}", plan.count, plan.probe.protocol, plan.probe.from, plan.probe.to);
         vec![sent, promise(&plan.wanted, &step.expect)]
     };
     match &step.action {

@@ -9,12 +9,14 @@
 )]
 
 pub mod clusters;
+pub mod runs;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use svclab::netns::sandbox;
 
 /// How long one case may take.
@@ -51,22 +53,21 @@ pub fn inside_command(name: &str) -> Command {
 }
 
 /// The test binary's `main`.
-pub fn main(cases: &[Case]) {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.first().map(String::as_str) {
-        Some("--inside") => inside(cases, &args[1]),
-        // nextest asks twice: for all tests, and for those that are `#[ignore]`d. There are none of these.
-        Some("--list") if args.iter().any(|arg| arg == "--ignored") => {}
-        Some("--list") => cases.iter().filter_map(test_name).for_each(|n| println!("{n}: test")),
-        _ => run_all(cases, &args),
+pub fn main(cases: &'static [Case]) {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some("--inside") {
+        return inside(cases, &args.next().unwrap());
     }
-}
-
-fn test_name(case: &Case) -> Option<&'static str> {
-    match case {
-        Case::Inside(name, _) | Case::Outside(name, _) => Some(name),
+    let trials = cases.iter().filter_map(|case| match case {
+        Case::Inside(name, _) => Some(Trial::ignorable_test(*name, || run_inside(name))),
+        Case::Outside(name, run) => Some(Trial::test(*name, || {
+            run();
+            Ok(())
+        })),
         Case::Helper(..) => None,
-    }
+    });
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, trials.collect()).exit();
 }
 
 fn inside(cases: &[Case], wanted: &str) {
@@ -82,66 +83,25 @@ fn inside(cases: &[Case], wanted: &str) {
     runtime.block_on(found.expect("a case of that name")());
 }
 
-enum Verdict {
-    Passed,
-    Failed(String),
-    Skipped(String),
-}
-
-fn run_all(cases: &[Case], args: &[String]) {
-    let exact = args.iter().any(|arg| arg == "--exact");
-    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let chosen = |name: &str| {
-        let matches = |f: &&String| if exact { name == f.as_str() } else { name.contains(f.as_str()) };
-        filters.is_empty() || filters.iter().any(matches)
-    };
-    let chosen: Vec<(&Case, &str)> =
-        cases.iter().filter_map(|case| Some((case, test_name(case)?))).filter(|(_, name)| chosen(name)).collect();
-    println!("\nrunning {} tests", chosen.len());
-    let begin = Instant::now();
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (case, name) in chosen {
-        match run_one(case, name) {
-            Verdict::Passed => {
-                passed += 1;
-                println!("test {name} ... ok");
-            }
-            Verdict::Skipped(why) => {
-                skipped += 1;
-                println!("test {name} ... ignored, THIS MACHINE CANNOT RUN IT: {why}");
-            }
-            Verdict::Failed(why) => {
-                failed += 1;
-                println!("test {name} ... FAILED\n{why}");
-            }
-        }
-    }
-    let word = if failed == 0 { "ok" } else { "FAILED" };
-    let time = begin.elapsed().as_secs_f32();
-    println!(
-        "\ntest result: {word}. {passed} passed; {failed} failed; {skipped} ignored; 0 measured; 0 filtered out; finished in {time:.2}s\n"
-    );
-    std::process::exit(i32::from(failed > 0) * 101);
-}
-
-fn run_one(case: &Case, name: &str) -> Verdict {
-    if let Case::Outside(_, run) = case {
-        // The message went to standard error.
-        return match std::panic::catch_unwind(run) {
-            Ok(()) => Verdict::Passed,
-            Err(_) => Verdict::Failed(String::new()),
-        };
-    }
+fn run_inside(name: &str) -> Result<Completion, Failed> {
     let output = finish(inside_command(name), LIMIT);
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => {
             print!("{}", String::from_utf8_lossy(&output.stdout));
-            Verdict::Passed
+            Ok(Completion::Completed)
         }
-        Some(3) if std::env::var_os("CI").is_none() => Verdict::Skipped(text.trim().to_owned()),
-        _ => Verdict::Failed(format!("{}\n{text}", output.status)),
+        Some(3) => unable(text.trim()),
+        _ => Err(format!("{}\n{text}", output.status).into()),
     }
+}
+
+/// What a test says on a machine that cannot run it: a loud word at a desk, a failure where `CI` is set.
+pub fn unable(why: &str) -> Result<Completion, Failed> {
+    if std::env::var_os("CI").is_some() {
+        return Err(format!("THIS MACHINE CANNOT RUN IT: {why}").into());
+    }
+    Ok(Completion::ignored_with(format!("THIS MACHINE CANNOT RUN IT: {why}")))
 }
 
 /// Runs a command to its end; kills it at the limit.

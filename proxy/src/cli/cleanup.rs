@@ -1,14 +1,12 @@
 //! `svcproxy --cleanup`.
 
-use super::settings::Settings;
+use crate::config::Config;
 use crate::kernel::iptables::{Commands, IptablesError};
 use crate::mode::iptables::cleanup::cleanup;
 use crate::model::Family;
 
 /// Cleans up both families; goes on with the second when the first fails.
-pub fn run(settings: &Settings) -> anyhow::Result<()> {
-    super::run::log_to_stderr();
-    let config = settings.config()?;
+pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<IptablesError> = None;
     for family in Family::ALL {
         let result = Commands::find(family, config.variant).and_then(|mut commands| cleanup(&mut commands, family));

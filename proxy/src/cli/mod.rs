@@ -1,13 +1,18 @@
-//! The command line: what the operator typed, checked, as a [`Config`].
+//! The command line: what the operator typed, checked, as a [`Config`](crate::config::Config).
 
 pub mod render;
 pub mod settings;
 
 mod cleanup;
+mod config_watch;
+mod given;
+mod logging;
 mod run;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use settings::Settings;
@@ -16,7 +21,7 @@ use settings::Settings;
 #[derive(Debug, Parser)]
 #[command(name = "svcproxy", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 #[command(
-    override_usage = "svcproxy --manifests DIR [FLAGS]\n       svcproxy render --manifests DIR [FLAGS]\n       svcproxy --cleanup"
+    override_usage = "svcproxy --config FILE [FLAGS]\n       svcproxy --kubeconfig FILE [FLAGS]\n       svcproxy --manifests DIR [FLAGS]\n       svcproxy render --manifests DIR [FLAGS]\n       svcproxy --cleanup"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -26,6 +31,12 @@ pub struct Cli {
     /// Remove everything that this proxy, or kube-proxy, has put into the packet filter, and exit
     #[arg(long)]
     cleanup: bool,
+    /// Do what needs all of root's rights, and exit; after it the proxy needs CAP_NET_ADMIN alone
+    #[arg(long)]
+    init_only: bool,
+    /// Write the configuration, with its defaults, to this file and exit
+    #[arg(long, value_name = "FILE")]
+    write_config_to: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -37,10 +48,9 @@ enum Command {
 /// Does what the command line asks for. Exit status 0: done; 1: a failure at work; 2: a mistake in the command line.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match (&cli.command, cli.cleanup) {
-        (Some(Command::Render(render)), _) => render.run(),
-        (None, true) => cleanup::run(&cli.settings),
-        (None, false) => run::run(&cli.settings),
+    let result = match &cli.command {
+        Some(Command::Render(render)) => render.run(),
+        None => cli.act(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,6 +58,32 @@ pub fn main() -> ExitCode {
             eprint_line(&format!("svcproxy: {error:#}"));
             if error.is::<settings::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+impl Cli {
+    /// Upstream's order: write the configuration, or clean up, or prepare, or run.
+    fn act(&self) -> anyhow::Result<()> {
+        let resolved = self.settings.resolve()?;
+        logging::start(&resolved.configuration.logging);
+        for warning in &resolved.warnings {
+            tracing::warn!("{warning}");
+        }
+        if let Some(file) = &self.write_config_to {
+            let text = resolved.configuration.to_yaml().map_err(anyhow::Error::msg)?;
+            std::fs::write(file, text)
+                .with_context(|| format!("cannot write the configuration to {}", file.display()))?;
+            tracing::info!(file = %file.display(), "wrote the configuration");
+            return Ok(());
+        }
+        if self.cleanup {
+            return cleanup::run(&resolved.config);
+        }
+        if self.init_only {
+            return run::prepare(resolved);
+        }
+        let origin = self.settings.origin(&resolved)?;
+        run::run(resolved, &origin)
     }
 }
 

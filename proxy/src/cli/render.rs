@@ -5,8 +5,8 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 use tracing::warn;
 
-use super::settings::{Mode, Settings};
-use crate::config::{Config, NodeAddresses};
+use super::settings::Settings;
+use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables::Table;
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::{fragment, jumps, ruleset, transaction::Transaction};
@@ -24,7 +24,7 @@ enum FamilyFlag {
 #[derive(Debug, Args)]
 pub struct Render {
     /// Mode to render
-    #[arg(long, value_enum, default_value = "iptables")]
+    #[arg(long, default_value = "iptables", value_parser = mode)]
     mode: Mode,
     /// Only this address family
     #[arg(long, value_enum)]
@@ -33,10 +33,14 @@ pub struct Render {
     settings: Settings,
 }
 
+fn mode(text: &str) -> Result<Mode, String> {
+    let mode: Mode = text.parse()?;
+    mode.available().map(|()| mode)
+}
+
 impl Render {
     /// Prints; faults in manifests go to standard error, a line each, and make the exit status 1.
     pub fn run(&self) -> anyhow::Result<()> {
-        super::run::log_to_stderr();
         let (text, problems) = self.text()?;
         std::io::stdout().lock().write_all(text.as_bytes())?;
         match problems {
@@ -47,8 +51,9 @@ impl Render {
 
     /// The text, and the number of faults that were logged.
     fn text(&self) -> anyhow::Result<(String, usize)> {
-        let Mode::Iptables = self.mode;
-        let config = self.settings.config()?;
+        let resolved = self.settings.resolve()?;
+        super::logging::start(&resolved.configuration.logging);
+        let config = resolved.config;
         let reading = read_directory(self.settings.manifests()?)?;
         for line in &reading.skipped {
             tracing::info!("{line}");

@@ -1,51 +1,97 @@
 //! The daemon: puts the pieces together and runs them.
 
-use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Context;
-use tracing::warn;
-use tracing_subscriber::EnvFilter;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
 
-use super::settings::Settings;
+use super::config_watch::ConfigWatch;
+use super::settings::{Origin, Resolved};
 use crate::config::{Config, Variant};
 use crate::daemon::Daemon;
 use crate::health::{HealthState, HealthzServer, ServiceHealthServers};
+use crate::kernel::conntrack::Netlink;
 use crate::kernel::iptables::{Commands, Iptables, Table};
-use crate::kernel::sysctl;
 use crate::kernel::watch::Watch;
+use crate::kernel::{limits, sysctl};
 use crate::mode::iptables::family::FamilyProxy;
 use crate::model::Family;
-use crate::source::ManifestSource;
+use crate::source::{KubernetesSource, ManifestSource, Source, Timing};
 
-/// Messages go to standard error; `RUST_LOG` changes the level.
-pub fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // A second call, in tests, finds the first one's subscriber in place.
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let format = tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).with_ansi(colour);
-    let _ = format.with_env_filter(filter).try_init();
-}
+/// How soon a port that could not be bound is tried again (upstream's pause).
+const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Runs until it is told to stop.
-pub fn run(settings: &Settings) -> anyhow::Result<()> {
-    log_to_stderr();
-    let mut config = settings.config()?;
-    let manifests = settings.manifests()?;
-    let healthz = settings.healthz()?;
+pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
+    let Resolved { mut config, file, .. } = resolved;
     prepare_kernel(&mut config)?;
+    if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
+        warn!("{refused}");
+    }
+    let _watch = file.as_ref().map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
+        warn!(%error, "cannot watch the configuration file: a change of it will not be told");
+        None
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let (families, watch) = families(&config)?;
-        let health = HealthState::new(config.sync_period);
-        let _server = match healthz {
-            Some(address) => Some(HealthzServer::bind(address, health.clone())?),
-            None => None,
-        };
-        let source = ManifestSource::open(manifests)?;
-        let service_health = ServiceHealthServers::on_every_address(health.clone());
-        Daemon { source, families, watch, health, service_health, config }.run().await?;
-        Ok(())
+        match origin {
+            Origin::Manifests(directory) => serve(ManifestSource::open(directory)?, config).await,
+            Origin::Kubernetes(access) => {
+                let source = KubernetesSource::start(access.clone(), &config.node_name, &Timing::default());
+                serve(source, config).await
+            }
+        }
     })
+}
+
+/// What needs more rights than proxying does, and is done once.
+pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
+    let mut config = resolved.config;
+    prepare_kernel(&mut config)
+}
+
+async fn serve<S: Source>(source: S, config: Config) -> anyhow::Result<()> {
+    let (families, watch) = families(&config)?;
+    let health = HealthState::new(config.sync_period);
+    let _server = match config.healthz_bind_address {
+        Some(address) => Some(serve_healthz(address, &health, config.bind_address_hard_fail)?),
+        None => None,
+    };
+    let service_health = ServiceHealthServers::on_every_address(health.clone());
+    Daemon { source, families, watch, conntrack: Netlink, health, service_health, config }.run().await?;
+    Ok(())
+}
+
+/// Serves `/healthz` in a task that ends with what is returned. A port that is taken is tried again and again, unless
+/// that is to be fatal.
+fn serve_healthz(address: SocketAddr, health: &HealthState, fatal: bool) -> anyhow::Result<JoinSet<()>> {
+    let first = HealthzServer::bind(address, health.clone());
+    let health = health.clone();
+    let mut task = JoinSet::new();
+    match first {
+        Ok(server) => task.spawn(hold(server)),
+        Err(error) if fatal => return Err(error.into()),
+        Err(error) => {
+            warn!(%error, "trying again every {BIND_RETRY:?}");
+            task.spawn(async move {
+                loop {
+                    tokio::time::sleep(BIND_RETRY).await;
+                    if let Ok(server) = HealthzServer::bind(address, health.clone()) {
+                        info!(%address, "listening for /healthz");
+                        hold(server).await;
+                    }
+                }
+            })
+        }
+    };
+    Ok(task)
+}
+
+async fn hold(server: HealthzServer) {
+    std::future::pending::<()>().await;
+    drop(server);
 }
 
 /// One proxy per family whose tables can be used, and the watch over them.
@@ -61,9 +107,9 @@ fn families(config: &Config) -> anyhow::Result<(Vec<FamilyProxy<Commands>>, Watc
         });
         match commands {
             Ok(commands) => usable.push(FamilyProxy::new(config.clone(), family, commands)),
-            // As upstream: a node without IPv6 is no reason not to proxy IPv4.
-            Err(error) if family == Family::V6 => warn!(%family, %error, "this family is not proxied"),
-            Err(error) => return Err(error).context("cannot proxy IPv4"),
+            // As upstream: a node without IPv6 is no reason not to proxy IPv4, nor the other way round.
+            Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
+            Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
     let families = usable.iter().map(FamilyProxy::family).collect();
@@ -72,8 +118,11 @@ fn families(config: &Config) -> anyhow::Result<(Vec<FamilyProxy<Commands>>, Watc
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
+    for refused in limits::set_conntrack(&config.conntrack) {
+        warn!("{refused}");
+    }
     if config.tcp_be_liberal {
-        sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("--conntrack-tcp-be-liberal")?;
+        sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("conntrack.tcpBeLiberal (--conntrack-tcp-be-liberal)")?;
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
         // Somebody has set it already: dropping INVALID packets would take back what it allows.
         config.tcp_be_liberal = true;

@@ -13,10 +13,11 @@ use tracing::{debug, error, info, warn};
 use crate::config::Config;
 use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
 use crate::kernel::addresses;
+use crate::kernel::conntrack::Conntrack;
 use crate::kernel::iptables::Iptables;
 use crate::kernel::watch::Watch;
 use crate::mode::iptables::family::FamilyProxy;
-use crate::source::{Batch, Source, SourceError};
+use crate::source::{Batch, ResourceVersions, Source, SourceError};
 use pacer::Pacer;
 
 /// How long the nft announcements of one change are gathered before the canary is looked at.
@@ -25,13 +26,15 @@ const SETTLE: Duration = Duration::from_millis(20);
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
 /// A running proxy.
-pub struct Daemon<S, K> {
+pub struct Daemon<S, K, C> {
     /// Where objects come from.
     pub source: S,
     /// One proxy per address family.
     pub families: Vec<FamilyProxy<K>>,
     /// Other programs' writes.
     pub watch: Watch,
+    /// Flows that outlive a change of rules.
+    pub conntrack: C,
     /// What `/healthz` tells.
     pub health: HealthState,
     /// Listeners of the `healthCheckNodePort`s.
@@ -48,7 +51,7 @@ enum Event {
     Stop,
 }
 
-impl<S: Source, K: Iptables> Daemon<S, K> {
+impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
     /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic.
     ///
     /// # Errors
@@ -61,6 +64,7 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_full = Instant::now() + FULL_SYNC;
         let mut version = None;
+        let mut versions = ResourceVersions::default();
         let mut synced_once = false;
         let mut known = false;
         loop {
@@ -82,10 +86,11 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
                 Event::Batch(batch) => {
                     let Some(batch) = batch? else { return Ok(()) };
                     version = batch.resource_version.clone().or(version);
+                    versions.advance(&batch.resource_versions);
                     self.take(&batch);
-                    known = true;
-                    if !self.families.iter().any(FamilyProxy::is_due) {
-                        self.health.synced(version.clone());
+                    known |= !batch.partial;
+                    if known && !self.families.iter().any(FamilyProxy::is_due) {
+                        self.health.synced(version.clone(), versions.clone());
                     }
                     continue;
                 }
@@ -107,7 +112,7 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
             }
             if self.sync() {
                 pacer.succeeded(Instant::now());
-                self.health.synced(version.clone());
+                self.health.synced(version.clone(), versions.clone());
                 synced_once = true;
             } else {
                 pacer.failed(Instant::now());
@@ -173,7 +178,33 @@ impl<S: Source, K: Iptables> Daemon<S, K> {
         if let Watch::Legacy { .. } = self.watch {
             self.watch.forget();
         }
+        self.delete_stale_flows();
         all
+    }
+
+    /// Deletes conntrack entries that lead where no rule leads any more. What fails is tried again after the next sync:
+    /// the rules themselves are in place, so it does not hold up anything.
+    fn delete_stale_flows(&mut self) {
+        for family in &mut self.families {
+            let Some(flows) = family.flows_due() else { continue };
+            let number = family.family();
+            let deleted = if flows.is_empty() {
+                Ok(0)
+            } else {
+                block_in_place(|| self.conntrack.delete(number, &|flow| flows.is_stale(flow)))
+            };
+            match deleted {
+                Ok(deleted) => {
+                    family.flows_judged(&flows);
+                    if deleted > 0 {
+                        info!(family = %number, deleted, "conntrack entries of stale flows deleted");
+                    }
+                }
+                Err(error) => {
+                    warn!(family = %number, %error, "cannot look through conntrack's entries: old flows may go on")
+                }
+            }
+        }
     }
 
     fn serve_health_checks(&mut self) {

@@ -139,11 +139,17 @@ impl HealthzServer {
 fn about_the_proxy(state: &HealthState) -> Reply {
     let health = state.look();
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let versions = health.applied_resource_versions;
     let body = serde_json::json!({
         "lastUpdated": health.last_updated.map(rfc3339),
         "currentTime": rfc3339(SystemTime::now()),
         "nodeEligible": true,
         "appliedResourceVersion": health.applied_resource_version,
+        "appliedResourceVersions": {
+            "services": versions.services,
+            "endpointslices": versions.endpoint_slices,
+            "nodes": versions.nodes,
+        },
     });
     json(status, &body)
 }
@@ -155,6 +161,7 @@ fn rfc3339(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::ResourceVersions;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
@@ -177,7 +184,8 @@ mod tests {
     async fn healthz_tells_the_applied_version() {
         let (server, state) = server();
         assert!(ask(&server, "GET /healthz").await.starts_with("HTTP/1.1 503 "), "before the first sync");
-        state.synced(Some("42".into()));
+        let versions = ResourceVersions { services: Some("41".into()), ..ResourceVersions::default() };
+        state.synced(Some("42".into()), versions);
         for path in ["/healthz", "/livez", "/healthz?verbose"] {
             let reply = ask(&server, &format!("GET {path}")).await;
             assert!(reply.starts_with("HTTP/1.1 200 "), "{path}: {reply}");
@@ -185,6 +193,8 @@ mod tests {
             assert!(head.contains("content-type: application/json"), "{head}");
             let body: serde_json::Value = serde_json::from_str(body).unwrap();
             assert_eq!((&body["appliedResourceVersion"], &body["nodeEligible"]), (&"42".into(), &true.into()));
+            let versions = serde_json::json!({ "services": "41", "endpointslices": null, "nodes": null });
+            assert_eq!(body["appliedResourceVersions"], versions);
             for time in ["lastUpdated", "currentTime"] {
                 assert!(body[time].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{body}");
             }
@@ -194,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn other_paths_and_methods_are_refused() {
         let (server, state) = server();
-        state.synced(None);
+        state.synced(None, ResourceVersions::default());
         for (request, status) in [("GET /", 404), ("GET /metrics", 404), ("POST /healthz", 405), ("DELETE /livez", 405)]
         {
             let reply = ask(&server, request).await;

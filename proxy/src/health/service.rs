@@ -102,6 +102,7 @@ fn reply(health: &ServiceHealth, proxy_healthy: bool) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::ResourceVersions;
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -130,7 +131,7 @@ mod tests {
         assert!(servers.sync(BTreeMap::from([(port, health(2))])).is_empty());
         let early = get(port).await.unwrap();
         assert!(early.starts_with("HTTP/1.1 503 "), "the proxy has not synced yet: {early}");
-        proxy.synced(None);
+        proxy.synced(None, ResourceVersions::default());
         let up = get(port).await.unwrap();
         assert!(up.starts_with("HTTP/1.1 200 "), "{up}");
         assert!(up.contains("x-load-balancing-endpoint-weight: 2\r\n"), "{up}");
@@ -155,7 +156,7 @@ mod tests {
             return; // This machine has no IPv6.
         }
         let proxy = HealthState::new(Duration::from_secs(30));
-        proxy.synced(None);
+        proxy.synced(None, ResourceVersions::default());
         let any = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let mut servers = ServiceHealthServers::new(any, proxy);
         let port = free_port();
@@ -170,7 +171,7 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let taken_port = taken.local_addr().unwrap().port();
         let proxy = HealthState::new(Duration::from_secs(30));
-        proxy.synced(None);
+        proxy.synced(None, ResourceVersions::default());
         let mut servers = ServiceHealthServers::new(vec![Ipv4Addr::LOCALHOST.into()], proxy);
         let other = free_port();
         let wanted = || BTreeMap::from([(taken_port, health(1)), (other, health(1))]);

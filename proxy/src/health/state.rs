@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::source::ResourceVersions;
+
 /// Shared by the sync loop, which writes, and the HTTP servers, which read.
 #[derive(Debug, Clone)]
 pub struct HealthState {
@@ -17,6 +19,7 @@ struct Shared {
     /// When the kernel was last known to be up to date.
     synced: Option<SystemTime>,
     version: Option<String>,
+    versions: ResourceVersions,
 }
 
 /// One look at the state.
@@ -26,8 +29,10 @@ pub struct Health {
     pub healthy: bool,
     /// When the kernel was last known to be up to date.
     pub last_updated: Option<SystemTime>,
-    /// The newest resource version that is in the kernel.
+    /// The newest resource version of the manifests that is in the kernel.
     pub applied_resource_version: Option<String>,
+    /// The newest resource version of each kind of the API's objects that is in the kernel.
+    pub applied_resource_versions: ResourceVersions,
 }
 
 impl HealthState {
@@ -41,9 +46,9 @@ impl HealthState {
         self.queued_at(SystemTime::now());
     }
 
-    /// Everything that came in is in the kernel, up to this version.
-    pub fn synced(&self, version: Option<String>) {
-        self.synced_at(SystemTime::now(), version);
+    /// Everything that came in is in the kernel, up to these versions.
+    pub fn synced(&self, version: Option<String>, versions: ResourceVersions) {
+        self.synced_at(SystemTime::now(), version, versions);
     }
 
     /// How it stands.
@@ -55,8 +60,8 @@ impl HealthState {
         self.lock().waiting_since.get_or_insert(now);
     }
 
-    fn synced_at(&self, now: SystemTime, version: Option<String>) {
-        *self.lock() = Shared { waiting_since: None, synced: Some(now), version };
+    fn synced_at(&self, now: SystemTime, version: Option<String>, versions: ResourceVersions) {
+        *self.lock() = Shared { waiting_since: None, synced: Some(now), version, versions };
     }
 
     fn look_at(&self, now: SystemTime) -> Health {
@@ -66,6 +71,7 @@ impl HealthState {
             healthy: shared.synced.is_some() && waited.is_none_or(|waited| waited <= self.patience),
             last_updated: shared.synced,
             applied_resource_version: shared.version.clone(),
+            applied_resource_versions: shared.versions.clone(),
         }
     }
 
@@ -85,13 +91,13 @@ mod tests {
         let start = SystemTime::UNIX_EPOCH;
         let after = |seconds| start + Duration::from_secs(seconds);
         assert!(!state.look_at(start).healthy, "before the first sync");
-        state.synced_at(start, Some("7".into()));
+        state.synced_at(start, Some("7".into()), ResourceVersions::default());
         assert!(state.look_at(after(3600)).healthy, "nothing waits");
         state.queued_at(after(10));
         state.queued_at(after(60));
         assert!(state.look_at(after(70)).healthy);
         assert!(!state.look_at(after(71)).healthy, "the older change counts");
-        state.synced_at(after(72), Some("8".into()));
+        state.synced_at(after(72), Some("8".into()), ResourceVersions::default());
         let health = state.look_at(after(200));
         assert!(health.healthy);
         assert_eq!(health.applied_resource_version.as_deref(), Some("8"));

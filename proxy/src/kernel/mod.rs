@@ -2,6 +2,8 @@
 
 pub mod addresses;
 pub mod command;
+pub mod conntrack;
 pub mod iptables;
+pub mod limits;
 pub mod sysctl;
 pub mod watch;

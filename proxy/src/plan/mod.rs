@@ -2,6 +2,7 @@
 //! the modes only write down what stands in a [`ServicePortPlan`] and a [`NodePlan`].
 
 pub mod backends;
+pub mod flows;
 pub mod node;
 pub mod service_port;
 

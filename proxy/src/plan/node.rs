@@ -21,8 +21,12 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
     }
 }
 
-/// The primary addresses of one family: those of the Node object, or else those that the kernel shows.
-pub fn primary_addresses(family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Vec<IpAddr> {
+/// The primary addresses of one family: the operator's, or those of the Node object, or else those that the kernel
+/// shows.
+pub fn primary_addresses(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Vec<IpAddr> {
+    if let Some(address) = config.bind_address.filter(|address| Family::of(address) == family) {
+        return vec![address];
+    }
     let of_family =
         |ips: &[IpAddr]| -> Vec<IpAddr> { ips.iter().copied().filter(|ip| Family::of(ip) == family).collect() };
     let declared = of_family(&node.internal_ips);
@@ -50,16 +54,22 @@ fn node_ports(
 ) -> NodePortScope {
     let local =
         || addresses.local.iter().copied().filter(|ip| Family::of(ip) == family && (loopback || !ip.is_loopback()));
+    let in_ranges = |ranges: &[ipnet::IpNet]| local().filter(|ip| ranges.iter().any(|r| r.contains(ip))).collect();
     let mut listed: Vec<IpAddr> = match &config.node_port_addresses {
         NodePortAddresses::All => return NodePortScope::EveryLocalAddress { loopback },
-        NodePortAddresses::Primary => primary_addresses(family, node, addresses),
+        NodePortAddresses::Primary => primary_addresses(config, family, node, addresses),
+        NodePortAddresses::PrimaryAndRanges(ranges) => {
+            let mut both: Vec<IpAddr> = in_ranges(ranges);
+            both.extend(primary_addresses(config, family, node, addresses));
+            both
+        }
         NodePortAddresses::Ranges(ranges) => {
             // No range of this family restricts nothing in it, as upstream has it.
             let mut of_family = ranges.iter().filter(|r| Family::of_net(r) == family);
             if !ranges.iter().any(|r| Family::of_net(r) == family) || of_family.any(|r| r.prefix_len() == 0) {
                 return NodePortScope::EveryLocalAddress { loopback };
             }
-            local().filter(|ip| ranges.iter().any(|r| r.contains(ip))).collect()
+            in_ranges(ranges)
         }
     };
     listed.sort_unstable();

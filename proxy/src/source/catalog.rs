@@ -84,7 +84,7 @@ impl Catalog {
         self.told = now;
         self.told_version = version;
         self.told_anything = true;
-        news.then(|| Batch { changes, resource_version: version.map(|v| v.to_string()) })
+        news.then(|| Batch { changes, resource_version: version.map(|v| v.to_string()), ..Batch::default() })
     }
 
     /// All faults, in the order of the files.

@@ -6,6 +6,7 @@ mod directory;
 mod documents;
 #[cfg(test)]
 mod hostile;
+mod kubernetes;
 mod manifests;
 mod object;
 mod problem;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+pub use kubernetes::{Access, AccessError, KubernetesSource, SkippedObjects, Timing};
 pub use manifests::{ManifestSource, Reading, read_directory};
 pub use problem::DocumentError;
 
@@ -53,13 +55,53 @@ pub enum Change {
 /// Changes that became visible together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// What changed since the batch before; everything, in the first one.
+    /// What changed since the batch before.
     pub changes: Vec<Change>,
-    /// The newest resource version that these objects are at, where the source has one.
+    /// The newest resource version that the manifests are at, where they say one.
     pub resource_version: Option<String>,
+    /// The newest resource version that the API server was seen at, where it is the source. Bookmarks move it too: a
+    /// batch may hold nothing else.
+    pub resource_versions: ResourceVersions,
+    /// The first lists are still coming in: there is more to come before anything may be programmed.
+    pub partial: bool,
 }
 
-/// A stream of batches. The first batch is the complete state: nothing may be programmed before it.
+/// How far each kind of object was seen. Versions of different kinds are not to be compared: to Kubernetes' clients
+/// they are opaque, and each kind has a watch of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceVersions {
+    /// Of Services.
+    pub services: Option<String>,
+    /// Of EndpointSlices.
+    pub endpoint_slices: Option<String>,
+    /// Of this node's Node.
+    pub nodes: Option<String>,
+}
+
+impl ResourceVersions {
+    fn of(&mut self, kind: object::Kind) -> &mut Option<String> {
+        match kind {
+            object::Kind::Service => &mut self.services,
+            object::Kind::EndpointSlice => &mut self.endpoint_slices,
+            object::Kind::Node => &mut self.nodes,
+        }
+    }
+
+    /// Takes over what a later batch says.
+    pub fn advance(&mut self, later: &ResourceVersions) {
+        let newer = |mine: &mut Option<String>, theirs: &Option<String>| {
+            if theirs.is_some() {
+                mine.clone_from(theirs);
+            }
+        };
+        newer(&mut self.services, &later.services);
+        newer(&mut self.endpoint_slices, &later.endpoint_slices);
+        newer(&mut self.nodes, &later.nodes);
+    }
+}
+
+/// A stream of batches. The first one that is not [`Batch::partial`], with the partial ones before it, is the complete
+/// state: nothing may be programmed before it. After it no batch is partial.
 pub trait Source {
     /// Waits for the next batch; `Ok(None)` when there will never be another.
     ///
@@ -80,4 +122,7 @@ pub enum SourceError {
         /// The operating system's or the watcher's words.
         cause: String,
     },
+    /// The watches of the Kubernetes API have ended, which they never do.
+    #[error("the watches of the Kubernetes API have stopped")]
+    Watches,
 }

@@ -17,6 +17,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub(super) const ALL: [Kind; 3] = [Kind::Node, Kind::Service, Kind::EndpointSlice];
+
     /// The kind that `apiVersion` and `kind` name, if it is one that the proxy reads.
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
         match (api_version, kind) {

@@ -36,14 +36,40 @@ pub struct Endpoint {
 pub struct Slice {
     /// Name of the Service it belongs to.
     pub service: String,
-    ports: Vec<(String, Protocol, u16)>,
-    endpoints: Vec<SliceEndpoint>,
+    // A large cluster has tens of thousands of endpoints: boxed slices have no spare room, and hints are rare.
+    ports: Box<[(String, Protocol, u16)]>,
+    endpoints: Box<[SliceEndpoint]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SliceEndpoint {
     address: IpAddr,
-    template: Endpoint,
+    local: bool,
+    ready: bool,
+    serving: bool,
+    terminating: bool,
+    hints: Option<Box<Hints>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Hints {
+    zones: BTreeSet<String>,
+    nodes: BTreeSet<String>,
+}
+
+impl SliceEndpoint {
+    fn at(&self, port: u16) -> Endpoint {
+        let hints = self.hints.as_deref().cloned().unwrap_or_default();
+        Endpoint {
+            address: SocketAddr::new(self.address, port),
+            local: self.local,
+            ready: self.ready,
+            serving: self.serving,
+            terminating: self.terminating,
+            zone_hints: hints.zones,
+            node_hints: hints.nodes,
+        }
+    }
 }
 
 impl Slice {
@@ -68,17 +94,20 @@ impl Slice {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             // A missing condition means: ready; serving as ready; not terminating (EndpointConditions' documentation).
             let ready = conditions.ready.unwrap_or(true);
-            let hints = endpoint.hints.clone().unwrap_or_default();
-            let template = Endpoint {
-                address: SocketAddr::new(address, 0),
+            let hints = endpoint.hints.clone().map(|hints| {
+                Box::new(Hints {
+                    zones: hints.for_zones.into_iter().flatten().map(|zone| zone.name).collect(),
+                    nodes: hints.for_nodes.into_iter().flatten().map(|node| node.name).collect(),
+                })
+            });
+            Some(SliceEndpoint {
+                address,
                 local: endpoint.node_name.as_deref() == Some(node_name),
                 ready,
                 serving: conditions.serving.unwrap_or(ready),
                 terminating: conditions.terminating.unwrap_or(false),
-                zone_hints: hints.for_zones.into_iter().flatten().map(|zone| zone.name).collect(),
-                node_hints: hints.for_nodes.into_iter().flatten().map(|node| node.name).collect(),
-            };
-            Some(SliceEndpoint { address, template })
+                hints,
+            })
         });
         Some(Slice {
             service: labels.get(LABEL_SERVICE_NAME)?.clone(),
@@ -95,11 +124,11 @@ pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, proto
     for slice in slices {
         let ports = slice.ports.iter().filter(|(name, p, _)| name == port_name && *p == protocol);
         for (_, _, number) in ports {
-            for endpoint in &slice.endpoints {
+            for endpoint in &*slice.endpoints {
                 let address = SocketAddr::new(endpoint.address, *number);
                 let known = merged.get(&address);
-                if known.is_none_or(|known| !known.local && endpoint.template.local) {
-                    merged.insert(address, Endpoint { address, ..endpoint.template.clone() });
+                if known.is_none_or(|known| !known.local && endpoint.local) {
+                    merged.insert(address, endpoint.at(*number));
                 }
             }
         }

@@ -46,7 +46,8 @@ pub struct State {
     family: Family,
     node_name: String,
     services: BTreeMap<ObjectKey, Vec<ServicePort>>,
-    slices: BTreeMap<ObjectKey, BTreeMap<String, Slice>>,
+    /// Each Service's slices with their names, in their order: most have one, for which a map would be large.
+    slices: BTreeMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: BTreeMap<ObjectKey, String>,
     node: NodeInfo,
     changed: BTreeSet<ServicePortName>,
@@ -125,7 +126,8 @@ impl State {
         }
     }
 
-    fn replace_service(&mut self, key: &ObjectKey, ports: Vec<ServicePort>) {
+    fn replace_service(&mut self, key: &ObjectKey, mut ports: Vec<ServicePort>) {
+        ports.shrink_to_fit();
         let before = self.services.remove(key).unwrap_or_default();
         for port in before.iter().filter(|p| !ports.contains(p)).chain(ports.iter().filter(|p| !before.contains(p))) {
             self.changed.insert(port.name.clone());
@@ -138,11 +140,14 @@ impl State {
     fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) {
         if let Some(owner) = self.slice_owner.remove(key) {
             let service = ObjectKey { namespace: key.namespace.clone(), name: owner };
-            let before = self.slices.get_mut(&service).and_then(|slices| slices.remove(&key.name));
+            let before = self.slices.get_mut(&service).and_then(|slices| {
+                let at = slices.binary_search_by(|(name, _)| name.cmp(&key.name)).ok()?;
+                Some(slices.remove(at).1)
+            });
             if before != slice {
                 self.mark_service(&service);
             }
-            if self.slices.get(&service).is_some_and(BTreeMap::is_empty) {
+            if self.slices.get(&service).is_some_and(Vec::is_empty) {
                 self.slices.remove(&service);
             }
             let Some(slice) = slice else { return };
@@ -159,7 +164,11 @@ impl State {
             self.mark_service(&service);
         }
         self.slice_owner.insert(key.clone(), slice.service.clone());
-        self.slices.entry(service).or_default().insert(key.name.clone(), slice);
+        let slices = self.slices.entry(service).or_default();
+        // The caller has taken out an earlier slice of this name.
+        let at = slices.partition_point(|(name, _)| *name < key.name);
+        slices.reserve_exact(1);
+        slices.insert(at, (key.name.clone(), slice));
     }
 
     fn mark_service(&mut self, service: &ObjectKey) {
@@ -184,7 +193,7 @@ impl State {
 
     /// The endpoints of a service port, whatever their condition.
     pub fn endpoints(&self, name: &ServicePortName) -> Vec<Endpoint> {
-        let slices = self.slices.get(&name.service).into_iter().flat_map(BTreeMap::values);
+        let slices = self.slices.get(&name.service).into_iter().flatten().map(|(_, slice)| slice);
         endpoints::merge(slices, &name.port, name.protocol)
     }
 }

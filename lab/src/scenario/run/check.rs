@@ -1,6 +1,7 @@
 //! Looks at nodes' chains, rules and counters.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::lab::{Lab, StartError};
 use crate::expect::Mismatch;
@@ -29,16 +30,14 @@ pub(super) async fn save(lab: &Lab, rules: &[RuleFile]) -> Result<Saved, StartEr
     let mut saved = Saved::new();
     for rule in rules {
         for node in on(lab, rule)? {
-            let key = (node.clone(), rule.family);
-            if !saved.contains_key(&key) {
-                let program = match rule.family {
-                    RuleFamily::Ipv4 => "iptables-save",
-                    RuleFamily::Ipv6 => "ip6tables-save",
-                };
-                let argv = [program.to_owned(), "-c".to_owned()];
-                let text = lab.must(&Place::Node(node), &argv).await?;
-                saved.insert(key, Ruleset::parse(&text));
-            }
+            let Entry::Vacant(entry) = saved.entry((node.clone(), rule.family)) else { continue };
+            let program = match rule.family {
+                RuleFamily::Ipv4 => "iptables-save",
+                RuleFamily::Ipv6 => "ip6tables-save",
+            };
+            let argv = [program.to_owned(), "-c".to_owned()];
+            let text = lab.must(&Place::Node(node), &argv).await?;
+            entry.insert(Ruleset::parse(&text));
         }
     }
     Ok(saved)

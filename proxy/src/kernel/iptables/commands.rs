@@ -71,6 +71,10 @@ impl Iptables for Commands {
         check(&self.restore, &output, Some(input))
     }
 
+    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError> {
+        self.one(&format!("-t {table} -N {chain}"), self.single.new_chain(table.as_str(), chain))
+    }
+
     fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
         self.one(&format!("-t {table} -I {chain} {rule}"), self.single.insert(table.as_str(), chain, rule, 1))
     }

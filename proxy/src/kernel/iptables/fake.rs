@@ -131,6 +131,13 @@ impl Iptables for Fake {
         Ok(())
     }
 
+    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError> {
+        match self.chains(table).insert(chain.to_owned(), Vec::new()) {
+            None => Ok(()),
+            Some(_) => Fake::refuse(0, &format!("chain {chain} is there already")),
+        }
+    }
+
     fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
         let chains = self.chains(table);
         let missing = target(rule).is_some_and(|t| !TARGETS.contains(&t) && !chains.contains_key(t));

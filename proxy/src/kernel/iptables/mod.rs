@@ -54,6 +54,12 @@ pub trait Iptables {
     /// When a part is refused; parts before it may have been taken.
     fn restore(&mut self, input: &str) -> Result<(), IptablesError>;
 
+    /// Makes an empty chain.
+    ///
+    /// # Errors
+    /// When the command fails; that there is one already is an error.
+    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError>;
+
     /// Puts a rule before all others of a chain.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 //! One address family's proxy in iptables mode: state in, syncs out. Everything but the commands behind
 //! [`Iptables`] is pure, so the whole of it runs against the fake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::syncer::{Report, Syncer};
 use crate::config::{Config, NodeAddresses};
 use crate::kernel::iptables::{Iptables, IptablesError};
-use crate::model::{Family, ServicePortName};
+use crate::model::{Family, Protocol, ServicePortName};
+use crate::plan::flows::{Flows, Frontend, is_judged};
 use crate::plan::node::primary_addresses;
 use crate::plan::service_port::Surroundings;
 use crate::plan::{HealthCheck, ServicePortPlan, plan_node, plan_service_port};
@@ -21,6 +22,9 @@ pub struct FamilyProxy<K> {
     addresses: NodeAddresses,
     pending: Changed,
     health_checks: BTreeMap<ServicePortName, HealthCheck>,
+    /// Frontends of datagram protocols whose flows may still be around.
+    frontends: BTreeSet<(Protocol, Frontend)>,
+    flows_due: bool,
 }
 
 impl<K: Iptables> FamilyProxy<K> {
@@ -33,6 +37,8 @@ impl<K: Iptables> FamilyProxy<K> {
             addresses: NodeAddresses::default(),
             pending: Changed::default(),
             health_checks: BTreeMap::new(),
+            frontends: BTreeSet::new(),
+            flows_due: false,
         }
     }
 
@@ -91,9 +97,33 @@ impl<K: Iptables> FamilyProxy<K> {
     /// When a command fails; everything that was pending is then part of the next sync, which is full.
     pub fn sync(&mut self) -> Result<Report, IptablesError> {
         let pending = std::mem::take(&mut self.pending);
-        if self.syncer.needs_full() || pending.node {
-            return self.full();
+        let full = self.syncer.needs_full() || pending.node;
+        let flows_due = full || pending.service_ports.iter().any(|name| is_judged(name.protocol));
+        let report = if full { self.full() } else { self.partial(pending) }?;
+        self.flows_due |= flows_due;
+        Ok(report)
+    }
+
+    /// Where flows may lead, if they must be looked at: rules changed that conntrack's entries do not follow. Asked again
+    /// until [`FamilyProxy::flows_judged`] is told.
+    pub fn flows_due(&mut self) -> Option<Flows> {
+        if !self.flows_due {
+            return None;
         }
+        self.frontends.extend(self.syncer.take_found());
+        let node = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
+        let ports = self.state.service_ports().filter(|port| is_judged(port.name.protocol));
+        let ports = ports.map(|port| (port, self.state.endpoints(&port.name)));
+        Some(Flows::new(ports, &node.node_ports, &self.addresses.local).after(self.frontends.iter().copied()))
+    }
+
+    /// Stale flows are gone.
+    pub fn flows_judged(&mut self, flows: &Flows) {
+        self.flows_due = false;
+        self.frontends = flows.frontends().collect();
+    }
+
+    fn partial(&mut self, pending: Changed) -> Result<Report, IptablesError> {
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
             pending.service_ports.into_iter().map(|name| (name.clone(), self.plan_one(&name))).collect();
         for (name, plan) in &changed {
@@ -126,7 +156,7 @@ impl<K: Iptables> FamilyProxy<K> {
 
     fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
         let port = self.state.service_port(name)?;
-        let primary = primary_addresses(self.family(), self.state.node(), &self.addresses);
+        let primary = primary_addresses(&self.config, self.family(), self.state.node(), &self.addresses);
         let around = Surroundings {
             node_name: &self.config.node_name,
             node: self.state.node(),

@@ -1,9 +1,12 @@
 //! What `iptables-save` printed, as far as the proxy must understand it: chains and the text of their rules.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use super::names;
 use crate::kernel::iptables::Table;
+use crate::model::Protocol;
+use crate::plan::flows::{Frontend, is_judged};
 
 /// One table as the kernel has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +45,24 @@ impl SavedTable {
     }
 }
 
+/// The frontends of UDP and SCTP service ports that rules of ours in this table lead somewhere.
+pub fn datagram_frontends(table: &SavedTable) -> Vec<(Protocol, Frontend)> {
+    let rules = [names::SERVICES, names::NODE_PORTS].into_iter().filter_map(|chain| table.chains.get(chain)).flatten();
+    rules.filter_map(|rule| frontend(rule)).filter(|(protocol, _)| is_judged(*protocol)).collect()
+}
+
+/// The frontend that a rule of a shared chain is about, from the options that it is rendered with.
+fn frontend(rule: &str) -> Option<(Protocol, Frontend)> {
+    let after = |option: &str| rule.split_once(option)?.1.split(' ').next();
+    let protocol = Protocol::from_api(Some(&after("-p ")?.to_uppercase()))?;
+    let port = after("--dport ")?.parse().ok()?;
+    let address = || after("-d ")?.split('/').next()?.parse().ok();
+    let at_address = rule.starts_with("-d ");
+    let frontend =
+        if at_address { Frontend::Address(SocketAddr::new(address()?, port)) } else { Frontend::NodePort(port) };
+    Some((protocol, frontend))
+}
+
 /// The chain or target that a rule jumps or goes to.
 pub fn target(rule: &str) -> Option<&str> {
     let rest = rule.split_once("-j ").or_else(|| rule.split_once("-g "))?.1;
@@ -71,5 +92,19 @@ mod tests {
         assert_eq!(table.per_service_chains().collect::<Vec<_>>(), ["KUBE-SVC-A"]);
         assert!(table.is_referred_to("KUBE-SVC-A", |from| from == "PREROUTING"));
         assert!(!table.is_referred_to("KUBE-SVC-A", |from| from == "OTHER"));
+    }
+
+    #[test]
+    fn frontends_of_datagrams_are_read_from_rules() {
+        let text = concat!(
+            "-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m comment --comment \"kube-system/dns:dns cluster IP\" -m udp --dport 53 -j KUBE-SVC-A\n",
+            "-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"kube-system/dns:dns-tcp cluster IP\" -m tcp --dport 53 -j KUBE-SVC-B\n",
+            "-A KUBE-SERVICES -m comment --comment \"kubernetes service nodeports\" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n",
+            "-A KUBE-NODEPORTS -p sctp -m comment --comment \"default/gate\" -m sctp --dport 30068 -j KUBE-EXT-C\n",
+            "-A OTHER -d 10.96.0.11/32 -p udp -m udp --dport 53 -j ACCEPT\n",
+        );
+        let found = datagram_frontends(&SavedTable::parse(text));
+        let dns = Frontend::Address("10.96.0.10:53".parse().unwrap());
+        assert_eq!(found, [(Protocol::Udp, dns), (Protocol::Sctp, Frontend::NodePort(30_068))]);
     }
 }

@@ -5,16 +5,17 @@
 //! sync is a full one, computed from the whole state. So no update can get lost between a failed sync and the next
 //! (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fragment::{Chains, Fragment, render};
 use super::jumps;
 use super::names;
 use super::ruleset::{Fragments, Shared, Tables, assemble};
-use super::saved::{Saved, SavedTable};
+use super::saved::{Saved, SavedTable, datagram_frontends};
 use super::transaction::Transaction;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
-use crate::model::ServicePortName;
+use crate::model::{Protocol, ServicePortName};
+use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 
 /// What a sync did.
@@ -42,6 +43,7 @@ pub struct Syncer<K> {
     kernel: K,
     /// What was sent last; `None` while the kernel's state is in doubt.
     sent: Option<Sent>,
+    found: BTreeSet<(Protocol, Frontend)>,
 }
 
 struct Sent {
@@ -52,7 +54,7 @@ struct Sent {
 impl<K: Iptables> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Syncer<K> {
-        Syncer { kernel, sent: None }
+        Syncer { kernel, sent: None, found: BTreeSet::new() }
     }
 
     /// Whether only a full sync will do.
@@ -63,6 +65,12 @@ impl<K: Iptables> Syncer<K> {
     /// The kernel's state is in doubt: somebody else wrote to it.
     pub fn doubt(&mut self) {
         self.sent = None;
+    }
+
+    /// The frontends of datagram protocols that full syncs have found in the kernel since the last call: a predecessor's,
+    /// too.
+    pub fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+        std::mem::take(&mut self.found)
     }
 
     /// The kernel adapter, for tests.
@@ -95,10 +103,13 @@ impl<K: Iptables> Syncer<K> {
         for table in Table::ALL {
             saved.tables.insert(table, SavedTable::parse(&self.kernel.save(table)?));
         }
-        let transaction = difference(&wanted, &saved);
-        let mut report = self.send(&transaction)?;
+        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
+        // Jumps first, to chains that are still empty: each is a command of its own, and with the legacy variant such a
+        // command reads and writes the whole table, which on a fresh node is tiny now and huge after the restore.
+        let jumps = self.ensure_jumps(&node, &saved)?;
+        let mut report = self.send(&difference(&wanted, &saved))?;
         report.full = true;
-        report.jumps = self.ensure_jumps(&node, &saved)?;
+        report.jumps = jumps;
         self.sent = Some(Sent { node, fragments });
         Ok(report)
     }
@@ -155,7 +166,12 @@ impl<K: Iptables> Syncer<K> {
             rules.is_some_and(|rules| rules.iter().any(|rule| rule == jump.rule))
         };
         let missing: Vec<_> = jumps::wanted(node).filter(|jump| !present(jump)).collect();
+        let mut made = BTreeSet::new();
         for jump in &missing {
+            let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
+            if !there && made.insert((jump.table, jump.to)) {
+                self.kernel.new_chain(jump.table, jump.to)?;
+            }
             self.kernel.insert_first(jump.table, jump.from, jump.rule)?;
         }
         Ok(missing.len())

@@ -1,0 +1,59 @@
+//! `proxy:`, key by key.
+#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
+
+use serde::Deserialize;
+
+use super::Net;
+use crate::scenario::words::{OneOrMany, Span, Text};
+
+/// `proxy:`, in the words of a KubeProxyConfiguration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ProxyFile {
+    #[serde(rename = "clusterCIDR")]
+    pub cluster_cidr: Option<OneOrMany<Net>>,
+    pub detect_local_mode: Option<DetectLocalMode>,
+    pub detect_local: DetectLocalFile,
+    pub node_port_addresses: Option<OneOrMany<Text>>,
+    pub iptables: IptablesFile,
+    pub conntrack: ConntrackFile,
+}
+
+/// How the proxy tells its node's pods from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum DetectLocalMode {
+    /// By the cluster's pod range.
+    ClusterCIDR,
+    /// By the node's pod range.
+    NodeCIDR,
+    /// By the bridge that packets come from.
+    BridgeInterface,
+    /// By the name of the interface that packets come from.
+    InterfaceNamePrefix,
+}
+
+/// `proxy.detectLocal:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct DetectLocalFile {
+    pub bridge_interface: Option<String>,
+    pub interface_name_prefix: Option<String>,
+}
+
+/// `proxy.iptables:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct IptablesFile {
+    pub masquerade_all: Option<bool>,
+    pub masquerade_bit: Option<u8>,
+    pub localhost_node_ports: Option<bool>,
+    pub sync_period: Option<Span>,
+    pub min_sync_period: Option<Span>,
+}
+
+/// `proxy.conntrack:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ConntrackFile {
+    pub tcp_be_liberal: Option<bool>,
+}

@@ -1,0 +1,88 @@
+//! Every scenario can fail: broken.yaml says how the rules are broken on purpose, and at which step a run must turn red.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use serde::Deserialize;
+use support::runs::{names, run};
+
+/// One damage.
+#[derive(Deserialize, Clone)]
+#[serde(deny_unknown_fields)]
+struct Damage {
+    /// In words, the test's name.
+    damage: String,
+    /// The step before which it is done, with the proxies stopped so that they cannot mend it.
+    before: String,
+    /// The step that must turn red: the one that it is done before, unless said otherwise.
+    red: Option<String>,
+    /// Which nodes are damaged.
+    #[serde(default = "all")]
+    on: String,
+    /// Shell commands; none: it is damage enough that the proxies are stopped.
+    commands: Option<String>,
+    /// Part of what the broken step must say.
+    says: String,
+}
+
+fn all() -> String {
+    "all".to_owned()
+}
+
+/// `edit TABLE EXPRESSION…` rewrites a table by sed, `edit6` does so for IPv6.
+const SHELL: &str = r#"
+edit_by() { program=$1 table=$2; shift 2; for part; do set -- "$@" -e "$part"; shift; done
+    ${program}-save -t "$table" >before; sed -E "$@" before >after
+    ! cmp -s before after || { echo "this changes nothing: $*" >&2; exit 1; }
+    ${program}-restore -T "$table" <after; }
+edit() { edit_by iptables "$@"; }
+edit6() { edit_by ip6tables "$@"; }
+cd "$(mktemp -d)"
+"#;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let text = include_str!("broken.yaml");
+    let table: BTreeMap<String, Vec<Damage>> = serde_saphyr::from_str(text).expect("broken.yaml can be read");
+    let known: BTreeSet<String> = table.keys().cloned().collect();
+    let mut trials: Vec<Trial> = table
+        .into_iter()
+        .flat_map(|(scenario, damages)| damages.into_iter().map(move |damage| (scenario.clone(), damage)))
+        .map(|(scenario, damage)| {
+            let name = format!("{scenario}::{}", damage.damage.replace([' ', ','], "_"));
+            Trial::ignorable_test(name, move || turns_red(&scenario, &damage))
+        })
+        .collect();
+    trials.push(Trial::test("every_scenario_is_broken_by_something", move || every_scenario(&known)));
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
+    let all: BTreeSet<String> = names().into_iter().collect();
+    if *known == all {
+        return Ok(());
+    }
+    let (missing, superfluous) = (all.difference(known), known.difference(&all));
+    Err(format!("broken.yaml lacks {:?}, and has too much {:?}", Vec::from_iter(missing), Vec::from_iter(superfluous))
+        .into())
+}
+
+fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
+    let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
+    let hook = serde_json::json!({ "before": damage.before, "on": damage.on, "commands": commands }).to_string();
+    let run = run(scenario, &["--break", &hook]);
+    if run.status == 3 {
+        return support::unable(&run.told);
+    }
+    let red = damage.red.as_ref().unwrap_or(&damage.before);
+    let broken = run.broken();
+    let right = matches!(&broken[..], [(step, words)] if step == red && words.contains(&damage.says));
+    if run.status == 1 && right {
+        return Ok(Completion::Completed);
+    }
+    let wanted = format!("step {red:?} turns red and says {:?}", damage.says);
+    Err(format!("wanted: {wanted}\nexit status {}, broken: {broken:#?}\n{}", run.status, run.told).into())
+}

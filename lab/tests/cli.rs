@@ -1,0 +1,181 @@
+//! The command line as its users meet it: exit statuses, reports, and what it says to mistakes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::finish;
+
+fn svclab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(args).stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    finish(svclab(args), Duration::from_secs(60))
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this machine cannot run labs; that is a failure in CI.
+fn unable(output: &Output) -> bool {
+    let unable = output.status.code() == Some(3);
+    assert!(!(unable && std::env::var_os("CI").is_some()), "{}", err(output));
+    unable
+}
+
+#[test]
+fn kept_promises_exit_with_0_and_write_both_reports() {
+    let directory = tempfile::tempdir().unwrap();
+    let (json, junit) = (directory.path().join("r.json"), directory.path().join("r.xml"));
+    let output =
+        run(&["run", "hairpin", "--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap(), "--seed", "7"]);
+    if unable(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let told = err(&output);
+    assert!(told.contains("through the cluster IP") && told.contains("all kept"), "{told}");
+    assert!(!told.contains('\u{1b}'), "no colour where nobody looks: {told}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["passed"], true);
+    assert_eq!(report["scenarios"][0]["seed"], 7);
+    assert_eq!(report["scenarios"][0]["steps"].as_array().unwrap().len(), 5);
+    let xml = std::fs::read_to_string(&junit).unwrap();
+    assert!(xml.contains("<testsuite ") && xml.contains("failures=\"0\""), "{xml}");
+}
+
+#[test]
+fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
+    // The port that packets are sent to now refuses, which is quicker than silence.
+    let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
+    let output = run(&["run", "hairpin", "--junit", "-", "--break", damage]);
+    if unable(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    let told = err(&output);
+    assert!(told.contains("FAIL through the node port of its own node"), "{told}");
+    assert!(told.contains("repeat with: svclab run scenarios/hairpin.yaml --mode iptables --seed 0"), "{told}");
+    assert!(told.contains("skip through the load balancer's address"), "the rest is not run: {told}");
+    assert!(out(&output).contains("<failure "), "{}", out(&output));
+
+    let output = run(&["run", "hairpin", "--keep-going", "--break", damage]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(!err(&output).contains("skip "), "{}", err(&output));
+}
+
+#[test]
+fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("s.yaml");
+    let text = "name: s\nabout: x\ncluster: {nodes: 0}\nsteps:\n- name: a\n  prob: {from: pod/a}\n";
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    for (args, says) in [
+        (&["run", path][..], "s.yaml:"),
+        (&["check", path], "s.yaml:"),
+        (&["run", "no-such-scenario"], "`svclab list` shows what there is"),
+        (&["run"], "<FILE>"),
+        (&["run", "hairpin", "--mode", "ipvz"], "ipvz"),
+        (&["list", "/nonexistent"], "/nonexistent"),
+        (&["exec", "--pid", "1", "node/a", "--", "true"], "svclab up FILE"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", err(&output));
+        assert!(err(&output).contains(says), "{args:?}: {}", err(&output));
+        assert!(!err(&output).contains("panicked"), "{args:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn what_the_machine_lacks_exits_with_3_and_says_how_to_get_it() {
+    let output = run(&["run", "hairpin", "--proxy", "/nonexistent/proxy"]);
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    assert!(err(&output).contains("cargo build -p svcproxy"), "{}", err(&output));
+}
+
+#[test]
+fn list_and_check_tell_without_running() {
+    let listed = run(&["list"]);
+    assert_eq!(listed.status.code(), Some(0), "{}", err(&listed));
+    for name in support::runs::names() {
+        assert!(out(&listed).lines().any(|line| line.starts_with(&format!("{name} "))), "{name} is not listed");
+    }
+    let checked = run(&["check", "hairpin", "--seed", "1"]);
+    assert!(out(&checked).contains("which sees the address of node/node-a"), "{}", out(&checked));
+    let other = run(&["check", "hairpin", "--seed", "2"]);
+    assert_ne!(out(&checked), out(&other), "the seed decides open addresses");
+    assert_eq!(out(&checked), out(&run(&["check", "hairpin", "--seed", "1"])), "and nothing else does");
+}
+
+#[test]
+fn a_lab_stays_up_and_can_be_entered() {
+    let mut lab = svclab(&["up", "hairpin"]).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+    let pid = lab.id().to_string();
+    let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
+    let Some(first) = lines.next() else {
+        let code = lab.wait().unwrap().code();
+        assert!(code == Some(3) && std::env::var_os("CI").is_none(), "svclab up ended: {code:?}");
+        return;
+    };
+    assert_eq!(first.unwrap(), "svclab exec node/node-a -- bash");
+    // `--pid` tells this test's lab from others that may be up.
+    let inner = svclab::netns::enter::running();
+    let mine = inner.iter().filter(|place| descends(place.pid, lab.id()));
+    let inner = mine.map(|place| place.pid.to_string()).next().unwrap_or(pid);
+    let node = run(&["exec", "--pid", &inner, "node/node-a", "--", "iptables-save", "-t", "nat"]);
+    assert!(out(&node).contains("KUBE-SERVICES"), "{}", err(&node));
+    let pod = run(&["exec", "--pid", &inner, "web", "--", "sh", "-c", "ip -o addr; exit 7"]);
+    assert!(out(&pod).contains("10.244.1."), "{}", err(&pod));
+    assert_eq!(pod.status.code(), Some(7), "the command's own exit status");
+    let wrong = run(&["exec", "--pid", &inner, "node/node-z", "--", "true"]);
+    assert!(wrong.status.code() == Some(2) && err(&wrong).contains("node/node-b"), "{}", err(&wrong));
+    kill(Pid::from_raw(lab.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(0));
+    assert!(!svclab::netns::enter::running().iter().any(|place| place.pid.to_string() == inner));
+}
+
+/// Whether `pid` is `ancestor` or one of its descendants.
+fn descends(pid: i32, ancestor: u32) -> bool {
+    let mut pid = pid;
+    loop {
+        if u32::try_from(pid) == Ok(ancestor) {
+            return true;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
+        match parent {
+            Some(parent) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+}
+
+#[test]
+fn the_readme_lists_every_scenario_in_its_own_words() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let mut wanted = Vec::new();
+    for name in support::runs::names() {
+        let scenario = svclab::scenario::load(&support::runs::folder().join(&name).with_extension("yaml"), 0).unwrap();
+        wanted.push(format!("| `{name}` | {} |", scenario.about));
+    }
+    let missing: Vec<&String> = wanted.iter().filter(|row| !readme.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "README.md lacks {missing:#?}");
+    let rows = readme.lines().filter(|line| line.starts_with("| `") && !line.contains("./just")).count();
+    assert_eq!(rows, wanted.len(), "README.md lists scenarios that are gone");
+}

@@ -1,0 +1,99 @@
+//! Limits that kube-proxy sets once at the start: those of connection tracking, and the process's own standing when
+//! memory runs short. What is refused is told, and is no reason not to proxy.
+
+use std::time::Duration;
+
+use super::sysctl::{self, SysctlError};
+use crate::config::Conntrack;
+
+const MAX: &str = "net/netfilter/nf_conntrack_max";
+const BUCKETS: &str = "/sys/module/nf_conntrack/parameters/hashsize";
+const TCP_ESTABLISHED: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
+const TCP_CLOSE_WAIT: &str = "net/netfilter/nf_conntrack_tcp_timeout_close_wait";
+const UDP: &str = "net/netfilter/nf_conntrack_udp_timeout";
+const UDP_STREAM: &str = "net/netfilter/nf_conntrack_udp_timeout_stream";
+/// Connections for each bucket of conntrack's hash table (upstream's ratio).
+const PER_BUCKET: u64 = 4;
+
+/// Sets the limits that are not zero; a sentence for each that was refused.
+pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut refused = Vec::new();
+    if let Some(most) = most_connections(limits, processors) {
+        match sysctl::ensure(MAX, &most.to_string()) {
+            Ok(()) => refused.extend(enough_buckets(most / PER_BUCKET).err()),
+            Err(error) => refused.push(hint(&error, "conntrack.maxPerCore: 0 (--conntrack-max-per-core=0)")),
+        }
+    }
+    let timeouts = [
+        (TCP_ESTABLISHED, limits.tcp_established),
+        (TCP_CLOSE_WAIT, limits.tcp_close_wait),
+        (UDP, limits.udp),
+        (UDP_STREAM, limits.udp_stream),
+    ];
+    for (key, timeout) in timeouts {
+        if let Some(seconds) = seconds(timeout)
+            && let Err(error) = sysctl::ensure(key, &seconds.to_string())
+        {
+            refused.push(hint(&error, "a time of 0"));
+        }
+    }
+    refused
+}
+
+fn hint(error: &SysctlError, without: &str) -> String {
+    format!("{error}; it stays as it is ({without} leaves it alone)")
+}
+
+/// The limit; `None` where it is to stay.
+fn most_connections(limits: &Conntrack, processors: usize) -> Option<u64> {
+    let scaled = u64::from(limits.max_per_core) * u64::try_from(processors).unwrap_or(1);
+    (limits.max_per_core > 0).then(|| scaled.max(limits.min.into()))
+}
+
+/// Whole seconds, as the kernel counts; `None` where it is to stay.
+fn seconds(timeout: Duration) -> Option<u64> {
+    (!timeout.is_zero()).then(|| timeout.as_secs())
+}
+
+/// Sees to it that the hash table has at least so many buckets: a long chain in each makes every packet slow.
+fn enough_buckets(wanted: u64) -> Result<(), String> {
+    let present = std::fs::read_to_string(BUCKETS).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    if present.is_some_and(|present| present >= wanted) {
+        return Ok(());
+    }
+    std::fs::write(BUCKETS, wanted.to_string())
+        .map_err(|error| format!("cannot set conntrack's hash table to {wanted} buckets ({BUCKETS}): {error}"))
+}
+
+/// Sets this process's `oom_score_adj` (proc(5)); a sentence if that was refused.
+pub fn set_oom_score_adj(value: i32) -> Option<String> {
+    let path = "/proc/self/oom_score_adj";
+    if std::fs::read_to_string(path).is_ok_and(|present| present.trim() == value.to_string()) {
+        return None;
+    }
+    let written = std::fs::write(path, value.to_string());
+    written.err().map(|error| format!("cannot set oom_score_adj to {value}: {error}; it stays as it is"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_per_processor_with_a_floor() {
+        let limit = |max_per_core, min| most_connections(&Conntrack { max_per_core, min, ..Conntrack::default() }, 4);
+        assert_eq!(limit(32_768, 131_072), Some(131_072));
+        assert_eq!(limit(65_536, 131_072), Some(262_144));
+        assert_eq!(limit(1, 123_456), Some(123_456));
+        assert_eq!(limit(0, 123_456), None, "0 leaves it, whatever the minimum");
+        assert_eq!(seconds(Duration::ZERO), None);
+        assert_eq!(seconds(Duration::from_secs(86_400)), Some(86_400));
+    }
+
+    #[test]
+    fn an_oom_score_that_stands_already_is_not_written() {
+        let present = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+        assert_eq!(set_oom_score_adj(present.trim().parse().unwrap()), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! From the configuration file's values to the proxy's own settings, with upstream's rules of validation.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::address::bind_address;
+use super::{GoDuration, KubeProxyConfiguration};
+use crate::config::{Config, Conntrack, DetectLocal, Mode, NodePortAddresses, Variant};
+use crate::mode::iptables::fragment::pod_source_fits;
+use crate::model::{Family, parse_ip};
+use crate::plan::PodSource;
+
+/// A field whose value the proxy cannot work with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldProblem {
+    /// Path of the field.
+    pub field: &'static str,
+    /// What is wrong.
+    pub problem: String,
+}
+
+type Checked<T> = Result<T, FieldProblem>;
+
+fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
+    Err(FieldProblem { field, problem: problem.into() })
+}
+
+/// The proxy's settings for the node of this name.
+///
+/// # Errors
+/// The first value that makes no sense, or that another one needs and that is missing.
+pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Config> {
+    let mode: Mode = from.mode.parse().or_else(|problem: String| wrong("mode", problem))?;
+    mode.available().or_else(|problem| wrong("mode", problem))?;
+    let (sync_period, min_sync_period) = periods(from)?;
+    unused(from)?;
+    let bind = match parse_ip(&from.bind_address) {
+        None => return wrong("bindAddress", format!("{:?} is no IP address", from.bind_address)),
+        Some(address) => address,
+    };
+    let listen = |field, text: &str| bind_address(text).or_else(|problem| wrong(field, problem));
+    Ok(Config {
+        node_name,
+        detect_local: detect_local(from)?,
+        masquerade_all: from.iptables.masquerade_all,
+        masquerade_bit: in_range("iptables.masqueradeBit", from.iptables.masquerade_bit, 0, 31)?,
+        node_port_addresses: node_port_addresses(&from.node_port_addresses)?,
+        localhost_node_ports: from.iptables.localhost_node_ports,
+        tcp_be_liberal: from.conntrack.tcp_be_liberal,
+        sync_period,
+        min_sync_period,
+        variant: Variant::Auto,
+        primary_family: Family::of(&bind),
+        bind_address: Some(bind).filter(|address| !address.is_unspecified()),
+        bind_address_hard_fail: from.bind_address_hard_fail,
+        healthz_bind_address: listen("healthzBindAddress", &from.healthz_bind_address)?,
+        metrics_bind_address: listen("metricsBindAddress", &from.metrics_bind_address)?,
+        profiling: from.enable_profiling,
+        oom_score_adj: in_range("oomScoreAdj", from.oom_score_adj, -1000, 1000)?,
+        conntrack: conntrack(&from.conntrack)?,
+    })
+}
+
+fn in_range<T: TryFrom<i32>>(field: &'static str, value: i32, least: i32, most: i32) -> Checked<T> {
+    let fits = (least..=most).contains(&value).then(|| T::try_from(value).ok()).flatten();
+    fits.map_or_else(|| wrong(field, format!("{value} is not from {least} to {most}")), Ok)
+}
+
+fn not_negative(field: &'static str, value: GoDuration) -> Checked<Duration> {
+    value.positive_or_zero().map_or_else(|| wrong(field, format!("{value} is less than nothing")), Ok)
+}
+
+fn positive(field: &'static str, value: GoDuration) -> Checked<Duration> {
+    let value = not_negative(field, value)?;
+    if value.is_zero() { wrong(field, "must be longer than nothing") } else { Ok(value) }
+}
+
+fn periods(from: &KubeProxyConfiguration) -> Checked<(Duration, Duration)> {
+    let sync = positive("iptables.syncPeriod", from.iptables.sync_period)?;
+    let least = not_negative("iptables.minSyncPeriod", from.iptables.min_sync_period)?;
+    if least > sync {
+        let (least, sync) = (from.iptables.min_sync_period, from.iptables.sync_period);
+        return wrong("iptables.minSyncPeriod", format!("{least} is longer than the syncPeriod, {sync}"));
+    }
+    Ok((sync, least))
+}
+
+/// Fields that have no effect must make sense all the same: a mistake in them is a mistake.
+fn unused(from: &KubeProxyConfiguration) -> Checked<()> {
+    positive("configSyncPeriod", from.config_sync_period)?;
+    if from.client_connection.burst < 0 {
+        return wrong("clientConnection.burst", format!("{} is less than nothing", from.client_connection.burst));
+    }
+    if !matches!(from.logging.format.as_str(), "text" | "json") {
+        return wrong("logging.format", format!("{:?} is neither text nor json", from.logging.format));
+    }
+    Ok(())
+}
+
+fn conntrack(from: &super::Conntrack) -> Checked<Conntrack> {
+    Ok(Conntrack {
+        max_per_core: in_range("conntrack.maxPerCore", from.max_per_core, 0, i32::MAX)?,
+        min: in_range("conntrack.min", from.min, 0, i32::MAX)?,
+        tcp_established: not_negative("conntrack.tcpEstablishedTimeout", from.tcp_established_timeout)?,
+        tcp_close_wait: not_negative("conntrack.tcpCloseWaitTimeout", from.tcp_close_wait_timeout)?,
+        udp: not_negative("conntrack.udpTimeout", from.udp_timeout)?,
+        udp_stream: not_negative("conntrack.udpStreamTimeout", from.udp_stream_timeout)?,
+    })
+}
+
+fn detect_local(from: &KubeProxyConfiguration) -> Checked<DetectLocal> {
+    let ranges = cluster_ranges(&from.cluster_cidr)?;
+    match from.detect_local_mode.as_str() {
+        "" | "ClusterCIDR" => Ok(DetectLocal::ClusterCidr(ranges)),
+        "NodeCIDR" => Ok(DetectLocal::NodeCidr),
+        "BridgeInterface" => {
+            let field = "detectLocal.bridgeInterface";
+            let name = interface(field, &from.detect_local.bridge_interface, PodSource::Interface)?;
+            Ok(DetectLocal::BridgeInterface(name))
+        }
+        "InterfaceNamePrefix" => {
+            let field = "detectLocal.interfaceNamePrefix";
+            let prefix = interface(field, &from.detect_local.interface_name_prefix, PodSource::InterfacePrefix)?;
+            Ok(DetectLocal::InterfaceNamePrefix(prefix))
+        }
+        other => {
+            let modes = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+            wrong("detectLocalMode", format!("{other:?} is none of {modes}"))
+        }
+    }
+}
+
+fn cluster_ranges(text: &str) -> Checked<Vec<IpNet>> {
+    let field = "clusterCIDR";
+    let mut ranges: Vec<IpNet> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        match part.parse::<IpNet>() {
+            Ok(range) => ranges.push(range),
+            Err(_) => return wrong(field, format!("{part:?} is no range such as 10.244.0.0/16 or fd00:244::/64")),
+        }
+    }
+    let v4 = ranges.iter().filter(|range| range.addr().is_ipv4()).count();
+    if v4 > 1 || ranges.len() - v4 > 1 {
+        return wrong(field, "takes at most one range per address family");
+    }
+    match ranges.iter().find(|range| range.prefix_len() == 0) {
+        Some(range) => wrong(field, format!("{range} is everything, which tells no pod from others")),
+        None => Ok(ranges),
+    }
+}
+
+/// An interface name goes into rules, so it may hold only what the kernel's names hold in practice.
+fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -> Checked<String> {
+    if name.is_empty() {
+        return wrong(field, "is needed by this detectLocalMode");
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
+    if !name.chars().all(allowed) {
+        return wrong(field, format!("{name:?} is no interface name"));
+    }
+    if !pod_source_fits(&source(name.to_owned())) {
+        return wrong(field, "is longer than an interface name can be (15 characters)");
+    }
+    Ok(name.to_owned())
+}
+
+/// What `localhost` stands for in `nodePortAddresses`.
+const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+
+/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37).
+fn node_port_addresses(entries: &[String]) -> Checked<NodePortAddresses> {
+    let field = "nodePortAddresses";
+    let mut primary = false;
+    let mut ranges: Vec<IpNet> = Vec::new();
+    for entry in entries.iter().map(|entry| entry.trim()) {
+        match entry {
+            "all" => return Ok(NodePortAddresses::All),
+            "primary" => primary = true,
+            "localhost" => ranges.extend(LOCALHOST.iter().filter_map(|range| range.parse::<IpNet>().ok())),
+            range => match range.parse::<IpNet>() {
+                Ok(range) => ranges.push(range),
+                Err(_) => {
+                    let words = "primary, localhost and all";
+                    return wrong(
+                        field,
+                        format!("{entry:?} is no range such as 10.0.0.0/8, nor one of the words {words}"),
+                    );
+                }
+            },
+        }
+    }
+    Ok(match (primary, ranges.is_empty()) {
+        (false, true) => NodePortAddresses::All,
+        (true, true) => NodePortAddresses::Primary,
+        (false, false) => NodePortAddresses::Ranges(ranges),
+        (true, false) => NodePortAddresses::PrimaryAndRanges(ranges),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(change: impl FnOnce(&mut KubeProxyConfiguration)) -> Checked<Config> {
+        let mut configuration = KubeProxyConfiguration::default();
+        change(&mut configuration);
+        config(&configuration, "n".to_owned())
+    }
+
+    #[test]
+    fn the_defaults_are_the_proxys_own() {
+        assert_eq!(checked(|_| ()), Ok(Config::for_node("n")));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_named_by_their_field() {
+        type Change = fn(&mut KubeProxyConfiguration);
+        let table: [(&str, Change, &str); 17] = [
+            ("mode", |c| c.mode = "ipvs".into(), "is not in this version"),
+            ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
+            ("mode", |c| c.mode = "x".into(), "none of"),
+            ("iptables.masqueradeBit", |c| c.iptables.masquerade_bit = 32, "32 is not from 0 to 31"),
+            ("iptables.syncPeriod", |c| c.iptables.sync_period = GoDuration::default(), "longer than nothing"),
+            ("iptables.minSyncPeriod", |c| c.iptables.min_sync_period = GoDuration::seconds(31), "31s is longer"),
+            ("conntrack.udpTimeout", |c| c.conntrack.udp_timeout = GoDuration::seconds(-1), "-1s is less"),
+            ("conntrack.min", |c| c.conntrack.min = -1, "-1 is not from 0"),
+            ("oomScoreAdj", |c| c.oom_score_adj = 1001, "1001 is not from -1000 to 1000"),
+            ("bindAddress", |c| c.bind_address = "eth0".into(), "no IP address"),
+            ("metricsBindAddress", |c| c.metrics_bind_address = "x:1".into(), "not an address and port"),
+            ("clusterCIDR", |c| c.cluster_cidr = "10.0.0.0/8,11.0.0.0/8".into(), "one range per address family"),
+            ("clusterCIDR", |c| c.cluster_cidr = "0.0.0.0/0".into(), "is everything"),
+            ("detectLocalMode", |c| c.detect_local_mode = "x".into(), "none of"),
+            ("detectLocal.bridgeInterface", |c| c.detect_local_mode = "BridgeInterface".into(), "is needed"),
+            ("nodePortAddresses", |c| c.node_port_addresses = vec!["10.0.0.1".into()], "no range"),
+            ("logging.format", |c| c.logging.format = "xml".into(), "neither text nor json"),
+        ];
+        for (field, change, problem) in table {
+            let told = checked(change).unwrap_err();
+            assert_eq!(told.field, field);
+            assert!(told.problem.contains(problem), "{field}: {}", told.problem);
+        }
+    }
+
+    #[test]
+    fn interface_names_cannot_end_a_rule() {
+        for name in ["", "eth0 -j ACCEPT", "a\nb", "!x", "a-name-of-16-char"] {
+            assert!(interface("x", name, PodSource::Interface).is_err(), "{name:?}");
+        }
+        assert_eq!(interface("x", "cni0.1", PodSource::Interface).unwrap(), "cni0.1");
+    }
+
+    #[test]
+    fn node_port_addresses_are_ranges_and_words() {
+        let read = |entries: &[&str]| {
+            let entries: Vec<String> = entries.iter().map(|entry| (*entry).to_owned()).collect();
+            node_port_addresses(&entries).unwrap()
+        };
+        let range = |text: &str| text.parse::<IpNet>().unwrap();
+        assert_eq!(read(&[]), NodePortAddresses::All);
+        assert_eq!(read(&["primary", "all"]), NodePortAddresses::All);
+        assert_eq!(read(&["primary"]), NodePortAddresses::Primary);
+        assert_eq!(read(&["10.0.0.0/8"]), NodePortAddresses::Ranges(vec![range("10.0.0.0/8")]));
+        let both = vec![range("127.0.0.0/8"), range("::1/128")];
+        assert_eq!(read(&["primary", "localhost"]), NodePortAddresses::PrimaryAndRanges(both));
+    }
+
+    #[test]
+    fn the_bind_address_decides_the_primary_family() {
+        let of = |text: &str| {
+            let config = checked(|c| c.bind_address = text.into()).unwrap();
+            (config.primary_family, config.bind_address.map(|address| address.to_string()))
+        };
+        assert_eq!(of("0.0.0.0"), (Family::V4, None));
+        assert_eq!(of("::"), (Family::V6, None));
+        assert_eq!(of("192.0.2.7"), (Family::V4, Some("192.0.2.7".into())));
+    }
+}

@@ -1,0 +1,285 @@
+//! The table of every field and flag: what sets it, and what becomes of it in this proxy.
+
+use serde_json::Value as Json;
+
+use super::{KubeProxyConfiguration, tree};
+
+/// What becomes of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It works as upstream's documentation says.
+    Honoured,
+    /// It works, with a difference.
+    Different(&'static str),
+    /// It has no effect, for this reason. Setting it to anything but its default is a warning.
+    NoEffect(&'static str),
+    /// It has no effect yet. Setting it to anything but its default is a warning.
+    Pending(&'static str),
+}
+
+/// How a flag's value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// Any text.
+    Text,
+    /// `true` or `false`; without a value, `true`.
+    Bool,
+    /// A whole number.
+    Number,
+    /// A number with a fraction.
+    Fraction,
+    /// A time in Go's spelling.
+    Time,
+    /// A comma-separated list.
+    List,
+    /// Comma-separated `NAME=BOOL` pairs.
+    Gates,
+    /// Comma-separated `PATTERN=NUMBER` pairs.
+    Modules,
+}
+
+/// A field of the configuration file.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its path, such as `iptables.syncPeriod`.
+    pub path: &'static str,
+    /// The flag that sets it, without the dashes, and how its value is written.
+    pub flag: Option<(&'static str, Value)>,
+    /// One line for people.
+    pub help: &'static str,
+    /// What becomes of it.
+    pub state: State,
+}
+
+const fn field(path: &'static str, state: State, help: &'static str) -> Field {
+    Field { path, flag: None, help, state }
+}
+
+const fn flag(path: &'static str, name: &'static str, value: Value, state: State, help: &'static str) -> Field {
+    Field { path, flag: Some((name, value)), help, state }
+}
+
+const IPVS: State = State::Pending("IPVS mode is not in this version");
+const NFTABLES: State = State::Pending("nftables mode is not in this version");
+const WINDOWS: State = State::NoEffect("it is for Windows nodes");
+const JSON: State = State::NoEffect("this proxy asks the API server for JSON, and understands nothing else");
+const FEW_REQUESTS: State = State::NoEffect(
+    "this proxy keeps three watches open, and waits longer after each failure: there is no rate to limit",
+);
+const UNBUFFERED: State = State::NoEffect("each log line goes to standard error at once");
+const METRICS: State = State::Pending("there are no metrics in this version");
+
+use State::{Different, Honoured, NoEffect};
+use Value::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
+
+/// Every field, in the order of upstream's types.
+#[rustfmt::skip]
+pub const FIELDS: &[Field] = &[
+    flag("featureGates", "feature-gates", Gates, Different("no gate changes anything here; each one that is named is a warning"), "Feature gates: comma-separated NAME=BOOL pairs"),
+    flag("clientConnection.kubeconfig", "kubeconfig", Text, Different("a file that is missing or wrong is waited for, with one line in the log"), "Kubeconfig with the address of the API server and the credentials to show"),
+    field("clientConnection.acceptContentTypes", JSON, "Content types to accept from the API server"),
+    flag("clientConnection.contentType", "kube-api-content-type", Text, JSON, "Content type of requests to the API server"),
+    flag("clientConnection.qps", "kube-api-qps", Fraction, FEW_REQUESTS, "Requests per second to the API server"),
+    flag("clientConnection.burst", "kube-api-burst", Number, FEW_REQUESTS, "Requests in a burst to the API server"),
+    flag("logging.format", "logging-format", Text, Honoured, "Format of log lines: text or json"),
+    flag("logging.flushFrequency", "log-flush-frequency", Time, UNBUFFERED, "Most time between log flushes"),
+    flag("logging.verbosity", "v", Number, Different("4 and 5 add debug messages, 6 and more trace messages; RUST_LOG goes first"), "Number of the log level"),
+    flag("logging.vmodule", "vmodule", Modules, NoEffect("it names files of Go source; RUST_LOG=svcproxy::source=debug does the like"), "Log levels of single files: comma-separated PATTERN=NUMBER pairs"),
+    flag("logging.options.text.splitStream", "log-text-split-stream", Bool, UNBUFFERED, "Text format: errors to standard error, the rest to standard output"),
+    flag("logging.options.text.infoBufferSize", "log-text-info-buffer-size", Text, UNBUFFERED, "Text format with split streams: size of the buffer"),
+    flag("logging.options.json.splitStream", "log-json-split-stream", Bool, UNBUFFERED, "JSON format: errors to standard error, the rest to standard output"),
+    flag("logging.options.json.infoBufferSize", "log-json-info-buffer-size", Text, UNBUFFERED, "JSON format with split streams: size of the buffer"),
+    flag("hostnameOverride", "hostname-override", Text, Honoured, "This node's name in Kubernetes; default: the host name"),
+    flag("bindAddress", "bind-address", Text, Honoured, "This node's primary address, which also says its primary address family; nothing is bound to it"),
+    flag("healthzBindAddress", "healthz-bind-address", Text, Honoured, "Address and port of /healthz; as a flag, empty: none"),
+    flag("metricsBindAddress", "metrics-bind-address", Text, METRICS, "Address and port of /metrics; as a flag, empty: none"),
+    flag("bindAddressHardFail", "bind-address-hard-fail", Bool, Honoured, "Whether a port that cannot be bound ends the proxy; otherwise it is tried again"),
+    flag("enableProfiling", "profiling", Bool, METRICS, "Profiling below /debug/pprof of the metrics server"),
+    flag("showHiddenMetricsForVersion", "show-hidden-metrics-for-version", Text, NoEffect("this proxy hides no metric"), "Version whose hidden metrics are to be shown"),
+    flag("mode", "proxy-mode", Text, Different("only iptables in this version; others are refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
+    flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
+    flag("iptables.masqueradeAll", "masquerade-all", Bool, Honoured, "Masquerade everything that goes to a cluster IP"),
+    flag("iptables.localhostNodePorts", "iptables-localhost-nodeports", Bool, Honoured, "Accept node ports on 127.0.0.1 (IPv4)"),
+    flag("iptables.syncPeriod", "iptables-sync-period", Time, Honoured, "Look at the whole state this often, at least"),
+    flag("iptables.minSyncPeriod", "iptables-min-sync-period", Time, Honoured, "Sync no more often than this, but for a burst of two"),
+    flag("ipvs.syncPeriod", "ipvs-sync-period", Time, IPVS, "IPVS mode: look at the whole state this often, at least"),
+    flag("ipvs.minSyncPeriod", "ipvs-min-sync-period", Time, IPVS, "IPVS mode: sync no more often than this"),
+    flag("ipvs.scheduler", "ipvs-scheduler", Text, IPVS, "IPVS mode: scheduler"),
+    flag("ipvs.excludeCIDRs", "ipvs-exclude-cidrs", List, IPVS, "IPVS mode: ranges whose virtual servers are left alone"),
+    flag("ipvs.strictARP", "ipvs-strict-arp", Bool, IPVS, "IPVS mode: do not answer ARP for cluster IPs"),
+    flag("ipvs.tcpTimeout", "ipvs-tcp-timeout", Time, IPVS, "IPVS mode: time-out of idle TCP connections; 0: as it is"),
+    flag("ipvs.tcpFinTimeout", "ipvs-tcpfin-timeout", Time, IPVS, "IPVS mode: time-out of TCP connections after a FIN; 0: as it is"),
+    flag("ipvs.udpTimeout", "ipvs-udp-timeout", Time, IPVS, "IPVS mode: time-out of UDP flows; 0: as it is"),
+    field("nftables.masqueradeBit", NFTABLES, "nftables mode: bit of the packet mark that asks for masquerade"),
+    field("nftables.masqueradeAll", NFTABLES, "nftables mode: masquerade everything that goes to a cluster IP"),
+    field("nftables.syncPeriod", NFTABLES, "nftables mode: look at the whole state this often, at least"),
+    field("nftables.minSyncPeriod", NFTABLES, "nftables mode: sync no more often than this"),
+    field("winkernel.networkName", WINDOWS, "Windows: network of the endpoints"),
+    field("winkernel.sourceVip", WINDOWS, "Windows: source address of load balancing"),
+    field("winkernel.enableDSR", WINDOWS, "Windows: direct server return"),
+    field("winkernel.rootHnsEndpointName", WINDOWS, "Windows: endpoint of the root namespace"),
+    field("winkernel.forwardHealthCheckVip", WINDOWS, "Windows: forward the health check's address"),
+    flag("detectLocalMode", "detect-local-mode", Text, Honoured, "How pods are told from others: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"),
+    flag("detectLocal.bridgeInterface", "pod-bridge-interface", Text, Honoured, "The pods' bridge, for detect-local mode BridgeInterface"),
+    flag("detectLocal.interfaceNamePrefix", "pod-interface-name-prefix", Text, Honoured, "Start of the pods' interface names, for detect-local mode InterfaceNamePrefix"),
+    flag("clusterCIDR", "cluster-cidr", Text, Honoured, "Pod ranges of the cluster, at most one per family, comma-separated"),
+    flag("nodePortAddresses", "nodeport-addresses", List, Honoured, "Addresses that accept node ports: ranges, primary, localhost, all; default: all"),
+    flag("oomScoreAdj", "oom-score-adj", Number, Different("a refused write is a warning"), "How readily the kernel ends this process when memory is short (-1000 to 1000)"),
+    flag("conntrack.maxPerCore", "conntrack-max-per-core", Number, Different("a refused write is a warning"), "Connections to track for each processor; 0: leave the limit as it is"),
+    flag("conntrack.min", "conntrack-min", Number, Honoured, "Connections to track at least, if there is a limit for each processor"),
+    flag("conntrack.tcpEstablishedTimeout", "conntrack-tcp-timeout-established", Time, Different("a refused write is a warning"), "Time-out of idle established TCP connections; 0: as it is"),
+    flag("conntrack.tcpCloseWaitTimeout", "conntrack-tcp-timeout-close-wait", Time, Different("a refused write is a warning"), "Time-out of TCP connections in CLOSE_WAIT; 0: as it is"),
+    flag("conntrack.tcpBeLiberal", "conntrack-tcp-be-liberal", Bool, Honoured, "Let conntrack take out-of-window segments for valid, and do not drop INVALID packets"),
+    flag("conntrack.udpTimeout", "conntrack-udp-timeout", Time, Different("a refused write is a warning"), "Time-out of UDP flows without a reply; 0: as it is"),
+    flag("conntrack.udpStreamTimeout", "conntrack-udp-timeout-stream", Time, Different("a refused write is a warning"), "Time-out of UDP flows with replies; 0: as it is"),
+    flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API tell every change: nothing needs to be told again"), "How often objects of the API are looked at again"),
+    field("portRange", NoEffect("it was for the userspace mode of old; upstream ignores it too"), "Ports of the userspace mode"),
+    field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
+];
+
+/// Flags that are no field's: name, help, and what becomes of them.
+#[rustfmt::skip]
+pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
+    ("config", "The configuration file", Different("a field that there is not is an error; a change of the file is a line in the log, and takes effect with a restart")),
+    ("write-config-to", "Write the configuration, with its defaults, to this file and exit", Honoured),
+    ("cleanup", "Remove everything that this proxy, or kube-proxy, has put into the packet filter, and exit", Honoured),
+    ("init-only", "Do what needs all of root's rights, and exit", Honoured),
+    ("master", "Address of the API server, instead of the kubeconfig's", Honoured),
+    ("healthz-port", "Deprecated: port of /healthz where its address has none; 0: no /healthz", Honoured),
+    ("metrics-port", "Deprecated: port of /metrics where its address has none; 0: no /metrics", METRICS),
+    ("version", "Print the version and exit", Honoured),
+    ("manifests", "Directory of manifests to read objects from, instead of the API (not upstream's)", Honoured),
+    ("iptables-variant", "Which iptables commands: auto, nft or legacy (not upstream's)", Honoured),
+];
+
+/// One sentence for each field that is set to something other than its default and has no effect, and for each
+/// feature gate.
+pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
+    let (Ok(given), Ok(default)) =
+        (serde_json::to_value(configuration), serde_json::to_value(KubeProxyConfiguration::default()))
+    else {
+        return Vec::new();
+    };
+    let set = |path: &str| tree::get(&given, path) != tree::get(&default, path);
+    let of_fields = FIELDS.iter().filter(|field| set(field.path)).filter_map(|field| match field.state {
+        State::NoEffect(why) | State::Pending(why) => Some(format!("{} has no effect: {why}", named(field))),
+        State::Honoured | State::Different(_) => None,
+    });
+    let gate =
+        |(name, on): (&String, &bool)| format!("feature gate {name}={on} has no effect: this proxy has no such gate");
+    of_fields.chain(configuration.feature_gates.iter().map(gate)).collect()
+}
+
+fn named(field: &Field) -> String {
+    field.flag.map_or_else(|| field.path.to_owned(), |(flag, _)| format!("{} (--{flag})", field.path))
+}
+
+/// The table as `docs/configuration.md` has it.
+pub fn document() -> String {
+    let default = serde_json::to_value(KubeProxyConfiguration::default()).unwrap_or_default();
+    let mut text = String::from(INTRODUCTION);
+    text.push_str("\n| Field | Flag | Default | What it is | State |\n| --- | --- | --- | --- | --- |\n");
+    for field in FIELDS {
+        let flag = field
+            .flag
+            .map_or_else(String::new, |(flag, _)| format!("`{}{flag}`", if flag.len() == 1 { "-" } else { "--" }));
+        let shown = tree::get(&default, field.path).map(shown).unwrap_or_default();
+        text.push_str(&format!("| `{}` | {flag} | {shown} | {} | {} |\n", field.path, field.help, state(field.state)));
+    }
+    text.push_str("\n## Flags that are no field's\n\n| Flag | What it is | State |\n| --- | --- | --- |\n");
+    for (flag, help, of) in FLAGS_ONLY {
+        text.push_str(&format!("| `--{flag}` | {help} | {} |\n", state(*of)));
+    }
+    text
+}
+
+fn shown(value: &Json) -> String {
+    match value {
+        Json::String(text) if text.is_empty() => String::new(),
+        Json::String(text) => format!("`{text}`"),
+        Json::Array(items) if items.is_empty() => String::new(),
+        Json::Object(fields) if fields.is_empty() => String::new(),
+        other => format!("`{other}`"),
+    }
+}
+
+fn state(state: State) -> String {
+    match state {
+        State::Honoured => "honoured".to_owned(),
+        State::Different(how) => format!("honoured: {how}"),
+        State::NoEffect(why) => format!("warned: {why}"),
+        State::Pending(why) => format!("warned, not yet there: {why}"),
+    }
+}
+
+const INTRODUCTION: &str = "# Configuration
+
+`svcproxy` takes kube-proxy's configuration file (`kubeproxy.config.k8s.io/v1alpha1`, with `--config`) and kube-proxy's
+flags, as of Kubernetes 1.37. Every field is in this table; the program's own table, from which the flags and the
+warnings come, is the same one (a test compares them).
+
+- *honoured*: it works as upstream's documentation says, but for the difference that is named.
+- *warned*: it is read and checked, and has no effect; if it is not at its default, the log says so and why.
+- A field that is not in this table is an error that names file, line and field. (Upstream warns and goes on.)
+
+As upstream: with `--config` the file decides. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
+other `--log…` flags go before it, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests` and
+`--iptables-variant` are no fields of it; every other flag is ignored, which the log says. An empty text, a `null` or a
+zero time in the file means the default.
+
+Objects come from exactly one place: `--manifests DIR`; or the API server, by `--kubeconfig` (in the file:
+`clientConnection.kubeconfig`), `--master`, or, with neither, the pod's service account.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaves(value: &Json, path: &str, found: &mut Vec<String>) {
+        match value {
+            Json::Object(fields) if !fields.is_empty() => {
+                for (key, value) in fields {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    leaves(value, &format!("{path}{dot}{key}"), found);
+                }
+            }
+            _ => found.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_table_has_every_field_of_the_types_and_no_other() {
+        let mut found = Vec::new();
+        leaves(&serde_json::to_value(KubeProxyConfiguration::default()).unwrap(), "", &mut found);
+        found.retain(|path| path != "apiVersion" && path != "kind");
+        let mut listed: Vec<String> = FIELDS.iter().map(|field| field.path.to_owned()).collect();
+        found.sort();
+        listed.sort();
+        assert_eq!(listed, found);
+    }
+
+    #[test]
+    fn the_document_is_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, document()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == document(), "docs/configuration.md is not the table: UPDATE_DOCS=1 writes it anew");
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named_with_the_reason() {
+        let mut configuration = KubeProxyConfiguration::default();
+        assert_eq!(without_effect(&configuration), Vec::<String>::new());
+        configuration.client_connection.qps = 50.0;
+        configuration.winkernel.network_name = "x".to_owned();
+        configuration.iptables.masquerade_bit = 15;
+        configuration.feature_gates.insert("Some".to_owned(), true);
+        let told = without_effect(&configuration);
+        assert_eq!(told.len(), 3, "{told:#?}");
+        assert!(told[0].starts_with("clientConnection.qps (--kube-api-qps) has no effect: this proxy keeps three"));
+        assert_eq!(told[1], "winkernel.networkName has no effect: it is for Windows nodes");
+        assert_eq!(told[2], "feature gate Some=true has no effect: this proxy has no such gate");
+    }
+}

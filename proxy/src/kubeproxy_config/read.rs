@@ -1,0 +1,270 @@
+//! Reads a configuration file; whatever is wrong in it is named by file, line and field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
+use sha2::{Digest, Sha256};
+
+use super::{API_VERSION, KIND, KubeProxyConfiguration, tree};
+
+/// A larger file is not a configuration.
+const LARGEST: u64 = 1 << 20;
+
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read the configuration file {file}: {cause}")]
+    File {
+        /// Its path.
+        file: String,
+        /// Why not.
+        cause: String,
+    },
+    /// It is not what it should be.
+    #[error("{file}{}{}: {problem}", at(*line), field_of(field))]
+    Content {
+        /// Its path.
+        file: String,
+        /// Line, from 1; 0 if there is none.
+        line: u64,
+        /// Path of the field; empty for the whole file.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+fn at(line: u64) -> String {
+    if line == 0 { String::new() } else { format!(", line {line}") }
+}
+
+fn field_of(field: &str) -> String {
+    if field.is_empty() { String::new() } else { format!(": {field}") }
+}
+
+/// A file that was read.
+#[derive(Debug, Clone)]
+pub struct LoadedConfig {
+    /// Its path.
+    pub file: String,
+    /// What it says, with defaults for what it does not.
+    pub configuration: KubeProxyConfiguration,
+    /// SHA-256 of its bytes.
+    pub digest: [u8; 32],
+    lines: BTreeMap<String, u64>,
+}
+
+impl LoadedConfig {
+    /// The error of a field of this file.
+    pub fn problem(&self, field: &str, problem: String) -> ConfigError {
+        ConfigError::Content {
+            file: self.file.clone(),
+            line: line_of(&self.lines, field),
+            field: field.to_owned(),
+            problem,
+        }
+    }
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// When it cannot be read, or is no `KubeProxyConfiguration`, or holds a field that there is not.
+pub fn read(path: &Path) -> Result<LoadedConfig, ConfigError> {
+    let file = path.display().to_string();
+    let failed = |cause: String| ConfigError::File { file: file.clone(), cause };
+    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if size > LARGEST {
+        return Err(failed(format!("{size} bytes are too many for a configuration")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| failed("it is not UTF-8 text".to_owned()))?;
+    parse(&file, text)
+}
+
+fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
+    let mut located = Located::default();
+    let wrong = |line, field: &str, problem| ConfigError::Content {
+        file: file.to_owned(),
+        line,
+        field: field.to_owned(),
+        problem,
+    };
+    if !text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#') || line.trim() == "---") {
+        located = serde_saphyr::from_str(text).map_err(|error| {
+            let line = error.location().map_or(0, |at| at.line().max(1));
+            wrong(
+                line,
+                "",
+                format!(
+                    "malformed YAML: {}",
+                    UserMessageFormatter.format_message(&error).lines().collect::<Vec<_>>().join(" ")
+                ),
+            )
+        })?;
+    }
+    let wrong = |field: &str, problem: String| wrong(line_of(&located.lines, field), field, problem);
+    if !located.value.is_object() {
+        return Err(wrong("", format!("is no {KIND}")));
+    }
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        match located.value.get(field).and_then(Value::as_str) {
+            Some(value) if value == expected => {}
+            Some(other) => return Err(wrong(field, format!("is {other:?}; this proxy reads {expected}"))),
+            None => return Err(wrong(field, format!("is missing; it must be {expected}"))),
+        }
+    }
+    let mut whole = serde_json::to_value(KubeProxyConfiguration::default()).map_err(|e| wrong("", e.to_string()))?;
+    if let Some(field) = unknown(&located.value, &whole, "") {
+        return Err(wrong(&field, format!("there is no such field in {API_VERSION}{}", similar(&field, &whole))));
+    }
+    for emptied in ["bindAddress", "healthzBindAddress", "metricsBindAddress"] {
+        // Their defaults depend on each other: they are filled in when the rest is known.
+        tree::set(&mut whole, emptied, Value::String(String::new()));
+    }
+    tree::overlay(&mut whole, located.value.clone());
+    let mut configuration: KubeProxyConfiguration = serde_path_to_error::deserialize(whole)
+        .map_err(|error| wrong(&error.path().to_string(), error.inner().to_string()))?;
+    configuration.fill();
+    let digest = Sha256::digest(text.as_bytes()).into();
+    Ok(LoadedConfig { file: file.to_owned(), configuration, digest, lines: located.lines })
+}
+
+/// The line of a field, or of the nearest one around it.
+fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
+    let mut field = field.replace('[', ".").replace(']', "");
+    loop {
+        if let Some(line) = lines.get(&field) {
+            return *line;
+        }
+        match field.rfind('.') {
+            Some(dot) => field.truncate(dot),
+            None => return 0,
+        }
+    }
+}
+
+/// The first field that the whole configuration does not have. Mappings of which it has none of its own, such as
+/// feature gates, may have any.
+fn unknown(value: &Value, known: &Value, path: &str) -> Option<String> {
+    let (Value::Object(value), Value::Object(known)) = (value, known) else { return None };
+    if known.is_empty() {
+        return None;
+    }
+    let dot = if path.is_empty() { "" } else { "." };
+    value.iter().find_map(|(key, value)| match known.get(key) {
+        None => Some(format!("{path}{dot}{key}")),
+        Some(known) => unknown(value, known, &format!("{path}{dot}{key}")),
+    })
+}
+
+/// The field that was probably meant.
+fn similar(field: &str, known: &Value) -> String {
+    let (parent, name) = field.rsplit_once('.').map_or((None, field), |(parent, name)| (Some(parent), name));
+    let around = parent.map_or(Some(known), |parent| tree::get(known, parent));
+    let plain = |name: &str| name.to_lowercase().replace(['-', '_'], "");
+    let names = around.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let found = names.into_iter().find(|known| plain(known) == plain(name));
+    found.map_or_else(String::new, |known| format!("; is {known} meant?"))
+}
+
+/// A value, and the line of each of its fields.
+#[derive(Debug, Default)]
+struct Located {
+    value: Value,
+    lines: BTreeMap<String, u64>,
+}
+
+impl<'de> Deserialize<'de> for Located {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Located, D::Error> {
+        let mut lines = BTreeMap::new();
+        let value = Below { path: String::new(), lines: &mut lines }.deserialize(deserializer)?;
+        Ok(Located { value, lines })
+    }
+}
+
+/// Reads the value below a field.
+struct Below<'l> {
+    path: String,
+    lines: &'l mut BTreeMap<String, u64>,
+}
+
+impl Below<'_> {
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Below<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Below<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            let path = self.path_of(&key.value);
+            self.lines.insert(path.clone(), key.referenced.line());
+            let value = map.next_value_seed(Below { path, lines: self.lines })?;
+            fields.insert(key.value, value);
+        }
+        Ok(Value::Object(fields))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) =
+            sequence.next_element_seed(Below { path: self.path_of(&items.len().to_string()), lines: self.lines })?
+        {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+}

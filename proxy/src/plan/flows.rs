@@ -1,0 +1,177 @@
+//! Which flows of UDP and SCTP have become wrong. A rule is looked at by the first packet of a flow only; conntrack
+//! leads all others the same way, and datagrams never end, so a client that keeps its port would keep talking to an
+//! endpoint that went away (or to nobody, if it began before the service was there). TCP needs none of this: its
+//! connections end by themselves.
+//!
+//! The rule is upstream's since Kubernetes 1.32: a flow to a service must lead to one of its *serving* endpoints, whatever the
+//! traffic policy, topology or readiness, so that UDP flows last as long as TCP connections would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::NodePortScope;
+use crate::model::Protocol;
+use crate::state::endpoints::Endpoint;
+use crate::state::service::ServicePort;
+
+/// A flow as conntrack knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Where the client sends to.
+    pub destination: SocketAddr,
+    /// Who answers.
+    pub server: SocketAddr,
+    /// Its destination was translated.
+    pub translated: bool,
+}
+
+/// An address that a service answers on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Frontend {
+    /// A cluster, external or load-balancer IP with its port.
+    Address(SocketAddr),
+    /// A port on the node's own addresses.
+    NodePort(u16),
+}
+
+type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
+
+/// Where flows may lead.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flows {
+    /// The servers behind each frontend.
+    serving: Frontends,
+    /// Frontends that are no more, or no longer lead anywhere.
+    gone: BTreeSet<(Protocol, Frontend)>,
+    /// Addresses that node ports are accepted on.
+    node_addresses: BTreeSet<IpAddr>,
+}
+
+/// Whether flows of this protocol are judged at all.
+pub fn is_judged(protocol: Protocol) -> bool {
+    protocol != Protocol::Tcp
+}
+
+impl Flows {
+    /// What holds for these service ports; those of TCP are passed over. `local` are the node's addresses in this family.
+    pub fn new<'a>(
+        ports: impl Iterator<Item = (&'a ServicePort, Vec<Endpoint>)>,
+        scope: &NodePortScope,
+        local: &[IpAddr],
+    ) -> Flows {
+        let mut flows = Flows {
+            node_addresses: match scope {
+                NodePortScope::EveryLocalAddress { .. } => local.iter().copied().collect(),
+                NodePortScope::Addresses(addresses) => addresses.iter().copied().collect(),
+            },
+            ..Flows::default()
+        };
+        for (port, endpoints) in ports.filter(|(port, _)| is_judged(port.name.protocol)) {
+            let serving: BTreeSet<SocketAddr> =
+                endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect();
+            for frontend in frontends(port) {
+                // Two services on one address is a mistake of the cluster's: a flow to either's endpoint is left alone.
+                flows.serving.entry((port.name.protocol, frontend)).or_default().extend(&serving);
+            }
+        }
+        flows
+    }
+
+    /// Every frontend that leads somewhere.
+    pub fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
+        self.serving.keys().copied()
+    }
+
+    /// Counts frontends that were there before, and are none now, as gone.
+    pub fn after(mut self, before: impl IntoIterator<Item = (Protocol, Frontend)>) -> Flows {
+        self.gone = before.into_iter().filter(|frontend| !self.serving.contains_key(frontend)).collect();
+        self
+    }
+
+    /// Whether there is anything to judge by.
+    pub fn is_empty(&self) -> bool {
+        self.serving.is_empty() && self.gone.is_empty()
+    }
+
+    /// Whether a flow leads where its frontend does not lead any more. Flows to other destinations never do.
+    pub fn is_stale(&self, flow: &Flow) -> bool {
+        let address = (flow.protocol, Frontend::Address(flow.destination));
+        let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
+        let on_node = self.node_addresses.contains(&flow.destination.ip());
+        let serving = self.serving.get(&address).or_else(|| self.serving.get(&node_port).filter(|_| on_node));
+        match serving {
+            Some(servers) => !servers.contains(&flow.server),
+            // Of a frontend that is gone only what was translated was ours: the rest reached somebody else.
+            None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
+        }
+    }
+}
+
+fn frontends(port: &ServicePort) -> impl Iterator<Item = Frontend> {
+    let addresses =
+        [port.cluster_ip].into_iter().chain(port.external_ips.iter().chain(&port.load_balancer_ips).copied());
+    let number = port.port;
+    let addresses = addresses.map(move |ip| Frontend::Address(SocketAddr::new(ip, number)));
+    addresses.chain(port.node_port.map(Frontend::NodePort))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER_IP: &str = "10.96.0.10:53";
+    const NODE_PORT: &str = "172.18.0.2:30053";
+
+    fn socket(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn flows(servers: &[&str]) -> Flows {
+        let serving: BTreeSet<SocketAddr> = servers.iter().map(|text| socket(text)).collect();
+        let frontends = [Frontend::Address(socket(CLUSTER_IP)), Frontend::NodePort(30053)];
+        Flows {
+            serving: frontends.map(|frontend| ((Protocol::Udp, frontend), serving.clone())).into_iter().collect(),
+            gone: BTreeSet::new(),
+            node_addresses: ["172.18.0.2".parse().unwrap()].into(),
+        }
+    }
+
+    fn flow(destination: &str, server: &str) -> Flow {
+        let (destination, server) = (socket(destination), socket(server));
+        Flow { protocol: Protocol::Udp, destination, server, translated: destination != server }
+    }
+
+    #[test]
+    fn a_flow_must_lead_to_a_serving_endpoint() {
+        let one = ["10.244.1.5:53"];
+        for (servers, destination, server, stale, why) in [
+            (&one[..], CLUSTER_IP, "10.244.1.5:53", false, "it does"),
+            (&one, CLUSTER_IP, "10.244.1.6:53", true, "the endpoint is gone"),
+            (&one, CLUSTER_IP, "10.244.1.5:54", true, "the endpoint has another port now"),
+            (&one, CLUSTER_IP, CLUSTER_IP, true, "it began before the service was there"),
+            (&[], CLUSTER_IP, "10.244.1.5:53", true, "scaled to zero"),
+            (&one, NODE_PORT, "10.244.1.5:53", false, "by the node port"),
+            (&one, NODE_PORT, "10.244.1.6:53", true, "by the node port, to one that is gone"),
+            (&one, "8.8.8.8:30053", "8.8.8.8:30053", false, "the node port's number on another host"),
+            (&one, "10.96.0.10:54", "10.96.0.10:54", false, "another port of the cluster IP"),
+            (&one, "10.244.1.6:53", "10.244.1.6:53", false, "straight to a pod"),
+        ] {
+            assert_eq!(flows(servers).is_stale(&flow(destination, server)), stale, "{why}");
+        }
+        let tcp = Flow { protocol: Protocol::Tcp, ..flow(CLUSTER_IP, "10.244.1.6:53") };
+        assert!(!flows(&one).is_stale(&tcp), "another protocol");
+    }
+
+    #[test]
+    fn of_a_frontend_that_is_gone_only_translated_flows_are_stale() {
+        let before: Vec<_> = flows(&["10.244.1.5:53"]).frontends().collect();
+        let now = Flows { serving: Frontends::new(), ..flows(&[]) }.after(before.clone());
+        assert!(now.is_stale(&flow(CLUSTER_IP, "10.244.1.5:53")));
+        assert!(now.is_stale(&flow(NODE_PORT, "10.244.1.5:53")));
+        assert!(!now.is_stale(&flow(CLUSTER_IP, CLUSTER_IP)), "nobody of ours answered it");
+        assert!(!now.is_stale(&flow("172.18.0.9:30053", "10.244.1.5:53")), "another node's");
+        assert!(flows(&[]).after(before).gone.is_empty(), "a frontend that is still there is not gone");
+    }
+}

@@ -1,0 +1,57 @@
+//! How long to wait before the next try.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+/// Doubles with each failure up to a limit, with chance on top: all nodes of a cluster lose their API server at the
+/// same moment, and must not come back at the same moment.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new(first: Duration, longest: Duration) -> Backoff {
+        Backoff { first, longest, next: first }
+    }
+
+    /// The next wait: between one and one and a half times the step, but never longer than the longest.
+    pub(super) fn wait(&mut self) -> Duration {
+        let step = self.next;
+        self.next = (step * 2).min(self.longest);
+        (step + step.mul_f64(chance() / 2.0)).min(self.longest)
+    }
+
+    /// Things went well for a while.
+    pub(super) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// A number from 0 to 1, different in each process: the standard library's hash keys are random.
+pub(super) fn chance() -> f64 {
+    let drawn = RandomState::new().build_hasher().finish();
+    f64::from(u32::try_from(drawn >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_limit_and_start_again() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
+        let mut backoff = Backoff::new(first, longest);
+        for step in [100, 200, 400, 800] {
+            let wait = backoff.wait().as_millis();
+            assert!((step..=step * 3 / 2).contains(&wait), "{step}: {wait}");
+        }
+        assert_eq!(backoff.wait(), longest);
+        backoff.reset();
+        assert!(backoff.wait() <= first * 3 / 2);
+        assert!((0..100).map(|_| chance()).all(|c| (0.0..=1.0).contains(&c)));
+        assert!(chance() != chance() || chance() != chance());
+    }
+}

@@ -1,0 +1,170 @@
+//! What the source remembers of the objects that it has told about: a fingerprint each.
+//!
+//! The rules are those of manifests: an object that is no longer valid stays as it was; one that is gone is gone.
+
+use std::collections::HashMap;
+
+use tracing::warn;
+
+use super::super::object::{Kind, ObjectId};
+use super::super::{Change, ObjectKey};
+use super::SkippedObjects;
+use super::decode::{Decoded, Outcome};
+use super::slim::Fingerprint;
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub(super) struct Kept {
+    kind: Kind,
+    known: HashMap<ObjectKey, Seen<Fingerprint>>,
+    /// Objects that break the rules, and the version that was complained about.
+    refused: HashMap<ObjectKey, Seen<String>>,
+    /// Number of the list that is coming in or was last.
+    list: u32,
+    skipped: SkippedObjects,
+}
+
+/// What is remembered of an object, and the list that it was last seen in, or after.
+#[derive(Debug)]
+struct Seen<T> {
+    what: T,
+    list: u32,
+}
+
+impl Kept {
+    pub(super) fn new(kind: Kind, skipped: SkippedObjects) -> Kept {
+        Kept { kind, known: HashMap::new(), refused: HashMap::new(), list: 0, skipped }
+    }
+
+    /// An object was added or modified, or is in a list.
+    pub(super) fn here(&mut self, decoded: Decoded) -> Option<Change> {
+        let Decoded { key, version, outcome } = decoded;
+        let list = self.list;
+        match outcome {
+            Outcome::Valid(object, fingerprint) => {
+                self.refused.remove(&key);
+                let id = ObjectId { kind: self.kind, key: key.clone() };
+                let before = self.known.insert(key, Seen { what: fingerprint, list });
+                let same = before.is_some_and(|before| before.what == fingerprint);
+                (!same).then(|| object.here(&id))
+            }
+            Outcome::NotOurs => self.gone(key),
+            Outcome::Refused(faults) => {
+                self.complain(&key, &version, &faults);
+                if let Some(known) = self.known.get_mut(&key) {
+                    known.list = list;
+                }
+                self.refused.insert(key, Seen { what: version, list });
+                None
+            }
+        }
+    }
+
+    /// An object was deleted.
+    pub(super) fn gone(&mut self, key: ObjectKey) -> Option<Change> {
+        self.refused.remove(&key);
+        self.known.remove(&key)?;
+        Some(ObjectId { kind: self.kind, key }.gone())
+    }
+
+    /// A list begins to come in. Its objects are told as they come; what it does not show is gone only when it is
+    /// whole.
+    pub(super) fn list_begins(&mut self) {
+        self.list = self.list.wrapping_add(1);
+    }
+
+    /// The list is whole: what it did not show.
+    pub(super) fn list_is_whole(&mut self) -> Vec<Change> {
+        let list = self.list;
+        self.refused.retain(|_, seen| seen.list == list);
+        let gone = self.known.extract_if(|_, seen| seen.list != list);
+        gone.map(|(key, _)| ObjectId { kind: self.kind, key }.gone()).collect()
+    }
+
+    /// One line for each version of an object that breaks the rules.
+    fn complain(&self, key: &ObjectKey, version: &str, faults: &str) {
+        if self.refused.get(key).is_some_and(|told| told.what == version) {
+            return;
+        }
+        self.skipped.add();
+        let id = ObjectId { kind: self.kind, key: key.clone() };
+        let kept = if self.known.contains_key(key) { "; kept as it was" } else { "" };
+        warn!("{} skipped: {faults}{kept}", super::super::problem::one_line(&id.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode::decode;
+    use super::*;
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    fn service(name: &str, version: u32, port: i64) -> Decoded {
+        let service = json!({
+            "metadata": {"name": name, "namespace": "default", "resourceVersion": version.to_string()},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
+        });
+        decode(Kind::Service, &to_raw_value(&service).expect("json"))
+    }
+
+    fn told(change: impl IntoIterator<Item = Change>) -> Vec<String> {
+        let mut told: Vec<_> = change
+            .into_iter()
+            .map(|change| match change {
+                Change::Service(key, service) => format!("{key}{}", if service.is_some() { "" } else { " gone" }),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        told.sort();
+        told
+    }
+
+    fn list(kept: &mut Kept, objects: Vec<Decoded>) -> Vec<String> {
+        kept.list_begins();
+        let mut changes: Vec<Change> = objects.into_iter().filter_map(|object| kept.here(object)).collect();
+        changes.extend(kept.list_is_whole());
+        told(changes)
+    }
+
+    #[test]
+    fn a_second_list_is_told_as_a_difference() {
+        let mut kept = Kept::new(Kind::Service, SkippedObjects::default());
+        let first = vec![service("a", 1, 80), service("b", 2, 80), service("c", 3, 80)];
+        assert_eq!(list(&mut kept, first), ["default/a", "default/b", "default/c"]);
+        let second = vec![service("a", 1, 80), service("b", 9, 80), service("d", 10, 80)];
+        assert_eq!(list(&mut kept, second), ["default/c gone", "default/d"], "b has a new version of the same content");
+        assert_eq!(told(kept.here(service("d", 11, 81))), ["default/d"]);
+        assert_eq!(told(kept.here(service("d", 11, 81))), [""; 0], "a repeated event");
+        let key = |name: &str| ObjectKey { namespace: "default".into(), name: name.into() };
+        assert_eq!(told(kept.gone(key("d"))), ["default/d gone"]);
+        assert_eq!(told(kept.gone(key("d"))), [""; 0]);
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_takes_nothing_away() {
+        let mut kept = Kept::new(Kind::Service, SkippedObjects::default());
+        list(&mut kept, vec![service("a", 1, 80), service("b", 1, 80)]);
+        kept.list_begins();
+        assert_eq!(told(kept.here(service("a", 2, 81))), ["default/a"]);
+        let again = vec![service("a", 2, 81), service("b", 1, 80)];
+        assert_eq!(list(&mut kept, again), [""; 0], "what the broken list told is told already");
+        kept.list_begins();
+        assert_eq!(told(kept.here(service("c", 3, 80))), ["default/c"]);
+        assert_eq!(list(&mut kept, vec![service("a", 2, 81)]), ["default/b gone", "default/c gone"]);
+    }
+
+    #[test]
+    fn an_object_that_breaks_the_rules_counts_once_and_stays_as_it_was() {
+        let skipped = SkippedObjects::default();
+        let mut kept = Kept::new(Kind::Service, skipped.clone());
+        let first = vec![service("a", 1, 80), service("b", 1, 99_999)];
+        assert_eq!(list(&mut kept, first), ["default/a"]);
+        assert_eq!(told(kept.here(service("a", 2, 0))), [""; 0]);
+        assert_eq!(skipped.total(), 2);
+        let again = vec![service("a", 2, 0), service("b", 1, 99_999)];
+        assert_eq!(list(&mut kept, again), [""; 0], "neither deleted nor told again");
+        assert_eq!(skipped.total(), 2);
+        assert_eq!(list(&mut kept, vec![service("b", 2, 80)]), ["default/a gone", "default/b"]);
+    }
+}

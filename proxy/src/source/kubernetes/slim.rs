@@ -1,0 +1,206 @@
+//! Takes out of an object what no part of the proxy reads, and tells by a fingerprint whether what is left changed.
+//!
+//! Most updates of a Node (conditions) and many of a Service (annotations of controllers) end here: they cost no sync.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Service, ServiceStatus};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::super::validate::SERVICE_NAME;
+use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
+
+/// When the EndpointSlice controller saw the change that led to this version of a slice; no part of the content.
+/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>)
+const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// Half of a SHA-256: two objects of a cluster never share one.
+pub(super) type Fingerprint = [u8; 16];
+
+/// An object that can be made small.
+pub(super) trait Slim: Serialize {
+    /// Takes out what is not read.
+    fn slim(&mut self);
+    /// The metadata.
+    fn metadata(&mut self) -> &mut ObjectMeta;
+
+    /// The fingerprint of the content: version and times are none of it.
+    fn fingerprint(&mut self) -> Fingerprint {
+        let version = self.metadata().resource_version.take();
+        let annotations = self.metadata().annotations.take();
+        let mut digest = Hashing(Sha256::new());
+        // Writing to a digest cannot fail, and these types have no key that JSON could not hold.
+        let written = serde_json::to_writer(&mut digest, self);
+        debug_assert!(written.is_ok(), "{written:?}");
+        self.metadata().resource_version = version;
+        self.metadata().annotations = annotations;
+        let mut half = [0; 16];
+        half.copy_from_slice(&digest.0.finalize()[..16]);
+        half
+    }
+}
+
+struct Hashing(Sha256);
+
+impl io::Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Slim for Service {
+    fn slim(&mut self) {
+        self.metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
+        if let Some(spec) = &mut self.spec {
+            spec.selector = None;
+        }
+        let load_balancer = self.status.take().and_then(|status| status.load_balancer);
+        self.status = load_balancer.map(|l| ServiceStatus { load_balancer: Some(l), conditions: None });
+    }
+
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl Slim for EndpointSlice {
+    fn slim(&mut self) {
+        let labels = [SERVICE_NAME, LABEL_PROXY_NAME, LABEL_HEADLESS];
+        self.metadata = kept(std::mem::take(&mut self.metadata), &labels);
+        for endpoint in self.endpoints.iter_mut().flatten() {
+            let Endpoint { addresses, conditions, hints, node_name, .. } = std::mem::take(endpoint);
+            *endpoint = Endpoint { addresses, conditions, hints, node_name, ..Endpoint::default() };
+        }
+    }
+
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl Slim for Node {
+    fn slim(&mut self) {
+        let deletion_timestamp = self.metadata.deletion_timestamp.take();
+        let labels = self.metadata.labels.take();
+        // A Node has few labels, and there is one Node: its zone and whatever topology comes later stay.
+        self.metadata = ObjectMeta { labels, deletion_timestamp, ..kept(std::mem::take(&mut self.metadata), &[]) };
+        if let Some(NodeSpec { pod_cidr, pod_cidrs, taints, .. }) = self.spec.take() {
+            self.spec = Some(NodeSpec { pod_cidr, pod_cidrs, taints, ..NodeSpec::default() });
+        }
+        let addresses = self.status.take().and_then(|status| status.addresses);
+        self.status = addresses.map(|a| NodeStatus { addresses: Some(a), ..NodeStatus::default() });
+    }
+
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Who the object is, its version, and the labels that are read.
+fn kept(metadata: ObjectMeta, labels: &[&str]) -> ObjectMeta {
+    let only = |map: Option<BTreeMap<String, String>>, keys: &[&str]| {
+        let mut map = map?;
+        map.retain(|key, _| keys.contains(&key.as_str()));
+        (!map.is_empty()).then_some(map)
+    };
+    ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        resource_version: metadata.resource_version,
+        labels: only(metadata.labels, labels),
+        annotations: only(metadata.annotations, &[TRIGGER_TIME]),
+        ..ObjectMeta::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn slice(version: &str, pod: &str, ready: bool) -> EndpointSlice {
+        let slice = json!({
+            "metadata": {
+                "name": "web-1", "namespace": "default", "resourceVersion": version, "uid": "u",
+                "labels": {SERVICE_NAME: "web", "endpointslice.kubernetes.io/managed-by": "x"},
+                "annotations": {TRIGGER_TIME: version, "other": "x"},
+                "managedFields": [{"manager": "m"}],
+            },
+            "addressType": "IPv4",
+            "endpoints": [{
+                "addresses": ["10.0.0.1"], "conditions": {"ready": ready}, "nodeName": "n1", "zone": "z",
+                "targetRef": {"kind": "Pod", "name": pod},
+            }],
+        });
+        serde_json::from_value(slice).expect("a slice")
+    }
+
+    #[test]
+    fn what_nobody_reads_makes_no_difference() {
+        let print = |mut slice: EndpointSlice| {
+            slice.slim();
+            (slice.fingerprint(), slice)
+        };
+        let (first, slimmed) = print(slice("1", "a", true));
+        assert_eq!(first, print(slice("2", "b", true)).0);
+        assert_ne!(first, print(slice("1", "a", false)).0);
+        assert_eq!(
+            serde_json::to_value(&slimmed).expect("json"),
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {
+                    "name": "web-1", "namespace": "default", "resourceVersion": "1",
+                    "labels": {SERVICE_NAME: "web"}, "annotations": {TRIGGER_TIME: "1"},
+                },
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "n1"}],
+            })
+        );
+    }
+
+    #[test]
+    fn a_nodes_heartbeat_makes_no_difference() {
+        let node = |conditions: &str, zone: &str| {
+            let node = json!({
+                "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": zone}},
+                "spec": {"podCIDR": "10.0.0.0/24", "providerID": "x"},
+                "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                           "conditions": [{"type": "Ready", "status": conditions}]},
+            });
+            let mut node: Node = serde_json::from_value(node).expect("a node");
+            node.slim();
+            node.fingerprint()
+        };
+        assert_eq!(node("True", "a"), node("False", "a"));
+        assert_ne!(node("True", "a"), node("True", "b"));
+    }
+
+    #[test]
+    fn a_services_addresses_stay_and_its_selector_goes() {
+        let service = json!({
+            "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
+            "spec": {"clusterIP": "10.96.0.1", "selector": {"app": "web"}, "ports": [{"port": 80}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": []},
+        });
+        let mut service: Service = serde_json::from_value(service).expect("a service");
+        service.slim();
+        assert_eq!(
+            serde_json::to_value(&service).expect("json"),
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]},
+                "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+            })
+        );
+    }
+}

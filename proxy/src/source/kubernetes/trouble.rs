@@ -1,0 +1,185 @@
+//! Says what is wrong with the API server: one line for each kind of failure as long as it lasts, and one when all is
+//! well again. A proxy that is cut off for hours must not fill the node's disk with that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use tracing::{info, warn};
+
+use super::super::object::Kind;
+use super::super::problem::one_line;
+use super::reflect::Failure;
+
+/// Kinds of failure that an operator would mend in different ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    /// Kubeconfig or service account.
+    Access,
+    /// The token, or the certificate that the proxy shows.
+    Credentials,
+    /// What the proxy is not allowed to do.
+    Forbidden(Kind),
+    /// The server does not know the path.
+    Unserved(Kind),
+    /// The server's certificate.
+    Certificate,
+    /// Nobody listens there.
+    Refused,
+    /// No way to the server, or no answer.
+    Unreachable,
+    /// The server says that it is in trouble itself.
+    Server,
+    /// Not the Kubernetes API.
+    Nonsense,
+}
+
+/// The failures of all watches together.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    server: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    failing: BTreeMap<Kind, Sort>,
+    told: BTreeSet<Sort>,
+    since: Option<Instant>,
+}
+
+impl Trouble {
+    /// `server` is how messages call the API server.
+    pub(super) fn new(server: String) -> Trouble {
+        Trouble { server, state: Mutex::default() }
+    }
+
+    /// A watch of this kind has failed.
+    pub(super) fn report(&self, kind: Kind, failure: &Failure) {
+        let (sort, sentence) = sort(kind, failure);
+        if self.fails(kind, sort) {
+            warn!("Kubernetes API ({}): {sentence}; going on with what is known, and trying again", self.server);
+        }
+    }
+
+    /// A list of this kind has come, or a watch was opened.
+    pub(super) fn recovered(&self, kind: Kind) {
+        if let Some(since) = self.works(kind) {
+            info!(after = ?since.elapsed(), "Kubernetes API ({}): answers again", self.server);
+        }
+    }
+
+    /// Whether this is news.
+    fn fails(&self, kind: Kind, sort: Sort) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.since.get_or_insert_with(Instant::now);
+        state.failing.insert(kind, sort);
+        state.told.insert(sort)
+    }
+
+    /// Since when there was trouble, if this ends it.
+    fn works(&self, kind: Kind) -> Option<Instant> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.failing.remove(&kind)?;
+        if !state.failing.is_empty() {
+            return None;
+        }
+        state.told.clear();
+        state.since.take()
+    }
+}
+
+/// What sort of failure it is, and a sentence without its end.
+fn sort(kind: Kind, failure: &Failure) -> (Sort, String) {
+    let error = match failure {
+        Failure::Api(error) => error,
+        Failure::Access(error) => return (Sort::Access, error.to_string()),
+        Failure::Nonsense(_) => return (Sort::Nonsense, one_line(&failure.to_string())),
+        Failure::Late(_) | Failure::Expired | Failure::Closed => return (Sort::Unreachable, failure.to_string()),
+    };
+    let innermost = one_line(&innermost(error).to_string());
+    match error {
+        kube::Error::Api(status) => {
+            let said = one_line(&status.message);
+            let kinds = plural(kind);
+            match status.code {
+                401 => (
+                    Sort::Credentials,
+                    "does not accept the proxy's credentials (401): renew its token or certificate".to_owned(),
+                ),
+                403 => (Sort::Forbidden(kind), format!("does not let the proxy list and watch {kinds} (403): {said}")),
+                404 => (
+                    Sort::Unserved(kind),
+                    format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
+                ),
+                code => (Sort::Server, format!("answers with an error ({code}): {said}")),
+            }
+        }
+        kube::Error::Auth(_) => (Sort::Credentials, format!("no credentials to show: {innermost}")),
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => (Sort::Nonsense, innermost),
+        _ if innermost.contains("certificate") => {
+            (Sort::Certificate, format!("its certificate is not trusted: {innermost}"))
+        }
+        _ if refused(error) => (Sort::Refused, "nobody listens there (connection refused)".to_owned()),
+        _ => (Sort::Unreachable, format!("cannot be reached: {innermost}")),
+    }
+}
+
+fn plural(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Node => "Nodes",
+        Kind::Service => "Services",
+        Kind::EndpointSlice => "EndpointSlices",
+    }
+}
+
+fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let outermost: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(outermost), |&error| error.source())
+}
+
+/// The cause of all causes, which says most.
+fn innermost(error: &kube::Error) -> &(dyn Error + 'static) {
+    causes(error).last().unwrap_or(error)
+}
+
+fn refused(error: &kube::Error) -> bool {
+    let io = |cause: &(dyn Error + 'static)| cause.downcast_ref::<io::Error>().map(io::Error::kind);
+    causes(error).any(|cause| io(cause) == Some(io::ErrorKind::ConnectionRefused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sort_of_failure_is_told_once_until_all_is_well() {
+        let trouble = Trouble::new("x".to_owned());
+        assert!(trouble.fails(Kind::Service, Sort::Refused));
+        assert!(!trouble.fails(Kind::EndpointSlice, Sort::Refused), "the other watches fail in the same way");
+        assert!(!trouble.fails(Kind::Service, Sort::Refused));
+        assert!(trouble.fails(Kind::Service, Sort::Certificate));
+        assert!(trouble.works(Kind::Service).is_none(), "EndpointSlices still fail");
+        assert!(trouble.works(Kind::EndpointSlice).is_some());
+        assert!(trouble.works(Kind::EndpointSlice).is_none(), "told already");
+        assert!(trouble.fails(Kind::Service, Sort::Refused));
+    }
+
+    #[test]
+    fn answers_are_told_in_words_that_help() {
+        let api = |code: u16, message: &str| {
+            let mut status = kube::core::Status::failure(message, "x");
+            status.code = code;
+            sort(Kind::Service, &Failure::Api(kube::Error::Api(status.boxed())))
+        };
+        assert_eq!(api(401, "Unauthorized").0, Sort::Credentials);
+        let (sort_403, text) = api(403, "user \"x\" cannot\nlist");
+        assert_eq!(sort_403, Sort::Forbidden(Kind::Service));
+        assert_eq!(text, "does not let the proxy list and watch Services (403): user \"x\" cannot\\nlist");
+        assert_eq!(api(404, "").0, Sort::Unserved(Kind::Service));
+        assert_eq!(api(503, "etcd").1, "answers with an error (503): etcd");
+        assert_eq!(sort(Kind::Node, &Failure::Nonsense("<html>".into())).0, Sort::Nonsense);
+    }
+}

@@ -1,0 +1,250 @@
+//! As much of an API server as a reflector asks for, on loopback, with faults on request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use futures_util::stream;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// What the server holds and how it behaves.
+#[derive(Default)]
+pub struct World {
+    version: u64,
+    /// By path and name.
+    objects: BTreeMap<(&'static str, String), Value>,
+    /// Version, path, line.
+    events: Vec<(u64, &'static str, String)>,
+    /// Watches from below this version are answered 410.
+    compacted: u64,
+    /// Every request for this path (any, if it is empty) is answered with this status.
+    pub refuse: Option<(&'static str, u16)>,
+    /// The token to show, if any.
+    pub token: Option<String>,
+    /// Watches that were open at an earlier count end.
+    epoch: u64,
+    /// Requests by `list` or `watch` and path, with the last query.
+    pub asked: HashMap<(&'static str, String), (usize, String)>,
+}
+
+/// A running server.
+pub struct Api {
+    pub address: SocketAddr,
+    pub world: Arc<Mutex<World>>,
+    changed: watch::Sender<u64>,
+    tls: Option<TlsAcceptor>,
+    task: Option<JoinSet<()>>,
+}
+
+pub const SERVICES: &str = "/api/v1/services";
+pub const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
+pub const NODES: &str = "/api/v1/nodes";
+
+impl Api {
+    pub async fn start(tls: Option<TlsAcceptor>) -> Api {
+        let world = Arc::new(Mutex::new(World { version: 10, ..World::default() }));
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut api = Api { address, world, changed: watch::channel(0).0, tls, task: None };
+        api.up().await;
+        api
+    }
+
+    /// Listens, on the same port as before.
+    pub async fn up(&mut self) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(self.address).unwrap();
+        let listener = socket.listen(16).unwrap();
+        self.address = listener.local_addr().unwrap();
+        let mut task = JoinSet::new();
+        task.spawn(serve(listener, Arc::clone(&self.world), self.changed.subscribe(), self.tls.clone()));
+        self.task = Some(task);
+    }
+
+    /// Nobody listens any more, and all connections are cut.
+    pub fn down(&mut self) {
+        self.task = None;
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        let result = change(&mut self.world.lock().unwrap());
+        self.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    fn event(&self, path: &'static str, kind: &str, name: &str, mut object: Value) -> u64 {
+        self.change(|world| {
+            world.version += 1;
+            object["metadata"]["resourceVersion"] = world.version.to_string().into();
+            let line = json!({"type": kind, "object": object}).to_string();
+            world.events.push((world.version, path, line));
+            if kind == "DELETED" {
+                world.objects.remove(&(path, name.to_owned()));
+            } else if kind != "BOOKMARK" {
+                world.objects.insert((path, name.to_owned()), object);
+            }
+            world.version
+        })
+    }
+
+    /// Creates or replaces an object; the version it got.
+    pub fn put(&self, path: &'static str, object: Value) -> u64 {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let there = self.world.lock().unwrap().objects.contains_key(&(path, name.clone()));
+        self.event(path, if there { "MODIFIED" } else { "ADDED" }, &name, object)
+    }
+
+    pub fn delete(&self, path: &'static str, name: &str) -> u64 {
+        let object = self.world.lock().unwrap().objects[&(path, name.to_owned())].clone();
+        self.event(path, "DELETED", name, object)
+    }
+
+    pub fn bookmark(&self, path: &'static str) -> u64 {
+        self.event(path, "BOOKMARK", "", json!({"metadata": {}}))
+    }
+
+    /// A line on every watch of this path, whatever it is.
+    pub fn line(&self, path: &'static str, line: &str) {
+        self.change(|world| {
+            world.version += 1;
+            world.events.push((world.version, path, line.to_owned()));
+        });
+    }
+
+    /// Ends all watches, politely.
+    pub fn close_watches(&self) {
+        self.change(|world| world.epoch += 1);
+    }
+
+    /// Forgets the events so far: who goes on from before now must list again.
+    pub fn compact(&self) {
+        self.change(|world| {
+            world.compacted = world.version;
+            world.events.clear();
+        });
+    }
+
+    /// How many requests of a verb there were for a path, and the query of the last.
+    pub fn asked(&self, verb: &'static str, path: &str) -> (usize, String) {
+        self.world.lock().unwrap().asked.get(&(verb, path.to_owned())).cloned().unwrap_or_default()
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    world: Arc<Mutex<World>>,
+    changed: watch::Receiver<u64>,
+    tls: Option<TlsAcceptor>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        connections.spawn(connection(stream, Arc::clone(&world), changed.clone(), tls.clone()));
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    world: Arc<Mutex<World>>,
+    changed: watch::Receiver<u64>,
+    tls: Option<TlsAcceptor>,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = respond(&request, &world, changed.clone());
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let http = hyper::server::conn::http1::Builder::new();
+    // A client that breaks off, or that does not trust the certificate, is what some tests are about.
+    let _ = match tls {
+        None => http.serve_connection(TokioIo::new(stream), service).await.is_ok(),
+        Some(tls) => match tls.accept(stream).await {
+            Ok(stream) => http.serve_connection(TokioIo::new(stream), service).await.is_ok(),
+            Err(_) => false,
+        },
+    };
+}
+
+fn respond(request: &Request<Incoming>, world: &Arc<Mutex<World>>, changed: watch::Receiver<u64>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let parameter = |name: &str| {
+        let value = query.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}=")));
+        value.map(str::to_owned).filter(|value| !value.is_empty())
+    };
+    let verb = if parameter("watch").as_deref() == Some("true") { "watch" } else { "list" };
+    let mut held = world.lock().unwrap();
+    let asked = held.asked.entry((verb, path.clone())).or_default();
+    *asked = (asked.0 + 1, query.clone());
+    if let Some((_, code)) = held.refuse.filter(|(refused, _)| refused.is_empty() || *refused == path) {
+        return status(code, "on request");
+    }
+    let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    if held.token.as_ref().is_some_and(|token| shown != Some(&format!("Bearer {token}"))) {
+        return status(401, "Unauthorized");
+    }
+    if verb == "list" {
+        return list(&held, &path, parameter("limit").as_deref(), parameter("continue").as_deref());
+    }
+    let from: u64 = parameter("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
+    if from < held.compacted {
+        return status(410, "too old resource version");
+    }
+    let epoch = held.epoch;
+    drop(held);
+    let watching = (Arc::clone(world), changed, path, from, epoch);
+    let lines = stream::unfold(watching, |(world, mut changed, path, from, epoch)| async move {
+        loop {
+            changed.borrow_and_update();
+            let next = {
+                let held = world.lock().unwrap();
+                if held.epoch != epoch {
+                    return None;
+                }
+                held.events.iter().find(|(version, of, _)| *version > from && *of == path).cloned()
+            };
+            if let Some((version, _, line)) = next {
+                let frame = Frame::data(Bytes::from(line + "\n"));
+                return Some((Ok::<_, Infallible>(frame), (world, changed, path, version, epoch)));
+            }
+            changed.changed().await.ok()?;
+        }
+    });
+    Response::new(BodyExt::boxed(StreamBody::new(Box::pin(lines) as SyncLines)))
+}
+
+type Lines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;
+type SyncLines = std::pin::Pin<Box<Lines>>;
+
+/// A page of a list. The continue token holds the version of the first page, which is that of the whole list, and the
+/// number of objects that went before.
+fn list(world: &World, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
+    let limit: usize = limit.and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
+    let begun = token.and_then(|token| token.split_once("-"));
+    let (version, from) = begun.map_or((world.version, 0), |(v, n)| (v.parse().unwrap(), n.parse::<usize>().unwrap()));
+    let all: Vec<&Value> = world.objects.iter().filter(|((of, _), _)| *of == path).map(|(_, object)| object).collect();
+    let end = all.len().min(from.saturating_add(limit));
+    let token = if end < all.len() { format!("{version}-{end}") } else { String::new() };
+    let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
+    let body = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": all[from..end]});
+    Response::new(Full::new(Bytes::from(body.to_string())).boxed())
+}
+
+fn status(code: u16, message: &str) -> Response<Body> {
+    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": message});
+    let mut response = Response::new(Full::new(Bytes::from(status.to_string())).boxed());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
