@@ -1,5 +1,6 @@
 //! `svclab`: a laboratory for Kubernetes service proxies.
 
+pub mod apiserver;
 pub mod cli;
 pub mod cluster;
 pub mod expect;

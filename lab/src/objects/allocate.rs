@@ -1,6 +1,6 @@
 //! Addresses and ports, as the API server hands them out – but as a function of the file and the seed alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -13,6 +13,14 @@ pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 pub(super) struct Allocations {
     addresses: BTreeMap<IpAddr, String>,
     node_ports: BTreeMap<(u16, String), String>,
+    held: BTreeMap<String, Held>,
+}
+
+/// What one owner has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    addresses: BTreeSet<IpAddr>,
+    node_ports: BTreeSet<(u16, String)>,
 }
 
 impl Allocations {
@@ -22,6 +30,7 @@ impl Allocations {
             Some(present) if present != owner => Err(present.clone()),
             _ => {
                 self.addresses.insert(address, owner.to_owned());
+                self.held.entry(owner.to_owned()).or_default().addresses.insert(address);
                 Ok(())
             }
         }
@@ -29,10 +38,12 @@ impl Allocations {
 
     /// Gives node port `port` to `owner`; the present owner if somebody else has it.
     pub(super) fn claim_port(&mut self, port: u16, protocol: &str, owner: &str) -> Result<(), String> {
-        match self.node_ports.get(&(port, protocol.to_owned())) {
+        let port = (port, protocol.to_owned());
+        match self.node_ports.get(&port) {
             Some(present) if present != owner => Err(present.clone()),
             _ => {
-                self.node_ports.insert((port, protocol.to_owned()), owner.to_owned());
+                self.node_ports.insert(port.clone(), owner.to_owned());
+                self.held.entry(owner.to_owned()).or_default().node_ports.insert(port);
                 Ok(())
             }
         }
@@ -70,10 +81,24 @@ impl Allocations {
         })
     }
 
-    /// Takes back everything that belongs to `owner`.
-    pub(super) fn release(&mut self, owner: &str) {
-        self.addresses.retain(|_, present| present != owner);
-        self.node_ports.retain(|_, present| present != owner);
+    /// Takes back everything that belongs to `owner`, and says what that was.
+    pub(super) fn release(&mut self, owner: &str) -> Held {
+        let held = self.held.remove(owner).unwrap_or_default();
+        for address in &held.addresses {
+            self.addresses.remove(address);
+        }
+        for port in &held.node_ports {
+            self.node_ports.remove(port);
+        }
+        held
+    }
+
+    /// Gives `owner` exactly what it had when it was released.
+    pub(super) fn restore(&mut self, owner: &str, held: Held) {
+        self.release(owner);
+        self.addresses.extend(held.addresses.iter().map(|address| (*address, owner.to_owned())));
+        self.node_ports.extend(held.node_ports.iter().map(|port| (port.clone(), owner.to_owned())));
+        self.held.insert(owner.to_owned(), held);
     }
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::store::Object;
+use super::object::Object;
 
 /// One document of a manifest and where it begins.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +116,7 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
 
 /// The first field of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be
 /// silently ignored.
-fn lost_field(written: &serde_json::Value, kept: &serde_json::Value, path: String) -> Option<String> {
+pub(super) fn lost_field(written: &serde_json::Value, kept: &serde_json::Value, path: String) -> Option<String> {
     use serde_json::Value::{Array, Null, Object};
     match (written, kept) {
         (Object(written), Object(kept)) => written.iter().find_map(|(name, value)| {

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{ContainerPort, Pod};
+use k8s_openapi::api::core::v1::{ContainerPort, HostIP, Pod, PodCondition, PodIP};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::allocate::Allocations;
 use super::error::ObjectError;
-use super::store::ObjectKey;
+use super::object::ObjectKey;
 use crate::cluster::spec::{NodeSpec, PodSpec, Protocol, ServerPort};
 
 /// Host number 1 of a pod range is the node's own address in it; pods come after.
 const FIRST_POD: u64 = 2;
+/// `terminationGracePeriodSeconds` unless a pod says otherwise.
+const GRACE_PERIOD: i64 = 30;
 
 /// A pod with everything that services need to know about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +30,31 @@ pub(super) struct PodEntry {
     pub(super) ready: bool,
     /// Has a deletion timestamp.
     pub(super) terminating: bool,
+    /// Its containers have ended for good: it has no endpoint any more.
+    pub(super) finished: bool,
+    /// The Pod as the API shows it.
+    pub(super) object: Pod,
+}
+
+impl PodEntry {
+    /// Sets the `Ready` condition.
+    pub(super) fn set_ready(&mut self, ready: bool) {
+        self.ready = ready;
+        let conditions = self.object.status.get_or_insert_default().conditions.get_or_insert_default();
+        let status = if ready { "True" } else { "False" }.to_owned();
+        match conditions.iter_mut().find(|condition| condition.type_ == "Ready") {
+            Some(condition) => condition.status = status,
+            None => conditions.push(PodCondition { type_: "Ready".to_owned(), status, ..PodCondition::default() }),
+        }
+    }
+
+    /// Gives it a deletion timestamp.
+    pub(super) fn set_terminating(&mut self, at: Time) {
+        self.terminating = true;
+        let metadata = &mut self.object.metadata;
+        metadata.deletion_timestamp.get_or_insert(at);
+        metadata.deletion_grace_period_seconds.get_or_insert(GRACE_PERIOD);
+    }
 }
 
 /// Reads `pod` and gives it a node and addresses. `position` is its place among all pods, for the scheduler.
@@ -56,7 +84,8 @@ pub(super) fn admit(
         let conditions = pod.status.as_ref()?.conditions.as_ref()?;
         conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status == "True")
     };
-    Ok(PodEntry {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let mut entry = PodEntry {
         spec: PodSpec {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -72,7 +101,26 @@ pub(super) fn admit(
             .collect(),
         ready: condition("Ready").unwrap_or(true),
         terminating: pod.metadata.deletion_timestamp.is_some(),
-    })
+        finished: matches!(phase, Some("Succeeded" | "Failed")),
+        object: pod.clone(),
+    };
+    complete(&mut entry, node);
+    Ok(entry)
+}
+
+/// Fills in what the scheduler and the kubelet would have written.
+fn complete(entry: &mut PodEntry, node: &NodeSpec) {
+    let spec = entry.object.spec.get_or_insert_default();
+    spec.node_name = Some(node.name.clone());
+    spec.restart_policy.get_or_insert_with(|| "Always".to_owned());
+    let status = entry.object.status.get_or_insert_default();
+    status.phase.get_or_insert_with(|| "Running".to_owned());
+    let texts: Vec<String> = entry.spec.addresses.iter().map(ToString::to_string).collect();
+    status.pod_ip = texts.first().cloned();
+    status.pod_ips = Some(texts.into_iter().map(|ip| PodIP { ip }).collect());
+    status.host_ip = node.addresses.first().map(ToString::to_string);
+    status.host_ips = Some(node.addresses.iter().map(|ip| HostIP { ip: ip.to_string() }).collect());
+    entry.set_ready(entry.ready);
 }
 
 fn protocol_of(port: &ContainerPort) -> String {

@@ -4,13 +4,17 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{
-    LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
+    ClientIPConfig, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
+    SessionAffinityConfig,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::allocate::{Allocations, NODE_PORTS};
 use super::error::ObjectError;
-use super::store::ObjectKey;
+use super::object::ObjectKey;
+
+/// How long an affinity lasts unless a service says otherwise: three hours.
+const AFFINITY_SECONDS: i32 = 10_800;
 
 /// Where a service's addresses and ports may come from.
 pub(super) struct Pools<'a> {
@@ -69,6 +73,15 @@ fn defaults(spec: &mut ServiceSpec) {
     spec.session_affinity = spec.session_affinity.take().or_else(|| text("None"));
     if is(spec.type_.as_ref(), "ExternalName") {
         return;
+    }
+    let affinity = is(spec.session_affinity.as_ref(), "ClientIP");
+    let config = spec.session_affinity_config.take().filter(|_| affinity);
+    let client_ip = config.and_then(|config| config.client_ip).unwrap_or_default();
+    spec.session_affinity_config = affinity.then(|| SessionAffinityConfig {
+        client_ip: Some(ClientIPConfig { timeout_seconds: client_ip.timeout_seconds.or(Some(AFFINITY_SECONDS)) }),
+    });
+    if is(spec.type_.as_ref(), "LoadBalancer") {
+        spec.allocate_load_balancer_node_ports.get_or_insert(true);
     }
     spec.internal_traffic_policy = spec.internal_traffic_policy.take().or_else(|| text("Cluster"));
     if !is(spec.type_.as_ref(), "ClusterIP") || spec.external_ips.is_some() {
@@ -234,8 +247,10 @@ impl Admission<'_> {
         spec: &ServiceSpec,
         previous: Option<&Service>,
     ) -> Result<(), ObjectError> {
+        let conditions = service.status.as_ref().and_then(|status| status.conditions.clone());
         if !is(spec.type_.as_ref(), "LoadBalancer") {
-            service.status = None;
+            let load_balancer = Some(LoadBalancerStatus::default());
+            service.status = Some(ServiceStatus { conditions, load_balancer });
             return Ok(());
         }
         let written = ingress_of(service);
@@ -258,7 +273,7 @@ impl Admission<'_> {
             return Err(self.field("status.loadBalancer.ingress[].ipMode", format!("{bad:?}: expected VIP or Proxy")));
         }
         let status = LoadBalancerStatus { ingress: (!ingress.is_empty()).then_some(ingress) };
-        service.status = Some(ServiceStatus { load_balancer: Some(status), ..ServiceStatus::default() });
+        service.status = Some(ServiceStatus { conditions, load_balancer: Some(status) });
         Ok(())
     }
 

@@ -1,63 +1,57 @@
-//! The EndpointSlice controller: Services and Pods in, slices out.
+//! The EndpointSlice controller's first half: which endpoints a service has. [`super::placement`] puts them into slices.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{
-    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointHints, EndpointPort, ForNode, ForZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::object::ObjectKey;
 use super::pod::PodEntry;
 use super::service::family_name;
-use super::store::ObjectKey;
 use crate::cluster::spec::NodeSpec;
 
 /// The label that ties a slice to its service.
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// The slices of `service`: none without a selector or for an ExternalName service.
-pub(super) fn of_service(
-    key: &ObjectKey,
+/// The endpoints of one service that can share slices: same family, same resolved ports.
+pub(super) type Groups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
+
+/// Whether the controller makes slices for `service`: not without a selector, and not for an ExternalName.
+pub(super) fn managed(service: &Service) -> bool {
+    let Some(spec) = &service.spec else { return false };
+    spec.selector.as_ref().is_some_and(|selector| !selector.is_empty()) && spec.type_.as_deref() != Some("ExternalName")
+}
+
+/// Whether `service` selects `pod`.
+pub(super) fn selects(service: &Service, pod: &PodEntry) -> bool {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| selector.iter().all(|(name, value)| pod.labels.get(name) == Some(value)))
+}
+
+/// The endpoints that `pods`, all selected by `service`, make.
+pub(super) fn groups<'a>(
     service: &Service,
-    pods: &BTreeMap<ObjectKey, PodEntry>,
+    pods: impl Iterator<Item = (&'a ObjectKey, &'a PodEntry)>,
     nodes: &[NodeSpec],
-    limit: usize,
-) -> Vec<EndpointSlice> {
-    let spec = service.spec.clone().unwrap_or_default();
-    let selector = spec.selector.clone().unwrap_or_default();
-    if selector.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
-        return Vec::new();
-    }
-    let selected: Vec<&PodEntry> = pods
-        .iter()
-        .filter(|(pod, _)| pod.namespace == key.namespace)
-        .map(|(_, pod)| pod)
-        .filter(|pod| selector.iter().all(|(name, value)| pod.labels.get(name) == Some(value)))
-        .collect();
-    let mut slices = Vec::new();
-    for family in spec.ip_families.iter().flatten() {
-        let mut groups: BTreeMap<Vec<PortKey>, Vec<Endpoint>> = BTreeMap::new();
-        for pod in &selected {
+) -> Groups {
+    let mut groups = Groups::new();
+    let Some(spec) = &service.spec else { return groups };
+    for (key, pod) in pods.filter(|(_, pod)| !pod.finished) {
+        for family in spec.ip_families.iter().flatten() {
             if let Some(address) = pod.spec.addresses.iter().find(|address| family_name(**address) == family) {
-                let endpoint = endpoint(pod, *address, service, nodes);
-                groups.entry(ports_for(&spec.ports, pod)).or_default().push(endpoint);
-            }
-        }
-        for (ports, endpoints) in groups {
-            for chunk in endpoints.chunks(limit.max(1)) {
-                let number = slices.len();
-                slices.push(slice(key, service, family, &ports, chunk.to_vec(), number));
+                let group = groups.entry((family.clone(), ports_for(&spec.ports, pod))).or_default();
+                group.insert(key.clone(), endpoint(pod, *address, service, nodes));
             }
         }
     }
-    slices
+    groups
 }
 
 /// A resolved port: (name, protocol, number), in the service's order.
-type PortKey = (usize, Option<String>, String, i32);
+pub(super) type PortKey = (usize, Option<String>, String, i32);
 
 /// The service's ports as `pod` has them; a named target port that the pod lacks is left out.
 fn ports_for(ports: &Option<Vec<ServicePort>>, pod: &PodEntry) -> Vec<PortKey> {
@@ -82,7 +76,7 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
             ready: Some(published || (pod.ready && !pod.terminating)),
-            serving: Some(published || pod.ready),
+            serving: Some(pod.ready),
             terminating: Some(pod.terminating),
         }),
         hints: hints(distribution, pod, zone.as_deref()),
@@ -91,6 +85,7 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
             kind: Some("Pod".to_owned()),
             name: Some(pod.spec.name.clone()),
             namespace: Some(pod.spec.namespace.clone()),
+            uid: pod.object.metadata.uid.clone(),
             ..ObjectReference::default()
         }),
         zone,
@@ -112,14 +107,19 @@ fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Opti
     }
 }
 
-fn slice(
-    key: &ObjectKey,
-    service: &Service,
-    family: &str,
-    ports: &[PortKey],
-    endpoints: Vec<Endpoint>,
-    number: usize,
-) -> EndpointSlice {
+/// The ports of a slice.
+pub(super) fn ports(keys: &[PortKey]) -> Vec<EndpointPort> {
+    let port = |(_, name, protocol, number): &PortKey| EndpointPort {
+        name: Some(name.clone().unwrap_or_default()),
+        port: Some(*number),
+        protocol: Some(protocol.clone()),
+        ..EndpointPort::default()
+    };
+    keys.iter().map(port).collect()
+}
+
+/// The metadata that every slice of `service` has.
+pub(super) fn metadata(key: &ObjectKey, service: &Service) -> ObjectMeta {
     // The controller mirrors the service's labels: consumers select slices by `service-proxy-name` as well.
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.insert(SERVICE_LABEL.to_owned(), key.name.clone());
@@ -127,21 +127,18 @@ fn slice(
     if service.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None")) {
         labels.insert("service.kubernetes.io/headless".to_owned(), String::new());
     }
-    let port = |(_, name, protocol, number): &PortKey| EndpointPort {
-        name: Some(name.clone().unwrap_or_default()),
-        port: Some(*number),
-        protocol: Some(protocol.clone()),
-        ..EndpointPort::default()
-    };
-    EndpointSlice {
-        address_type: family.to_owned(),
-        metadata: ObjectMeta {
-            name: Some(format!("{}-{}-{number}", key.name, family.to_lowercase())),
-            namespace: Some(key.namespace.clone()),
-            labels: Some(labels),
-            ..ObjectMeta::default()
-        },
-        endpoints: Some(endpoints),
-        ports: Some(ports.iter().map(port).collect()),
+    ObjectMeta {
+        namespace: Some(key.namespace.clone()),
+        generate_name: Some(format!("{}-", key.name)),
+        labels: Some(labels),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Service".to_owned(),
+            name: key.name.clone(),
+            uid: service.metadata.uid.clone().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
     }
 }

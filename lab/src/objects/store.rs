@@ -1,56 +1,24 @@
 //! All objects of one cluster, and the versions of their changes.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::allocate::Allocations;
+use super::endpoints::EndpointController;
 use super::error::ObjectError;
+use super::kind::Kind;
+use super::object::{Object, ObjectKey, key_of};
 use super::pod::PodEntry;
+use super::record::Stored;
 use super::service::Pools;
-use super::{node, pod, service, slices};
-use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, PodSpec, Protocol, VipMode};
-
-/// `namespace/name`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Kubernetes namespace.
-    pub namespace: String,
-    /// Kubernetes name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// A key; an empty or missing namespace is `default`.
-    pub fn new(namespace: Option<&str>, name: &str) -> Self {
-        let namespace = namespace.filter(|namespace| !namespace.is_empty()).unwrap_or("default");
-        ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// An object that authors may write.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Object {
-    /// A pod, which the lab builds.
-    Pod(Box<Pod>),
-    /// A service.
-    Service(Box<Service>),
-    /// Labels and taints for one of the cluster's nodes.
-    Node(Box<Node>),
-    /// A slice for a service without selector.
-    EndpointSlice(Box<EndpointSlice>),
-}
+use super::versions::Versions;
+use super::vips::vips_of;
+use super::{node, plain, pod, service};
+use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, PodSpec};
 
 /// How objects are allocated and grouped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,58 +34,78 @@ pub struct StoreOptions {
 /// The objects.
 #[derive(Debug, Clone)]
 pub struct Store {
-    spec: ClusterSpec,
-    options: StoreOptions,
+    pub(super) spec: ClusterSpec,
+    pub(super) options: StoreOptions,
     allocations: Allocations,
-    version: u64,
+    pub(super) versions: Versions,
     nodes: BTreeMap<String, Node>,
-    pods: BTreeMap<ObjectKey, PodEntry>,
+    pub(super) pods: BTreeMap<ObjectKey, PodEntry>,
     pods_seen: usize,
-    services: BTreeMap<ObjectKey, Service>,
-    slices: BTreeMap<ObjectKey, EndpointSlice>,
+    pub(super) services: BTreeMap<ObjectKey, Service>,
+    pub(super) endpoints: EndpointController,
 }
 
 impl Store {
     /// A cluster of `spec`'s nodes with no other object yet; `spec.pods` is left to manifests.
     pub fn new(spec: ClusterSpec, options: StoreOptions) -> Self {
-        let nodes = spec.nodes.iter().map(|spec| (spec.name.clone(), node::object(spec))).collect();
-        Store {
+        let mut store = Store {
+            versions: Versions::new(options.seed),
             spec,
             options,
             allocations: Allocations::default(),
-            version: 1,
-            nodes,
+            nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             pods_seen: 0,
             services: BTreeMap::new(),
-            slices: BTreeMap::new(),
+            endpoints: EndpointController::default(),
+        };
+        for name in plain::FIRST_NAMESPACES {
+            store.versions.put(&ObjectKey::unscoped(name), &mut plain::namespace(name));
+        }
+        for spec in store.spec.nodes.clone() {
+            store.put_node(&spec.name, node::object(&spec));
+        }
+        store
+    }
+
+    /// Creates or replaces `object` and returns its `kind/namespace/name`. What the author leaves open is kept or
+    /// allocated; a Node manifest is laid over what the lab says of that node.
+    ///
+    /// # Errors
+    /// When the object cannot be in this cluster; the store is then unchanged.
+    pub fn apply(&mut self, object: Object) -> Result<String, ObjectError> {
+        match object {
+            Object::Pod(pod) => self.apply_pod(*pod),
+            Object::Service(service) => self.apply_service(*service),
+            Object::Node(node) => self.apply_node(*node, false),
+            Object::EndpointSlice(slice) => self.apply_slice(*slice),
+            Object::Namespace(namespace) => self.apply_namespace(*namespace),
+            Object::Event(event) => self.apply_event(*event),
+            Object::Lease(mut lease) => {
+                let key = key_of(&lease.metadata, "lease")?;
+                self.put(&key, &mut *lease);
+                Ok(format!("lease/{key}"))
+            }
         }
     }
 
-    /// Creates or replaces `object` and returns its `kind/namespace/name`.
+    /// Like [`Store::apply`], but a Node becomes what `object` says, as with an API client's update: labels that are
+    /// not in it are gone.
     ///
     /// # Errors
-    /// When the object cannot be in this cluster; the store is then unchanged but for addresses already claimed.
-    pub fn apply(&mut self, object: Object) -> Result<String, ObjectError> {
-        let name = match object {
-            Object::Pod(pod) => self.apply_pod(&pod)?,
-            Object::Service(service) => self.apply_service(*service)?,
-            Object::Node(node) => self.apply_node(*node)?,
-            Object::EndpointSlice(slice) => {
-                let key = key_of(&slice.metadata, "endpointslice")?;
-                self.slices.insert(key.clone(), *slice);
-                format!("endpointslice/{key}")
-            }
-        };
-        self.version += 1;
-        Ok(name)
+    /// When the object cannot be in this cluster; the store is then unchanged.
+    pub fn replace(&mut self, object: Object) -> Result<String, ObjectError> {
+        match object {
+            Object::Node(node) => self.apply_node(*node, true),
+            other => self.apply(other),
+        }
     }
 
-    fn apply_pod(&mut self, written: &Pod) -> Result<String, ObjectError> {
+    fn apply_pod(&mut self, mut written: Pod) -> Result<String, ObjectError> {
         let key = key_of(&written.metadata, "pod")?;
         let name = format!("pod/{key}");
-        let mut written = written.clone();
-        if let Some(present) = self.pods.get(&key) {
+        let present = self.pods.get(&key);
+        if let Some(present) = present {
             // Pods do not move: a replaced manifest that says nothing keeps node and addresses.
             let spec = written.spec.get_or_insert_default();
             spec.node_name.get_or_insert_with(|| present.spec.node.clone());
@@ -125,38 +113,92 @@ impl Store {
                 let problem = format!("the pod runs on {}; delete it first", present.spec.node);
                 return Err(ObjectError::field(name, "spec.nodeName", problem));
             }
-        } else {
-            self.pods_seen += 1;
         }
-        self.allocations.release(&name);
-        let position = self.pods_seen.saturating_sub(1);
-        let entry = pod::admit(&written, &key, &self.spec.nodes, position, &mut self.allocations)?;
-        self.pods.insert(key, entry);
+        let (position, new) = (self.pods_seen, present.is_none());
+        let position = if new { position } else { position.saturating_sub(1) };
+        let nodes = &self.spec.nodes;
+        let mut entry = with_fresh_allocations(&mut self.allocations, &name, |allocations| {
+            pod::admit(&written, &key, nodes, position, allocations)
+        })?;
+        self.pods_seen += usize::from(new);
+        self.put(&key, &mut entry.object);
+        let before = self.pods.insert(key.clone(), entry);
+        self.pod_changed(&key, before.as_ref());
         Ok(name)
     }
 
     fn apply_service(&mut self, written: Service) -> Result<String, ObjectError> {
         let key = key_of(&written.metadata, "service")?;
         let name = format!("service/{key}");
-        self.allocations.release(&name);
         let pools = Pools {
             service_cidrs: &self.spec.service_cidrs,
             vip_ranges: &self.options.vip_ranges,
             seed: self.options.seed,
         };
-        let mut admitted = service::admit(written, &key, self.services.get(&key), &pools, &mut self.allocations)?;
-        admitted.metadata.namespace = Some(key.namespace.clone());
-        self.services.insert(key, admitted);
+        let previous = self.services.get(&key);
+        let mut admitted = with_fresh_allocations(&mut self.allocations, &name, |allocations| {
+            service::admit(written, &key, previous, &pools, allocations)
+        })?;
+        self.put(&key, &mut admitted);
+        let before = self.services.insert(key.clone(), admitted);
+        self.service_changed(&key, before.as_ref());
         Ok(name)
     }
 
-    fn apply_node(&mut self, written: Node) -> Result<String, ObjectError> {
+    fn apply_node(&mut self, written: Node, whole: bool) -> Result<String, ObjectError> {
         let name = written.metadata.name.clone().unwrap_or_default();
-        let known = self.nodes.keys().cloned().collect::<Vec<_>>().join(", ");
-        let missing = ObjectError::Missing { object: format!("node/{name}"), known };
-        merge_zone(&mut self.spec, &written);
-        node::merge(self.nodes.get_mut(&name).ok_or(missing)?, written);
+        let Some(spec) = self.spec.nodes.iter_mut().find(|node| node.name == name) else {
+            return Err(self.missing(Kind::Node, &ObjectKey::unscoped(&name)));
+        };
+        let zone = written.metadata.labels.as_ref().and_then(|labels| labels.get(node::ZONE_LABEL)).cloned();
+        let zone = if whole { zone } else { zone.or_else(|| spec.zone.clone()) };
+        let moved = spec.zone != zone;
+        spec.zone = zone;
+        let mut object = self.nodes.get(&name).cloned().unwrap_or_else(|| node::object(spec));
+        if whole {
+            object = written;
+        } else {
+            node::merge(&mut object, written);
+        }
+        self.put_node(&name, object);
+        if moved {
+            self.rebuild_all();
+        }
         Ok(format!("node/{name}"))
+    }
+
+    fn put_node(&mut self, name: &str, mut node: Node) {
+        self.versions.put(&ObjectKey::unscoped(name), &mut node);
+        self.nodes.insert(name.to_owned(), node);
+    }
+
+    fn apply_namespace(&mut self, mut namespace: Namespace) -> Result<String, ObjectError> {
+        let name = namespace.metadata.name.clone().unwrap_or_default();
+        if name.is_empty() {
+            return Err(ObjectError::field("namespace", "metadata.name", "every object needs a name"));
+        }
+        plain::complete(&mut namespace, &name);
+        self.versions.put(&ObjectKey::unscoped(&name), &mut namespace);
+        Ok(format!("namespace/{name}"))
+    }
+
+    fn apply_event(&mut self, mut event: Event) -> Result<String, ObjectError> {
+        let key = key_of(&event.metadata, "event")?;
+        self.put(&key, &mut event);
+        let oldest = self.versions.of(Kind::Event).min_by_key(|record| record.version).map(|record| record.key.clone());
+        if let Some(oldest) = oldest.filter(|_| self.versions.of(Kind::Event).count() > plain::MAX_EVENTS) {
+            self.versions.remove(Kind::Event, &oldest);
+        }
+        Ok(format!("event/{key}"))
+    }
+
+    /// Records a namespaced object, and its namespace if nobody made that.
+    pub(super) fn put<T: Stored>(&mut self, key: &ObjectKey, object: &mut T) {
+        let namespace = ObjectKey::unscoped(&key.namespace);
+        if self.versions.get(Kind::Namespace, &namespace).is_none() {
+            self.versions.put(&namespace, &mut plain::namespace(&key.namespace));
+        }
+        self.versions.put(key, object);
     }
 
     /// Removes a `pod`, `service` or `endpointslice`.
@@ -164,17 +206,54 @@ impl Store {
     /// # Errors
     /// When there is none of that name.
     pub fn delete(&mut self, kind: &str, key: &ObjectKey) -> Result<(), ObjectError> {
-        let found = match kind {
-            "pod" => self.pods.remove(key).is_some(),
-            "service" => self.services.remove(key).is_some(),
-            _ => self.slices.remove(key).is_some(),
-        };
-        if !found {
+        match kind {
+            "pod" => self.remove(Kind::Pod, key),
+            "service" => self.remove(Kind::Service, key),
+            _ => self.remove(Kind::EndpointSlice, key),
+        }
+    }
+
+    /// Removes an object at once, and what belongs to it: a service's slices, a namespace's objects. A slice that the
+    /// controller made comes back.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn remove(&mut self, kind: Kind, key: &ObjectKey) -> Result<(), ObjectError> {
+        if self.versions.get(kind, key).is_none() {
             return Err(self.missing(kind, key));
         }
+        match kind {
+            Kind::Namespace => self.empty_namespace(&key.name),
+            Kind::EndpointSlice => return self.remove_slice(key),
+            _ => {}
+        }
+        self.versions.remove(kind, key);
         self.allocations.release(&format!("{kind}/{key}"));
-        self.version += 1;
+        match kind {
+            Kind::Pod => {
+                let before = self.pods.remove(key);
+                self.pod_changed(key, before.as_ref());
+            }
+            Kind::Service => {
+                let before = self.services.remove(key);
+                self.service_changed(key, before.as_ref());
+            }
+            Kind::Node => {
+                self.nodes.remove(&key.name);
+            }
+            _ => {}
+        }
         Ok(())
+    }
+
+    fn empty_namespace(&mut self, namespace: &str) {
+        for kind in [Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Event, Kind::Lease] {
+            let inside = self.versions.of(kind).filter(|record| record.key.namespace == namespace);
+            for key in inside.map(|record| record.key.clone()).collect::<Vec<_>>() {
+                // Each was there a moment ago, and none brings another back: services went first.
+                let _ = self.remove(kind, &key);
+            }
+        }
     }
 
     /// Sets a pod's `Ready` condition.
@@ -182,8 +261,7 @@ impl Store {
     /// # Errors
     /// When there is no such pod.
     pub fn set_ready(&mut self, key: &ObjectKey, ready: bool) -> Result<(), ObjectError> {
-        self.pod_mut(key)?.ready = ready;
-        Ok(())
+        self.change_pod(key, |pod, _| pod.set_ready(ready))
     }
 
     /// Gives a pod a deletion timestamp: its endpoints are terminating, and serving for as long as it is ready.
@@ -191,25 +269,22 @@ impl Store {
     /// # Errors
     /// When there is no such pod.
     pub fn set_terminating(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
-        self.pod_mut(key)?.terminating = true;
+        self.change_pod(key, PodEntry::set_terminating)
+    }
+
+    fn change_pod(&mut self, key: &ObjectKey, change: impl FnOnce(&mut PodEntry, Time)) -> Result<(), ObjectError> {
+        let Some(mut entry) = self.pods.get(key).cloned() else {
+            return Err(self.missing(Kind::Pod, key));
+        };
+        change(&mut entry, self.versions.now());
+        self.put(key, &mut entry.object);
+        let before = self.pods.insert(key.clone(), entry);
+        self.pod_changed(key, before.as_ref());
         Ok(())
     }
 
-    fn pod_mut(&mut self, key: &ObjectKey) -> Result<&mut PodEntry, ObjectError> {
-        if !self.pods.contains_key(key) {
-            return Err(self.missing("pod", key));
-        }
-        self.version += 1;
-        let missing = ObjectError::Missing { object: format!("pod/{key}"), known: String::new() };
-        self.pods.get_mut(key).ok_or(missing)
-    }
-
-    fn missing(&self, kind: &str, key: &ObjectKey) -> ObjectError {
-        let known: Vec<String> = match kind {
-            "pod" => self.pods.keys().map(ToString::to_string).collect(),
-            "service" => self.services.keys().map(ToString::to_string).collect(),
-            _ => self.slices.keys().map(ToString::to_string).collect(),
-        };
+    fn missing(&self, kind: Kind, key: &ObjectKey) -> ObjectError {
+        let known: Vec<String> = self.versions.of(kind).map(|record| record.key.to_string()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         ObjectError::Missing { object: format!("{kind}/{key}"), known }
     }
@@ -219,7 +294,7 @@ impl Store {
     /// # Errors
     /// When there is none.
     pub fn pod(&self, key: &ObjectKey) -> Result<&PodSpec, ObjectError> {
-        self.pods.get(key).map(|pod| &pod.spec).ok_or_else(|| self.missing("pod", key))
+        self.pods.get(key).map(|pod| &pod.spec).ok_or_else(|| self.missing(Kind::Pod, key))
     }
 
     /// The service of that name, with its allocations.
@@ -227,7 +302,7 @@ impl Store {
     /// # Errors
     /// When there is none.
     pub fn service(&self, key: &ObjectKey) -> Result<&Service, ObjectError> {
-        self.services.get(key).ok_or_else(|| self.missing("service", key))
+        self.services.get(key).ok_or_else(|| self.missing(Kind::Service, key))
     }
 
     /// The cluster as it has to stand now, pods included.
@@ -235,29 +310,15 @@ impl Store {
         ClusterSpec { pods: self.pods.values().map(|pod| pod.spec.clone()).collect(), ..self.spec.clone() }
     }
 
-    /// Rises with every change.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// What a proxy is to know: Nodes, Services and EndpointSlices as one `List`, sorted.
     pub fn list(&self) -> Value {
-        let generated = self.services.iter().flat_map(|(key, service)| {
-            let limit = self.options.max_endpoints_per_slice;
-            slices::of_service(key, service, &self.pods, &self.spec.nodes, limit)
-        });
-        let items: Vec<Value> = self
-            .nodes
-            .values()
-            .map(|node| json!(node))
-            .chain(self.services.values().map(|service| json!(service)))
-            .chain(generated.map(|slice| json!(slice)))
-            .chain(self.slices.values().map(|slice| json!(slice)))
-            .collect();
+        let kinds = [Kind::Node, Kind::Service, Kind::EndpointSlice];
+        let items: Vec<Value> =
+            kinds.into_iter().flat_map(|kind| self.versions.of(kind)).map(|record| record.value()).collect();
         json!({
             "apiVersion": "v1",
             "kind": "List",
-            "metadata": { "resourceVersion": self.version.to_string() },
+            "metadata": { "resourceVersion": self.version().to_string() },
             "items": items,
         })
     }
@@ -278,53 +339,12 @@ impl Store {
     }
 }
 
-fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
-    let spec = service.spec.clone().unwrap_or_default();
-    let port = |number: i32| u16::try_from(number).ok();
-    let ports: Vec<_> = spec
-        .ports
-        .iter()
-        .flatten()
-        .filter_map(|entry| {
-            let protocol = match entry.protocol.as_deref() {
-                Some("UDP") => Protocol::Udp,
-                Some("SCTP") => return None,
-                _ => Protocol::Tcp,
-            };
-            // Without node ports the pair only tells `Vip` which ports there are.
-            Some((protocol, port(entry.port)?, port(entry.node_port.unwrap_or(entry.port))?))
-        })
-        .collect();
-    let published = service::ingress_of(service).into_iter().filter_map(|ingress| {
-        let address: IpAddr = ingress.ip?.parse().ok()?;
-        let mode = if ingress.ip_mode.as_deref() == Some("Proxy") { VipMode::Proxy } else { VipMode::Vip };
-        Some((address, mode))
-    });
-    published
-        .map(|(address, mode)| LoadBalancerVip {
-            address,
-            mode,
-            ports: ports.clone(),
-            health_check_node_port: spec.health_check_node_port.and_then(port),
-        })
-        .collect()
-}
-
-/// A zone label on a Node manifest moves the node there.
-fn merge_zone(spec: &mut ClusterSpec, written: &Node) {
-    let zone = written.metadata.labels.as_ref().and_then(|labels| labels.get(node::ZONE_LABEL));
-    let found = spec.nodes.iter_mut().find(|node| Some(&node.name) == written.metadata.name.as_ref());
-    if let (Some(node), Some(zone)) = (found, zone) {
-        node.zone = Some(zone.clone());
-    }
-}
-
-fn key_of(
-    metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    kind: &str,
-) -> Result<ObjectKey, ObjectError> {
-    match metadata.name.as_deref() {
-        Some(name) if !name.is_empty() => Ok(ObjectKey::new(metadata.namespace.as_deref(), name)),
-        _ => Err(ObjectError::field(kind, "metadata.name", "every object needs a name")),
-    }
+/// Runs `admit` with nothing allocated to `owner`; gives back what it had when `admit` fails.
+fn with_fresh_allocations<T>(
+    allocations: &mut Allocations,
+    owner: &str,
+    admit: impl FnOnce(&mut Allocations) -> Result<T, ObjectError>,
+) -> Result<T, ObjectError> {
+    let held = allocations.release(owner);
+    admit(allocations).inspect_err(|_| allocations.restore(owner, held))
 }

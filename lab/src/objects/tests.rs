@@ -147,7 +147,7 @@ fn a_replaced_service_keeps_what_it_was_given() {
     let version = store.version();
     apply(&mut store, &node_port).unwrap();
     assert_eq!(store.service(&key).unwrap(), &before);
-    assert!(store.version() > version);
+    assert_eq!(store.version(), version, "nothing changed");
 }
 
 #[test]
@@ -196,4 +196,93 @@ fn manifest_errors_name_line_and_field() {
 "
         )
     );
+}
+
+/// (slice, its endpoints' pods, `metadata.generation`), as the list tells them.
+fn placed(store: &Store) -> Vec<(String, Vec<String>, u64)> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let one = |slice: serde_json::Value| {
+        let endpoints = slice["endpoints"].as_array().unwrap();
+        let pods = endpoints.iter().map(|endpoint| text(&endpoint["targetRef"]["name"])).collect();
+        (text(&slice["metadata"]["name"]), pods, slice["metadata"]["generation"].as_u64().unwrap())
+    };
+    slices(store).into_iter().map(one).collect()
+}
+
+#[test]
+fn a_change_touches_as_few_slices_as_it_can() {
+    let mut store = store(0);
+    store.options.max_endpoints_per_slice = 2;
+    apply(&mut store, WEB).unwrap();
+    assert_eq!(placed(&store), [("web-ipv4-0".into(), vec![], 1)], "a service without endpoints has an empty slice");
+    for name in ["a", "b", "c", "d", "e"] {
+        apply(&mut store, &pod(name, "node-a", "web")).unwrap();
+    }
+    let names = |pods: &[&str]| pods.iter().map(|pod| (*pod).to_owned()).collect::<Vec<_>>();
+    let expected = [
+        ("web-ipv4-0".to_owned(), names(&["a", "b"]), 3),
+        ("web-ipv4-1".to_owned(), names(&["c", "d"]), 2),
+        ("web-ipv4-2".to_owned(), names(&["e"]), 1),
+    ];
+    assert_eq!(placed(&store), expected);
+    store.record_changes();
+    store.delete("pod", &ObjectKey::new(None, "a")).unwrap();
+    let changed: Vec<String> = store.take_changes().iter().map(|change| change.record.key.name.clone()).collect();
+    assert_eq!(changed, ["a", "web-ipv4-0"], "everybody else stays where they are");
+    apply(&mut store, &pod("f", "node-a", "web")).unwrap();
+    assert_eq!(placed(&store)[0].1, names(&["b", "f"]), "room is filled first");
+    apply(&mut store, &WEB.replace("targetPort: http", "targetPort: 9090")).unwrap();
+    let again: Vec<String> = placed(&store).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(again, ["web-ipv4-0", "web-ipv4-1", "web-ipv4-2"], "slices are used again");
+    store.delete("service", &ObjectKey::new(None, "web")).unwrap();
+    assert_eq!(placed(&store), []);
+}
+
+#[test]
+fn every_change_has_a_version_and_no_change_has_none() {
+    let mut store = store(0);
+    store.record_changes();
+    apply(&mut store, &format!("{}{WEB}", pod("a", "node-a", "web"))).unwrap();
+    let changes = store.take_changes();
+    let told: Vec<String> =
+        changes.iter().map(|change| format!("{} {}", change.record.kind, change.record.key)).collect();
+    assert_eq!(told, ["pod default/a", "service default/web", "endpointslice default/web-ipv4-0"]);
+    let versions: Vec<u64> = changes.iter().map(|change| change.record.version).collect();
+    assert!(versions.is_sorted_by(|left, right| left < right), "{versions:?}");
+    assert_eq!(versions.last(), Some(&store.version()));
+    let pod_key = ObjectKey::new(None, "a");
+    store.set_ready(&pod_key, true).unwrap();
+    apply(&mut store, WEB).unwrap();
+    assert_eq!(store.take_changes(), [], "nothing is new");
+    store.set_terminating(&pod_key).unwrap();
+    let told: Vec<String> = store.take_changes().iter().map(|change| change.record.kind.to_string()).collect();
+    assert_eq!(told, ["pod", "endpointslice"]);
+    let (born, again) = (store.record(Kind::Pod, &pod_key).unwrap().uid.clone(), pod("a", "node-a", "web"));
+    store.delete("pod", &pod_key).unwrap();
+    apply(&mut store, &again).unwrap();
+    assert_ne!(store.record(Kind::Pod, &pod_key).unwrap().uid, born, "another object of the same name");
+}
+
+#[test]
+fn what_is_refused_leaves_nothing_behind() {
+    let mut store = store(0);
+    let with_port = |port: u32| {
+        WEB.replace("spec:\n", "spec:\n  type: NodePort\n").replace("port: 80", &format!("port: 80, nodePort: {port}"))
+    };
+    apply(&mut store, &with_port(30_001)).unwrap();
+    let version = store.version();
+    apply(&mut store, &with_port(80)).unwrap_err();
+    assert_eq!(store.version(), version);
+    let other = with_port(30_001).replace("name: web", "name: other");
+    apply(&mut store, &other).unwrap_err();
+    store.delete("service", &ObjectKey::new(None, "web")).unwrap();
+    apply(&mut store, &other).unwrap();
+}
+
+#[test]
+fn a_finished_pod_has_no_endpoint() {
+    let mut store = store(0);
+    let done = pod("a", "node-a", "web").replace("spec:\n", "status: {phase: Succeeded}\nspec:\n");
+    apply(&mut store, &format!("{done}{WEB}")).unwrap();
+    assert_eq!(placed(&store), [("web-ipv4-0".into(), vec![], 1)]);
 }

@@ -17,6 +17,8 @@ pub struct HealthState {
 #[derive(Debug)]
 struct Shared {
     families: BTreeMap<Family, FamilyHealth>,
+    /// What was in the kernel when all families last had the same.
+    common: Applied,
     node_eligible: bool,
 }
 
@@ -51,7 +53,7 @@ pub struct Health {
     pub node_eligible: bool,
     /// When the kernel was last known to be up to date, in the family that is behind.
     pub last_updated: Option<SystemTime>,
-    /// What is in the kernel in every family; nothing as long as they differ.
+    /// What is in the kernel in every family: one that is behind holds it back.
     pub applied: Applied,
     /// Each family by itself.
     pub families: BTreeMap<Family, FamilyHealth>,
@@ -61,7 +63,7 @@ impl HealthState {
     /// A change may wait for twice the sync period, as upstream has it.
     pub fn new(sync_period: Duration, families: &[Family]) -> HealthState {
         let families = families.iter().map(|family| (*family, FamilyHealth::default())).collect();
-        let shared = Shared { families, node_eligible: true };
+        let shared = Shared { families, common: Applied::default(), node_eligible: true };
         HealthState { shared: Arc::new(Mutex::new(shared)), patience: sync_period * 2 }
     }
 
@@ -91,7 +93,11 @@ impl HealthState {
 
     fn synced_at(&self, now: SystemTime, family: Family, applied: &Applied) {
         let health = FamilyHealth { waiting_since: None, synced: Some(now), applied: applied.clone() };
-        self.lock().families.insert(family, health);
+        let mut shared = self.lock();
+        shared.families.insert(family, health);
+        if shared.families.values().all(|family| family.applied == *applied) {
+            shared.common = applied.clone();
+        }
     }
 
     fn look_at(&self, now: SystemTime) -> Health {
@@ -101,15 +107,12 @@ impl HealthState {
             let waited = family.waiting_since.and_then(|since| now.duration_since(since).ok());
             waited.is_some_and(|waited| waited >= self.patience)
         };
-        let mut applied = families().map(|family| &family.applied);
-        let first = applied.next().cloned().unwrap_or_default();
-        let same = applied.all(|other| *other == first);
         Health {
             alive: !families().any(late),
             synced: families().all(|family| family.synced.is_some()),
             node_eligible: shared.node_eligible,
             last_updated: families().map(|family| family.synced).min().flatten(),
-            applied: if same { first } else { Applied::default() },
+            applied: shared.common.clone(),
             families: shared.families.clone(),
         }
     }
@@ -164,7 +167,7 @@ mod tests {
         state.synced_at(after(90), Family::V4, &applied("8"));
         let health = state.look_at(after(90));
         assert!(!health.alive, "IPv6 is late, whatever IPv4 does");
-        assert_eq!(health.applied, Applied::default());
+        assert_eq!(health.applied, applied("7"));
         assert_eq!(health.families[&Family::V4].applied, applied("8"));
         assert_eq!(health.families[&Family::V6].applied, applied("7"));
     }

@@ -1,0 +1,51 @@
+//! Who may ask: one bearer token per client, each with all rights.
+
+use std::collections::BTreeMap;
+
+use crate::objects::mix;
+
+/// The tokens that the server takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// By client name.
+    tokens: BTreeMap<String, String>,
+}
+
+impl Tokens {
+    /// A token for each of `clients` (the lab names nodes), a function of the seed like every other value of the lab: it
+    /// keeps mistakes out, not attackers.
+    pub fn new(seed: u64, clients: impl IntoIterator<Item = String>) -> Self {
+        let token = |client: &str| {
+            format!("{:016x}{:016x}", mix(seed, &format!("token/{client}")), mix(!seed, &format!("token/{client}")))
+        };
+        let tokens = clients.into_iter().map(|client| (client.clone(), token(&client))).collect();
+        Tokens { tokens }
+    }
+
+    /// The token of one client.
+    pub fn of(&self, client: &str) -> Option<&str> {
+        self.tokens.get(client).map(String::as_str)
+    }
+
+    /// Whether an `Authorization` header carries one of the tokens.
+    pub(super) fn allow(&self, header: Option<&str>) -> bool {
+        let (scheme, token) = header.and_then(|header| header.split_once(' ')).unwrap_or_default();
+        scheme.eq_ignore_ascii_case("bearer") && self.tokens.values().any(|known| known == token.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_has_its_own_token_and_no_other_is_taken() {
+        let tokens = Tokens::new(1, ["node-a".to_owned(), "node-b".to_owned()]);
+        let token = tokens.of("node-a").unwrap();
+        assert_ne!(Some(token), tokens.of("node-b"));
+        assert!(tokens.allow(Some(&format!("Bearer {token}"))));
+        for header in [None, Some("Bearer x"), Some("Bearer "), Some(token), Some("")] {
+            assert!(!tokens.allow(header), "{header:?}");
+        }
+    }
+}

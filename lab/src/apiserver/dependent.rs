@@ -1,0 +1,100 @@
+//! A service that changes its type leaves behind what only the old type had, unless the client says something new about
+//! it: `kubectl patch` with a new `type` alone would otherwise be refused for fields that the server itself filled in.
+
+use serde_json::{Map, Value};
+
+fn text<'a>(spec: &'a Value, field: &str) -> &'a str {
+    spec[field].as_str().unwrap_or_default()
+}
+
+fn is_external(spec: &Value) -> bool {
+    matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
+}
+
+fn is_checked(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
+fn has_policy(spec: &Value) -> bool {
+    let external_ips = spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty());
+    is_external(spec) || (text(spec, "type") != "ExternalName" && external_ips)
+}
+
+fn is_balanced(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer"
+}
+
+fn has_cluster_ip(spec: &Value) -> bool {
+    text(spec, "type") != "ExternalName"
+}
+
+/// Whether a type of service has a field.
+type Has = fn(&Value) -> bool;
+
+/// Fields and who has them.
+const FIELDS: [(&str, Has); 8] = [
+    ("clusterIP", has_cluster_ip),
+    ("clusterIPs", has_cluster_ip),
+    ("ipFamilies", has_cluster_ip),
+    ("ipFamilyPolicy", has_cluster_ip),
+    ("healthCheckNodePort", is_checked),
+    ("allocateLoadBalancerNodePorts", is_balanced),
+    ("loadBalancerClass", is_balanced),
+    ("externalTrafficPolicy", has_policy),
+];
+
+/// Drops from `new` what it only has because `old` was of another type.
+pub(super) fn drop_stale(old: &Value, new: &mut Value) {
+    let old = &old["spec"];
+    let Some(spec) = new.get("spec").cloned() else { return };
+    let stale: Vec<&str> = FIELDS
+        .iter()
+        .filter(|(field, has)| has(old) && !has(&spec) && old.get(field) == spec.get(field))
+        .map(|(field, _)| *field)
+        .collect();
+    let node_ports = |spec: &Value| -> Vec<Value> {
+        spec["ports"].as_array().into_iter().flatten().map(|port| port["nodePort"].clone()).collect()
+    };
+    let ports_too = is_external(old) && !is_external(&spec) && node_ports(old) == node_ports(&spec);
+    let Some(Value::Object(fields)) = new.get_mut("spec") else { return };
+    fields.retain(|field, _| !stale.contains(&field.as_str()));
+    if ports_too && let Some(Value::Array(ports)) = fields.get_mut("ports") {
+        ports.iter_mut().filter_map(Value::as_object_mut).for_each(without_node_port);
+    }
+}
+
+fn without_node_port(port: &mut Map<String, Value>) {
+    port.remove("nodePort");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_the_old_type_had_and_nobody_changed_goes() {
+        let old = json!({"spec": {
+            "type": "LoadBalancer", "clusterIP": "10.0.0.1", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001,
+            "allocateLoadBalancerNodePorts": true, "ports": [{"port": 80, "nodePort": 30000}],
+        }});
+        let change = |type_: &str| {
+            let mut new = old.clone();
+            new["spec"]["type"] = json!(type_);
+            drop_stale(&old, &mut new);
+            new["spec"].clone()
+        };
+        assert_eq!(change("ClusterIP"), json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "ports": [{"port": 80}]}));
+        assert_eq!(
+            change("NodePort"),
+            json!({"type": "NodePort", "clusterIP": "10.0.0.1", "externalTrafficPolicy": "Local",
+                   "ports": [{"port": 80, "nodePort": 30000}]})
+        );
+        assert_eq!(change("ExternalName"), json!({"type": "ExternalName", "ports": [{"port": 80}]}));
+        let mut asked = old.clone();
+        asked["spec"]["type"] = json!("ClusterIP");
+        asked["spec"]["ports"][0]["nodePort"] = json!(30005);
+        drop_stale(&old, &mut asked);
+        assert_eq!(asked["spec"]["ports"][0]["nodePort"], 30005, "a new wish is refused later, not dropped");
+    }
+}

@@ -1,0 +1,191 @@
+//! What goes wrong with a request, as the `Status` object that Kubernetes clients expect.
+
+use serde_json::{Value, json};
+
+use super::log::Expired;
+use super::resources::Resource;
+use crate::objects::ObjectError;
+
+/// A refused request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ApiError {
+    pub(super) code: u16,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    pub(super) details: Option<Value>,
+    /// Seconds for the `Retry-After` header.
+    pub(super) retry_after: Option<u32>,
+    /// A token with which an expired list may go on.
+    pub(super) go_on: Option<String>,
+}
+
+/// One thing that is wrong with an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// `FieldValueInvalid`, `FieldValueRequired`, `FieldValueDuplicate`, `FieldValueNotSupported`, …
+    pub(super) reason: &'static str,
+    /// Path of the field.
+    pub(super) field: String,
+    /// The value and what was expected.
+    pub(super) message: String,
+}
+
+impl Cause {
+    pub(super) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        let message = format!("Invalid value: {value}: {detail}");
+        Cause { reason: "FieldValueInvalid", field: field.into(), message }
+    }
+
+    pub(super) fn required(field: impl Into<String>, detail: &str) -> Self {
+        let message = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
+        Cause { reason: "FieldValueRequired", field: field.into(), message }
+    }
+
+    pub(super) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Cause { reason: "FieldValueDuplicate", field: field.into(), message: format!("Duplicate value: {value}") }
+    }
+
+    pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        let supported = supported.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ");
+        let message = format!("Unsupported value: {value:?}: supported values: {supported}");
+        Cause { reason: "FieldValueNotSupported", field: field.into(), message }
+    }
+
+    pub(super) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Cause { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {detail}") }
+    }
+}
+
+impl ApiError {
+    pub(super) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        ApiError { code, reason, message: message.into(), details: None, retry_after: None, go_on: None }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        ApiError::new(400, "BadRequest", message)
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        ApiError::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// No such path.
+    pub(super) fn no_route() -> Self {
+        let error = ApiError::new(404, "NotFound", "the server could not find the requested resource");
+        ApiError { details: Some(json!({})), ..error }
+    }
+
+    pub(super) fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", resource.qualified());
+        ApiError { details: Some(named(resource, name)), ..ApiError::new(404, "NotFound", message) }
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        ApiError { details: Some(json!({})), ..ApiError::new(405, "MethodNotAllowed", message) }
+    }
+
+    pub(super) fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        ApiError::new(406, "NotAcceptable", message)
+    }
+
+    pub(super) fn unsupported_media(accepted: &str) -> Self {
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        ApiError::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(super) fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", resource.qualified());
+        ApiError { details: Some(named(resource, name)), ..ApiError::new(409, "AlreadyExists", message) }
+    }
+
+    pub(super) fn conflict(resource: &Resource, name: &str, problem: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {problem}", resource.qualified());
+        ApiError { details: Some(named(resource, name)), ..ApiError::new(409, "Conflict", message) }
+    }
+
+    pub(super) fn forbidden(resource: &Resource, name: &str, problem: &str) -> Self {
+        let message = format!("{} {name:?} is forbidden: {problem}", resource.qualified());
+        ApiError { details: Some(named(resource, name)), ..ApiError::new(403, "Forbidden", message) }
+    }
+
+    pub(super) fn expired(version: u64, expired: Expired) -> Self {
+        ApiError::new(410, "Expired", format!("too old resource version: {version} ({})", expired.oldest))
+    }
+
+    pub(super) fn too_large_version(version: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {version}, current: {current}");
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        let details = Some(json!({"causes": [cause], "retryAfterSeconds": 1}));
+        ApiError { details, retry_after: Some(1), ..ApiError::new(504, "Timeout", message) }
+    }
+
+    /// The server is misbehaving.
+    pub(super) fn unavailable() -> Self {
+        let message = "the server is currently unable to handle the request";
+        let details = Some(json!({"retryAfterSeconds": 1}));
+        ApiError { details, retry_after: Some(1), ..ApiError::new(503, "ServiceUnavailable", message) }
+    }
+
+    /// An object that breaks the API's rules.
+    pub(super) fn invalid(kind: &str, group: &str, name: &str, causes: &[Cause]) -> Self {
+        let texts: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+            .collect();
+        let details = Some(json!({"name": name, "group": group, "kind": kind, "causes": causes}));
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let message = format!("{qualified} {name:?} is invalid: {list}");
+        ApiError { details, ..ApiError::new(422, "Invalid", message) }
+    }
+
+    /// Why the store did not take an object.
+    pub(super) fn of_object(resource: &Resource, name: &str, error: &ObjectError) -> Self {
+        let (field, problem) = match error {
+            ObjectError::Field { field, problem, .. } => (field.as_str(), problem.clone()),
+            ObjectError::AddressTaken { field, address, owner, .. } => {
+                (field.as_str(), format!("{address} already belongs to {owner}"))
+            }
+            ObjectError::PortTaken { field, port, protocol, owner, .. } => {
+                (field.as_str(), format!("node port {port}/{protocol} already belongs to {owner}"))
+            }
+            ObjectError::Exhausted { .. } => return ApiError::new(500, "InternalError", error.to_string()),
+            ObjectError::Missing { .. } => ("metadata.name", error.to_string()),
+        };
+        let message = format!("Invalid value: {problem}");
+        let cause = Cause { reason: "FieldValueInvalid", field: field.to_owned(), message };
+        ApiError::invalid(resource.kind.name(), resource.group, name, &[cause])
+    }
+
+    /// The `Status` object.
+    pub(super) fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        });
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        if let Some(token) = &self.go_on {
+            status["metadata"] = json!({"continue": token});
+        }
+        status
+    }
+}
+
+fn named(resource: &Resource, name: &str) -> Value {
+    let mut details = json!({"name": name, "kind": resource.plural});
+    if !resource.group.is_empty() {
+        details["group"] = json!(resource.group);
+    }
+    details
+}

@@ -1,0 +1,130 @@
+//! Lists: of the newest version or an earlier one, whole or page by page.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::error::ApiError;
+use super::log::Expired;
+use super::query::{Continue, Query, Wanted};
+use super::shared::{SharedStore, State};
+use super::view::View;
+use crate::objects::{Kind, Record};
+
+/// How long a client's version that is still to come is waited for (upstream's watch cache does the same).
+const FUTURE: Duration = Duration::from_secs(3);
+
+/// The objects of one request and the version that they are of.
+pub(super) struct Page {
+    pub(super) version: u64,
+    pub(super) records: Vec<Arc<Record>>,
+    /// Where the next page begins, and how many objects it and those after it have.
+    next: Option<(Continue, usize)>,
+}
+
+impl Page {
+    /// `metadata` of the list. How many remain is only known where nothing was selected.
+    pub(super) fn metadata(&self, query: &Query) -> Value {
+        let mut metadata = json!({"resourceVersion": self.version.to_string()});
+        if let Some((next, remaining)) = &self.next {
+            metadata["continue"] = json!(next.token());
+            if query.selector.is_empty() {
+                metadata["remainingItemCount"] = json!(remaining);
+            }
+        }
+        metadata
+    }
+}
+
+/// Answers a list request.
+pub(super) async fn list(
+    shared: &SharedStore,
+    view: &View,
+    namespace: Option<&str>,
+    query: &Query,
+) -> Result<Bytes, ApiError> {
+    let page = page(shared, view.resource.kind, namespace, query).await?;
+    Ok(view.list(page.records.iter().map(Arc::as_ref), page.metadata(query)))
+}
+
+/// Waits until the version that a client has seen elsewhere is here.
+pub(super) async fn reach(shared: &SharedStore, version: u64) -> Result<(), ApiError> {
+    let mut ticks = shared.ticks();
+    let reached = async {
+        while shared.version() < version {
+            if ticks.changed().await.is_err() {
+                break;
+            }
+        }
+    };
+    timeout(FUTURE, reached).await.map_err(|_| ApiError::too_large_version(version, shared.version()))
+}
+
+pub(super) async fn page(
+    shared: &SharedStore,
+    kind: Kind,
+    namespace: Option<&str>,
+    query: &Query,
+) -> Result<Page, ApiError> {
+    let exact = match (&query.continued, query.version) {
+        (Some(token), _) => Some(token.rv),
+        (None, Wanted::Exact(version)) => Some(version),
+        (None, _) => None,
+    };
+    if let Wanted::Exact(version) | Wanted::NotOlderThan(version) = query.version {
+        reach(shared, version).await?;
+    }
+    let (version, mut records) = shared.with(|state| snapshot(state, kind, exact, query))?;
+    records.retain(|record| {
+        namespace.is_none_or(|namespace| record.key.namespace == namespace) && query.selector.matches(record)
+    });
+    if let Some(token) = &query.continued {
+        let after = token.after();
+        records.retain(|record| record.key > after);
+    }
+    // Upstream's watch cache answers `resourceVersion=0` whole, whatever the limit.
+    let limit = query.limit.filter(|_| query.version != Wanted::Any || query.continued.is_some());
+    let next = limit.filter(|limit| records.len() > *limit).and_then(|limit| {
+        let last = records.get(limit.checked_sub(1)?)?;
+        let next = Continue { rv: version, namespace: last.key.namespace.clone(), name: last.key.name.clone() };
+        let remaining = records.len() - limit;
+        records.truncate(limit);
+        Some((next, remaining))
+    });
+    Ok(Page { version, records, next })
+}
+
+fn snapshot(
+    state: &mut State,
+    kind: Kind,
+    exact: Option<u64>,
+    query: &Query,
+) -> Result<(u64, Vec<Arc<Record>>), ApiError> {
+    let current = state.store.version();
+    let Some(version) = exact else { return Ok((current, state.store.records(kind).cloned().collect())) };
+    let asked = if state.faults.expires() {
+        Err(Expired { oldest: current })
+    } else {
+        state.log.snapshot(&state.store, kind, version)
+    };
+    match asked {
+        Ok(records) => Ok((version, records)),
+        Err(expired) => Err(gone(version, expired, current, query)),
+    }
+}
+
+/// 410; a list that was being continued learns how to go on with newer objects.
+fn gone(version: u64, expired: Expired, current: u64, query: &Query) -> ApiError {
+    let mut error = ApiError::expired(version, expired);
+    if let Some(token) = &query.continued {
+        error.message =
+            "the continue token has expired: start over without it, or go on with the one given here, at the \
+                         price of a list that mixes two versions"
+                .to_owned();
+        error.go_on = Some(Continue { rv: current, ..token.clone() }.token());
+    }
+    error
+}

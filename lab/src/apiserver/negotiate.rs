@@ -1,0 +1,89 @@
+//! Which form of answer a client takes, and which form of body it sent.
+
+use super::error::ApiError;
+
+/// What the body of an answer is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The objects.
+    Objects,
+    /// `meta.k8s.io/v1 Table`, for people.
+    Table,
+    /// `meta.k8s.io/v1 PartialObjectMetadata`.
+    Metadata,
+}
+
+/// Picks the first form that both sides can have. Clients that prefer protobuf name JSON after it.
+///
+/// # Errors
+/// 406 when there is none.
+pub(super) fn accept(header: Option<&str>) -> Result<Form, ApiError> {
+    let header = header.filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
+    header.split(',').find_map(one).ok_or_else(ApiError::not_acceptable)
+}
+
+fn one(media: &str) -> Option<Form> {
+    let mut parts = media.split(';').map(str::trim);
+    if !matches!(parts.next()?, "application/json" | "*/*" | "application/*") {
+        return None;
+    }
+    let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+    let get = |name: &str| parameters.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| *value);
+    match (get("as"), get("g"), get("v")) {
+        ("", ..) => Some(Form::Objects),
+        ("Table", "meta.k8s.io", "v1") => Some(Form::Table),
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Form::Metadata),
+        // Aggregated discovery, older table versions: clients name plain JSON next.
+        _ => None,
+    }
+}
+
+/// Whether a body is one that can be read.
+///
+/// # Errors
+/// 415 for protobuf and everything else that is not JSON.
+pub(super) fn content(header: Option<&str>) -> Result<(), ApiError> {
+    match media(header) {
+        "" | "application/json" => Ok(()),
+        _ => Err(ApiError::unsupported_media("application/json")),
+    }
+}
+
+/// The media type without its parameters.
+pub(super) fn media(header: Option<&str>) -> &str {
+    header.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_form_that_is_served_wins() {
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        for (header, expected) in [
+            ("", Some(Form::Objects)),
+            ("*/*", Some(Form::Objects)),
+            ("application/json", Some(Form::Objects)),
+            (protobuf, None),
+            (&format!("{protobuf},application/json"), Some(Form::Objects)),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table)),
+            ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some(Form::Objects)),
+            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", Some(Form::Metadata)),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+                Some(Form::Objects),
+            ),
+            ("text/html", None),
+        ] {
+            assert_eq!(accept(Some(header)).ok(), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn protobuf_bodies_are_refused() {
+        assert_eq!(content(Some("application/vnd.kubernetes.protobuf")).unwrap_err().code, 415);
+        assert_eq!(content(Some("application/json; charset=utf-8")), Ok(()));
+        assert_eq!(content(None), Ok(()));
+    }
+}

@@ -1,0 +1,52 @@
+//! As much of OpenAPI v3 as `kubectl` wants before it writes: that `fieldValidation` is understood, by which types.
+//! There are no schemas: `kubectl explain` has nothing to read, and client-side validation is left to the server.
+
+use serde_json::{Map, Value, json};
+
+use super::resources::{RESOURCES, Resource, groups};
+
+/// Where the document of one group is.
+fn document_path(group: &str) -> String {
+    if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") }
+}
+
+/// `/openapi/v3`: the documents that there are.
+pub(super) fn index() -> Value {
+    let entry = |group: &str| {
+        let path = document_path(group);
+        let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}")});
+        (path, url)
+    };
+    let paths: Map<String, Value> = std::iter::once("").chain(groups()).map(entry).collect();
+    json!({ "paths": paths })
+}
+
+/// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
+pub(super) fn document(group: &str) -> Value {
+    let paths: Map<String, Value> = RESOURCES
+        .iter()
+        .filter(|resource| resource.group == group)
+        .map(|resource| operations(resource, group))
+        .collect();
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "svclab", "version": "v1"},
+        "paths": paths,
+    })
+}
+
+fn operations(resource: &Resource, group: &str) -> (String, Value) {
+    let namespace = if resource.kind.namespaced() { "/namespaces/{namespace}" } else { "" };
+    let path = format!("/{}{namespace}/{}/{{name}}", document_path(group), resource.plural);
+    let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
+    let parameters = ["dryRun", "fieldValidation"].map(parameter);
+    let operation = |action: &str| {
+        json!({
+            "parameters": parameters,
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": {"group": group, "kind": resource.kind.name(), "version": "v1"},
+        })
+    };
+    (path, json!({"patch": operation("patch"), "put": operation("put")}))
+}

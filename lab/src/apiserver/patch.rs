@@ -1,0 +1,63 @@
+//! The three forms of patch that are served, each applied to the object as the client sees it.
+
+use serde_json::Value;
+
+use super::error::ApiError;
+use super::{negotiate, strategic};
+use crate::objects::Kind;
+
+/// The media types, for the 415 answer. Server-side apply needs field ownership, which the lab does not keep.
+const ACCEPTED: &str =
+    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+
+/// A patch that was read.
+#[derive(Debug)]
+pub(super) enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Reads the body of a PATCH request.
+    ///
+    /// # Errors
+    /// 415 for any other media type, 400 for a body that is no patch.
+    pub(super) fn parse(content_type: Option<&str>, body: &[u8]) -> Result<Self, ApiError> {
+        fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+            serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("the patch: {error}")))
+        }
+        fn object(body: &[u8]) -> Result<Value, ApiError> {
+            let patch: Value = read(body)?;
+            if patch.is_object() { Ok(patch) } else { Err(ApiError::bad_request("the patch: expected a JSON object")) }
+        }
+        match negotiate::media(content_type) {
+            "application/json-patch+json" => read(body).map(Patch::Json),
+            "application/merge-patch+json" => object(body).map(Patch::Merge),
+            "application/strategic-merge-patch+json" => object(body).map(Patch::Strategic),
+            _ => Err(ApiError::unsupported_media(ACCEPTED)),
+        }
+    }
+
+    /// Applies it to an object of `kind`.
+    ///
+    /// # Errors
+    /// 422 when a JSON patch does not fit the object, 400 when a strategic one is malformed.
+    pub(super) fn apply(&self, kind: Kind, object: &mut Value) -> Result<(), ApiError> {
+        match self {
+            Patch::Json(patch) => json_patch::patch(object, patch).map_err(|error| {
+                ApiError::new(
+                    422,
+                    "Invalid",
+                    format!("the server rejected our request due to an error in our request: {error}"),
+                )
+            }),
+            Patch::Merge(patch) => {
+                json_patch::merge(object, patch);
+                Ok(())
+            }
+            Patch::Strategic(patch) => strategic::apply(kind, object, patch)
+                .map_err(|problem| ApiError::bad_request(format!("the patch: {problem}"))),
+        }
+    }
+}

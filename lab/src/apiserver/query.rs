@@ -1,0 +1,259 @@
+//! The options of a request: what its query says, checked against the rules that `ListOptions` has upstream.
+
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+use serde::{Deserialize, Serialize};
+
+use super::error::{ApiError, Cause};
+use super::selector::Selector;
+use crate::objects::{Kind, ObjectKey};
+
+/// `resourceVersion` and `resourceVersionMatch` together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Nothing was said: the newest there is.
+    Newest,
+    /// `0`: whatever is at hand, which here is the newest.
+    Any,
+    /// At least as new as this version.
+    NotOlderThan(u64),
+    /// Exactly this version.
+    Exact(u64),
+}
+
+/// Where a list goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Continue {
+    /// The version that the first page was of.
+    pub(super) rv: u64,
+    /// The last object of the page before.
+    pub(super) namespace: String,
+    /// Its name.
+    pub(super) name: String,
+}
+
+impl Continue {
+    pub(super) fn token(&self) -> String {
+        BASE64URL_NOPAD.encode(&serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    fn parse(token: &str) -> Result<Self, ApiError> {
+        let bytes = BASE64URL_NOPAD.decode(token.as_bytes()).ok();
+        bytes
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .ok_or_else(|| ApiError::bad_request("continue key is not valid: it is none that this server gave out"))
+    }
+
+    /// The object after which the next page begins.
+    pub(super) fn after(&self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+/// How to treat fields that Kubernetes does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// Everything that a query can say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Query {
+    pub(super) watch: bool,
+    pub(super) version: Wanted,
+    pub(super) limit: Option<usize>,
+    pub(super) continued: Option<Continue>,
+    pub(super) selector: Selector,
+    pub(super) bookmarks: bool,
+    pub(super) initial_events: Option<bool>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) dry_run: bool,
+    pub(super) validation: FieldValidation,
+    /// `includeObject` of tables.
+    pub(super) include_object: String,
+}
+
+/// The parameters as written.
+#[derive(Default)]
+struct Raw {
+    pairs: Vec<(String, String)>,
+}
+
+impl Raw {
+    fn get(&self, name: &str) -> &str {
+        self.pairs.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// `None` when absent or empty.
+    fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.get(name) {
+            "" if self.pairs.iter().any(|(key, _)| key == name) => Ok(Some(true)),
+            "" => Ok(None),
+            "true" | "1" | "True" | "t" => Ok(Some(true)),
+            "false" | "0" | "False" | "f" => Ok(Some(false)),
+            other => Err(ApiError::bad_request(format!("{name}: {other:?}: expected true or false"))),
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(name) {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ApiError::bad_request(format!("{name}: {text:?}: expected a whole number"))),
+        }
+    }
+}
+
+impl Query {
+    /// Reads the query of a request for objects of `kind`.
+    pub(super) fn parse(kind: Kind, text: &str) -> Result<Self, ApiError> {
+        let raw = Raw { pairs: form_urlencoded::parse(text.as_bytes()).into_owned().collect() };
+        let watch = raw.flag("watch")?.unwrap_or(false);
+        let limit = raw.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
+        let initial_events = raw.flag("sendInitialEvents")?;
+        rules(&raw, watch, initial_events)?;
+        let continued = match raw.get("continue") {
+            "" => None,
+            token => Some(Continue::parse(token)?),
+        };
+        Ok(Query {
+            watch,
+            version: wanted(&raw, watch, limit)?,
+            limit,
+            continued,
+            selector: Selector::parse(kind, raw.get("labelSelector"), raw.get("fieldSelector"))?,
+            bookmarks: raw.flag("allowWatchBookmarks")?.unwrap_or(false),
+            initial_events,
+            timeout: raw.number("timeoutSeconds")?.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+            dry_run: match raw.get("dryRun") {
+                "" => false,
+                "All" => true,
+                other => return Err(invalid(Cause::unsupported("dryRun", other, &["All"]))),
+            },
+            validation: match raw.get("fieldValidation") {
+                "" | "Warn" => FieldValidation::Warn,
+                "Ignore" => FieldValidation::Ignore,
+                "Strict" => FieldValidation::Strict,
+                other => {
+                    return Err(invalid(Cause::unsupported("fieldValidation", other, &["Ignore", "Warn", "Strict"])));
+                }
+            },
+            include_object: raw.get("includeObject").to_owned(),
+        })
+    }
+}
+
+fn invalid(cause: Cause) -> ApiError {
+    ApiError::invalid("ListOptions", "meta.k8s.io", "", &[cause])
+}
+
+/// Which options exclude each other, as upstream's validation of `ListOptions` says.
+fn rules(raw: &Raw, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
+    let version = raw.get("resourceVersion");
+    let matching = raw.get("resourceVersionMatch");
+    let forbid = |field: &str, detail: &str| Err(invalid(Cause::forbidden(field, detail)));
+    let field = "resourceVersionMatch";
+    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
+        return Err(invalid(Cause::unsupported(field, matching, &["Exact", "NotOlderThan"])));
+    }
+    if watch {
+        return match (initial_events, matching) {
+            (None, "") | (Some(_), "NotOlderThan") => Ok(()),
+            (None, _) => {
+                forbid(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+            }
+            (Some(_), _) => forbid(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        };
+    }
+    if initial_events.is_some() {
+        return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    if !matching.is_empty() {
+        if version.is_empty() {
+            return forbid(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !raw.get("continue").is_empty() {
+            return forbid(field, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matching == "Exact" && version == "0" {
+            return forbid(field, "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+        }
+    }
+    if !raw.get("continue").is_empty() && !matches!(version, "" | "0") {
+        return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    Ok(())
+}
+
+/// Without `resourceVersionMatch` a limited list of a version is exact, any other is not older than it.
+fn wanted(raw: &Raw, watch: bool, limit: Option<usize>) -> Result<Wanted, ApiError> {
+    let text = raw.get("resourceVersion");
+    let version = match text {
+        "" => return Ok(Wanted::Newest),
+        "0" => return Ok(Wanted::Any),
+        text => text.parse().map_err(|_| {
+            let value = serde_json::Value::from(text);
+            invalid(Cause::invalid("resourceVersion", &value, "expected a version that this server gave out"))
+        })?,
+    };
+    match raw.get("resourceVersionMatch") {
+        "Exact" => Ok(Wanted::Exact(version)),
+        "" if limit.is_some() && !watch => Ok(Wanted::Exact(version)),
+        _ => Ok(Wanted::NotOlderThan(version)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Query, ApiError> {
+        Query::parse(Kind::Service, text)
+    }
+
+    #[test]
+    fn versions_mean_what_the_api_documentation_says() {
+        for (text, wanted) in [
+            ("", Wanted::Newest),
+            ("resourceVersion=0", Wanted::Any),
+            ("resourceVersion=7", Wanted::NotOlderThan(7)),
+            ("resourceVersion=7&limit=2", Wanted::Exact(7)),
+            ("resourceVersion=7&limit=2&resourceVersionMatch=NotOlderThan", Wanted::NotOlderThan(7)),
+            ("resourceVersion=7&resourceVersionMatch=Exact", Wanted::Exact(7)),
+            ("watch=1&resourceVersion=7&limit=2", Wanted::NotOlderThan(7)),
+        ] {
+            assert_eq!(parse(text).unwrap().version, wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_invalid() {
+        for (text, code) in [
+            ("resourceVersionMatch=Exact", 422),
+            ("resourceVersionMatch=Newest&resourceVersion=1", 422),
+            ("resourceVersionMatch=Exact&resourceVersion=0", 422),
+            ("sendInitialEvents=true", 422),
+            ("watch=1&sendInitialEvents=true", 422),
+            ("watch=1&resourceVersionMatch=NotOlderThan", 422),
+            ("resourceVersion=x", 422),
+            ("dryRun=Some", 422),
+            ("continue=nonsense", 400),
+            ("watch=maybe", 400),
+            ("limit=-1", 400),
+            ("labelSelector=a+b", 400),
+        ] {
+            assert_eq!(parse(text).unwrap_err().code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_continue_token_comes_back_as_it_was() {
+        let page = Continue { rv: 7, namespace: "default".into(), name: "web".into() };
+        assert_eq!(parse(&format!("limit=1&continue={}", page.token())).unwrap().continued, Some(page));
+    }
+}

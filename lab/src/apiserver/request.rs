@@ -1,0 +1,228 @@
+//! One request from its headers to its answer.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::auth::Tokens;
+use super::error::ApiError;
+use super::faults::Refusal;
+use super::negotiate::{self, Form};
+use super::patch::Patch;
+use super::query::{Query, Wanted};
+use super::resources::{Path, Route, route};
+use super::shared::SharedStore;
+use super::view::View;
+use super::watch::WatchTimes;
+use super::write::{self, DeleteOptions, Written};
+use super::{discovery, list, openapi, watch};
+
+/// The largest body that is read (upstream's limit).
+const LARGEST: usize = 3 << 20;
+
+/// An answer's body: whole, or the stream of a watch.
+pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What every request needs.
+pub(super) struct Context {
+    pub(super) shared: SharedStore,
+    pub(super) tokens: Option<Tokens>,
+    pub(super) times: WatchTimes,
+}
+
+/// What a handler makes: status, body, warnings.
+struct Answer {
+    code: StatusCode,
+    body: Body,
+    warnings: Vec<String>,
+}
+
+impl Answer {
+    fn bytes(code: StatusCode, body: Bytes) -> Self {
+        let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
+        Answer { code, body, warnings: Vec::new() }
+    }
+
+    fn json(body: &Value) -> Self {
+        Answer::bytes(StatusCode::OK, body.to_string().into())
+    }
+}
+
+/// Answers `request`, whatever is wrong with it.
+pub(super) async fn answer<B>(context: Arc<Context>, request: Request<B>) -> Result<Response<Body>, Infallible>
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
+{
+    let answered = handle(&context, request).await;
+    let (retry_after, answer) = match answered {
+        Ok(answer) => (None, answer),
+        Err(error) => {
+            let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            (error.retry_after, Answer::bytes(code, error.status().to_string().into()))
+        }
+    };
+    let mut response = Response::new(answer.body);
+    *response.status_mut() = answer.code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if let Some(seconds) = retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    for warning in answer.warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            headers.append(WARNING, value);
+        }
+    }
+    Ok(response)
+}
+
+fn header<B>(request: &Request<B>, name: hyper::header::HeaderName) -> Option<&str> {
+    request.headers().get(name).and_then(|value| value.to_str().ok())
+}
+
+async fn handle<B>(context: &Context, request: Request<B>) -> Result<Answer, ApiError>
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
+{
+    if context.shared.look(|state| state.faults.refusal) == Some(Refusal::Unavailable) {
+        return Err(ApiError::unavailable());
+    }
+    let path = request.uri().path().to_owned();
+    let found = route(&path);
+    // Upstream tells these two to everybody as well.
+    let public = matches!(found, Some(Route::Health | Route::Version));
+    if let Some(tokens) = context.tokens.as_ref().filter(|_| !public)
+        && !tokens.allow(header(&request, AUTHORIZATION))
+    {
+        return Err(ApiError::unauthorized());
+    }
+    let found = found.ok_or_else(ApiError::no_route)?;
+    let form = negotiate::accept(header(&request, ACCEPT))?;
+    let path = match found {
+        Route::Objects(path) => path,
+        _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
+        Route::Health => return Ok(Answer::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
+        Route::Version => return Ok(Answer::json(&discovery::version())),
+        Route::Root => return Ok(Answer::json(&discovery::root())),
+        Route::CoreVersions => return Ok(Answer::json(&discovery::core_versions())),
+        Route::Groups => return Ok(Answer::json(&discovery::group_list())),
+        Route::Group(group) => return Ok(Answer::json(&discovery::group(group))),
+        Route::OpenApi => return Ok(Answer::json(&openapi::index())),
+        Route::OpenApiGroup(group) => return Ok(Answer::json(&openapi::document(group))),
+        Route::Resources(group) => return Ok(Answer::json(&discovery::resource_list(group))),
+    };
+    let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
+    let view = View { resource: path.resource, form, include_object: query.include_object.clone() };
+    if request.method() == Method::GET {
+        read(context, &path, query, view).await
+    } else {
+        change(context, &path, &query, &view, request).await
+    }
+}
+
+async fn read(context: &Context, path: &Path, query: Query, view: View) -> Result<Answer, ApiError> {
+    let shared = &context.shared;
+    let Some(name) = &path.name else {
+        if query.watch {
+            let events = watch::watch(shared, view, path.namespace.clone(), query, context.times).await?;
+            let body = StreamBody::new(events.map_ok(Frame::data)).boxed_unsync();
+            return Ok(Answer { code: StatusCode::OK, body, warnings: Vec::new() });
+        }
+        let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
+        return Ok(Answer::bytes(StatusCode::OK, body));
+    };
+    if let Wanted::NotOlderThan(version) | Wanted::Exact(version) = query.version {
+        list::reach(shared, version).await?;
+    }
+    let key = crate::objects::ObjectKey { namespace: path.namespace.clone().unwrap_or_default(), name: name.clone() };
+    let record = shared.read(|store| store.record(path.resource.kind, &key).cloned());
+    let record = record.ok_or_else(|| ApiError::not_found(path.resource, name))?;
+    Ok(Answer::bytes(StatusCode::OK, view.single(&record, true)))
+}
+
+async fn change<B>(
+    context: &Context,
+    path: &Path,
+    query: &Query,
+    view: &View,
+    request: Request<B>,
+) -> Result<Answer, ApiError>
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
+{
+    let (head, body) = request.into_parts();
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let body = collect(body).await?;
+    let shared = &context.shared;
+    let written = match (&head.method, &path.name, path.status) {
+        (&Method::POST, None, false) => {
+            if path.namespace.is_none() && path.resource.kind.namespaced() {
+                return Err(ApiError::method_not_allowed());
+            }
+            negotiate::content(content_type)?;
+            let value = parse(&body)?;
+            let written = shared.with(|state| write::create(state, path, query, value))?;
+            return Ok(answer_with(view, StatusCode::CREATED, written));
+        }
+        (&Method::PUT, Some(name), _) => {
+            negotiate::content(content_type)?;
+            let value = parse(&body)?;
+            shared.with(|state| write::update(state, path, query, name, value))?
+        }
+        (&Method::PATCH, Some(name), _) => {
+            let patch = Patch::parse(content_type, &body)?;
+            shared.with(|state| write::patch(state, path, query, name, &patch))?
+        }
+        (&Method::DELETE, Some(name), false) => {
+            negotiate::content(content_type)?;
+            let options = DeleteOptions::parse(&body)?;
+            let written = shared.with(|state| write::delete(state, path, query, name, &options))?;
+            let answer = Answer::json(&write::deleted(path, &written.record));
+            return Ok(Answer { warnings: written.warnings, ..answer });
+        }
+        (&Method::DELETE, None, false) => {
+            let deleted = shared.with(|state| write::delete_collection(state, path, query))?;
+            let metadata = json!({"resourceVersion": shared.version().to_string()});
+            let body = view.list(deleted.iter().map(Arc::as_ref), metadata);
+            return Ok(Answer::bytes(StatusCode::OK, body));
+        }
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    Ok(answer_with(view, StatusCode::OK, written))
+}
+
+fn answer_with(view: &View, code: StatusCode, written: Written) -> Answer {
+    // People's tables are for reading; what was written comes back as itself unless only metadata was asked for.
+    let answer = Answer::bytes(code, view.single(&written.record, view.form == Form::Table));
+    Answer { warnings: written.warnings, ..answer }
+}
+
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("the body is no JSON object: {error}")))
+}
+
+async fn collect<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
+{
+    let collected = Limited::new(body, LARGEST).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let message = format!("Request entity too large: limit is {LARGEST}");
+            ApiError::new(413, "RequestEntityTooLarge", message)
+        } else {
+            ApiError::bad_request(format!("the body broke off: {error}"))
+        }
+    })
+}

@@ -1,0 +1,138 @@
+//! What is served, and which request path means what.
+
+use crate::objects::Kind;
+
+/// A resource type under one API group.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Resource {
+    pub(super) kind: Kind,
+    /// API group; empty for the core group. Every served version is `v1`.
+    pub(super) group: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) short: &'static [&'static str],
+    /// Has a `/status` sub-resource.
+    pub(super) status: bool,
+    /// Belongs to `kubectl get all`.
+    pub(super) in_all: bool,
+}
+
+const fn resource(kind: Kind, group: &'static str, plural: &'static str, short: &'static [&'static str]) -> Resource {
+    Resource { kind, group, plural, short, status: false, in_all: false }
+}
+
+/// Every resource type, by group and name.
+pub(super) static RESOURCES: [Resource; 8] = [
+    resource(Kind::Event, "", "events", &["ev"]),
+    Resource { status: true, ..resource(Kind::Namespace, "", "namespaces", &["ns"]) },
+    Resource { status: true, ..resource(Kind::Node, "", "nodes", &["no"]) },
+    Resource { status: true, in_all: true, ..resource(Kind::Pod, "", "pods", &["po"]) },
+    Resource { status: true, in_all: true, ..resource(Kind::Service, "", "services", &["svc"]) },
+    resource(Kind::Lease, "coordination.k8s.io", "leases", &[]),
+    resource(Kind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
+    resource(Kind::Event, "events.k8s.io", "events", &[]),
+];
+
+impl Resource {
+    /// `apiVersion` of its objects.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
+    }
+
+    /// `services`, `endpointslices.discovery.k8s.io`: how messages call it.
+    pub(super) fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// Whether objects are stored in another form than this resource shows.
+    pub(super) fn converted(&self) -> bool {
+        self.group == "events.k8s.io"
+    }
+}
+
+/// What a request path asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Route<'a> {
+    /// `/healthz`, `/livez`, `/readyz` and the checks below them.
+    Health,
+    /// `/version`.
+    Version,
+    /// `/`.
+    Root,
+    /// `/api`.
+    CoreVersions,
+    /// `/apis`.
+    Groups,
+    /// `/apis/GROUP`.
+    Group(&'a str),
+    /// `/api/v1`, `/apis/GROUP/v1`.
+    Resources(&'a str),
+    /// `/openapi/v3`.
+    OpenApi,
+    /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
+    OpenApiGroup(&'a str),
+    /// Objects.
+    Objects(Path),
+}
+
+/// Objects of one type, or one of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    pub(super) resource: &'static Resource,
+    /// `None` for all namespaces and for types without.
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+    /// Asks for the `/status` sub-resource.
+    pub(super) status: bool,
+}
+
+/// Reads a request path; `None` when nothing is there.
+pub(super) fn route(path: &str) -> Option<Route<'_>> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    match parts.as_slice() {
+        [] => Some(Route::Root),
+        ["healthz" | "livez" | "readyz", ..] => Some(Route::Health),
+        ["version"] => Some(Route::Version),
+        ["api"] => Some(Route::CoreVersions),
+        ["api", "v1"] => Some(Route::Resources("")),
+        ["api", "v1", rest @ ..] => objects("", rest).map(Route::Objects),
+        ["apis"] => Some(Route::Groups),
+        ["apis", group] => known(group).then_some(Route::Group(group)),
+        ["apis", group, "v1"] => known(group).then_some(Route::Resources(group)),
+        ["apis", group, "v1", rest @ ..] => objects(group, rest).map(Route::Objects),
+        ["openapi", "v3"] => Some(Route::OpenApi),
+        ["openapi", "v3", "api", "v1"] => Some(Route::OpenApiGroup("")),
+        ["openapi", "v3", "apis", group, "v1"] => known(group).then_some(Route::OpenApiGroup(group)),
+        _ => None,
+    }
+}
+
+/// The groups beside the core one.
+pub(super) fn groups() -> impl Iterator<Item = &'static str> {
+    RESOURCES.iter().map(|resource| resource.group).filter(|group| !group.is_empty())
+}
+
+fn known(group: &str) -> bool {
+    groups().any(|known| known == group)
+}
+
+fn objects(group: &str, parts: &[&str]) -> Option<Path> {
+    let (namespace, parts) = match parts {
+        // The sub-resource of a namespace, not a type inside it.
+        ["namespaces", _, "status"] => (None, parts),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some((*namespace).to_owned()), rest),
+        _ => (None, parts),
+    };
+    let (plural, name, status) = match parts {
+        [plural] => (plural, None, false),
+        [plural, name] => (plural, Some((*name).to_owned()), false),
+        [plural, name, "status"] => (plural, Some((*name).to_owned()), true),
+        _ => return None,
+    };
+    let resource = RESOURCES.iter().find(|resource| resource.group == group && resource.plural == *plural)?;
+    let needs_namespace = resource.kind.namespaced() && name.is_some();
+    let misplaced = namespace.is_some() && !resource.kind.namespaced();
+    if misplaced || (needs_namespace && namespace.is_none()) || (status && !resource.status) {
+        return None;
+    }
+    Some(Path { resource, namespace, name, status })
+}

@@ -1,0 +1,94 @@
+//! One store for scenario steps and API clients: every write ends up in the log and wakes the watches.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::faults::Faults;
+use super::log::{Bounds, Log};
+use crate::objects::Store;
+
+/// A handle on the cluster's objects; clones are the same objects.
+#[derive(Clone)]
+pub struct SharedStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    /// Counts everything that a watch may have to react to.
+    ticks: watch::Sender<u64>,
+}
+
+/// What the lock guards: objects and log never disagree.
+pub(super) struct State {
+    pub(super) store: Store,
+    pub(super) log: Log,
+    pub(super) faults: Faults,
+}
+
+impl SharedStore {
+    /// Takes `store` over. Its objects count as made now, and its timestamps are the machine's from now on.
+    pub fn new(store: Store) -> Self {
+        SharedStore::with_bounds(store, Bounds::default())
+    }
+
+    /// Like [`SharedStore::new`], with a history of another size.
+    pub fn with_bounds(mut store: Store, bounds: Bounds) -> Self {
+        store.use_system_clock();
+        store.record_changes();
+        let log = Log::new(bounds, store.version());
+        let state = Mutex::new(State { store, log, faults: Faults::default() });
+        SharedStore { inner: Arc::new(Inner { state, ticks: watch::Sender::new(0) }) }
+    }
+
+    /// Looks at the objects. The store is locked meanwhile: be quick, and call nothing that locks it again.
+    pub fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
+        look(&self.lock().store)
+    }
+
+    /// Changes the objects; watches see each change once `change` is back.
+    pub fn write<R>(&self, change: impl FnOnce(&mut Store) -> R) -> R {
+        self.with(|state| change(&mut state.store))
+    }
+
+    /// The version of the newest change.
+    pub fn version(&self) -> u64 {
+        self.read(Store::version)
+    }
+
+    /// Changes anything behind the lock, then tells the watches if an object changed.
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let (result, changed) = {
+            let mut state = self.lock();
+            let result = change(&mut state);
+            let changes = state.store.take_changes();
+            let changed = !changes.is_empty();
+            state.log.append(changes);
+            (result, changed)
+        };
+        if changed {
+            self.wake();
+        }
+        result
+    }
+
+    /// Makes every watch and connection look again.
+    pub(super) fn wake(&self) {
+        self.inner.ticks.send_modify(|ticks| *ticks += 1);
+    }
+
+    /// Looks at anything behind the lock.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.lock())
+    }
+
+    pub(super) fn ticks(&self) -> watch::Receiver<u64> {
+        self.inner.ticks.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves objects that are each whole.
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,397 @@
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+
+use super::faults::misbehave;
+use super::log::Entry;
+use super::negotiate::Form;
+use super::patch::Patch;
+use super::query::Query;
+use super::resources::{Path, Route, route};
+use super::view::View;
+use super::watch::watch;
+use super::{Bounds, Misbehaviour, SharedStore, WatchTimes, list, testing, write};
+use crate::objects::{Kind, ObjectKey};
+
+fn shared() -> SharedStore {
+    let shared = SharedStore::new(testing::store());
+    shared.write(testing::fill);
+    shared
+}
+
+fn path(text: &str) -> Path {
+    match route(text) {
+        Some(Route::Objects(path)) => path,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn query(kind: Kind, text: &str) -> Query {
+    Query::parse(kind, text).unwrap()
+}
+
+async fn listed(shared: &SharedStore, at: &str, options: &str) -> Result<Value, super::error::ApiError> {
+    let path = path(at);
+    let query = Query::parse(path.resource.kind, options)?;
+    let view = View { resource: path.resource, form: Form::Objects, include_object: String::new() };
+    let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
+    Ok(serde_json::from_slice(&body).unwrap())
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// Opens a watch and returns its next `count` events as `TYPE name@version`, or fewer if it ends before.
+async fn watched(shared: &SharedStore, at: &str, options: &str, count: usize) -> Vec<String> {
+    let events = open(shared, at, options).await;
+    tokio::pin!(events);
+    let mut seen = Vec::new();
+    while seen.len() < count
+        && let Some(event) = events.next().await
+    {
+        seen.push(event);
+    }
+    seen
+}
+
+async fn open(shared: &SharedStore, at: &str, options: &str) -> impl futures_util::Stream<Item = String> + use<> {
+    let path = path(at);
+    let query = query(path.resource.kind, &format!("watch=1&{options}"));
+    let view = View { resource: path.resource, form: Form::Objects, include_object: String::new() };
+    let times = WatchTimes { longest: Duration::from_secs(600), bookmark_every: Duration::from_secs(60) };
+    let chunks = watch(shared, view, path.namespace, query, times).await.unwrap();
+    lines(chunks)
+}
+
+fn lines(
+    chunks: impl futures_util::Stream<Item = std::io::Result<bytes::Bytes>>,
+) -> impl futures_util::Stream<Item = String> {
+    let texts = chunks.map(|chunk| {
+        chunk.map_or_else(|error| format!("{error}\n"), |chunk| String::from_utf8(chunk.to_vec()).unwrap())
+    });
+    let whole = texts.scan(String::new(), |line, text| {
+        line.push_str(&text);
+        let done = line.ends_with('\n').then(|| std::mem::take(line));
+        futures_util::future::ready(Some(done))
+    });
+    whole.filter_map(|line| futures_util::future::ready(line.map(|line| short(&line))))
+}
+
+fn short(line: &str) -> String {
+    let Ok(event) = serde_json::from_str::<Value>(line) else { return line.trim().to_owned() };
+    let (type_, object) = (event["type"].as_str().unwrap(), &event["object"]);
+    match type_ {
+        "ERROR" => format!("ERROR {} {}", object["code"], object["reason"].as_str().unwrap()),
+        "BOOKMARK" if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true" => {
+            "BOOKMARK end".to_owned()
+        }
+        "BOOKMARK" => format!("BOOKMARK {}", object["metadata"]["resourceVersion"].as_str().unwrap()),
+        _ => format!("{type_} {}", object["metadata"]["name"].as_str().unwrap()),
+    }
+}
+
+fn label(shared: &SharedStore, service: &str, labels: Value) {
+    let at = path(&format!("/api/v1/namespaces/default/services/{service}"));
+    let patch = Patch::parse(
+        Some("application/merge-patch+json"),
+        json!({"metadata": {"labels": labels}}).to_string().as_bytes(),
+    );
+    let patch = patch.unwrap();
+    shared.with(|state| write::patch(state, &at, &query(Kind::Service, ""), service, &patch)).map(|_| ()).unwrap();
+}
+
+#[test]
+fn paths_mean_what_the_api_conventions_say() {
+    for (text, expected) in [
+        ("/api/v1/services", Some((Kind::Service, None, None, false))),
+        ("/api/v1/namespaces/x/services/y", Some((Kind::Service, Some("x"), Some("y"), false))),
+        ("/api/v1/namespaces/x/services/y/status", Some((Kind::Service, Some("x"), Some("y"), true))),
+        ("/api/v1/namespaces/x", Some((Kind::Namespace, None, Some("x"), false))),
+        ("/api/v1/namespaces/x/status", Some((Kind::Namespace, None, Some("x"), true))),
+        ("/api/v1/nodes/n/status", Some((Kind::Node, None, Some("n"), true))),
+        ("/apis/discovery.k8s.io/v1/endpointslices", Some((Kind::EndpointSlice, None, None, false))),
+        ("/apis/events.k8s.io/v1/namespaces/x/events", Some((Kind::Event, Some("x"), None, false))),
+        ("/apis/discovery.k8s.io/v1/namespaces/x/endpointslices/y/status", None),
+        ("/api/v1/namespaces/x/nodes", None),
+        ("/api/v1/services/y", None),
+        ("/api/v1/configmaps", None),
+        ("/apis/apps/v1/deployments", None),
+        ("/openapi/v2", None),
+    ] {
+        let found = route(text).map(|route| match route {
+            Route::Objects(path) => (path.resource.kind, path.namespace, path.name, path.status),
+            other => panic!("{text}: {other:?}"),
+        });
+        let expected = expected.map(|(kind, namespace, name, status)| {
+            (kind, namespace.map(str::to_owned), name.map(str::to_owned), status)
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_page_by_page_is_of_one_version() {
+    let shared = shared();
+    let first = listed(&shared, "/api/v1/services", "limit=2").await.unwrap();
+    assert_eq!(names(&first), ["outside", "public"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], 1);
+    shared.write(|store| store.delete("service", &ObjectKey::new(None, "web"))).unwrap();
+    let next = format!("limit=2&continue={}", first["metadata"]["continue"].as_str().unwrap());
+    let second = listed(&shared, "/api/v1/services", &next).await.unwrap();
+    assert_eq!(names(&second), ["web"], "as it was when the first page was made");
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    assert_eq!(second["metadata"].get("continue"), None);
+    misbehave(&shared, Misbehaviour::Compact);
+    let error = listed(&shared, "/api/v1/services", &next).await.unwrap_err();
+    assert_eq!((error.code, error.reason), (410, "Expired"));
+    let fresh = error.status()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let rest = listed(&shared, "/api/v1/services", &format!("continue={fresh}")).await.unwrap();
+    assert_eq!(names(&rest), [""; 0], "the token of the 410 goes on with today's objects");
+}
+
+#[tokio::test]
+async fn lists_select_and_know_their_versions() {
+    let shared = shared();
+    let version = shared.version();
+    label(&shared, "web", json!({"tier": "back"}));
+    for (at, options, expected) in [
+        ("/api/v1/services", "labelSelector=tier%3Dback".to_owned(), vec!["web"]),
+        ("/api/v1/services", "labelSelector=!tier&fieldSelector=spec.type%3DLoadBalancer".to_owned(), vec!["public"]),
+        ("/api/v1/services", "fieldSelector=metadata.name!%3Dweb".to_owned(), vec!["outside", "public"]),
+        ("/api/v1/namespaces/kube-system/services", String::new(), vec![]),
+        ("/api/v1/pods", "fieldSelector=spec.nodeName%3Dnode-b".to_owned(), vec!["b"]),
+        (
+            "/api/v1/services",
+            format!("labelSelector=tier%3Dfront&resourceVersionMatch=Exact&resourceVersion={version}"),
+            vec!["web"],
+        ),
+    ] {
+        assert_eq!(names(&listed(&shared, at, &options).await.unwrap()), expected, "{at} {options}");
+    }
+    let future = listed(&shared, "/api/v1/services", &format!("resourceVersion={}", version + 100)).await.unwrap_err();
+    assert_eq!((future.code, future.reason), (504, "Timeout"));
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_there_is_and_then_what_changes() {
+    let shared = shared();
+    let options = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let initial = watched(&shared, "/api/v1/services", options, 4).await;
+    assert_eq!(initial, ["ADDED outside", "ADDED public", "ADDED web", "BOOKMARK end"]);
+    assert_eq!(watched(&shared, "/api/v1/pods", "", 2).await, ["ADDED a", "ADDED b"]);
+    let before = shared.version();
+    shared.write(|store| store.set_ready(&ObjectKey::new(None, "a"), false)).unwrap();
+    shared.write(|store| store.delete("pod", &ObjectKey::new(None, "b"))).unwrap();
+    let since = format!("resourceVersion={before}");
+    assert_eq!(watched(&shared, "/api/v1/pods", &since, 2).await, ["MODIFIED a", "DELETED b"]);
+    let slices = watched(&shared, "/apis/discovery.k8s.io/v1/endpointslices", &since, 4).await;
+    assert_eq!(
+        slices,
+        ["MODIFIED public-ipv4-0", "MODIFIED web-ipv4-0", "MODIFIED public-ipv4-0", "MODIFIED web-ipv4-0"]
+    );
+}
+
+#[tokio::test]
+async fn who_leaves_a_selector_is_deleted_and_who_enters_is_added() {
+    let shared = shared();
+    let since = format!("labelSelector=tier%3Dfront&resourceVersion={}", shared.version());
+    label(&shared, "web", json!({"tier": "back"}));
+    label(&shared, "web", json!({"tier": "front", "x": "y"}));
+    label(&shared, "web", json!({"x": "z"}));
+    let seen = watched(&shared, "/api/v1/services", &since, 3).await;
+    assert_eq!(seen, ["DELETED web", "ADDED web", "MODIFIED web"]);
+}
+
+#[tokio::test]
+async fn bookmarks_come_from_time_to_time_and_before_the_end() {
+    let shared = shared();
+    let version = shared.version();
+    let seen = async |options: &str| {
+        let path = path("/api/v1/services");
+        let query = query(Kind::Service, &format!("watch=1&resourceVersion={version}{options}"));
+        let view = View { resource: path.resource, form: Form::Objects, include_object: String::new() };
+        let times = WatchTimes { longest: Duration::from_millis(250), bookmark_every: Duration::from_millis(100) };
+        lines(watch(&shared, view, None, query, times).await.unwrap()).collect::<Vec<_>>().await
+    };
+    let bookmark = format!("BOOKMARK {version}");
+    let all = seen("&allowWatchBookmarks=true").await;
+    assert!(all.len() >= 2 && all.iter().all(|line| *line == bookmark), "{all:?}");
+    assert_eq!(seen("").await, [""; 0], "no bookmark unless asked for");
+}
+
+#[tokio::test]
+async fn a_version_from_before_the_history_is_gone() {
+    let shared = SharedStore::with_bounds(testing::store(), Bounds { events: 2, bytes: 1 << 20 });
+    let begin = shared.version();
+    shared.write(testing::fill);
+    let seen = watched(&shared, "/api/v1/services", &format!("resourceVersion={begin}"), 9).await;
+    assert_eq!(seen, ["ERROR 410 Expired"]);
+    let nodes = watched(&shared, "/api/v1/nodes", &format!("resourceVersion={begin}&timeoutSeconds=1"), 9).await;
+    assert_eq!(nodes, [""; 0], "another kind's history is its own");
+}
+
+#[tokio::test]
+async fn each_misbehaviour_does_what_it_says() {
+    let shared = shared();
+    let since = format!("resourceVersion={}&allowWatchBookmarks=true", shared.version());
+    let events = open(&shared, "/api/v1/services", &since).await;
+    tokio::pin!(events);
+    let pending = |shared: &SharedStore| shared.look(|state| state.log.end(Kind::Service));
+
+    misbehave(&shared, Misbehaviour::Hold(Kind::Service));
+    label(&shared, "web", json!({"x": "1"}));
+    assert!(pending(&shared) > 0);
+    // A held kind is silent while another one speaks.
+    let slices = watched(&shared, "/apis/discovery.k8s.io/v1/endpointslices", "resourceVersion=0", 2).await;
+    assert_eq!(slices.len(), 2);
+    assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
+    misbehave(&shared, Misbehaviour::Release(Kind::Service));
+    assert_eq!(events.next().await.unwrap(), "MODIFIED web");
+
+    misbehave(&shared, Misbehaviour::Repeat(Kind::Service));
+    assert_eq!(events.next().await.unwrap(), "MODIFIED web");
+
+    misbehave(&shared, Misbehaviour::BookmarkAhead { kind: Kind::Service, by: 1_000 });
+    assert_eq!(events.next().await.unwrap(), format!("BOOKMARK {}", shared.version()));
+    let resumed = format!("resourceVersion={}", shared.version());
+
+    misbehave(&shared, Misbehaviour::Stall);
+    label(&shared, "web", json!({"x": "2"}));
+    assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
+    misbehave(&shared, Misbehaviour::Resume);
+    assert_eq!(events.next().await.unwrap(), "MODIFIED web");
+    assert_eq!(
+        watched(&shared, "/api/v1/services", &resumed, 1).await,
+        ["MODIFIED web"],
+        "nothing is lost after the leap"
+    );
+
+    misbehave(&shared, Misbehaviour::Compact);
+    assert_eq!(watched(&shared, "/api/v1/services", &resumed, 9).await, ["ERROR 410 Expired"]);
+    label(&shared, "web", json!({"x": "3"}));
+    assert_eq!(events.next().await.unwrap(), "MODIFIED web", "an open watch goes on");
+
+    misbehave(&shared, Misbehaviour::Expire { requests: 1 });
+    let now = format!("resourceVersion={}&timeoutSeconds=1", shared.version());
+    assert_eq!(watched(&shared, "/api/v1/services", &now, 9).await, ["ERROR 410 Expired"]);
+    assert_eq!(watched(&shared, "/api/v1/services", &now, 9).await, [""; 0], "only one was asked for");
+
+    misbehave(&shared, Misbehaviour::CloseWatches { abrupt: false });
+    assert_eq!(events.next().await, None);
+    let events = open(&shared, "/api/v1/services", &since.replace("resourceVersion=", "x=")).await;
+    tokio::pin!(events);
+    misbehave(&shared, Misbehaviour::CloseWatches { abrupt: true });
+    assert_eq!(events.next().await.unwrap(), "connection aborted");
+    assert_eq!(events.next().await, None);
+}
+
+#[test]
+fn the_history_is_bounded_by_bytes_too() {
+    let shared = SharedStore::with_bounds(testing::store(), Bounds { events: 1_000, bytes: 8 << 10 });
+    shared.write(testing::fill);
+    for number in 0..100 {
+        label(&shared, "web", json!({"x": number.to_string()}));
+    }
+    let kept = shared.look(|state| {
+        let oldest = state.log.oldest(Kind::Service);
+        let place = state.log.place(Kind::Service, oldest).unwrap();
+        let entries = state.log.from(Kind::Service, place, 1_000).unwrap();
+        entries
+            .iter()
+            .map(|entry| if let Entry::Change(change) = entry.as_ref() { change.record.json.len() } else { 0 })
+            .sum::<usize>()
+    });
+    assert!((4 << 10..=8 << 10).contains(&kept), "{kept}");
+}
+
+#[test]
+fn writes_follow_the_rules_of_the_registry() {
+    let shared = shared();
+    let all = query(Kind::Service, "");
+    let (services, web) =
+        (path("/api/v1/namespaces/default/services"), path("/api/v1/namespaces/default/services/web"));
+    let create = |value: Value| shared.with(|state| write::create(state, &services, &all, value));
+    let update = |value: Value| shared.with(|state| write::update(state, &web, &all, "web", value));
+    let code = |result: Result<write::Written, super::error::ApiError>| result.map_or_else(|error| error.code, |_| 200);
+    let spec = json!({"ports": [{"port": 80}]});
+
+    let made = create(
+        json!({"metadata": {"generateName": "x-"}, "spec": spec, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}),
+    );
+    let made = made.unwrap().record;
+    assert!(made.key.name.starts_with("x-") && made.key.name.len() == 7, "{}", made.key.name);
+    let value = made.value();
+    assert!(value["spec"]["clusterIP"].as_str().unwrap().starts_with("10.96."));
+    assert_eq!(value["status"], json!({"loadBalancer": {}}), "nobody is born with a status");
+    assert_eq!(code(create(json!({"metadata": {"name": "web"}, "spec": spec}))), 409);
+    assert_eq!(code(create(json!({"metadata": {"name": "Web"}, "spec": spec}))), 422);
+    assert_eq!(code(create(json!({"kind": "Pod", "metadata": {"name": "y"}, "spec": spec}))), 400);
+    assert_eq!(code(create(json!({"metadata": {"name": "y", "namespace": "other"}, "spec": spec}))), 400);
+    assert_eq!(code(create(json!({"metadata": {"name": "y"}, "spec": {"ports": [{"port": "x"}]}}))), 400);
+    let taken =
+        json!({"metadata": {"name": "y"}, "spec": {"ports": [{"port": 80}], "clusterIP": value["spec"]["clusterIP"]}});
+    assert_eq!(code(create(taken)), 422);
+    let elsewhere = path("/api/v1/namespaces/nowhere/services");
+    let lost =
+        shared.with(|state| write::create(state, &elsewhere, &all, json!({"metadata": {"name": "y"}, "spec": spec})));
+    assert_eq!(code(lost), 404);
+
+    let present = shared.read(|store| store.record(Kind::Service, &ObjectKey::new(None, "web")).unwrap().value());
+    let mut newer = present.clone();
+    newer["metadata"]["labels"]["x"] = json!("1");
+    newer["metadata"]["uid"] = json!("");
+    newer["status"] = json!({"conditions": []});
+    let updated = update(newer.clone()).unwrap().record.value();
+    assert_eq!(updated["status"], present["status"], "the status has a path of its own");
+    assert_eq!(updated["metadata"]["uid"], present["metadata"]["uid"]);
+    assert_eq!(code(update(newer)), 409, "that version is no longer the present one");
+    let mut moved = updated.clone();
+    moved["spec"]["clusterIP"] = json!("10.96.0.77");
+    moved["spec"]["clusterIPs"] = json!(["10.96.0.77"]);
+    assert_eq!(code(update(moved)), 422);
+    let after = shared.read(|store| store.record(Kind::Service, &ObjectKey::new(None, "web")).unwrap().value());
+    assert_eq!(after, updated, "what was refused left nothing behind");
+
+    let dry = query(Kind::Service, "dryRun=All");
+    let version = shared.version();
+    let tried =
+        shared.with(|state| write::create(state, &services, &dry, json!({"metadata": {"name": "dry"}, "spec": spec})));
+    assert_eq!(tried.unwrap().record.key.name, "dry");
+    assert_eq!(shared.version(), version);
+    let strict = query(Kind::Service, "fieldValidation=Strict");
+    let odd = json!({"metadata": {"name": "odd"}, "spec": {"ports": [{"port": 80}], "clutserIP": "x"}});
+    let refused = shared.with(|state| write::create(state, &services, &strict, odd.clone())).map(|_| ()).unwrap_err();
+    assert_eq!(
+        (refused.code, refused.message.as_str()),
+        (400, "strict decoding error: unknown field \"spec.clutserIP\"")
+    );
+    assert_eq!(create(odd).unwrap().warnings, ["unknown field \"spec.clutserIP\""]);
+}
+
+#[test]
+fn deletions_follow_the_rules_of_the_registry() {
+    let shared = shared();
+    let all = query(Kind::Service, "");
+    let delete = |at: &str, name: &str, body: Value| {
+        let options = write::DeleteOptions::parse(body.to_string().as_bytes()).unwrap();
+        shared
+            .with(|state| write::delete(state, &path(at), &all, name, &options))
+            .map_or_else(|error| error.code, |_| 200)
+    };
+    let web = "/api/v1/namespaces/default/services/web";
+    assert_eq!(delete(web, "web", json!({"preconditions": {"uid": "x"}})), 409);
+    assert_eq!(delete(web, "web", json!({"dryRun": ["All"]})), 200);
+    assert_eq!(delete(web, "web", json!({})), 200);
+    assert_eq!(delete(web, "web", json!({})), 404);
+    assert_eq!(delete("/api/v1/namespaces/default", "default", json!({})), 403);
+    let services = path("/api/v1/namespaces/default/services");
+    let gone =
+        shared.with(|state| write::delete_collection(state, &services, &query(Kind::Service, "labelSelector=!x")));
+    assert_eq!(gone.unwrap().len(), 2);
+    assert_eq!(
+        shared.read(|store| store.records(Kind::Service).count() + store.records(Kind::EndpointSlice).count()),
+        0
+    );
+}

@@ -1,0 +1,72 @@
+//! The lab's own certificate authority: made anew for each lab, never written anywhere but into kubeconfigs.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// The certificates could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Key or certificate.
+    #[error("cannot make the lab's certificates for {hosts:?}")]
+    Certificate {
+        /// What the server's certificate was to be for.
+        hosts: Vec<String>,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
+    /// The TLS library refuses them.
+    #[error("cannot serve TLS with the lab's certificates")]
+    Config(#[source] tokio_rustls::rustls::Error),
+}
+
+/// A certificate authority and a server certificate that it signed.
+#[derive(Clone)]
+pub struct Tls {
+    ca_pem: String,
+    acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    /// Makes both; the server's certificate is good for `hosts`, which are names or addresses.
+    ///
+    /// # Errors
+    /// When a host is no name that a certificate can carry.
+    pub fn generate(hosts: &[String]) -> Result<Self, TlsError> {
+        let failed = |source| TlsError::Certificate { hosts: hosts.to_vec(), source };
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        authority.distinguished_name.push(DnType::CommonName, "svclab");
+        let authority_key = KeyPair::generate().map_err(failed)?;
+        let certificate = authority.self_signed(&authority_key).map_err(failed)?;
+        let issuer = Issuer::new(authority, authority_key);
+        let mut server = CertificateParams::new(hosts.to_vec()).map_err(failed)?;
+        server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        let key = KeyPair::generate().map_err(failed)?;
+        let signed = server.signed_by(&key, &issuer).map_err(failed)?;
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Config)?
+            .with_no_client_auth()
+            .with_single_cert(vec![signed.der().clone()], private)
+            .map_err(TlsError::Config)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls { ca_pem: certificate.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) })
+    }
+
+    /// The authority's certificate, for clients.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    pub(super) fn acceptor(&self) -> &TlsAcceptor {
+        &self.acceptor
+    }
+}

@@ -1,0 +1,120 @@
+//! The rules that an API server checks before it takes an object from a client. Scenario authors write past them: a
+//! proxy must survive objects that no API server would take.
+
+mod service;
+mod slice;
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::error::Cause;
+use super::selector::{is_dns_label, is_label_value, is_qualified, is_subdomain};
+use crate::objects::{Kind, Object};
+
+/// Everything that is wrong with `object`; `before` is what it replaces.
+pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
+    let mut causes = match object {
+        Object::Service(service) => metadata(Kind::Service, &service.metadata),
+        Object::EndpointSlice(slice) => metadata(Kind::EndpointSlice, &slice.metadata),
+        Object::Pod(pod) => metadata(Kind::Pod, &pod.metadata),
+        Object::Node(node) => metadata(Kind::Node, &node.metadata),
+        Object::Namespace(namespace) => metadata(Kind::Namespace, &namespace.metadata),
+        Object::Event(event) => metadata(Kind::Event, &event.metadata),
+        Object::Lease(lease) => metadata(Kind::Lease, &lease.metadata),
+    };
+    match (object, before) {
+        (Object::Service(service), before) => {
+            let before =
+                before.and_then(|before| if let Object::Service(before) = before { Some(before) } else { None });
+            causes.extend(service::check(service, before.map(AsRef::as_ref)));
+        }
+        (Object::EndpointSlice(slice), before) => {
+            let before =
+                before.and_then(|before| if let Object::EndpointSlice(before) = before { Some(before) } else { None });
+            causes.extend(slice::check(slice, before.map(AsRef::as_ref)));
+        }
+        (Object::Pod(pod), Some(Object::Pod(before))) => {
+            let (old, new) = (pod_rest(json!(before.spec)), pod_rest(json!(pod.spec)));
+            if old != new {
+                let detail = "a pod's spec stays as it is but for images, tolerations, activeDeadlineSeconds and \
+                              terminationGracePeriodSeconds";
+                causes.push(Cause::forbidden("spec", detail));
+            }
+        }
+        (Object::Pod(pod), None) if pod.spec.as_ref().is_none_or(|spec| spec.containers.is_empty()) => {
+            causes.push(Cause::required("spec.containers", ""));
+        }
+        (Object::Node(node), Some(Object::Node(before))) => {
+            let ranges =
+                |node: &k8s_openapi::api::core::v1::Node| node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone());
+            if ranges(before).is_some() && ranges(before) != ranges(node) {
+                causes.push(Cause::forbidden("spec.podCIDRs", "a node's pod ranges stay as they are"));
+            }
+        }
+        _ => {}
+    }
+    causes
+}
+
+/// What of a pod's spec may not change.
+fn pod_rest(mut spec: Value) -> Value {
+    if let Value::Object(fields) = &mut spec {
+        for field in ["tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"] {
+            fields.remove(field);
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            container["image"] = Value::Null;
+        }
+    }
+    spec
+}
+
+fn metadata(kind: Kind, metadata: &ObjectMeta) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else if let Some(problem) = name_problem(kind, name) {
+        causes.push(Cause::invalid("metadata.name", &json!(name), problem));
+    }
+    for (label, value) in metadata.labels.iter().flatten() {
+        if !is_qualified(label) {
+            causes.push(Cause::invalid(
+                "metadata.labels",
+                &json!(label),
+                "expected a name, or a DNS domain, / and a name",
+            ));
+        }
+        if !is_label_value(value) {
+            let detail =
+                "a label value has at most 63 letters, digits, '-', '_' and '.', and a letter or digit at both ends";
+            causes.push(Cause::invalid("metadata.labels", &json!(value), detail));
+        }
+    }
+    for annotation in metadata.annotations.iter().flatten().map(|(name, _)| name) {
+        if !is_qualified(&annotation.to_lowercase()) {
+            let detail = "expected a name, or a DNS domain, / and a name";
+            causes.push(Cause::invalid("metadata.annotations", &json!(annotation), detail));
+        }
+    }
+    causes
+}
+
+fn name_problem(kind: Kind, name: &str) -> Option<&'static str> {
+    match kind {
+        Kind::Service if !is_dns_label(name, 63) || name.starts_with(|first: char| first.is_ascii_digit()) => Some(
+            "expected a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, no '-' last",
+        ),
+        Kind::Namespace if !is_dns_label(name, 63) => {
+            Some("expected a DNS-1123 label: at most 63 lower-case letters, digits and '-', no '-' at either end")
+        }
+        _ if !is_subdomain(name) => Some(
+            "expected a DNS-1123 subdomain: lower-case letters, digits, '-' and '.', a letter or digit at both ends",
+        ),
+        _ => None,
+    }
+}

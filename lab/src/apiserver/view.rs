@@ -1,0 +1,118 @@
+//! How one client sees records: as they are, in another API version, as metadata, or as a table.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::convert;
+use super::negotiate::Form;
+use super::resources::Resource;
+use super::table;
+use crate::objects::Record;
+
+/// The form that one request asked for.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    pub(super) resource: &'static Resource,
+    pub(super) form: Form,
+    /// `includeObject` of tables: `None`, `Metadata` (the default) or `Object`.
+    pub(super) include_object: String,
+}
+
+impl View {
+    /// The object in the API version of the resource.
+    pub(super) fn object(&self, record: &Record) -> Value {
+        let mut value = record.value();
+        if self.resource.converted() {
+            convert::from_stored(&mut value);
+        }
+        value
+    }
+
+    /// One object as an answer of its own, or within a watch event. `columns` says whether a table describes itself.
+    pub(super) fn single(&self, record: &Record, columns: bool) -> Bytes {
+        match self.form {
+            Form::Objects if !self.resource.converted() => record.json.clone(),
+            Form::Objects => self.object(record).to_string().into(),
+            Form::Metadata => partial(&self.object(record)).to_string().into(),
+            Form::Table => {
+                let rows = vec![self.row(record)];
+                let metadata = json!({"resourceVersion": record.version.to_string()});
+                self.table(rows, metadata, columns).to_string().into()
+            }
+        }
+    }
+
+    /// A list with the given metadata.
+    pub(super) fn list<'a>(&self, records: impl Iterator<Item = &'a Record>, metadata: Value) -> Bytes {
+        if self.form == Form::Table {
+            let rows = records.map(|record| self.row(record)).collect();
+            return self.table(rows, metadata, true).to_string().into();
+        }
+        let (kind, version) = match self.form {
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            _ => (format!("{}List", self.resource.kind.name()), self.resource.api_version()),
+        };
+        // Items are serialised already: joining them is all that is left to do.
+        let mut text =
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
+                .into_bytes();
+        for (index, record) in records.enumerate() {
+            if index > 0 {
+                text.push(b',');
+            }
+            text.extend_from_slice(&self.single(record, false));
+        }
+        text.extend_from_slice(b"]}\n");
+        text.into()
+    }
+
+    fn table(&self, rows: Vec<Value>, metadata: Value, columns: bool) -> Value {
+        let columns = if columns { table::columns(self.resource.kind) } else { Vec::new() };
+        json!({
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata,
+            "columnDefinitions": columns,
+            "rows": rows,
+        })
+    }
+
+    fn row(&self, record: &Record) -> Value {
+        let object = record.value();
+        let cells = table::cells(record, &object, Timestamp::now());
+        match self.include_object.as_str() {
+            "None" => json!({"cells": cells}),
+            "Object" => json!({"cells": cells, "object": self.object(record)}),
+            _ => json!({"cells": cells, "object": partial(&object)}),
+        }
+    }
+
+    /// What a bookmark carries: a kind, a version, and for the end of the initial events an annotation.
+    pub(super) fn bookmark(&self, version: u64, initial_events_end: bool) -> Value {
+        let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        match self.form {
+            Form::Table => {
+                let object = json!({
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                });
+                let list = json!({"resourceVersion": version.to_string()});
+                self.table(vec![json!({"cells": [], "object": object})], list, false)
+            }
+            Form::Metadata => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            Form::Objects => {
+                let kind = self.resource.kind.name();
+                json!({"kind": kind, "apiVersion": self.resource.api_version(), "metadata": metadata})
+            }
+        }
+    }
+}
+
+fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}

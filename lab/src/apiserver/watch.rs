@@ -1,0 +1,289 @@
+//! Watches: a stream of JSON lines, one an event, until the client, the time-out or a fault ends it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{Stream, unfold};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::error::ApiError;
+use super::list::reach;
+use super::log::{Entry, Expired};
+use super::negotiate::Form;
+use super::query::{Query, Wanted};
+use super::shared::{SharedStore, State};
+use super::view::View;
+use crate::objects::{Change, Record};
+
+/// How many events are taken from the log at once: the lock is held meanwhile.
+const BATCH: usize = 256;
+
+/// How long a watch lasts that says nothing about it, and how often it gets bookmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchTimes {
+    /// Upstream ends watches after 30 to 60 minutes.
+    pub longest: Duration,
+    /// Upstream sends a bookmark about once a minute.
+    pub bookmark_every: Duration,
+}
+
+impl Default for WatchTimes {
+    fn default() -> Self {
+        WatchTimes { longest: Duration::from_secs(30 * 60), bookmark_every: Duration::from_secs(60) }
+    }
+}
+
+/// One open watch.
+struct Watch {
+    shared: SharedStore,
+    ticks: watch::Receiver<u64>,
+    view: View,
+    namespace: Option<String>,
+    query: Query,
+    times: WatchTimes,
+    /// Place in the log.
+    place: u64,
+    /// Changes up to this version are known to the client.
+    since: u64,
+    /// Watches closed before this one began.
+    closed: u64,
+    /// The initial objects, until they are sent.
+    initial: Vec<Arc<Record>>,
+    initial_bookmark: bool,
+    /// The first event of a table watch describes the columns.
+    columns: bool,
+    lines: VecDeque<Bytes>,
+    ends: Instant,
+    next_bookmark: Instant,
+    over: bool,
+}
+
+/// What a look at the log brought.
+enum Seen {
+    Entries(Vec<Arc<Entry>>),
+    Nothing { version: u64 },
+    Silent,
+    Closed { abrupt: bool },
+    Expired(Expired),
+}
+
+/// Begins a watch; errors after this are events in the stream.
+///
+/// # Errors
+/// When the client's version is still to come and does not.
+pub(super) async fn watch(
+    shared: &SharedStore,
+    view: View,
+    namespace: Option<String>,
+    query: Query,
+    times: WatchTimes,
+) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, ApiError> {
+    if let (Wanted::NotOlderThan(version), Some(true)) = (query.version, query.initial_events) {
+        reach(shared, version).await?;
+    }
+    let now = Instant::now();
+    let ends = now + query.timeout.map_or(times.longest, |timeout| timeout.min(times.longest));
+    let ticks = shared.ticks();
+    let kind = view.resource.kind;
+    let mut watch = Watch {
+        shared: shared.clone(),
+        ticks,
+        view,
+        namespace,
+        query,
+        times,
+        place: 0,
+        since: 0,
+        closed: 0,
+        initial: Vec::new(),
+        initial_bookmark: false,
+        columns: true,
+        lines: VecDeque::new(),
+        ends,
+        next_bookmark: now + times.bookmark_every,
+        over: false,
+    };
+    let begun = shared.with(|state| {
+        watch.closed = state.faults.closed.0;
+        let from = match (watch.query.initial_events, watch.query.version) {
+            (Some(true), _) | (None, Wanted::Newest | Wanted::Any) => None,
+            (_, Wanted::Newest | Wanted::Any) => Some(state.store.version()),
+            (_, Wanted::Exact(version) | Wanted::NotOlderThan(version)) => Some(version),
+        };
+        match from {
+            None => {
+                watch.initial = state.store.records(kind).cloned().collect();
+                watch.place = state.log.end(kind);
+                watch.since = state.store.version();
+                Ok(())
+            }
+            Some(version) => watch.begin_at(state, version),
+        }
+    });
+    if let Err(expired) = begun {
+        let version = watch.since;
+        watch.end_with(&ApiError::expired(version, expired));
+    }
+    watch.initial_bookmark = watch.query.initial_events == Some(true) && watch.query.bookmarks;
+    Ok(unfold(watch, Watch::next))
+}
+
+impl Watch {
+    fn begin_at(&mut self, state: &mut State, version: u64) -> Result<(), Expired> {
+        self.since = version;
+        if state.faults.expires() {
+            return Err(Expired { oldest: state.store.version() });
+        }
+        self.place = state.log.place(self.view.resource.kind, version)?;
+        Ok(())
+    }
+
+    /// The next line of the stream.
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Some((Ok(line), self));
+            }
+            if self.over {
+                return None;
+            }
+            self.ticks.mark_unchanged();
+            match self.shared.look(|state| self.see(state)) {
+                Seen::Closed { abrupt: true } => {
+                    self.over = true;
+                    return Some((Err(io::ErrorKind::ConnectionAborted.into()), self));
+                }
+                Seen::Closed { abrupt: false } => self.over = true,
+                Seen::Expired(expired) => self.end_with(&ApiError::expired(self.since, expired)),
+                Seen::Silent => self.wait(None).await,
+                Seen::Entries(entries) => {
+                    self.place += entries.len() as u64;
+                    entries.iter().for_each(|entry| self.tell(entry));
+                }
+                Seen::Nothing { .. } if self.tell_initial() => {}
+                Seen::Nothing { version } => self.wait(Some(version)).await,
+            }
+        }
+    }
+
+    fn see(&self, state: &State) -> Seen {
+        let kind = self.view.resource.kind;
+        let (closed, abrupt) = state.faults.closed;
+        if closed != self.closed {
+            return Seen::Closed { abrupt };
+        }
+        if state.faults.silent(kind) {
+            return Seen::Silent;
+        }
+        if self.has_initial() {
+            return Seen::Nothing { version: self.since };
+        }
+        match state.log.from(kind, self.place, BATCH) {
+            Err(expired) => Seen::Expired(expired),
+            Ok(entries) if entries.is_empty() => Seen::Nothing { version: state.store.version() },
+            Ok(entries) => Seen::Entries(entries),
+        }
+    }
+
+    fn has_initial(&self) -> bool {
+        !self.initial.is_empty() || self.initial_bookmark
+    }
+
+    /// Tells what was there when the watch began; `false` when that is done.
+    fn tell_initial(&mut self) -> bool {
+        if !self.has_initial() {
+            return false;
+        }
+        for record in std::mem::take(&mut self.initial) {
+            if self.selects(&record) {
+                self.event("ADDED", &record);
+            }
+        }
+        if std::mem::take(&mut self.initial_bookmark) {
+            self.bookmark(self.since, true);
+        }
+        true
+    }
+
+    fn selects(&self, record: &Record) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| record.key.namespace == *namespace)
+            && self.query.selector.matches(record)
+    }
+
+    fn tell(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Bookmark(version) if *version > self.since => self.bookmark(*version, false),
+            // A version from the future is only told about what comes after it.
+            Entry::Change(change) if change.record.version > self.since => self.change(change),
+            Entry::Repeat(change) => self.change(change),
+            Entry::Change(_) | Entry::Bookmark(_) => {}
+        }
+    }
+
+    /// An object that begins to match was added as far as this client can tell, one that no longer does is deleted.
+    fn change(&mut self, change: &Change) {
+        let before = change.before.as_ref().filter(|before| self.selects(before));
+        match (before, !change.deleted && self.selects(&change.record)) {
+            (None, true) => self.event("ADDED", &change.record),
+            (Some(_), true) => self.event("MODIFIED", &change.record),
+            (Some(_), false) if change.deleted => self.event("DELETED", &change.record),
+            (Some(before), false) => {
+                let left = before.at_version(change.record.version);
+                self.event("DELETED", &left);
+            }
+            (None, false) => {}
+        }
+    }
+
+    fn event(&mut self, type_: &'static str, record: &Record) {
+        let columns = std::mem::take(&mut self.columns) && self.view.form == Form::Table;
+        let head: &'static [u8] = match type_ {
+            "ADDED" => b"{\"type\":\"ADDED\",\"object\":",
+            "MODIFIED" => b"{\"type\":\"MODIFIED\",\"object\":",
+            _ => b"{\"type\":\"DELETED\",\"object\":",
+        };
+        // The object's bytes are the record's own, shared by every watch.
+        self.lines.push_back(Bytes::from_static(head));
+        self.lines.push_back(self.view.single(record, columns));
+        self.lines.push_back(Bytes::from_static(b"}\n"));
+    }
+
+    fn bookmark(&mut self, version: u64, initial_events_end: bool) {
+        if self.query.bookmarks {
+            let object = self.view.bookmark(version, initial_events_end);
+            self.line(&json!({"type": "BOOKMARK", "object": object}));
+        }
+        self.next_bookmark = Instant::now() + self.times.bookmark_every;
+    }
+
+    fn end_with(&mut self, error: &ApiError) {
+        self.line(&json!({"type": "ERROR", "object": error.status()}));
+        self.initial.clear();
+        self.initial_bookmark = false;
+        self.over = true;
+    }
+
+    fn line(&mut self, event: &Value) {
+        self.lines.push_back(format!("{event}\n").into());
+    }
+
+    /// Waits for something to happen. A watch that has told everything up to `version` gets a bookmark of it from time
+    /// to time, and one before it ends.
+    async fn wait(&mut self, version: Option<u64>) {
+        let until = if version.is_some() { self.ends.min(self.next_bookmark) } else { self.ends };
+        tokio::select! {
+            changed = self.ticks.changed() => self.over = changed.is_err(),
+            () = sleep_until(until) => {
+                self.over = Instant::now() >= self.ends;
+                if let Some(version) = version {
+                    self.bookmark(version.max(self.since), false);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Create, update, patch, delete: from a request's body to the store, by the rules of Kubernetes' generic registry.
+//!
+//! Every one of them runs under the store's lock from reading the present object to writing the new one, so a
+//! `resourceVersion` that fits is still the present one when it counts.
+//!
+//! Deletions are immediate: no finalizer is waited for (the answer warns), and pods get no grace period. The lab's own
+//! steps say when a pod is terminating.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::convert;
+use super::dependent;
+use super::error::ApiError;
+use super::patch::Patch;
+use super::query::{FieldValidation, Query};
+use super::resources::Path;
+use super::shared::State;
+use super::validate;
+use crate::objects::{Kind, Object, ObjectKey, Record, Store, mix};
+
+/// What upstream makes generated names of: no vowels, no look-alikes.
+const NAME_SIGNS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// What an API server sets and clients cannot.
+const SERVER_SIDE: [&str; 5] =
+    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+/// Namespaces that stay.
+const PERMANENT: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// A written (or removed) object and what the client should be warned of.
+pub(super) struct Written {
+    pub(super) record: Arc<Record>,
+    pub(super) warnings: Vec<String>,
+}
+
+fn key_of(path: &Path, name: &str) -> ObjectKey {
+    ObjectKey { namespace: path.namespace.clone().unwrap_or_default(), name: name.to_owned() }
+}
+
+fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
+    let Value::Object(fields) = value else {
+        return Err(ApiError::bad_request("the body: expected a JSON object"));
+    };
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    metadata.as_object_mut().ok_or_else(|| ApiError::bad_request("metadata: expected an object"))
+}
+
+/// Refuses a body of another type, and turns it into the stored form.
+fn identify(path: &Path, value: &mut Value) -> Result<(), ApiError> {
+    let (kind, version) = (path.resource.kind.name(), path.resource.api_version());
+    for (field, expected) in [("kind", kind), ("apiVersion", version.as_str())] {
+        match value.get(field).and_then(Value::as_str) {
+            None | Some("") => {}
+            Some(written) if written == expected => {}
+            Some(written) => {
+                let message =
+                    format!("the object provided is unrecognized: {field} {written:?}, expected {expected:?}");
+                return Err(ApiError::bad_request(message));
+            }
+        }
+    }
+    metadata(value)?;
+    value["kind"] = json!(kind);
+    value["apiVersion"] = json!(version);
+    if path.resource.converted() {
+        convert::to_stored(value);
+    }
+    Ok(())
+}
+
+/// Reads the typed object and checks the rules.
+fn admit(
+    path: &Path,
+    query: &Query,
+    value: &Value,
+    before: Option<&Record>,
+    warnings: &mut Vec<String>,
+) -> Result<Object, ApiError> {
+    let kind = path.resource.kind;
+    let (object, unknown) = Object::from_value(kind, value)
+        .map_err(|error| ApiError::bad_request(format!("{} in version \"v1\": {error}", kind.name())))?;
+    match (unknown, query.validation) {
+        (Some(field), FieldValidation::Strict) => {
+            return Err(ApiError::bad_request(format!("strict decoding error: unknown field \"{field}\"")));
+        }
+        (Some(field), FieldValidation::Warn) => warnings.push(format!("unknown field \"{field}\"")),
+        _ => {}
+    }
+    let before = before.and_then(|record| Object::from_value(kind, &record.value()).ok()).map(|(object, _)| object);
+    let causes = validate::check(&object, before.as_ref());
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    if causes.is_empty() { Ok(object) } else { Err(ApiError::invalid(kind.name(), path.resource.group, name, &causes)) }
+}
+
+/// Writes `object`, or only tries to.
+fn store(
+    state: &mut State,
+    path: &Path,
+    query: &Query,
+    key: &ObjectKey,
+    object: Object,
+) -> Result<Arc<Record>, ApiError> {
+    let refused = |error| ApiError::of_object(path.resource, &key.name, &error);
+    let written = |store: &Store| {
+        let gone = || ApiError::new(500, "InternalError", format!("{key} is gone as soon as it was written"));
+        store.record(path.resource.kind, key).cloned().ok_or_else(gone)
+    };
+    if query.dry_run {
+        let mut copy = state.store.clone();
+        copy.replace(object).map_err(refused)?;
+        return written(&copy);
+    }
+    state.store.replace(object).map_err(refused)?;
+    written(&state.store)
+}
+
+fn generated(prefix: &str, state: &State) -> String {
+    let number = mix(state.store.version(), prefix);
+    let sign = |place: u32| {
+        let index = (number >> (place * 8)) % NAME_SIGNS.len() as u64;
+        usize::try_from(index).ok().and_then(|index| NAME_SIGNS.get(index)).copied().map_or('x', char::from)
+    };
+    // Room for the five signs within 63.
+    let prefix: String = prefix.chars().take(58).collect();
+    prefix.chars().chain((0..5).map(sign)).collect()
+}
+
+/// POST.
+pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: Value) -> Result<Written, ApiError> {
+    identify(path, &mut value)?;
+    let kind = path.resource.kind;
+    // Upstream lets nobody but nodes be born with a status.
+    if path.resource.status && kind != Kind::Node {
+        value.as_object_mut().map(|fields| fields.remove("status"));
+    }
+    let fields = metadata(&mut value)?;
+    if fields.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    SERVER_SIDE.iter().for_each(|field| drop(fields.remove(*field)));
+    same_namespace(path, fields)?;
+    let name = match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
+        (Some(name), _) if !name.is_empty() => name.to_owned(),
+        (_, Some(prefix)) if !prefix.is_empty() => generated(prefix, state),
+        _ => String::new(),
+    };
+    fields.insert("name".to_owned(), json!(name));
+    let key = key_of(path, &name);
+    let mut warnings = Vec::new();
+    let object = admit(path, query, &value, None, &mut warnings)?;
+    if let Some(namespace) = &path.namespace
+        && state.store.record(Kind::Namespace, &ObjectKey::unscoped(namespace)).is_none()
+    {
+        let message = format!("namespaces {namespace:?} not found");
+        let details = Some(json!({"name": namespace, "kind": "namespaces"}));
+        return Err(ApiError { details, ..ApiError::new(404, "NotFound", message) });
+    }
+    if state.store.record(kind, &key).is_some() {
+        return Err(ApiError::already_exists(path.resource, &name));
+    }
+    let record = store(state, path, query, &key, object)?;
+    Ok(Written { record, warnings })
+}
+
+/// The body's namespace is the path's or left out.
+fn same_namespace(path: &Path, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
+    let written = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    match &path.namespace {
+        Some(namespace) if !written.is_empty() && written != namespace => {
+            let message = "the namespace of the provided object does not match the namespace sent on the request";
+            Err(ApiError::bad_request(message))
+        }
+        Some(namespace) => {
+            metadata.insert("namespace".to_owned(), json!(namespace));
+            Ok(())
+        }
+        None => {
+            metadata.remove("namespace");
+            Ok(())
+        }
+    }
+}
+
+fn present(state: &State, path: &Path, name: &str) -> Result<Arc<Record>, ApiError> {
+    let found = state.store.record(path.resource.kind, &key_of(path, name));
+    found.cloned().ok_or_else(|| ApiError::not_found(path.resource, name))
+}
+
+/// PUT.
+pub(super) fn update(
+    state: &mut State,
+    path: &Path,
+    query: &Query,
+    name: &str,
+    mut value: Value,
+) -> Result<Written, ApiError> {
+    identify(path, &mut value)?;
+    let before = present(state, path, name)?;
+    replace(state, path, query, &before, value)
+}
+
+/// PATCH.
+pub(super) fn patch(
+    state: &mut State,
+    path: &Path,
+    query: &Query,
+    name: &str,
+    patch: &Patch,
+) -> Result<Written, ApiError> {
+    let before = present(state, path, name)?;
+    let mut value = before.value();
+    if path.resource.converted() {
+        convert::from_stored(&mut value);
+    }
+    patch.apply(path.resource.kind, &mut value)?;
+    identify(path, &mut value)?;
+    replace(state, path, query, &before, value)
+}
+
+/// Replaces `before` with `value`: the status on the status path, everything else on the other.
+fn replace(
+    state: &mut State,
+    path: &Path,
+    query: &Query,
+    before: &Record,
+    mut value: Value,
+) -> Result<Written, ApiError> {
+    let name = &before.key.name;
+    let old = before.value();
+    let fields = metadata(&mut value)?;
+    same_namespace(path, fields)?;
+    if fields.get("name").and_then(Value::as_str) != Some(name) {
+        let message = format!("the name of the object does not match the name on the URL ({name})");
+        return Err(ApiError::bad_request(message));
+    }
+    let stated = |field: &str| fields.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if stated("resourceVersion").is_some_and(|version| version != before.version.to_string()) {
+        let problem = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(ApiError::conflict(path.resource, name, problem));
+    }
+    if let Some(uid) = stated("uid").filter(|uid| *uid != before.uid) {
+        let problem = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", before.uid);
+        return Err(ApiError::conflict(path.resource, name, &problem));
+    }
+    for field in SERVER_SIDE {
+        match old["metadata"].get(field) {
+            Some(kept) => fields.insert(field.to_owned(), kept.clone()),
+            None => fields.remove(field),
+        };
+    }
+    if path.resource.status {
+        let kept = if path.status { "spec" } else { "status" };
+        match (old.get(kept), value.as_object_mut()) {
+            (Some(old), Some(fields)) => drop(fields.insert(kept.to_owned(), old.clone())),
+            (None, Some(fields)) => drop(fields.remove(kept)),
+            _ => {}
+        }
+    }
+    if path.resource.kind == Kind::Service {
+        dependent::drop_stale(&old, &mut value);
+    }
+    let mut warnings = Vec::new();
+    let object = admit(path, query, &value, Some(before), &mut warnings)?;
+    let record = store(state, path, query, &before.key, object)?;
+    Ok(Written { record, warnings })
+}
+
+/// `DeleteOptions`, as far as they mean something here.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct DeleteOptions {
+    preconditions: Option<Preconditions>,
+    dry_run: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// Reads the body of a DELETE request; most clients send none.
+    pub(super) fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        if body.is_empty() {
+            return Ok(DeleteOptions::default());
+        }
+        serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("DeleteOptions: {error}")))
+    }
+}
+
+/// DELETE of one object.
+pub(super) fn delete(
+    state: &mut State,
+    path: &Path,
+    query: &Query,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Written, ApiError> {
+    let before = present(state, path, name)?;
+    let wanted = options.preconditions.as_ref();
+    let other = |wanted: Option<&String>, actual: &str| wanted.is_some_and(|wanted| wanted != actual);
+    if other(wanted.and_then(|wanted| wanted.uid.as_ref()), &before.uid)
+        || other(wanted.and_then(|wanted| wanted.resource_version.as_ref()), &before.version.to_string())
+    {
+        return Err(ApiError::conflict(path.resource, name, "the object is not the one of the preconditions"));
+    }
+    if path.resource.kind == Kind::Namespace && PERMANENT.contains(&name) {
+        return Err(ApiError::forbidden(path.resource, name, "this namespace may not be deleted"));
+    }
+    let mut warnings = Vec::new();
+    if before.value()["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+        warnings.push("removed at once: the lab waits for no finalizers".to_owned());
+    }
+    let dry_run = query.dry_run || options.dry_run.as_ref().is_some_and(|dry_run| !dry_run.is_empty());
+    if !dry_run {
+        let refused = |error| ApiError::of_object(path.resource, name, &error);
+        state.store.remove(path.resource.kind, &before.key).map_err(refused)?;
+    }
+    Ok(Written { record: before, warnings })
+}
+
+/// DELETE of everything that the request selects.
+pub(super) fn delete_collection(state: &mut State, path: &Path, query: &Query) -> Result<Vec<Arc<Record>>, ApiError> {
+    let selected: Vec<Arc<Record>> = state
+        .store
+        .records(path.resource.kind)
+        .filter(|record| path.namespace.as_ref().is_none_or(|namespace| record.key.namespace == *namespace))
+        .filter(|record| query.selector.matches(record))
+        .cloned()
+        .collect();
+    for record in &selected {
+        let one = Path { namespace: Some(record.key.namespace.clone()), name: None, ..*path };
+        delete(state, &one, query, &record.key.name, &DeleteOptions::default())?;
+    }
+    Ok(selected)
+}
+
+/// The answer to a deletion.
+pub(super) fn deleted(path: &Path, record: &Record) -> Value {
+    let mut details = json!({"name": record.key.name, "kind": path.resource.plural, "uid": record.uid});
+    if !path.resource.group.is_empty() {
+        details["group"] = json!(path.resource.group);
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}

@@ -1,0 +1,157 @@
+//! Runs the EndpointSlice controller after each change, for the services that the change concerns.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::error::ObjectError;
+use super::kind::Kind;
+use super::labels::LabelIndex;
+use super::object::{ObjectKey, key_of};
+use super::pod::PodEntry;
+use super::store::Store;
+use super::versions::Clock;
+use super::{placement, slices};
+
+/// When the change behind a slice happened: kube-proxy's network programming latency starts there.
+const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// What the controller remembers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EndpointController {
+    /// Its slices, by service.
+    slices: BTreeMap<ObjectKey, Vec<EndpointSlice>>,
+    /// The service of each of its slices.
+    owners: BTreeMap<ObjectKey, ObjectKey>,
+    pods: LabelIndex,
+    /// Services by the first label that they select.
+    selectors: LabelIndex,
+}
+
+/// The first label of a selector: every selected pod has it.
+fn first_term(service: &Service) -> Option<(&String, &String)> {
+    service.spec.as_ref()?.selector.as_ref()?.first_key_value()
+}
+
+impl Store {
+    /// A pod came, changed or went.
+    pub(super) fn pod_changed(&mut self, key: &ObjectKey, before: Option<&PodEntry>) {
+        let now = self.pods.get(key);
+        if let Some(before) = before {
+            self.endpoints.pods.remove(key, &before.labels);
+        }
+        if let Some(now) = now {
+            self.endpoints.pods.insert(key, &now.labels);
+        }
+        let labels = before.into_iter().chain(now).flat_map(|pod| &pod.labels);
+        let mut concerned: Vec<ObjectKey> = labels
+            .flat_map(|(name, value)| self.endpoints.selectors.with(&key.namespace, name, value))
+            .filter(|service| {
+                let selects = |pod: Option<&PodEntry>| {
+                    pod.zip(self.services.get(service)).is_some_and(|(pod, service)| slices::selects(service, pod))
+                };
+                selects(before) || selects(now)
+            })
+            .cloned()
+            .collect();
+        concerned.sort();
+        concerned.dedup();
+        for service in concerned {
+            self.rebuild(&service);
+        }
+    }
+
+    /// A service came, changed or went.
+    pub(super) fn service_changed(&mut self, key: &ObjectKey, before: Option<&Service>) {
+        if let Some(before) = before {
+            self.endpoints.selectors.remove(key, first_term(before));
+        }
+        if let Some(now) = self.services.get(key) {
+            self.endpoints.selectors.insert(key, first_term(now));
+        }
+        self.rebuild(key);
+    }
+
+    /// Something changed that any endpoint may show.
+    pub(super) fn rebuild_all(&mut self) {
+        for key in self.services.keys().cloned().collect::<Vec<_>>() {
+            self.rebuild(&key);
+        }
+    }
+
+    fn rebuild(&mut self, key: &ObjectKey) {
+        let current = self.endpoints.slices.remove(key).unwrap_or_default();
+        let mut wanted = self.wanted(key, &current);
+        for slice in &current {
+            if !wanted.iter().any(|wanted| wanted.metadata.name == slice.metadata.name) {
+                let gone = name_of(slice, key);
+                self.versions.remove(Kind::EndpointSlice, &gone);
+                self.endpoints.owners.remove(&gone);
+            }
+        }
+        for slice in &mut wanted {
+            let before = current.iter().find(|before| before.metadata.name == slice.metadata.name);
+            self.carry(slice, before);
+            let name = name_of(slice, key);
+            self.put(&name, slice);
+            self.endpoints.owners.insert(name, key.clone());
+        }
+        if !wanted.is_empty() {
+            self.endpoints.slices.insert(key.clone(), wanted);
+        }
+    }
+
+    fn wanted(&self, key: &ObjectKey, current: &[EndpointSlice]) -> Vec<EndpointSlice> {
+        let Some(service) = self.services.get(key).filter(|service| slices::managed(service)) else {
+            return Vec::new();
+        };
+        let Some((name, value)) = first_term(service) else { return Vec::new() };
+        let pods = self.endpoints.pods.with(&key.namespace, name, value);
+        let selected =
+            pods.filter_map(|key| self.pods.get_key_value(key)).filter(|(_, pod)| slices::selects(service, pod));
+        let groups = slices::groups(service, selected, &self.spec.nodes);
+        let taken = |name: &str| {
+            let slice = ObjectKey { namespace: key.namespace.clone(), name: name.to_owned() };
+            let owner = self.endpoints.owners.get(&slice);
+            owner.map_or_else(|| self.versions.get(Kind::EndpointSlice, &slice).is_some(), |owner| owner != key)
+        };
+        placement::place(key, service, current, groups, self.options.max_endpoints_per_slice, taken)
+    }
+
+    /// Continues generation and trigger time of the slice that was there.
+    fn carry(&self, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
+        let same = before.is_some_and(|before| before.endpoints == slice.endpoints && before.ports == slice.ports);
+        let generation = before.and_then(|before| before.metadata.generation).unwrap_or(0);
+        slice.metadata.generation = Some(if same { generation } else { generation + 1 });
+        slice.metadata.annotations = before.and_then(|before| before.metadata.annotations.clone());
+        if !same && self.versions.clock() == Clock::System {
+            let now = jiff::Timestamp::now().to_string();
+            slice.metadata.annotations.get_or_insert_default().insert(TRIGGER.to_owned(), now);
+        }
+    }
+
+    /// Takes an author's slice. One of the controller's own is written, seen by whoever watches, and put right again.
+    pub(super) fn apply_slice(&mut self, mut slice: EndpointSlice) -> Result<String, ObjectError> {
+        let key = key_of(&slice.metadata, "endpointslice")?;
+        self.put(&key, &mut slice);
+        if let Some(owner) = self.endpoints.owners.get(&key).cloned() {
+            self.rebuild(&owner);
+        }
+        Ok(format!("endpointslice/{key}"))
+    }
+
+    /// Removes a slice; one of the controller's own comes back as a new object.
+    pub(super) fn remove_slice(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
+        self.versions.remove(Kind::EndpointSlice, key);
+        if let Some(owner) = self.endpoints.owners.get(key).cloned() {
+            self.rebuild(&owner);
+        }
+        Ok(())
+    }
+}
+
+fn name_of(slice: &EndpointSlice, service: &ObjectKey) -> ObjectKey {
+    let name = slice.metadata.name.clone().unwrap_or_default();
+    ObjectKey { namespace: service.namespace.clone(), name }
+}

@@ -1,0 +1,96 @@
+//! Names of objects, and the objects themselves as they are handed to the store.
+
+use std::fmt;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::error::ObjectError;
+use super::kind::Kind;
+use super::manifest::lost_field;
+
+/// `namespace/name`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Kubernetes name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// A key; an empty or missing namespace is `default`.
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).unwrap_or("default");
+        ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// The key of an object that lives in no namespace.
+    pub fn unscoped(name: &str) -> Self {
+        ObjectKey { namespace: String::new(), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+/// An object that authors may write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// A pod, which the lab builds.
+    Pod(Box<Pod>),
+    /// A service.
+    Service(Box<Service>),
+    /// Labels and taints for one of the cluster's nodes.
+    Node(Box<Node>),
+    /// A slice for a service without selector.
+    EndpointSlice(Box<EndpointSlice>),
+    /// A namespace.
+    Namespace(Box<Namespace>),
+    /// What a component reports.
+    Event(Box<Event>),
+    /// A component's sign of life.
+    Lease(Box<Lease>),
+}
+
+impl Object {
+    /// Reads an object of `kind`. The second value names a field that Kubernetes does not know, if there is one.
+    ///
+    /// # Errors
+    /// A value of the wrong type: its field and what was expected.
+    pub fn from_value(kind: Kind, value: &Value) -> Result<(Self, Option<String>), String> {
+        fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Option<String>), String> {
+            let object: T = serde_path_to_error::deserialize(value).map_err(|error| error.to_string())?;
+            let kept = serde_json::to_value(&object).unwrap_or_default();
+            Ok((Box::new(object), lost_field(value, &kept, String::new())))
+        }
+        Ok(match kind {
+            Kind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,
+            Kind::Service => read(value).map(|(object, lost)| (Object::Service(object), lost))?,
+            Kind::EndpointSlice => read(value).map(|(object, lost)| (Object::EndpointSlice(object), lost))?,
+            Kind::Pod => read(value).map(|(object, lost)| (Object::Pod(object), lost))?,
+            Kind::Namespace => read(value).map(|(object, lost)| (Object::Namespace(object), lost))?,
+            Kind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
+            Kind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
+        })
+    }
+}
+
+/// The key of an object that lives in a namespace.
+pub(super) fn key_of(metadata: &ObjectMeta, kind: &str) -> Result<ObjectKey, ObjectError> {
+    match metadata.name.as_deref() {
+        Some(name) if !name.is_empty() => Ok(ObjectKey::new(metadata.namespace.as_deref(), name)),
+        _ => Err(ObjectError::field(kind, "metadata.name", "every object needs a name")),
+    }
+}

@@ -1,0 +1,115 @@
+//! The EndpointSlice controller's second half: endpoints into slices, so that a change touches as few slices as it can.
+//!
+//! Like upstream's controller: an endpoint stays in the slice where it is, new ones fill slices that have room, and a
+//! slice that would end is used again for what is left. A service without endpoints keeps one empty slice per family.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+
+use super::object::ObjectKey;
+use super::slices::{Groups, PortKey, metadata, ports};
+
+/// A slice being filled.
+struct Draft {
+    /// Name of the slice that it continues.
+    name: Option<String>,
+    family: String,
+    ports: Vec<PortKey>,
+    endpoints: Vec<Endpoint>,
+}
+
+/// The slices that `service` is to have, given those it has. `taken` says which names belong to somebody else.
+pub(super) fn place(
+    key: &ObjectKey,
+    service: &Service,
+    current: &[EndpointSlice],
+    mut groups: Groups,
+    limit: usize,
+    taken: impl Fn(&str) -> bool,
+) -> Vec<EndpointSlice> {
+    let limit = limit.max(1);
+    let families = service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
+    let (mut drafts, mut spare) = keep(current, &mut groups);
+    for ((family, ports), endpoints) in groups {
+        let mut waiting = endpoints.into_values();
+        for draft in drafts.iter_mut().filter(|draft| draft.family == family && draft.ports == ports) {
+            let room = limit.saturating_sub(draft.endpoints.len());
+            draft.endpoints.extend(waiting.by_ref().take(room));
+        }
+        loop {
+            let endpoints: Vec<Endpoint> = waiting.by_ref().take(limit).collect();
+            if endpoints.is_empty() {
+                break;
+            }
+            drafts.push(Draft {
+                name: reuse(&mut spare, &family),
+                family: family.clone(),
+                ports: ports.clone(),
+                endpoints,
+            });
+        }
+    }
+    for family in families {
+        if !drafts.iter().any(|draft| draft.family == family) {
+            let name = reuse(&mut spare, &family);
+            drafts.push(Draft { name, family, ports: Vec::new(), endpoints: Vec::new() });
+        }
+    }
+    finish(key, service, drafts, taken)
+}
+
+/// Leaves every endpoint where it is; what has no endpoint left is spare. Placed endpoints leave `groups`.
+fn keep(current: &[EndpointSlice], groups: &mut Groups) -> (Vec<Draft>, Vec<(String, String)>) {
+    let (mut drafts, mut spare) = (Vec::new(), Vec::new());
+    for slice in current {
+        let (name, family) = (slice.metadata.name.clone().unwrap_or_default(), slice.address_type.clone());
+        let group =
+            groups.iter_mut().find(|((group, keys), _)| *group == family && Some(&ports(keys)) == slice.ports.as_ref());
+        let kept = group.map(|((_, keys), endpoints)| {
+            let present = slice.endpoints.iter().flatten().filter_map(|endpoint| endpoints.remove(&target(endpoint)?));
+            (keys.clone(), present.collect::<Vec<_>>())
+        });
+        match kept {
+            Some((ports, endpoints)) if !endpoints.is_empty() => {
+                drafts.push(Draft { name: Some(name), family, ports, endpoints });
+            }
+            _ => spare.push((family, name)),
+        }
+    }
+    (drafts, spare)
+}
+
+/// The pod behind an endpoint.
+fn target(endpoint: &Endpoint) -> Option<ObjectKey> {
+    let target = endpoint.target_ref.as_ref()?;
+    Some(ObjectKey::new(target.namespace.as_deref(), target.name.as_deref()?))
+}
+
+/// A slice's family never changes: only a name of the same family can be used again.
+fn reuse(spare: &mut Vec<(String, String)>, family: &str) -> Option<String> {
+    let index = spare.iter().position(|(of, _)| of == family)?;
+    Some(spare.remove(index).1)
+}
+
+fn finish(key: &ObjectKey, service: &Service, drafts: Vec<Draft>, taken: impl Fn(&str) -> bool) -> Vec<EndpointSlice> {
+    let mut names: BTreeSet<String> = drafts.iter().filter_map(|draft| draft.name.clone()).collect();
+    let mut slices = Vec::new();
+    for draft in drafts {
+        let name = draft.name.unwrap_or_else(|| {
+            let candidates = (0_usize..).map(|number| format!("{}-{}-{number}", key.name, draft.family.to_lowercase()));
+            candidates.filter(|name| !taken(name)).find(|name| !names.contains(name)).unwrap_or_default()
+        });
+        names.insert(name.clone());
+        let mut metadata = metadata(key, service);
+        metadata.name = Some(name);
+        slices.push(EndpointSlice {
+            address_type: draft.family,
+            metadata,
+            endpoints: Some(draft.endpoints),
+            ports: Some(ports(&draft.ports)),
+        });
+    }
+    slices
+}

@@ -1,0 +1,46 @@
+//! The store as the API server sees it: records, versions, changes.
+
+use std::sync::Arc;
+
+use super::kind::Kind;
+use super::object::ObjectKey;
+use super::record::{Change, Record};
+use super::store::Store;
+use super::versions::Clock;
+
+impl Store {
+    /// Rises with every change of any object; writing what is there already changes nothing.
+    pub fn version(&self) -> u64 {
+        self.versions.version()
+    }
+
+    /// Every object of `kind`, sorted by name.
+    pub fn records(&self, kind: Kind) -> impl Iterator<Item = &Arc<Record>> + use<'_> {
+        self.versions.of(kind)
+    }
+
+    /// One object.
+    pub fn record(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Record>> {
+        self.versions.get(kind, key)
+    }
+
+    /// Keeps every change from now on until [`Store::take_changes`] fetches it.
+    pub fn record_changes(&mut self) {
+        self.versions.record_changes();
+    }
+
+    /// The changes since the last call, in the order of their versions.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.versions.take()
+    }
+
+    /// Lets versions go by, as if other objects of the cluster had changed.
+    pub fn skip_versions(&mut self, by: u64) {
+        self.versions.advance(by);
+    }
+
+    /// Timestamps come from the machine's clock from now on, and what is there counts as made now.
+    pub fn use_system_clock(&mut self) {
+        self.versions.use_clock(Clock::System);
+    }
+}

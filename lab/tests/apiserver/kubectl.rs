@@ -1,0 +1,64 @@
+//! `kubectl` itself, where it is installed.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::support::Served;
+
+const SERVICE: &str = "apiVersion: v1
+kind: Service
+metadata: {name: app, labels: {tier: front}}
+spec:
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: http}]
+";
+
+/// Runs `kubectl`; `None` where there is none.
+async fn kubectl(kubeconfig: &Path, arguments: &str, input: &str) -> Option<(bool, String)> {
+    let cache = kubeconfig.with_extension("cache");
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(kubeconfig).arg("--cache-dir").arg(cache).args(arguments.split(' '));
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().ok()?;
+    child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    Some((output.status.success(), String::from_utf8(text).unwrap()))
+}
+
+#[tokio::test]
+async fn kubectl_is_satisfied() {
+    let served = Served::start(true);
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    served.kubeconfig().write(&kubeconfig).unwrap();
+    let changed = SERVICE.replace("port: 80", "port: 81");
+    for (arguments, input, expected) in [
+        ("get svc,endpointslices,nodes -o name", "", "endpointslice.discovery.k8s.io/web-ipv4-0"),
+        ("get svc web --no-headers", "", "ClusterIP"),
+        ("apply -f -", SERVICE, "service/app created"),
+        ("apply -f -", SERVICE, "service/app unchanged"),
+        ("apply -f -", changed.as_str(), "service/app configured"),
+        ("get svc app -o jsonpath={.spec.ports[0].port}", "", "81"),
+        ("get svc -l tier=front,!nothing -o name", "", "service/app"),
+        ("label svc app a=b", "", "service/app labeled"),
+        ("patch svc app -p {\"spec\":{\"type\":\"NodePort\"}}", "", "service/app patched"),
+        ("describe svc app", "", "10.244.2.2:8080"),
+        ("wait --for=condition=Ready pod/a --timeout=5s", "", "condition met"),
+        ("get pods --watch --request-timeout=1s", "", "Running"),
+        ("get svc --chunk-size=1 --no-headers", "", "public"),
+        ("cordon node-a", "", "cordoned"),
+        ("delete svc app", "", "deleted"),
+    ] {
+        let Some((done, text)) = kubectl(&kubeconfig, arguments, input).await else {
+            return;
+        };
+        assert!(done && text.contains(expected), "kubectl {arguments}: {text}");
+    }
+    let broken = SERVICE.replace("port: 80", "port: 0");
+    let (done, text) = kubectl(&kubeconfig, "create -f -", &broken).await.unwrap();
+    assert!(!done && text.contains("spec.ports[0].port: Invalid value"), "{text}");
+}

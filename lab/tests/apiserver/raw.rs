@@ -1,0 +1,159 @@
+//! Requests as `kubectl` and client-go write them.
+
+use hyper::Request;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::support::Served;
+
+/// What `kubectl get` accepts.
+const TABLE: &str =
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+/// What kube-proxy sends and accepts by default.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+async fn ask(client: &Client, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.as_bytes().to_vec())).unwrap();
+    let response = client.send(request).await.unwrap();
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect_bytes().await.unwrap();
+    (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
+}
+
+async fn get(client: &Client, path: &str, accept: &str) -> (u16, Value) {
+    ask(client, "GET", path, &[("accept", accept)], "").await
+}
+
+#[tokio::test]
+async fn tables_are_what_kubectl_prints() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    let mut shown = String::new();
+    for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/nodes", "/api/v1/pods"] {
+        let (code, table) = get(&client, &format!("{path}?limit=500"), TABLE).await;
+        assert_eq!((code, &table["kind"], &table["apiVersion"]), (200, &json!("Table"), &json!("meta.k8s.io/v1")));
+        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+        let columns = table["columnDefinitions"].as_array().unwrap();
+        let names: Vec<&str> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
+        shown.push_str(&format!("{}\n", names.join(" | ")));
+        for row in table["rows"].as_array().unwrap() {
+            let cells = row["cells"].as_array().unwrap().iter().zip(&names);
+            let cells = cells.map(|(cell, name)| if *name == "Age" { "AGE" } else { cell.as_str().unwrap() });
+            shown.push_str(&format!("{}\n", cells.collect::<Vec<_>>().join(" | ")));
+        }
+    }
+    insta::assert_snapshot!(shown);
+    let (_, one) = get(&client, "/api/v1/namespaces/default/services/web", TABLE).await;
+    assert_eq!(one["rows"].as_array().unwrap().len(), 1);
+    let (_, whole) = get(&client, "/api/v1/services?includeObject=Object", TABLE).await;
+    assert_eq!(whole["rows"][0]["object"]["kind"], "Service");
+}
+
+#[tokio::test]
+async fn discovery_names_every_type() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    for (path, kind) in [
+        ("/api", "APIVersions"),
+        ("/apis", "APIGroupList"),
+        ("/apis/discovery.k8s.io", "APIGroup"),
+        ("/api/v1", "APIResourceList"),
+        ("/apis/coordination.k8s.io/v1", "APIResourceList"),
+    ] {
+        let (code, answer) = get(&client, path, aggregated).await;
+        assert_eq!((code, &answer["kind"]), (200, &json!(kind)), "{path}");
+    }
+    let (_, list) = get(&client, "/api/v1", "application/json").await;
+    let names: Vec<&str> =
+        list["resources"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    let expected = [
+        "events",
+        "namespaces",
+        "namespaces/status",
+        "nodes",
+        "nodes/status",
+        "pods",
+        "pods/status",
+        "services",
+        "services/status",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(get(&client, "/healthz", "*/*").await, (200, json!("ok")));
+    assert_eq!(get(&client, "/openapi/v2", PROTOBUF).await.0, 404);
+    let (_, document) = get(&client, "/openapi/v3/api/v1", "application/json").await;
+    let patch = &document["paths"]["/api/v1/namespaces/{namespace}/services/{name}"]["patch"];
+    assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Service");
+}
+
+#[tokio::test]
+async fn what_is_not_served_is_refused_so_that_clients_fall_back() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    let both = format!("{PROTOBUF},application/json");
+    let services = "/api/v1/namespaces/default/services";
+    let strategic = "application/strategic-merge-patch+json";
+    for (method, path, headers, body, expected) in [
+        ("GET", services, vec![("accept", PROTOBUF)], "", 406),
+        ("GET", services, vec![("accept", both.as_str())], "", 200),
+        ("POST", services, vec![("content-type", PROTOBUF)], "k8s\0", 415),
+        ("PATCH", services, vec![("content-type", strategic)], "{}", 405),
+        (
+            "PATCH",
+            "/api/v1/namespaces/default/services/web",
+            vec![("content-type", "application/apply-patch+yaml")],
+            "{}",
+            415,
+        ),
+        ("PATCH", "/api/v1/namespaces/default/services/web", vec![("content-type", strategic)], "[]", 400),
+        ("POST", services, vec![("content-type", "application/json")], "{", 400),
+        ("POST", "/api/v1/services", vec![], "{}", 405),
+        ("POST", "/version", vec![], "{}", 405),
+        ("GET", "/api/v1/configmaps", vec![], "", 404),
+        ("GET", "/apis/apps/v1/deployments", vec![], "", 404),
+        ("GET", "/api/v1/services?fieldSelector=spec.nodeName%3Da", vec![], "", 400),
+        ("GET", "/api/v1/services?resourceVersionMatch=Exact", vec![], "", 422),
+        ("DELETE", "/api/v1/namespaces/default/services/none", vec![], "", 404),
+    ] {
+        let (code, status) = ask(&client, method, path, &headers, body).await;
+        assert_eq!(code, expected, "{method} {path}: {status}");
+        if expected != 200 {
+            assert_eq!(
+                (&status["kind"], &status["status"], &status["code"]),
+                (&json!("Status"), &json!("Failure"), &json!(code))
+            );
+        }
+    }
+    let huge = format!("{{\"metadata\": {{\"name\": \"{}\"}}}}", "x".repeat(4 << 20));
+    assert_eq!(ask(&client, "POST", services, &[], &huge).await.0, 413);
+}
+
+#[tokio::test]
+async fn an_invalid_object_is_told_field_by_field() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    let body = json!({"metadata": {"name": "Web"}, "spec": {"ports": [{"port": 0}, {"port": 80, "protocol": "ICMP"}]}});
+    let (code, status) = ask(&client, "POST", "/api/v1/namespaces/default/services", &[], &body.to_string()).await;
+    assert_eq!(code, 422);
+    insta::assert_snapshot!(format!("{status:#}"));
+}
+
+#[tokio::test]
+async fn every_listener_serves_the_same_objects_and_nobody_without_a_token() {
+    let served = Served::start(false);
+    let mut kubeconfig = served.kubeconfig();
+    kubeconfig.server = served.server.url(served.server.addresses()[1]);
+    let other = super::support::client(&kubeconfig).await;
+    let names = |list: &Value| list["items"].as_array().unwrap().len();
+    assert_eq!(names(&get(&other, "/api/v1/services", "application/json").await.1), 3);
+    kubeconfig.token = None;
+    let nobody = super::support::client(&kubeconfig).await;
+    let (code, status) = get(&nobody, "/api/v1/services", "application/json").await;
+    assert_eq!((code, &status["reason"]), (401, &json!("Unauthorized")));
+    assert_eq!(get(&nobody, "/readyz", "*/*").await.0, 200);
+}
