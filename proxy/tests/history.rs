@@ -10,7 +10,7 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;
-use svcproxy::mode::iptables::syncer::RuleCounts;
+use svcproxy::mode::iptables::report::RuleCounts;
 use svcproxy::model::Family;
 use svcproxy::source::{Change, ObjectKey};
 

@@ -106,6 +106,8 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                         self.families.iter_mut().for_each(|family| family.count_triggers_since(now));
                     }
                     if known {
+                        let due = self.families.iter().filter(|family| family.is_due() && !batch.changes.is_empty());
+                        due.for_each(|family| self.metrics.queued(family.family()));
                         self.tell_what_is_due(&seen);
                     }
                     continue;
@@ -157,7 +159,6 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         for family in &self.families {
             if family.is_due() {
                 self.health.queued(family.family());
-                self.metrics.queued(family.family());
             } else {
                 self.health.synced(family.family(), seen);
             }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::syncer::{Report, Syncer};
+use super::report::Report;
+use super::syncer::Syncer;
 use crate::config::{Config, NodeAddresses};
 use crate::kernel::iptables::{Iptables, IptablesError};
 use crate::model::{Family, Protocol, ServicePortName};

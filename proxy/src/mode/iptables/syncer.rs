@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::fragment::{Chains, Fragment, render};
 use super::jumps;
 use super::names;
+use super::report::{Report, RuleCounts};
 use super::ruleset::{Fragments, Shared, Tables, assemble};
 use super::saved::{Saved, SavedTable, datagram_frontends};
 use super::transaction::Transaction;
@@ -19,59 +20,6 @@ use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
-
-/// Rules of the proxy's own by table; mangle has none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RuleCounts {
-    /// In filter.
-    pub filter: usize,
-    /// In nat.
-    pub nat: usize,
-}
-
-impl RuleCounts {
-    fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<String>)>) -> RuleCounts {
-        let mut counts = RuleCounts::default();
-        for (table, rules) in chains {
-            counts.replace(table, 0, rules.len());
-        }
-        counts
-    }
-
-    /// So many rules of a table give way to so many others.
-    fn replace(&mut self, table: Table, before: usize, after: usize) {
-        let count = match table {
-            Table::Filter => &mut self.filter,
-            Table::Nat => &mut self.nat,
-            Table::Mangle => return,
-        };
-        *count = *count + after - before;
-    }
-}
-
-/// What a sync did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The whole state was compared with the kernel's.
-    pub full: bool,
-    /// Rules sent.
-    pub rules: usize,
-    /// Chains removed.
-    pub removed_chains: usize,
-    /// Jumps put back into the kernel's chains.
-    pub jumps: usize,
-    /// Rules sent, by table; without those that only emptied a chain.
-    pub sent: RuleCounts,
-    /// Rules that are in the kernel now.
-    pub total: RuleCounts,
-}
-
-impl Report {
-    /// Nothing was sent.
-    pub fn is_empty(&self) -> bool {
-        self.rules == 0 && self.removed_chains == 0 && self.jumps == 0
-    }
-}
 
 /// One family's tables.
 pub struct Syncer<K> {

@@ -1,0 +1,56 @@
+//! What a sync tells about itself.
+
+use crate::kernel::iptables::Table;
+
+/// Rules of the proxy's own by table; mangle has none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuleCounts {
+    /// In filter.
+    pub filter: usize,
+    /// In nat.
+    pub nat: usize,
+}
+
+impl RuleCounts {
+    pub(super) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<String>)>) -> RuleCounts {
+        let mut counts = RuleCounts::default();
+        for (table, rules) in chains {
+            counts.replace(table, 0, rules.len());
+        }
+        counts
+    }
+
+    /// So many rules of a table give way to so many others.
+    pub(super) fn replace(&mut self, table: Table, before: usize, after: usize) {
+        let count = match table {
+            Table::Filter => &mut self.filter,
+            Table::Nat => &mut self.nat,
+            Table::Mangle => return,
+        };
+        *count = *count + after - before;
+    }
+}
+
+/// What a sync did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The whole state was compared with the kernel's.
+    pub full: bool,
+    /// Rules sent.
+    pub rules: usize,
+    /// Chains removed.
+    pub removed_chains: usize,
+    /// Jumps put back into the kernel's chains.
+    pub jumps: usize,
+    /// Rules sent, by table; without those that only emptied a chain.
+    pub sent: RuleCounts,
+    /// Rules that are in the kernel now.
+    pub total: RuleCounts,
+}
+
+impl Report {
+    /// Nothing was sent.
+    pub fn is_empty(&self) -> bool {
+        self.rules == 0 && self.removed_chains == 0 && self.jumps == 0
+    }
+}
