@@ -64,6 +64,11 @@ pub(super) struct Faults {
 }
 
 impl Faults {
+    /// Whether anything at all is kept from clients.
+    pub(super) fn withhold(&self) -> bool {
+        self.refusal.is_some() || self.stalled || !self.held.is_empty()
+    }
+
     /// Whether watches of `kind` are to keep silent.
     pub(super) fn silent(&self, kind: Kind) -> bool {
         self.stalled || self.held.contains(&kind)

@@ -87,6 +87,11 @@ impl ApiServer {
         self.shared.version()
     }
 
+    /// Whether it keeps changes from its clients at the moment, by misbehaviour.
+    pub fn withholds(&self) -> bool {
+        self.shared.look(|state| state.faults.withhold())
+    }
+
     /// Does something wrong, at once.
     pub fn misbehave(&self, what: Misbehaviour) {
         misbehave(&self.shared, what);

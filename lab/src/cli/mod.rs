@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::scenario::run::Variant;
+use crate::scenario::run::{Source, Variant};
 
 /// A broken promise.
 const BROKEN: u8 = 1;
@@ -57,12 +57,30 @@ struct LabArgs {
     /// Which iptables the proxies use.
     #[arg(long, value_enum, default_value = "auto", value_name = "VARIANT")]
     iptables_variant: VariantArg,
+    /// Where the proxies get the objects from: the lab's Kubernetes API, or a directory of manifests.
+    #[arg(long, value_enum, default_value = "api", value_name = "SOURCE")]
+    source: SourceArg,
     /// Decides cluster IPs and node ports that a scenario leaves open.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// The service proxy; without it $SVCPROXY, or the svcproxy beside this program.
     #[arg(long, value_name = "PATH")]
     proxy: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SourceArg {
+    Api,
+    Manifests,
+}
+
+impl From<SourceArg> for Source {
+    fn from(source: SourceArg) -> Self {
+        match source {
+            SourceArg::Api => Source::Api,
+            SourceArg::Manifests => Source::Manifests,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -103,6 +103,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Path) -> Vec<Scenar
                 proxy: proxy.to_owned(),
                 mode,
                 variant: args.lab.iptables_variant.into(),
+                source: args.lab.source.into(),
                 keep_going: args.keep_going,
                 breaks: args.breaks.clone(),
             };

@@ -26,7 +26,8 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let mode = scenario.modes.first().copied().ok_or_else(|| Exit::usage("the scenario is for no mode"))?;
     let variant = args.lab.iptables_variant.into();
-    let options = RunOptions { proxy, mode, variant, keep_going: false, breaks: Vec::new() };
+    let source = args.lab.source.into();
+    let options = RunOptions { proxy, mode, variant, source, keep_going: false, breaks: Vec::new() };
     runtime()?.block_on(async {
         tokio::select! {
             standing = stand(&scenario, &options) => standing,
@@ -43,6 +44,9 @@ async fn stand(scenario: &Scenario, options: &RunOptions) -> Result<u8, Exit> {
     eprintln!("{} is up; ctrl-c ends it. From another terminal:", scenario.name);
     for place in lab.cluster().places() {
         println!("svclab exec {place} -- bash");
+    }
+    if let Some(kubeconfig) = lab.cluster().spec().nodes.first().and_then(|node| lab.kubeconfig(&node.name)) {
+        eprintln!("the Kubernetes API, on every node: kubectl --kubeconfig {} get services", kubeconfig.display());
     }
     if let Some(line) = lab.cluster().places().first().and_then(|place| lab.cluster().enter_line(place).ok()) {
         eprintln!("or without svclab, for the first of them: {line}");

@@ -12,10 +12,10 @@ use tracing::{debug, error, info, warn};
 
 use crate::config::Config;
 use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
-use crate::kernel::addresses;
 use crate::kernel::conntrack::Conntrack;
 use crate::kernel::iptables::Iptables;
 use crate::kernel::watch::Watch;
+use crate::kernel::{addresses, memory};
 use crate::mode::iptables::family::FamilyProxy;
 use crate::source::{Batch, ResourceVersions, Source, SourceError};
 use pacer::Pacer;
@@ -149,6 +149,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
     fn sync(&mut self) -> bool {
         let addresses = addresses::read();
         let mut all = true;
+        let mut full = false;
         for family in &mut self.families {
             match &addresses {
                 Ok(addresses) => family.set_addresses(addresses),
@@ -158,6 +159,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 continue;
             }
             let started = Instant::now();
+            full |= family.needs_full();
             match block_in_place(|| family.sync()) {
                 Ok(report) if report.is_empty() => debug!(family = %family.family(), "in sync"),
                 Ok(report) => info!(
@@ -179,6 +181,9 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
             self.watch.forget();
         }
         self.delete_stale_flows();
+        if full {
+            memory::give_back();
+        }
         all
     }
 

@@ -53,7 +53,8 @@ fn most_connections(limits: &Conntrack, processors: usize) -> Option<u64> {
 
 /// Whole seconds, as the kernel counts; `None` where it is to stay.
 fn seconds(timeout: Duration) -> Option<u64> {
-    (!timeout.is_zero()).then(|| timeout.as_secs())
+    // Less than a second is a second: 0 would end every such flow at once.
+    (!timeout.is_zero()).then(|| timeout.as_secs().max(1))
 }
 
 /// Sees to it that the hash table has at least so many buckets: a long chain in each makes every packet slow.

@@ -5,5 +5,6 @@ pub mod command;
 pub mod conntrack;
 pub mod iptables;
 pub mod limits;
+pub mod memory;
 pub mod sysctl;
 pub mod watch;

@@ -280,8 +280,8 @@ impl Default for Conntrack {
 }
 
 impl KubeProxyConfiguration {
-    /// Empty and zero values that mean the default in a file, as upstream's `SetDefaults_KubeProxyConfiguration` has
-    /// it. A flag that says zero comes after this and means zero.
+    /// Empty and zero values that mean the default in a file, as upstream's `SetDefaults_KubeProxyConfiguration` and
+    /// `platformApplyDefaults` have it. A flag that says zero comes after this and means zero.
     pub(super) fn fill(&mut self) {
         let text = |value: &mut String, default: &str| {
             if value.is_empty() {
@@ -299,6 +299,8 @@ impl KubeProxyConfiguration {
         text(&mut self.metrics_bind_address, if v4 { "127.0.0.1" } else { "::1" });
         self.healthz_bind_address = with_port(&self.healthz_bind_address, HEALTHZ_PORT);
         self.metrics_bind_address = with_port(&self.metrics_bind_address, METRICS_PORT);
+        text(&mut self.mode, "iptables");
+        text(&mut self.detect_local_mode, "ClusterCIDR");
         text(&mut self.client_connection.content_type, CONTENT_TYPE);
         text(&mut self.logging.format, "text");
         if self.client_connection.qps == 0.0 {

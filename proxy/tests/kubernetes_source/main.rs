@@ -51,7 +51,7 @@ async fn next(source: &mut KubernetesSource) -> Batch {
     let mut whole = Batch::default();
     loop {
         let batch = tokio::time::timeout(Duration::from_secs(30), source.next()).await;
-        let batch = batch.expect("a batch in time").unwrap().unwrap();
+        let batch = batch.unwrap_or_else(|_| panic!("no batch in time")).unwrap().unwrap();
         whole.changes.extend(batch.changes);
         whole.resource_versions.advance(&batch.resource_versions);
         if !batch.partial {

@@ -66,9 +66,13 @@ pub struct Proxy(pub Child);
 impl Proxy {
     /// Starts the program with these arguments; it must be the only one on the health port.
     pub fn start(arguments: &[&str]) -> Proxy {
+        Proxy::start_with(&[arguments, &["--healthz-bind-address", "127.0.0.1:10256"]].concat())
+    }
+
+    /// Starts the program with these arguments and no other.
+    pub fn start_with(arguments: &[&str]) -> Proxy {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
-        command.args(arguments).args(["--healthz-bind-address", "127.0.0.1:10256"]);
-        Proxy(command.stderr(Stdio::null()).spawn().unwrap())
+        Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Waits until it reports that everything is in the kernel, at this resource version if one is given.

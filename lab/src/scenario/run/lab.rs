@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::feed::Feed;
 use super::proxies::Proxies;
 use super::{Break, RunOptions, Variant};
+use crate::apiserver::{KubeconfigError, SharedStore, TlsError};
 use crate::cluster::process::{Ended, ExecOutput};
 use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
-use crate::objects::publish::{PublishError, publish};
-use crate::objects::{ObjectError, Store};
+use crate::objects::ObjectError;
+use crate::objects::publish::PublishError;
 use crate::scenario::{LoadError, Scenario};
 use crate::traffic::client::Connection;
 use crate::traffic::probe::Place;
@@ -34,6 +36,15 @@ pub enum StartError {
     /// The objects could not be written for the proxies.
     #[error(transparent)]
     Publish(#[from] PublishError),
+    /// The Kubernetes API could not be served.
+    #[error("cannot serve the Kubernetes API: {0}")]
+    Api(std::io::Error),
+    /// The API's certificate could not be made.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A node's kubeconfig could not be written.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
     /// A working directory could not be made.
     #[error("cannot make {path}: {source}")]
     Directory {
@@ -63,9 +74,9 @@ pub enum StartError {
 /// The cluster, its objects, its proxies, and what earlier steps left for later ones.
 pub struct Lab {
     pub(super) cluster: Cluster,
-    pub(super) store: Store,
+    pub(super) store: SharedStore,
+    pub(super) feed: Feed,
     pub(super) proxies: Proxies,
-    manifests: PathBuf,
     tools: Option<PathBuf>,
     pub(super) connections: BTreeMap<String, Connection>,
     pub(super) answered_by: BTreeMap<String, BTreeSet<String>>,
@@ -77,19 +88,16 @@ impl Lab {
     /// # Errors
     /// Whatever of that does not work.
     pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<Lab, StartError> {
-        let store = scenario.initial_objects()?;
-        let manifests = PathBuf::from(WORK_DIR).join("manifests");
-        // What an earlier scenario of this run published must not be seen by this one's proxies.
-        let _ = std::fs::remove_dir_all(&manifests);
-        make(&manifests)?;
+        let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
-        let cluster = Cluster::build(&store.cluster_spec()).await?;
-        let proxies = Proxies::new(options, &scenario.proxy_flags, &manifests);
+        let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
+        let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
+        let proxies = Proxies::new(options, &scenario.proxy_flags);
         let (connections, answered_by) = (BTreeMap::new(), BTreeMap::new());
-        let mut lab = Lab { cluster, store, proxies, manifests, tools, connections, answered_by };
+        let mut lab = Lab { cluster, store, feed, proxies, tools, connections, answered_by };
         lab.publish().await?;
         for node in lab.nodes() {
-            lab.proxies.start(&lab.cluster, &node).await?;
+            lab.proxies.start(&lab.cluster, &lab.feed, &node).await?;
         }
         match lab.applied().await {
             None => Ok(lab),
@@ -102,27 +110,30 @@ impl Lab {
         &self.cluster
     }
 
-    /// The objects as they are now.
-    pub fn objects(&self) -> &Store {
-        &self.store
+    /// The kubeconfig of a node, if the lab serves the Kubernetes API.
+    pub fn kubeconfig(&self, node: &str) -> Option<PathBuf> {
+        self.feed.kubeconfig(node)
     }
 
     pub(super) fn nodes(&self) -> Vec<String> {
-        self.store.cluster_spec().nodes.into_iter().map(|node| node.name).collect()
+        self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
     }
 
     /// Tells the proxies and the load balancer what there is now.
     pub(super) async fn publish(&self) -> Result<(), StartError> {
-        publish(&self.manifests, &self.store.list())?;
-        if self.store.cluster_spec().load_balancer.is_some() {
-            self.cluster.set_vips(self.store.vips()).await?;
+        self.feed.publish(&self.store)?;
+        if self.cluster.spec().load_balancer.is_some() {
+            self.cluster.set_vips(self.store.read(|store| store.vips())).await?;
         }
         Ok(())
     }
 
-    /// Waits until every running proxy has applied the objects.
+    /// Waits until every running proxy has applied the objects; not while the API keeps something from them.
     pub(super) async fn applied(&self) -> Option<Mismatch> {
-        self.proxies.applied(&self.cluster, self.store.version()).await
+        if self.feed.withholds() {
+            return None;
+        }
+        self.proxies.applied(&self.cluster, &self.feed, self.store.version()).await
     }
 
     /// Runs a command with the chosen iptables first in its `PATH`.
@@ -165,7 +176,7 @@ impl Lab {
     }
 }
 
-fn make(path: &std::path::Path) -> Result<(), StartError> {
+pub(super) fn make(path: &std::path::Path) -> Result<(), StartError> {
     std::fs::create_dir_all(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
 }
 

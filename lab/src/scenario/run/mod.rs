@@ -1,6 +1,7 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
 mod check;
+mod feed;
 mod lab;
 mod proxies;
 mod step;
@@ -8,6 +9,7 @@ mod step;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+pub use feed::Source;
 pub use lab::{Lab, StartError};
 
 use super::file::Mode;
@@ -47,6 +49,8 @@ pub struct RunOptions {
     pub mode: Mode,
     /// Its iptables.
     pub variant: Variant,
+    /// Where the proxies get the objects from.
+    pub source: Source,
     /// Goes on after a broken step.
     pub keep_going: bool,
     /// Damage done on purpose, to show that a scenario can fail.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::feed::Feed;
 use super::{RunOptions, Variant};
 use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec};
 use crate::cluster::{Cluster, ClusterError};
@@ -27,27 +27,25 @@ pub(super) struct Proxies {
     program: std::path::PathBuf,
     variant: Variant,
     flags: Vec<String>,
-    manifests: std::path::PathBuf,
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
 }
 
 impl Proxies {
-    pub(super) fn new(options: &RunOptions, flags: &[String], manifests: &Path) -> Self {
+    pub(super) fn new(options: &RunOptions, flags: &[String]) -> Self {
         Proxies {
             program: options.proxy.clone(),
             variant: options.variant,
             flags: flags.to_vec(),
-            manifests: manifests.to_owned(),
             running: BTreeMap::new(),
             last_words: BTreeMap::new(),
         }
     }
 
     /// Starts the proxy of `node`; one that runs already is replaced.
-    pub(super) async fn start(&mut self, cluster: &Cluster, node: &str) -> Result<(), ClusterError> {
+    pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), ClusterError> {
         let mut args = vec![
-            format!("--manifests={}", self.manifests.display()),
+            feed.flag(node),
             format!("--hostname-override={node}"),
             format!("--healthz-bind-address={HEALTH}"),
             format!("--iptables-variant={}", self.variant.name()),
@@ -85,8 +83,8 @@ impl Proxies {
     }
 
     /// Waits until every running proxy has applied `version`.
-    pub(super) async fn applied(&self, cluster: &Cluster, version: u64) -> Option<Mismatch> {
-        let waits = self.running.iter().map(|(node, handle)| wait(cluster, node, handle, version));
+    pub(super) async fn applied(&self, cluster: &Cluster, feed: &Feed, version: u64) -> Option<Mismatch> {
+        let waits = self.running.iter().map(|(node, handle)| wait(cluster, feed, node, handle, version));
         futures_util::future::join_all(waits).await.into_iter().flatten().next()
     }
 
@@ -103,17 +101,18 @@ impl Proxies {
     }
 }
 
-async fn wait(cluster: &Cluster, node: &str, handle: &ProcessHandle, version: u64) -> Option<Mismatch> {
+async fn wait(cluster: &Cluster, feed: &Feed, node: &str, handle: &ProcessHandle, version: u64) -> Option<Mismatch> {
     let (place, deadline) = (Place::Node(node.to_owned()), Instant::now() + PATIENCE);
     let expected = || format!("the proxy on {node} applies version {version} of the objects");
     let mut last = "it never answered".to_owned();
     loop {
         match cluster.http_get(&place, HEALTH, "/healthz", Duration::from_secs(2)).await {
-            Ok(answer) => match applied_version(&answer.body) {
-                Some(applied) if applied >= version => return None,
-                Some(applied) => last = format!("it has applied version {applied}"),
-                None => last = format!("its health says {}: {}", answer.status, answer.body.trim()),
-            },
+            Ok(answer) => {
+                if feed.has_applied(&serde_json::from_str(&answer.body).unwrap_or_default(), version) {
+                    return None;
+                }
+                last = format!("its health says {}: {}", answer.status, answer.body.trim());
+            }
             Err(_) if handle.is_alive() => {}
             Err(_) => return Some(Mismatch::new(expected(), format!("it has ended: {}", handle.log_tail(3).trim()))),
         }
@@ -121,23 +120,5 @@ async fn wait(cluster: &Cluster, node: &str, handle: &ProcessHandle, version: u6
             return Some(Mismatch::new(expected(), format!("{last}, {} s on", PATIENCE.as_secs())));
         }
         tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// `appliedResourceVersion` of a health answer.
-fn applied_version(body: &str) -> Option<u64> {
-    let value: serde_json::Value = serde_json::from_str(body).ok()?;
-    value.get("appliedResourceVersion")?.as_str()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::applied_version;
-
-    #[test]
-    fn only_a_version_counts() {
-        assert_eq!(applied_version(r#"{"lastUpdated":"x","appliedResourceVersion":"7"}"#), Some(7));
-        assert_eq!(applied_version(r#"{"appliedResourceVersion":""}"#), None);
-        assert_eq!(applied_version("ok"), None);
     }
 }

@@ -70,9 +70,9 @@ impl Lab {
 
     /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
     async fn change(&mut self, action: &Action) -> Result<Seen, StartError> {
-        let before = self.store.cluster_spec().pods;
-        walk::change(&mut self.store, action)?;
-        let after = self.store.cluster_spec().pods;
+        let before = self.cluster.spec().pods;
+        self.store.write(|store| walk::change(store, action))?;
+        let after = self.store.read(|store| store.cluster_spec().pods);
         for pod in after.iter().filter(|pod| !before.contains(pod)) {
             if let Some(old) = before.iter().find(|old| (&old.namespace, &old.name) == (&pod.namespace, &pod.name)) {
                 self.cluster.remove_pod(&old.namespace, &old.name).await?;
@@ -92,8 +92,10 @@ impl Lab {
     }
 
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
-        let plan =
-            resolve::probe(&self.store, file, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        let plan = self
+            .store
+            .read(|store| resolve::probe(store, file, &step.expect))
+            .map_err(|problem| StartError::Step(problem.message))?;
         self.route(&plan, true).await?;
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
@@ -139,8 +141,10 @@ impl Lab {
     }
 
     async fn connect(&mut self, step: &Step, file: &ConnectFile) -> Result<Seen, StartError> {
-        let plan =
-            resolve::connect(&self.store, file, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        let plan = self
+            .store
+            .read(|store| resolve::connect(store, file, &step.expect))
+            .map_err(|problem| StartError::Step(problem.message))?;
         // The route stays: the connection needs it for as long as it lives.
         self.route(&plan, true).await?;
         let counters = counters(&step.expect);
@@ -163,7 +167,10 @@ impl Lab {
     }
 
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
-        let wanted = resolve::send(&self.store, &step.expect).map_err(|problem| StartError::Step(problem.message))?;
+        let wanted = self
+            .store
+            .read(|store| resolve::send(store, &step.expect))
+            .map_err(|problem| StartError::Step(problem.message))?;
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let Some(connection) = self.connections.get_mut(name) else {
@@ -212,7 +219,10 @@ impl Lab {
     }
 
     async fn command(&self, exec: &ExecFile, expect: &ExpectFile) -> Result<Seen, StartError> {
-        let place = resolve::place(&self.store, &exec.on).map_err(|problem| StartError::Step(problem.message))?;
+        let place = self
+            .store
+            .read(|store| resolve::place(store, &exec.on))
+            .map_err(|problem| StartError::Step(problem.message))?;
         let output = self.exec(&place, &exec.command).await?;
         let mut broken = Vec::new();
         let wanted = Ended::Exited(expect.status.unwrap_or(0));
@@ -236,7 +246,7 @@ impl Lab {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
                 ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
-                ProxyAction::Start => self.proxies.start(&self.cluster, node).await?,
+                ProxyAction::Start => self.proxies.start(&self.cluster, &self.feed, node).await?,
                 ProxyAction::Cleanup => {
                     self.proxies.end(node, SIGTERM).await?;
                     broken.extend(self.proxies.cleanup(&self.cluster, node).await?);
@@ -250,8 +260,10 @@ impl Lab {
     }
 
     async fn health(&self, node: &str, service: &ObjectKey, expect: &ExpectFile) -> Result<Seen, StartError> {
-        let address =
-            resolve::health_check(&self.store, node, service).map_err(|problem| StartError::Step(problem.message))?;
+        let address = self
+            .store
+            .read(|store| resolve::health_check(store, node, service))
+            .map_err(|problem| StartError::Step(problem.message))?;
         let answer =
             match self.cluster.http_get(&Place::Node(node.to_owned()), address, "/healthz", HEALTH_PATIENCE).await {
                 Ok(answer) => answer,
@@ -272,7 +284,10 @@ impl Lab {
     }
 
     async fn load_balancer(&self, service: &ObjectKey, step: &Step) -> Result<Seen, StartError> {
-        let vip = resolve::vip(&self.store, service).map_err(|problem| StartError::Step(problem.message))?;
+        let vip = self
+            .store
+            .read(|store| resolve::vip(store, service))
+            .map_err(|problem| StartError::Step(problem.message))?;
         let mut broken = Vec::new();
         if let Some(nodes) = &step.expect.healthy_nodes {
             let wanted: Vec<String> = nodes.iter().map(|node| node.value.clone()).collect();

@@ -68,6 +68,11 @@ impl<K: Iptables> FamilyProxy<K> {
         self.syncer.doubt();
     }
 
+    /// Whether the next sync is a full one.
+    pub fn needs_full(&self) -> bool {
+        self.syncer.needs_full() || self.pending.node
+    }
+
     /// Whether a sync would have anything to do.
     pub fn is_due(&self) -> bool {
         self.syncer.needs_full() || !self.pending.is_empty()

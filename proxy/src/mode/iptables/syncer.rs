@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sha2::{Digest, Sha256};
+
 use super::fragment::{Chains, Fragment, render};
 use super::jumps;
 use super::names;
@@ -46,9 +48,56 @@ pub struct Syncer<K> {
     found: BTreeSet<(Protocol, Frontend)>,
 }
 
+/// Enough to tell what changes. The text of a large cluster's chains is tens of megabytes, and is made anew from the
+/// state whenever it is needed; lines in shared chains stay as they are, because those chains are written as a whole.
 struct Sent {
     node: NodePlan,
-    fragments: Fragments,
+    /// Each service port's lines in the shared chains; its own chains are not in here.
+    lines: Fragments,
+    own: BTreeMap<ServicePortName, OwnChains>,
+}
+
+/// The chains of one service port: their names, and a fingerprint of the rules in each, in one allocation.
+#[derive(Default)]
+struct OwnChains(Box<[(ChainName, [u8; 16])]>);
+
+/// A chain's name, padded with zeros; the kernel takes none that is longer (`XT_EXTENSION_MAXNAMELEN`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ChainName([u8; 28]);
+
+impl ChainName {
+    fn of(name: &str) -> ChainName {
+        let mut padded = [0; 28];
+        padded.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+        ChainName(padded)
+    }
+
+    fn to_text(self) -> String {
+        self.0.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
+    }
+}
+
+impl OwnChains {
+    fn of(chains: &Chains) -> OwnChains {
+        OwnChains(chains.iter().map(|(chain, rules)| (ChainName::of(chain), fingerprint(rules))).collect())
+    }
+
+    fn get(&self, chain: &str) -> Option<[u8; 16]> {
+        let name = ChainName::of(chain);
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, fingerprint)| *fingerprint)
+    }
+}
+
+/// Half of a SHA-256 over the rules, each with its length, so that no two lists of rules read the same.
+fn fingerprint(rules: &[String]) -> [u8; 16] {
+    let mut digest = Sha256::new();
+    for rule in rules {
+        digest.update(rule.len().to_le_bytes());
+        digest.update(rule);
+    }
+    let mut half = [0; 16];
+    half.copy_from_slice(&digest.finalize()[..16]);
+    half
 }
 
 impl<K: Iptables> Syncer<K> {
@@ -97,8 +146,17 @@ impl<K: Iptables> Syncer<K> {
     /// When a command fails; the next sync must be full again.
     pub fn full(&mut self, node: NodePlan, plans: &[ServicePortPlan]) -> Result<Report, IptablesError> {
         self.sent = None;
-        let fragments: Fragments = plans.iter().map(|plan| (plan.name.clone(), render(plan, &node))).collect();
-        let wanted = assemble(&fragments, &node, self.kernel.random_fully());
+        // What stays is made first and the text of all chains after it, though that renders everything twice: what stays
+        // would otherwise stand between the text, and keep its memory from being given back.
+        let mut lines = Fragments::new();
+        let mut own = BTreeMap::new();
+        for plan in plans {
+            let mut fragment = render(plan, &node);
+            own.insert(plan.name.clone(), OwnChains::of(&std::mem::take(&mut fragment.chains)));
+            lines.insert(plan.name.clone(), fragment);
+        }
+        let mut wanted = assemble(&lines, &node, self.kernel.random_fully());
+        wanted.entry(Table::Nat).or_default().extend(plans.iter().flat_map(|plan| render(plan, &node).chains));
         let mut saved = Saved::default();
         for table in Table::ALL {
             saved.tables.insert(table, SavedTable::parse(&self.kernel.save(table)?));
@@ -107,10 +165,10 @@ impl<K: Iptables> Syncer<K> {
         // Jumps first, to chains that are still empty: each is a command of its own, and with the legacy variant such a
         // command reads and writes the whole table, which on a fresh node is tiny now and huge after the restore.
         let jumps = self.ensure_jumps(&node, &saved)?;
-        let mut report = self.send(&difference(&wanted, &saved))?;
+        let mut report = self.send(&difference(wanted, &saved))?;
         report.full = true;
         report.jumps = jumps;
-        self.sent = Some(Sent { node, fragments });
+        self.sent = Some(Sent { node, lines, own });
         Ok(report)
     }
 
@@ -129,18 +187,21 @@ impl<K: Iptables> Syncer<K> {
         let mut touched = Vec::new();
         let nothing = Fragment::default();
         for (name, plan) in changed {
-            let after = plan.map(|plan| render(&plan, &sent.node));
-            let before = sent.fragments.remove(&name);
+            let mut after = plan.map(|plan| render(&plan, &sent.node));
+            let before = sent.lines.remove(&name);
             let (old, new) = (before.as_ref().unwrap_or(&nothing), after.as_ref().unwrap_or(&nothing));
-            own_chains(&mut transaction, &old.chains, &new.chains);
             touched.extend(Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)));
+            let chains = after.as_mut().map(|after| std::mem::take(&mut after.chains)).unwrap_or_default();
+            let own = OwnChains::of(&chains);
+            own_chains(&mut transaction, &sent.own.remove(&name).unwrap_or_default(), &own, chains);
             if let Some(after) = after {
-                sent.fragments.insert(name, after);
+                sent.lines.insert(name.clone(), after);
+                sent.own.insert(name, own);
             }
         }
         for shared in Shared::ALL.into_iter().filter(|shared| touched.contains(shared)) {
             let (table, chain) = shared.place();
-            let rules = shared.assemble(&sent.fragments, &sent.node);
+            let rules = shared.assemble(&sent.lines, &sent.node);
             transaction.table(table).write.insert(chain.to_owned(), rules);
         }
         let report = self.send(&transaction)?;
@@ -178,35 +239,21 @@ impl<K: Iptables> Syncer<K> {
     }
 }
 
-fn own_chains(transaction: &mut Transaction, before: &Chains, after: &Chains) {
+fn own_chains(transaction: &mut Transaction, before: &OwnChains, after: &OwnChains, chains: Chains) {
     let nat = transaction.table(Table::Nat);
-    for (chain, rules) in after.iter().filter(|(chain, rules)| before.get(*chain) != Some(rules)) {
-        nat.write.insert(chain.clone(), rules.clone());
-    }
-    nat.remove.extend(before.keys().filter(|chain| !after.contains_key(*chain)).cloned());
+    let before_names = before.0.iter().map(|(chain, _)| chain.to_text());
+    nat.remove.extend(before_names.filter(|chain| !chains.contains_key(chain)));
+    nat.write.extend(chains.into_iter().filter(|(chain, _)| before.get(chain) != after.get(chain)));
 }
 
 /// What brings `saved` to `wanted`. A chain of ours that nobody wants is emptied, and removed unless a rule of
 /// somebody else still jumps to it: such a jump would make the kernel refuse the whole table.
-fn difference(wanted: &Tables, saved: &Saved) -> Transaction {
+fn difference(wanted: Tables, saved: &Saved) -> Transaction {
     let mut transaction = Transaction::default();
     let nothing = SavedTable::default();
     for (table, chains) in wanted {
-        let saved = saved.tables.get(table).unwrap_or(&nothing);
-        let change = transaction.table(*table);
-        for (chain, rules) in chains {
-            let present = saved.chains.get(chain);
-            if chain == names::FIREWALL {
-                // kubelet may have rules of its own in it: ours only has to be there.
-                if present.is_none_or(|present| !rules.iter().all(|rule| present.contains(rule))) {
-                    let mut kept = present.cloned().unwrap_or_default();
-                    kept.extend(rules.iter().cloned());
-                    change.write.insert(chain.clone(), kept);
-                }
-            } else if present != Some(rules) {
-                change.write.insert(chain.clone(), rules.clone());
-            }
-        }
+        let saved = saved.tables.get(&table).unwrap_or(&nothing);
+        let change = transaction.table(table);
         let mut stale: Vec<&String> = saved.per_service_chains().filter(|chain| !chains.contains_key(*chain)).collect();
         stale.sort_unstable();
         let foreign = |from: &str| !chains.contains_key(from) && !names::is_per_service(from);
@@ -217,6 +264,19 @@ fn difference(wanted: &Tables, saved: &Saved) -> Transaction {
                 }
             } else {
                 change.remove.push(chain.clone());
+            }
+        }
+        for (chain, rules) in chains {
+            let present = saved.chains.get(&chain);
+            if chain == names::FIREWALL {
+                // kubelet may have rules of its own in it: ours only has to be there.
+                if present.is_none_or(|present| !rules.iter().all(|rule| present.contains(rule))) {
+                    let mut kept = present.cloned().unwrap_or_default();
+                    kept.extend(rules);
+                    change.write.insert(chain, kept);
+                }
+            } else if present != Some(&rules) {
+                change.write.insert(chain, rules);
             }
         }
     }

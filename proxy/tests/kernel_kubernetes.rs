@@ -1,0 +1,161 @@
+//! The proxy fed by an API server, against the kernel: outages, the limits it sets, and how much memory it takes.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "each test file uses its part")]
+#[path = "kubernetes_source/api.rs"]
+mod api;
+mod support;
+
+use std::process::Child;
+
+use api::{Api, SERVICES, SLICES};
+use serde_json::{Value, json};
+use support::{Proxy, dump, http_get, inside, shell, svcproxy, wait_for};
+
+/// What a resident process may take at 5,000 Services with 10 endpoints each.
+const MOST_MEMORY: u64 = 60 << 10;
+
+fn service(index: usize) -> Value {
+    let address = format!("10.{}.{}.{}", 96 + index / 65_536, index / 256 % 256, index % 256);
+    json!({
+        "metadata": {
+            "name": format!("web-{index}"), "namespace": "default",
+            "annotations": {"note": "x".repeat(200)}, "managedFields": [{"manager": "x".repeat(300)}],
+        },
+        "spec": {"clusterIP": address, "ports": [{"name": "http", "port": 80}]},
+    })
+}
+
+fn slice(index: usize, endpoints: usize) -> Value {
+    let endpoint = |e: usize| {
+        let n = index * endpoints + e;
+        json!({
+            "addresses": [format!("10.{}.{}.{}", 128 + n / 65_536, n / 256 % 256, n % 256)],
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "nodeName": format!("node-{}", n % 100), "zone": "a",
+            "targetRef": {"kind": "Pod", "namespace": "default", "name": format!("web-{index}-{e}")},
+        })
+    };
+    json!({
+        "metadata": {
+            "name": format!("web-{index}-x"), "namespace": "default",
+            "labels": {"kubernetes.io/service-name": format!("web-{index}")},
+            "managedFields": [{"manager": "x".repeat(300)}],
+        },
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+        "endpoints": (0..endpoints).map(endpoint).collect::<Vec<_>>(),
+    })
+}
+
+/// Waits until what is in the kernel is at least at this version of the slices.
+fn applied(version: u64) {
+    wait_for("the proxy to apply the slices", || {
+        let reply = http_get("127.0.0.1:10256", "/healthz")?;
+        let body: Value = serde_json::from_str(reply.split_once("\r\n\r\n")?.1).ok()?;
+        let at: u64 = body["appliedResourceVersions"]["endpointslices"].as_str()?.parse().ok()?;
+        (reply.starts_with("HTTP/1.1 200") && at >= version).then_some(())
+    });
+}
+
+fn kilobytes(child: &Child, key: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+#[test]
+fn rules_follow_the_api_and_outlive_its_outages() {
+    if !inside("rules_follow_the_api_and_outlive_its_outages") {
+        return;
+    }
+    let runtime = runtime();
+    let mut api = runtime.block_on(Api::start(None));
+    api.put(SERVICES, service(1));
+    let version = api.put(SLICES, slice(1, 1));
+    let config = tempfile::tempdir_in("/run").unwrap();
+    let kubeconfig = config.path().join("kubeconfig");
+    let server = json!({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", api.address)}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(&kubeconfig, server.to_string()).unwrap();
+    let file = config.path().join("config.yaml");
+    let text = json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "hostnameOverride": "n1",
+        "clientConnection": {"kubeconfig": kubeconfig}, "iptables": {"minSyncPeriod": "10ms"},
+        "healthzBindAddress": "127.0.0.1",
+    });
+    std::fs::write(&file, text.to_string()).unwrap();
+    let proxy = Proxy::start_with(&["--config", file.to_str().unwrap(), "--iptables-variant", "nft"]);
+    applied(version);
+    let before = dump("nft");
+    assert!(before.contains("10.96.0.1/32") && before.contains("--to-destination 10.128.0.1:8080"), "{before}");
+    api.down();
+    api.delete(SLICES, "web-1-x");
+    // A full sync during the outage is one more chance to lose something.
+    shell(
+        "iptables-nft -t nat -F KUBE-SERVICES && iptables-nft -t nat -F KUBE-PROXY-CANARY && iptables-nft -t nat -X KUBE-PROXY-CANARY",
+    );
+    wait_for("the rules to come back", || (dump("nft") == before).then_some(()));
+    let version = api.put(SLICES, slice(1, 2));
+    api.compact();
+    runtime.block_on(api.up());
+    applied(version);
+    assert!(dump("nft").contains("--to-destination 10.128.0.3:8080"), "{}", dump("nft"));
+    drop(proxy);
+}
+
+#[test]
+fn limits_are_set_and_zero_leaves_them() {
+    if !inside("limits_are_set_and_zero_leaves_them") {
+        return;
+    }
+    let read = |name: &str| shell(&format!("cat /proc/sys/net/netfilter/nf_conntrack_{name}")).trim().to_owned();
+    let udp = read("udp_timeout");
+    let flags = ["--init-only", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=2h"];
+    let output = svcproxy(&[&flags[..], &["--conntrack-tcp-be-liberal"]].concat());
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(read("tcp_timeout_established"), "7200");
+    assert_eq!(read("tcp_timeout_close_wait"), "3600", "the default");
+    assert_eq!((read("udp_timeout"), read("tcp_be_liberal")), (udp, "1".to_owned()));
+    assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "1");
+    // Only the first network namespace may set it: one line, and it goes on.
+    let output = svcproxy(&["--init-only", "--conntrack-max-per-core=100000000"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("cannot write the kernel setting net.netfilter.nf_conntrack_max"), "{told}");
+}
+
+#[test]
+fn a_large_cluster_takes_little_memory() {
+    if !inside("a_large_cluster_takes_little_memory") {
+        return;
+    }
+    let runtime = runtime();
+    let api = runtime.block_on(Api::start(None));
+    let mut version = 0;
+    for index in 0..5_000 {
+        api.put(SERVICES, service(index));
+        version = api.put(SLICES, slice(index, 10));
+    }
+    // Whoever lists does not need the events.
+    api.compact();
+    let master = format!("http://{}", api.address);
+    let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);
+    applied(version);
+    let resident = || kilobytes(&proxy.0, "VmRSS:");
+    wait_for("memory to be given back", || (resident() <= MOST_MEMORY).then_some(()));
+    // The next changes do not take it again.
+    let mut version = 0;
+    for index in 0..50 {
+        version = api.put(SLICES, slice(index, 9));
+    }
+    applied(version);
+    assert!(resident() <= MOST_MEMORY, "{} KiB", resident());
+}
