@@ -164,8 +164,8 @@ pub struct Config {
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where `/metrics` listens, if anywhere.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// Profiling on the metrics server.
-    pub profiling: bool,
+    /// Connections are counted per service port, by reading the rules' counters at each scrape.
+    pub service_counters: bool,
     /// The process's `oom_score_adj`, -1000 to 1000.
     pub oom_score_adj: i32,
     /// Limits of connection tracking.
@@ -191,7 +191,7 @@ impl Config {
             bind_address_hard_fail: false,
             healthz_bind_address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 10256)),
             metrics_bind_address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10249)),
-            profiling: false,
+            service_counters: false,
             oom_score_adj: -999,
             conntrack: Conntrack::default(),
         }

@@ -3,9 +3,12 @@
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod events;
 pub mod health;
+pub mod http;
 pub mod kernel;
 pub mod kubeproxy_config;
+pub mod metrics;
 pub mod mode;
 pub mod model;
 pub mod plan;

@@ -30,6 +30,14 @@ impl Family {
         Family::of(&net.addr())
     }
 
+    /// The API's word for it, which metrics use as a label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        }
+    }
+
     /// Bits in an address, which is the prefix length of a single host.
     pub fn address_bits(self) -> u8 {
         match self {
@@ -49,10 +57,7 @@ impl Family {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        })
+        f.write_str(self.as_str())
     }
 }
 

@@ -156,7 +156,7 @@ fn every_field_reaches_the_proxy() {
         bind_address_hard_fail: true,
         healthz_bind_address: Some("[::]:10256".parse().unwrap()),
         metrics_bind_address: Some("[::]:10249".parse().unwrap()),
-        profiling: true,
+        service_counters: false,
         oom_score_adj: -7,
         conntrack: Conntrack {
             max_per_core: 1,

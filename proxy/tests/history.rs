@@ -10,6 +10,7 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables::syncer::RuleCounts;
 use svcproxy::model::Family;
 use svcproxy::source::{Change, ObjectKey};
 
@@ -120,6 +121,15 @@ fn proxy(kernel: Fake) -> FamilyProxy<Fake> {
     proxy
 }
 
+fn rules_of_ours(kernel: &Fake) -> RuleCounts {
+    let count = |table| {
+        let chains = kernel.tables[&table].iter();
+        let ours = chains.filter(|(chain, _)| chain.starts_with("KUBE-") && *chain != "KUBE-HOSTPORTS");
+        ours.map(|(_, rules)| rules.len()).sum()
+    };
+    RuleCounts { filter: count(Table::Filter), nat: count(Table::Nat) }
+}
+
 fn kernel_with_foreign_rules() -> Fake {
     let mut kernel = Fake::default();
     for (table, chain) in [(Table::Nat, "DOCKER"), (Table::Filter, "ufw-user"), (Table::Nat, "KUBE-HOSTPORTS")] {
@@ -146,7 +156,9 @@ proptest! {
                     changes.push(*change);
                 }
                 Event::Sync => {
-                    let _ = current.sync();
+                    if let Ok(report) = current.sync() {
+                        prop_assert_eq!(report.total, rules_of_ours(current.kernel()));
+                    }
                 }
                 Event::FailNextRestore => current.kernel().fail_restores = 1,
                 Event::Restart => {
@@ -168,6 +180,7 @@ proptest! {
         clean.apply(&changes);
         clean.sync().unwrap();
         prop_assert_eq!(&current.kernel().tables, &clean.kernel().tables);
+        prop_assert_eq!(current.tally(), clean.tally());
 
         // A second sync sends nothing, not even a full one.
         let sent = current.kernel().restored.len();
@@ -279,4 +292,45 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
     }
     cleanup(small.kernel(), Family::V4).unwrap();
     assert_eq!(small.kernel().tables, Fake::default().tables);
+}
+
+/// The duration of network programming begins where the controller saw the change.
+#[test]
+fn trigger_times_wait_for_the_sync_that_applies_them() {
+    let slice = |name: &str, host: u8, time: &str| {
+        let annotations = json!({ "endpoints.kubernetes.io/last-change-trigger-time": time });
+        let metadata =
+            json!({ "name": name, "labels": { "kubernetes.io/service-name": "web" }, "annotations": annotations });
+        let object = json!({
+            "metadata": metadata, "addressType": "IPv4", "ports": [{ "name": "a", "port": 80 }],
+            "endpoints": [{ "addresses": [format!("10.244.0.{host}")] }],
+        });
+        Change::EndpointSlice(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    let spec = json!({ "clusterIP": "10.96.0.1", "ports": [{ "name": "a", "port": 80 }] });
+    let object = json!({ "metadata": { "name": "web" }, "spec": spec });
+    let service = Change::Service(key("web"), Some(Arc::new(serde_json::from_value(object).unwrap())));
+    let mut proxy = proxy(Fake::default());
+    proxy.apply([&service, &slice("web-1", 1, "2026-01-01T00:00:00Z")]);
+    proxy.count_triggers_since("2026-01-01T00:01:00Z".parse().unwrap());
+    proxy.sync().unwrap();
+    proxy.apply([
+        &slice("web-1", 1, "2026-01-01T00:02:00Z"),
+        &slice("web-2", 2, "2026-01-01T00:00:30Z"),
+        &slice("web-3", 3, "2026-01-01T00:03:00Z"),
+        &slice("web-3", 4, "2026-01-01T00:04:00.5Z"),
+        &slice("web-4", 5, "2026-01-01T00:05:00Z"),
+        &slice("web-5", 6, "yesterday"),
+        &Change::EndpointSlice(key("web-4"), None),
+    ]);
+    proxy.kernel().fail_restores = 1;
+    proxy.sync().unwrap_err();
+    proxy.sync().unwrap();
+    let times: Vec<String> = proxy.take_triggers().map(|time| time.to_string()).collect();
+    assert_eq!(
+        times,
+        ["2026-01-01T00:03:00Z", "2026-01-01T00:04:00.5Z"],
+        "not: what changed nothing, from before the start, of a slice that is gone, or unreadable"
+    );
+    assert_eq!(proxy.take_triggers().count(), 0);
 }

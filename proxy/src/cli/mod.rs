@@ -8,6 +8,7 @@ mod config_watch;
 mod given;
 mod logging;
 mod run;
+mod servers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,46 +1,59 @@
 //! The daemon: puts the pieces together and runs them.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::config_watch::ConfigWatch;
+use super::servers::Servers;
 use super::settings::{Origin, Resolved};
-use crate::config::{Config, Variant};
-use crate::daemon::Daemon;
-use crate::health::{HealthState, HealthzServer, ServiceHealthServers};
+use crate::config::{Config, Mode, Variant};
+use crate::daemon::{Daemon, HealthChecks};
+use crate::events::Recorder;
+use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
-use crate::kernel::iptables::{Commands, Iptables, Table};
+use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::watch::Watch;
-use crate::kernel::{limits, sysctl};
+use crate::kernel::{capabilities, limits, sysctl};
+use crate::metrics::{About, Metrics, MetricsServer};
 use crate::mode::iptables::family::FamilyProxy;
+use crate::mode::iptables::scrape;
 use crate::model::Family;
-use crate::source::{KubernetesSource, ManifestSource, Source, Timing};
-
-/// How soon a port that could not be bound is tried again (upstream's pause).
-const BIND_RETRY: Duration = Duration::from_secs(5);
+use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
-    let Resolved { mut config, file, .. } = resolved;
+    let Resolved { mut config, configuration, file, .. } = resolved;
     prepare_kernel(&mut config)?;
     if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
         warn!("{refused}");
+    }
+    // Also loads kernel modules, for which the rights are gone after it.
+    let usable = usable(&config)?;
+    let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
+    if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port())) {
+        warn!("{error}; going on with more rights than are needed");
     }
     let _watch = file.as_ref().map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be told");
         None
     });
+    let about = About {
+        mode: Mode::Iptables.to_string(),
+        configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
+        let proxy = Proxy::prepare(config, about, usable)?;
         match origin {
-            Origin::Manifests(directory) => serve(ManifestSource::open(directory)?, config).await,
+            Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
             Origin::Kubernetes(access) => {
-                let source = KubernetesSource::start(access.clone(), &config.node_name, &Timing::default());
-                serve(source, config).await
+                let (node, requests) = (&proxy.config.node_name, proxy.metrics.requests());
+                let events = record_events(access.clone(), node, &requests);
+                let reports = Reports { requests, events: events.clone() };
+                let source = KubernetesSource::start(access.clone(), node, &Timing::default(), &reports);
+                proxy.run(source, events).await
             }
         }
     })
@@ -52,51 +65,73 @@ pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
     prepare_kernel(&mut config)
 }
 
-async fn serve<S: Source>(source: S, config: Config) -> anyhow::Result<()> {
-    let (families, watch) = families(&config)?;
-    let health = HealthState::new(config.sync_period);
-    let _server = match config.healthz_bind_address {
-        Some(address) => Some(serve_healthz(address, &health, config.bind_address_hard_fail)?),
-        None => None,
-    };
-    let service_health = ServiceHealthServers::on_every_address(health.clone());
-    Daemon { source, families, watch, conntrack: Netlink, health, service_health, config }.run().await?;
-    Ok(())
+/// Everything but the source.
+struct Proxy {
+    config: Config,
+    about: About,
+    families: Vec<FamilyProxy<Commands>>,
+    watch: Watch,
+    metrics: Arc<Metrics>,
 }
 
-/// Serves `/healthz` in a task that ends with what is returned. A port that is taken is tried again and again, unless
-/// that is to be fatal.
-fn serve_healthz(address: SocketAddr, health: &HealthState, fatal: bool) -> anyhow::Result<JoinSet<()>> {
-    let first = HealthzServer::bind(address, health.clone());
-    let health = health.clone();
-    let mut task = JoinSet::new();
-    match first {
-        Ok(server) => task.spawn(hold(server)),
-        Err(error) if fatal => return Err(error.into()),
-        Err(error) => {
-            warn!(%error, "trying again every {BIND_RETRY:?}");
-            task.spawn(async move {
-                loop {
-                    tokio::time::sleep(BIND_RETRY).await;
-                    if let Ok(server) = HealthzServer::bind(address, health.clone()) {
-                        info!(%address, "listening for /healthz");
-                        hold(server).await;
-                    }
-                }
-            })
+impl Proxy {
+    fn prepare(config: Config, about: About, usable: Usable) -> anyhow::Result<Proxy> {
+        let Usable { families, counters, nft } = usable;
+        let watch = if nft {
+            Watch::nft().context("cannot watch the packet filter")?
+        } else {
+            Watch::legacy(numbers(&families))
+        };
+        let metrics = Metrics::new(&numbers(&families)).context("cannot set up the metrics")?;
+        metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
+        if config.service_counters {
+            metrics.register(scrape::service_ports(counters)?)?;
         }
-    };
-    Ok(task)
+        Ok(Proxy { config, about, families, watch, metrics: Arc::new(metrics) })
+    }
+
+    async fn run<S: Source>(self, source: S, events: Recorder) -> anyhow::Result<()> {
+        let Proxy { config, about, families, watch, metrics } = self;
+        let health = HealthState::new(config.sync_period, &numbers(&families));
+        metrics.register(applied_versions(health.clone())?)?;
+        metrics.register(source.skipped().metric()?)?;
+        let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
+        if let Some(address) = config.healthz_bind_address {
+            let (health, metrics) = (health.clone(), Arc::clone(&metrics));
+            servers.serve("FailedToStartProxierHealthcheck", move || {
+                HealthzServer::bind(address, health.clone(), Arc::clone(&metrics))
+            })?;
+        }
+        if let Some(address) = config.metrics_bind_address {
+            let metrics = Arc::clone(&metrics);
+            servers.serve("FailedToStartMetricsServer", move || {
+                MetricsServer::bind(address, Arc::clone(&metrics), &about)
+            })?;
+        }
+        let health_checks = HealthChecks::new(health.clone());
+        let conntrack = Netlink;
+        let daemon = Daemon { source, families, watch, conntrack, health, health_checks, metrics, events, config };
+        daemon.run().await?;
+        Ok(())
+    }
 }
 
-async fn hold(server: HealthzServer) {
-    std::future::pending::<()>().await;
-    drop(server);
+fn numbers(families: &[FamilyProxy<Commands>]) -> Vec<Family> {
+    families.iter().map(FamilyProxy::family).collect()
 }
 
-/// One proxy per family whose tables can be used, and the watch over them.
-fn families(config: &Config) -> anyhow::Result<(Vec<FamilyProxy<Commands>>, Watch)> {
-    let mut usable = Vec::new();
+/// What can be proxied.
+struct Usable {
+    /// One proxy per family whose tables can be used.
+    families: Vec<FamilyProxy<Commands>>,
+    /// Their rules' counters.
+    counters: Vec<(Family, Counters)>,
+    /// They are the nft variant's.
+    nft: bool,
+}
+
+fn usable(config: &Config) -> anyhow::Result<Usable> {
+    let (mut families, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
         let commands = Commands::find(family, config.variant).and_then(|mut commands| {
@@ -106,15 +141,16 @@ fn families(config: &Config) -> anyhow::Result<(Vec<FamilyProxy<Commands>>, Watc
             Ok(commands)
         });
         match commands {
-            Ok(commands) => usable.push(FamilyProxy::new(config.clone(), family, commands)),
+            Ok(commands) => {
+                counters.push((family, commands.counters()));
+                families.push(FamilyProxy::new(config.clone(), family, commands));
+            }
             // As upstream: a node without IPv6 is no reason not to proxy IPv4, nor the other way round.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    let families = usable.iter().map(FamilyProxy::family).collect();
-    let watch = if nft { Watch::nft().context("cannot watch the packet filter")? } else { Watch::legacy(families) };
-    Ok((usable, watch))
+    Ok(Usable { families, counters, nft })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {

@@ -62,6 +62,9 @@ pub struct Settings {
     /// Deprecated: port of /metrics where its address has none; 0: no /metrics
     #[arg(long, value_name = "PORT", hide_short_help = true)]
     pub metrics_port: Option<u16>,
+    /// Count connections per service port: each scrape of /metrics then reads the filter and nat tables
+    #[arg(long)]
+    pub service_counters: bool,
     /// Which iptables commands
     #[arg(long, value_enum, default_value = "auto")]
     pub iptables_variant: VariantFlag,
@@ -119,6 +122,7 @@ impl Settings {
             VariantFlag::Nft => Variant::Nft,
             VariantFlag::Legacy => Variant::Legacy,
         };
+        config.service_counters = self.service_counters;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
         Ok(Resolved { configuration, config, file, warnings })
     }

@@ -1,23 +1,30 @@
 //! The running proxy: waits for changes, the clock and other programs' writes, and syncs.
 
+mod failures;
+mod health_checks;
 mod pacer;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use crate::config::Config;
-use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
+use crate::events::Recorder;
+use crate::health::{Applied, HealthState, is_eligible};
 use crate::kernel::conntrack::Conntrack;
 use crate::kernel::iptables::Iptables;
 use crate::kernel::watch::Watch;
 use crate::kernel::{addresses, memory};
+use crate::metrics::Metrics;
 use crate::mode::iptables::family::FamilyProxy;
-use crate::source::{Batch, ResourceVersions, Source, SourceError};
+use crate::source::{Batch, Change, Source, SourceError};
+use failures::Failures;
+pub use health_checks::HealthChecks;
 use pacer::Pacer;
 
 /// How long the nft announcements of one change are gathered before the canary is looked at.
@@ -38,7 +45,11 @@ pub struct Daemon<S, K, C> {
     /// What `/healthz` tells.
     pub health: HealthState,
     /// Listeners of the `healthCheckNodePort`s.
-    pub service_health: ServiceHealthServers,
+    pub health_checks: HealthChecks,
+    /// What is counted and measured.
+    pub metrics: Arc<Metrics>,
+    /// Takes what an operator must see.
+    pub events: Recorder,
     /// Settings.
     pub config: Config,
 }
@@ -63,10 +74,10 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         let mut tick = interval_at(Instant::now() + self.config.sync_period, self.config.sync_period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_full = Instant::now() + FULL_SYNC;
-        let mut version = None;
-        let mut versions = ResourceVersions::default();
+        let mut seen = Applied::default();
         let mut synced_once = false;
         let mut known = false;
+        let mut failures = Failures::default();
         loop {
             let due = known && self.families.iter().any(FamilyProxy::is_due);
             let event = tokio::select! {
@@ -85,12 +96,17 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 }
                 Event::Batch(batch) => {
                     let Some(batch) = batch? else { return Ok(()) };
-                    version = batch.resource_version.clone().or(version);
-                    versions.advance(&batch.resource_versions);
+                    seen.manifests = batch.resource_version.clone().or(seen.manifests);
+                    seen.api.advance(&batch.resource_versions);
                     self.take(&batch);
-                    known |= !batch.partial;
-                    if known && !self.families.iter().any(FamilyProxy::is_due) {
-                        self.health.synced(version.clone(), versions.clone());
+                    if !known && !batch.partial {
+                        known = true;
+                        // What led to what was there already is older than the proxy's being able to do anything.
+                        let now = Timestamp::now();
+                        self.families.iter_mut().for_each(|family| family.count_triggers_since(now));
+                    }
+                    if known {
+                        self.tell_what_is_due(&seen);
                     }
                     continue;
                 }
@@ -110,14 +126,15 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 }
                 Event::SyncDue => {}
             }
-            if self.sync() {
+            if self.sync(&mut failures) {
                 pacer.succeeded(Instant::now());
-                self.health.synced(version.clone(), versions.clone());
+                self.metrics.nothing_pending();
                 synced_once = true;
             } else {
                 pacer.failed(Instant::now());
             }
-            self.serve_health_checks();
+            self.tell_what_is_due(&seen);
+            self.health_checks.sync(&self.families, &self.events);
         }
     }
 
@@ -125,7 +142,26 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         for family in &mut self.families {
             family.apply(&batch.changes);
         }
-        self.health.queued();
+        for change in &batch.changes {
+            if let Change::Node(name, Some(node)) = change
+                && *name == self.config.node_name
+            {
+                self.health.set_node_eligible(is_eligible(node));
+            }
+        }
+        self.metrics.changed(batch);
+    }
+
+    /// Tells which families have something to do, and which are up to date with everything that was seen.
+    fn tell_what_is_due(&self, seen: &Applied) {
+        for family in &self.families {
+            if family.is_due() {
+                self.health.queued(family.family());
+                self.metrics.queued(family.family());
+            } else {
+                self.health.synced(family.family(), seen);
+            }
+        }
     }
 
     /// Whether a canary was lost, and so a full sync is due.
@@ -146,7 +182,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
     }
 
     /// Syncs every family that has something to do; whether all succeeded.
-    fn sync(&mut self) -> bool {
+    fn sync(&mut self, failures: &mut Failures) -> bool {
         let addresses = addresses::read();
         let mut all = true;
         let mut full = false;
@@ -159,20 +195,35 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 continue;
             }
             let started = Instant::now();
-            full |= family.needs_full();
-            match block_in_place(|| family.sync()) {
-                Ok(report) if report.is_empty() => debug!(family = %family.family(), "in sync"),
-                Ok(report) => info!(
-                    family = %family.family(),
-                    full = report.full,
-                    rules = report.rules,
-                    removed_chains = report.removed_chains,
-                    jumps = report.jumps,
-                    took = ?started.elapsed(),
-                    "synced"
-                ),
+            let whole = family.needs_full();
+            full |= whole;
+            let result = block_in_place(|| family.sync());
+            let number = family.family();
+            self.metrics.took(number, whole, started.elapsed());
+            match result {
+                Ok(report) => {
+                    failures.forget(number);
+                    self.metrics.synced(number, &report);
+                    self.metrics.standing(number, family.tally());
+                    family.take_triggers().for_each(|time| self.metrics.programmed(number, SystemTime::from(time)));
+                    if report.is_empty() {
+                        debug!(family = %number, "in sync");
+                    } else {
+                        info!(
+                            family = %number,
+                            full = report.full,
+                            rules = report.rules,
+                            removed_chains = report.removed_chains,
+                            jumps = report.jumps,
+                            took = ?started.elapsed(),
+                            "synced"
+                        );
+                    }
+                }
                 Err(error) => {
-                    error!(family = %family.family(), %error, "sync failed; will be tried again");
+                    error!(family = %number, %error, "sync failed; will be tried again");
+                    self.metrics.failed(number, whole);
+                    failures.failed(number, &error.to_string(), &self.events);
                     all = false;
                 }
             }
@@ -190,6 +241,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         for family in &mut self.families {
             let Some(flows) = family.flows_due() else { continue };
             let number = family.family();
+            let started = Instant::now();
             let deleted = if flows.is_empty() {
                 Ok(0)
             } else {
@@ -198,6 +250,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
             match deleted {
                 Ok(deleted) => {
                     family.flows_judged(&flows);
+                    self.metrics.conntrack(number, deleted, started.elapsed());
                     if deleted > 0 {
                         info!(family = %number, deleted, "conntrack entries of stale flows deleted");
                     }
@@ -206,22 +259,6 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                     warn!(family = %number, %error, "cannot look through conntrack's entries: old flows may go on")
                 }
             }
-        }
-    }
-
-    fn serve_health_checks(&mut self) {
-        let mut wanted: BTreeMap<u16, ServiceHealth> = BTreeMap::new();
-        for (name, check) in self.families.iter().flat_map(FamilyProxy::health_checks) {
-            // A dual-stack Service has the same pods in both families.
-            let entry = wanted.entry(check.port).or_insert_with(|| ServiceHealth {
-                namespace: name.service.namespace.clone(),
-                name: name.service.name.clone(),
-                local_endpoints: 0,
-            });
-            entry.local_endpoints = entry.local_endpoints.max(check.local_endpoints);
-        }
-        for error in self.service_health.sync(wanted) {
-            warn!(%error, "a load balancer will take this node for unhealthy");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Whether the proxy keeps up.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::model::Family;
 use crate::source::ResourceVersions;
 
 /// Shared by the sync loop, which writes, and the HTTP servers, which read.
@@ -12,43 +14,70 @@ pub struct HealthState {
     patience: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    families: BTreeMap<Family, FamilyHealth>,
+    node_eligible: bool,
+}
+
+/// How one family stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FamilyHealth {
     /// When the oldest change came in that is not in the kernel yet.
-    waiting_since: Option<SystemTime>,
+    pub waiting_since: Option<SystemTime>,
     /// When the kernel was last known to be up to date.
-    synced: Option<SystemTime>,
-    version: Option<String>,
-    versions: ResourceVersions,
+    pub synced: Option<SystemTime>,
+    /// What is in the kernel.
+    pub applied: Applied,
+}
+
+/// The newest versions of objects that are in the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Of manifests.
+    pub manifests: Option<String>,
+    /// Of each kind of the API's objects.
+    pub api: ResourceVersions,
 }
 
 /// One look at the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// The proxy keeps up: a first sync was done, and no change waits too long.
-    pub healthy: bool,
-    /// When the kernel was last known to be up to date.
+    /// No change waits too long (upstream's rule for `/livez`): a restart would not help.
+    pub alive: bool,
+    /// Besides, a first sync was done in every family: there are rules to send to.
+    pub synced: bool,
+    /// Nothing says that the node will be deleted.
+    pub node_eligible: bool,
+    /// When the kernel was last known to be up to date, in the family that is behind.
     pub last_updated: Option<SystemTime>,
-    /// The newest resource version of the manifests that is in the kernel.
-    pub applied_resource_version: Option<String>,
-    /// The newest resource version of each kind of the API's objects that is in the kernel.
-    pub applied_resource_versions: ResourceVersions,
+    /// What is in the kernel in every family; nothing as long as they differ.
+    pub applied: Applied,
+    /// Each family by itself.
+    pub families: BTreeMap<Family, FamilyHealth>,
 }
 
 impl HealthState {
     /// A change may wait for twice the sync period, as upstream has it.
-    pub fn new(sync_period: Duration) -> HealthState {
-        HealthState { shared: Arc::default(), patience: sync_period * 2 }
+    pub fn new(sync_period: Duration, families: &[Family]) -> HealthState {
+        let families = families.iter().map(|family| (*family, FamilyHealth::default())).collect();
+        let shared = Shared { families, node_eligible: true };
+        HealthState { shared: Arc::new(Mutex::new(shared)), patience: sync_period * 2 }
     }
 
-    /// A change came in.
-    pub fn queued(&self) {
-        self.queued_at(SystemTime::now());
+    /// A change came in for this family.
+    pub fn queued(&self, family: Family) {
+        self.queued_at(SystemTime::now(), family);
     }
 
-    /// Everything that came in is in the kernel, up to these versions.
-    pub fn synced(&self, version: Option<String>, versions: ResourceVersions) {
-        self.synced_at(SystemTime::now(), version, versions);
+    /// Everything that came in is in the kernel's tables of this family.
+    pub fn synced(&self, family: Family, applied: &Applied) {
+        self.synced_at(SystemTime::now(), family, applied);
+    }
+
+    /// Whether load balancers should still send to the node.
+    pub fn set_node_eligible(&self, eligible: bool) {
+        self.lock().node_eligible = eligible;
     }
 
     /// How it stands.
@@ -56,22 +85,32 @@ impl HealthState {
         self.look_at(SystemTime::now())
     }
 
-    fn queued_at(&self, now: SystemTime) {
-        self.lock().waiting_since.get_or_insert(now);
+    fn queued_at(&self, now: SystemTime, family: Family) {
+        self.lock().families.entry(family).or_default().waiting_since.get_or_insert(now);
     }
 
-    fn synced_at(&self, now: SystemTime, version: Option<String>, versions: ResourceVersions) {
-        *self.lock() = Shared { waiting_since: None, synced: Some(now), version, versions };
+    fn synced_at(&self, now: SystemTime, family: Family, applied: &Applied) {
+        let health = FamilyHealth { waiting_since: None, synced: Some(now), applied: applied.clone() };
+        self.lock().families.insert(family, health);
     }
 
     fn look_at(&self, now: SystemTime) -> Health {
         let shared = self.lock();
-        let waited = shared.waiting_since.and_then(|since| now.duration_since(since).ok());
+        let families = || shared.families.values();
+        let late = |family: &FamilyHealth| {
+            let waited = family.waiting_since.and_then(|since| now.duration_since(since).ok());
+            waited.is_some_and(|waited| waited >= self.patience)
+        };
+        let mut applied = families().map(|family| &family.applied);
+        let first = applied.next().cloned().unwrap_or_default();
+        let same = applied.all(|other| *other == first);
         Health {
-            healthy: shared.synced.is_some() && waited.is_none_or(|waited| waited <= self.patience),
-            last_updated: shared.synced,
-            applied_resource_version: shared.version.clone(),
-            applied_resource_versions: shared.versions.clone(),
+            alive: !families().any(late),
+            synced: families().all(|family| family.synced.is_some()),
+            node_eligible: shared.node_eligible,
+            last_updated: families().map(|family| family.synced).min().flatten(),
+            applied: if same { first } else { Applied::default() },
+            families: shared.families.clone(),
         }
     }
 
@@ -85,21 +124,48 @@ impl HealthState {
 mod tests {
     use super::*;
 
+    fn applied(version: &str) -> Applied {
+        Applied { manifests: Some(version.to_owned()), ..Applied::default() }
+    }
+
     #[test]
     fn a_change_may_wait_for_two_sync_periods() {
-        let state = HealthState::new(Duration::from_secs(30));
+        let state = HealthState::new(Duration::from_secs(30), &[Family::V4]);
         let start = SystemTime::UNIX_EPOCH;
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert!(!state.look_at(start).healthy, "before the first sync");
-        state.synced_at(start, Some("7".into()), ResourceVersions::default());
-        assert!(state.look_at(after(3600)).healthy, "nothing waits");
-        state.queued_at(after(10));
-        state.queued_at(after(60));
-        assert!(state.look_at(after(70)).healthy);
-        assert!(!state.look_at(after(71)).healthy, "the older change counts");
-        state.synced_at(after(72), Some("8".into()), ResourceVersions::default());
+        let health = state.look_at(start);
+        assert!(health.alive && !health.synced, "before the first sync");
+        state.synced_at(start, Family::V4, &applied("7"));
+        let health = state.look_at(after(3600));
+        assert!(health.alive && health.synced, "nothing waits");
+        state.queued_at(after(10), Family::V4);
+        state.queued_at(after(60), Family::V4);
+        assert!(state.look_at(after(69)).alive);
+        assert!(!state.look_at(after(70)).alive, "the older change counts");
+        state.synced_at(after(72), Family::V4, &applied("8"));
         let health = state.look_at(after(200));
-        assert!(health.healthy);
-        assert_eq!(health.applied_resource_version.as_deref(), Some("8"));
+        assert!(health.alive);
+        assert_eq!(health.applied, applied("8"));
+    }
+
+    #[test]
+    fn the_family_that_is_behind_counts() {
+        let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
+        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        state.synced_at(after(1), Family::V4, &applied("7"));
+        let health = state.look_at(after(1));
+        assert!(!health.synced);
+        assert_eq!((health.last_updated, health.applied), (None, Applied::default()));
+        state.synced_at(after(2), Family::V6, &applied("7"));
+        let health = state.look_at(after(2));
+        assert!(health.synced);
+        assert_eq!((health.last_updated, health.applied), (Some(after(1)), applied("7")));
+        state.queued_at(after(3), Family::V6);
+        state.synced_at(after(90), Family::V4, &applied("8"));
+        let health = state.look_at(after(90));
+        assert!(!health.alive, "IPv6 is late, whatever IPv4 does");
+        assert_eq!(health.applied, Applied::default());
+        assert_eq!(health.families[&Family::V4].applied, applied("8"));
+        assert_eq!(health.families[&Family::V6].applied, applied("7"));
     }
 }

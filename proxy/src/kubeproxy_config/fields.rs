@@ -67,7 +67,6 @@ const FEW_REQUESTS: State = State::NoEffect(
     "this proxy keeps three watches open, and waits longer after each failure: there is no rate to limit",
 );
 const UNBUFFERED: State = State::NoEffect("each log line goes to standard error at once");
-const METRICS: State = State::Pending("there are no metrics in this version");
 
 use State::{Different, Honoured, NoEffect};
 use Value::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
@@ -92,9 +91,9 @@ pub const FIELDS: &[Field] = &[
     flag("hostnameOverride", "hostname-override", Text, Honoured, "This node's name in Kubernetes; default: the host name"),
     flag("bindAddress", "bind-address", Text, Honoured, "This node's primary address, which also says its primary address family; nothing is bound to it"),
     flag("healthzBindAddress", "healthz-bind-address", Text, Honoured, "Address and port of /healthz; as a flag, empty: none"),
-    flag("metricsBindAddress", "metrics-bind-address", Text, METRICS, "Address and port of /metrics; as a flag, empty: none"),
+    flag("metricsBindAddress", "metrics-bind-address", Text, Honoured, "Address and port of /metrics; as a flag, empty: none"),
     flag("bindAddressHardFail", "bind-address-hard-fail", Bool, Honoured, "Whether a port that cannot be bound ends the proxy; otherwise it is tried again"),
-    flag("enableProfiling", "profiling", Bool, METRICS, "Profiling below /debug/pprof of the metrics server"),
+    flag("enableProfiling", "profiling", Bool, NoEffect("there is no profiler inside: perf and the like look at it from outside"), "Profiling below /debug/pprof of the metrics server"),
     flag("showHiddenMetricsForVersion", "show-hidden-metrics-for-version", Text, NoEffect("this proxy hides no metric"), "Version whose hidden metrics are to be shown"),
     flag("mode", "proxy-mode", Text, Different("only iptables in this version; others are refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
     flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
@@ -146,9 +145,10 @@ pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
     ("init-only", "Do what needs all of root's rights, and exit", Honoured),
     ("master", "Address of the API server, instead of the kubeconfig's", Honoured),
     ("healthz-port", "Deprecated: port of /healthz where its address has none; 0: no /healthz", Honoured),
-    ("metrics-port", "Deprecated: port of /metrics where its address has none; 0: no /metrics", METRICS),
+    ("metrics-port", "Deprecated: port of /metrics where its address has none; 0: no /metrics", Honoured),
     ("version", "Print the version and exit", Honoured),
     ("manifests", "Directory of manifests to read objects from, instead of the API (not upstream's)", Honoured),
+    ("service-counters", "Count connections per service port: each scrape then reads the filter and nat tables (not upstream's)", Honoured),
     ("iptables-variant", "Which iptables commands: auto, nft or legacy (not upstream's)", Honoured),
 ];
 
@@ -223,9 +223,9 @@ warnings come, is the same one (a test compares them).
 - A field that is not in this table is an error that names file, line and field. (Upstream warns and goes on.)
 
 As upstream: with `--config` the file decides. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
-other `--log…` flags go before it, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests` and
-`--iptables-variant` are no fields of it; every other flag is ignored, which the log says. An empty text, a `null` or a
-zero time in the file means the default.
+other `--log…` flags go before it, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
+`--service-counters` and `--iptables-variant` are no fields of it; every other flag is ignored, which the log says. An
+empty text, a `null` or a zero time in the file means the default.
 
 Objects come from exactly one place: `--manifests DIR`; or the API server, by `--kubeconfig` (in the file:
 `clientConnection.kubeconfig`), `--master`, or, with neither, the pod's service account.

@@ -15,6 +15,41 @@ pub struct Backends {
     pub local: Vec<SocketAddr>,
     /// Somebody could answer, here or elsewhere: the difference between drop and reject.
     pub any: bool,
+    /// Endpoints have topology hints, and none narrows the choice on this node.
+    pub hints_ignored: Option<HintsIgnored>,
+}
+
+/// Why topology hints are not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HintsIgnored {
+    /// Some ready endpoint has none.
+    EndpointWithoutHint,
+    /// They name zones, and this node's is not known.
+    NodeWithoutZone,
+    /// They name zones, and no endpoint is for this node's.
+    NoEndpointForZone,
+    /// They name nodes alone, and no endpoint is for this one.
+    NoEndpointForNode,
+}
+
+impl HintsIgnored {
+    /// All reasons.
+    pub const ALL: [HintsIgnored; 4] = [
+        HintsIgnored::EndpointWithoutHint,
+        HintsIgnored::NodeWithoutZone,
+        HintsIgnored::NoEndpointForZone,
+        HintsIgnored::NoEndpointForNode,
+    ];
+
+    /// The reason as a label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HintsIgnored::EndpointWithoutHint => "endpoint_without_hint",
+            HintsIgnored::NodeWithoutZone => "node_without_zone",
+            HintsIgnored::NoEndpointForZone => "no_endpoint_for_zone",
+            HintsIgnored::NoEndpointForNode => "no_endpoint_for_node",
+        }
+    }
 }
 
 /// Chooses. Ready endpoints first; where there is none, those that still serve while they terminate (KEP-1669),
@@ -25,6 +60,7 @@ pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node:
     if port.uses_cluster_endpoints() {
         let hinted = Hints::of(endpoints, node_name, node);
         chosen.cluster = ready_or_terminating(endpoints, |e| hinted.admits(e));
+        chosen.hints_ignored = hinted.ignored();
     }
     if port.uses_local_endpoints() {
         let local: Vec<Endpoint> = endpoints.iter().filter(|e| e.local).cloned().collect();
@@ -53,28 +89,42 @@ fn ready_or_terminating(endpoints: &[Endpoint], admitted: impl Fn(&Endpoint) -> 
 enum Hints<'a> {
     Node(&'a str),
     Zone(&'a str),
+    Ignored(HintsIgnored),
     None,
 }
 
 impl<'a> Hints<'a> {
     fn of(endpoints: &[Endpoint], node_name: &'a str, node: &'a NodeInfo) -> Hints<'a> {
         let ready = || endpoints.iter().filter(|e| e.ready);
-        if ready().all(|e| !e.node_hints.is_empty()) && ready().any(|e| e.node_hints.contains(node_name)) {
+        if ready().all(|e| e.node_hints.is_empty() && e.zone_hints.is_empty()) {
+            return Hints::None;
+        }
+        let all_name_nodes = ready().all(|e| !e.node_hints.is_empty());
+        let all_name_zones = ready().all(|e| !e.zone_hints.is_empty());
+        if all_name_nodes && ready().any(|e| e.node_hints.contains(node_name)) {
             return Hints::Node(node_name);
         }
-        match &node.zone {
-            Some(zone) if ready().all(|e| !e.zone_hints.is_empty()) && ready().any(|e| e.zone_hints.contains(zone)) => {
-                Hints::Zone(zone)
-            }
-            _ => Hints::None,
-        }
+        Hints::Ignored(match &node.zone {
+            Some(zone) if all_name_zones && ready().any(|e| e.zone_hints.contains(zone)) => return Hints::Zone(zone),
+            Some(_) if all_name_zones => HintsIgnored::NoEndpointForZone,
+            None if all_name_zones => HintsIgnored::NodeWithoutZone,
+            _ if all_name_nodes => HintsIgnored::NoEndpointForNode,
+            _ => HintsIgnored::EndpointWithoutHint,
+        })
     }
 
     fn admits(&self, endpoint: &Endpoint) -> bool {
         match self {
             Hints::Node(name) => endpoint.node_hints.contains(*name),
             Hints::Zone(zone) => endpoint.zone_hints.contains(*zone),
-            Hints::None => true,
+            Hints::Ignored(_) | Hints::None => true,
+        }
+    }
+
+    fn ignored(&self) -> Option<HintsIgnored> {
+        match self {
+            Hints::Ignored(reason) => Some(*reason),
+            Hints::Node(_) | Hints::Zone(_) | Hints::None => None,
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod backends;
 pub mod flows;
 pub mod node;
 pub mod service_port;
+pub mod tally;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use ipnet::IpNet;
 
 use crate::model::{Family, Protocol, ServicePortName};
 
+pub use backends::HintsIgnored;
 pub use node::plan_node;
 pub use service_port::plan_service_port;
 
@@ -133,6 +135,8 @@ pub struct ServicePortPlan {
     pub health_check: Option<HealthCheck>,
     /// Policies (`internal`, `external`) under which this node has no endpoint although others have.
     pub no_local_endpoints: NoLocalEndpoints,
+    /// Why topology hints are not followed, where there are any and they are not.
+    pub hints_ignored: Option<HintsIgnored>,
 }
 
 /// Which traffic is lost on this node for want of local endpoints.

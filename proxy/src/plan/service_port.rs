@@ -49,6 +49,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
             external: external.is_some() && external_verdict == Verdict::Drop,
         },
         external,
+        hints_ignored: backends.hints_ignored,
         cluster_backends: backends.cluster,
         local_backends: backends.local,
     }

@@ -13,7 +13,7 @@ use super::catalog::Catalog;
 use super::directory::{self, Observer, ReadOutcome};
 use super::problem::DocumentError;
 use super::watch::{Watch, WatchEvent};
-use super::{Batch, Source, SourceError};
+use super::{Batch, SkippedObjects, Source, SourceError};
 
 /// A change is read this long after the last event: an editor or a copy makes several.
 const QUIET: Duration = Duration::from_millis(15);
@@ -60,6 +60,7 @@ pub struct ManifestSource {
     first: Option<Batch>,
     batches: batches::Receiver<Batch>,
     problems: Arc<Mutex<Vec<DocumentError>>>,
+    skipped: SkippedObjects,
     events: Sender<WatchEvent>,
     path: String,
 }
@@ -75,12 +76,14 @@ impl ManifestSource {
         // Capacity one: while the reader is busy, further changes gather in the directory itself.
         let (sender, batches) = batches::channel(1);
         let problems = Arc::new(Mutex::new(Vec::new()));
+        let skipped = SkippedObjects::default();
         let mut watcher = Watcher {
             catalog: Catalog::default(),
             watch,
             received,
             sender,
             problems: Arc::clone(&problems),
+            skipped: skipped.clone(),
             logged: HashSet::new(),
         };
         rescan(&mut watcher.catalog, &mut watcher.watch)?;
@@ -95,7 +98,7 @@ impl ManifestSource {
         };
         let thread = thread::Builder::new().name("manifests".to_owned());
         thread.spawn(move || watcher.run()).map_err(failed)?;
-        Ok(Self { first, batches, problems, events, path })
+        Ok(Self { first, batches, problems, skipped, events, path })
     }
 
     /// What is wrong in the directory as of the last reading.
@@ -106,6 +109,10 @@ impl ManifestSource {
 }
 
 impl Source for ManifestSource {
+    fn skipped(&self) -> SkippedObjects {
+        self.skipped.clone()
+    }
+
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -135,6 +142,7 @@ struct Watcher {
     received: Receiver<WatchEvent>,
     sender: batches::Sender<Batch>,
     problems: Arc<Mutex<Vec<DocumentError>>>,
+    skipped: SkippedObjects,
     logged: HashSet<String>,
 }
 
@@ -192,6 +200,7 @@ impl Watcher {
         for line in problems.iter().map(ToString::to_string) {
             if !self.logged.contains(&line) {
                 tracing::warn!("{line}");
+                self.skipped.add();
             }
             current.insert(line);
         }

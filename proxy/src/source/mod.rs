@@ -10,6 +10,7 @@ mod kubernetes;
 mod manifests;
 mod object;
 mod problem;
+mod skipped;
 mod split;
 mod syntax;
 mod text;
@@ -22,9 +23,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-pub use kubernetes::{Access, AccessError, KubernetesSource, SkippedObjects, Timing};
+pub use kubernetes::{Access, AccessError, KubernetesSource, Reports, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
 pub use problem::DocumentError;
+pub use skipped::SkippedObjects;
 
 /// `namespace/name` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,6 +109,9 @@ pub trait Source {
     ///
     /// Dropping the future loses nothing: the next call returns what was pending.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch>, SourceError>> + Send;
+
+    /// The count of objects that break the rules.
+    fn skipped(&self) -> SkippedObjects;
 }
 
 /// A source that cannot go on.

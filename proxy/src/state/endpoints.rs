@@ -75,12 +75,10 @@ impl SliceEndpoint {
 impl Slice {
     /// Reads a slice; `None` if it is of another family, of another proxy, or belongs to no Service.
     pub fn read(slice: &EndpointSlice, family: Family, node_name: &str) -> Option<Slice> {
-        let wanted = match family {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        };
         let labels = slice.metadata.labels.as_ref()?;
-        if slice.address_type != wanted || labels.contains_key(LABEL_PROXY_NAME) || labels.contains_key(LABEL_HEADLESS)
+        if slice.address_type != family.as_str()
+            || labels.contains_key(LABEL_PROXY_NAME)
+            || labels.contains_key(LABEL_HEADLESS)
         {
             return None;
         }

@@ -3,17 +3,20 @@
 
 pub mod endpoints;
 pub mod service;
+mod triggers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::model::{Family, ServicePortName, parse_ip};
 use crate::source::{Change, ObjectKey};
 use endpoints::{Endpoint, Slice};
 use service::{ServicePort, service_ports};
+use triggers::Triggers;
 
 /// This node, as its Node object tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +55,7 @@ pub struct State {
     node: NodeInfo,
     changed: BTreeSet<ServicePortName>,
     node_changed: bool,
+    triggers: Triggers,
 }
 
 /// What changed since it was last asked for.
@@ -88,6 +92,7 @@ impl State {
             node: NodeInfo::default(),
             changed: BTreeSet::new(),
             node_changed: false,
+            triggers: Triggers::default(),
         }
     }
 
@@ -113,9 +118,15 @@ impl State {
                 let ports = service.as_deref().map(|s| service_ports(key, s, self.family)).unwrap_or_default();
                 self.replace_service(key, ports);
             }
-            Change::EndpointSlice(key, slice) => {
-                let slice = slice.as_deref().and_then(|s| Slice::read(s, self.family, &self.node_name));
-                self.replace_slice(key, slice);
+            Change::EndpointSlice(key, object) => {
+                let slice = object.as_deref().and_then(|s| Slice::read(s, self.family, &self.node_name));
+                let here = slice.is_some();
+                let concerns_a_service = self.replace_slice(key, slice);
+                match object {
+                    Some(object) if here && concerns_a_service => self.triggers.changed(key, object),
+                    Some(_) if here => {}
+                    _ => self.triggers.gone(key),
+                }
             }
             Change::Node(name, node) if *name == self.node_name => {
                 let info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
@@ -137,43 +148,55 @@ impl State {
         }
     }
 
-    fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) {
+    /// Whether that changes something for a Service that is there.
+    fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) -> bool {
         if let Some(owner) = self.slice_owner.remove(key) {
             let service = ObjectKey { namespace: key.namespace.clone(), name: owner };
             let before = self.slices.get_mut(&service).and_then(|slices| {
                 let at = slices.binary_search_by(|(name, _)| name.cmp(&key.name)).ok()?;
                 Some(slices.remove(at).1)
             });
-            if before != slice {
-                self.mark_service(&service);
-            }
+            let changed = before != slice && self.mark_service(&service);
             if self.slices.get(&service).is_some_and(Vec::is_empty) {
                 self.slices.remove(&service);
             }
-            let Some(slice) = slice else { return };
+            let Some(slice) = slice else { return changed };
             let moved = slice.service != service.name;
-            self.insert_slice(key, slice, moved);
+            self.insert_slice(key, slice, moved) || changed
         } else if let Some(slice) = slice {
-            self.insert_slice(key, slice, true);
+            self.insert_slice(key, slice, true)
+        } else {
+            false
         }
     }
 
-    fn insert_slice(&mut self, key: &ObjectKey, slice: Slice, mark: bool) {
+    fn insert_slice(&mut self, key: &ObjectKey, slice: Slice, mark: bool) -> bool {
         let service = ObjectKey { namespace: key.namespace.clone(), name: slice.service.clone() };
-        if mark {
-            self.mark_service(&service);
-        }
+        let changed = mark && self.mark_service(&service);
         self.slice_owner.insert(key.clone(), slice.service.clone());
         let slices = self.slices.entry(service).or_default();
         // The caller has taken out an earlier slice of this name.
         let at = slices.partition_point(|(name, _)| *name < key.name);
         slices.reserve_exact(1);
         slices.insert(at, (key.name.clone(), slice));
+        changed
     }
 
-    fn mark_service(&mut self, service: &ObjectKey) {
+    /// Whether it is there.
+    fn mark_service(&mut self, service: &ObjectKey) -> bool {
         let names = self.services.get(service).into_iter().flatten().map(|port| port.name.clone());
         self.changed.extend(names);
+        self.services.contains_key(service)
+    }
+
+    /// From now on, trigger times after `since` are kept for [`State::take_triggers`].
+    pub fn count_triggers_since(&mut self, since: Timestamp) {
+        self.triggers.count_since(since);
+    }
+
+    /// When the pods or Services changed that the changes of slices since the last call follow from.
+    pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
+        self.triggers.take()
     }
 
     /// What changed since the last call.

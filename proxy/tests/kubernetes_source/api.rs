@@ -38,6 +38,8 @@ pub struct World {
     epoch: u64,
     /// Requests by `list` or `watch` and path, with the last query.
     pub asked: HashMap<(&'static str, String), (usize, String)>,
+    /// What was created, and where.
+    pub posted: Vec<(String, Value)>,
 }
 
 /// A running server.
@@ -163,8 +165,13 @@ async fn connection(
     tls: Option<TlsAcceptor>,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = respond(&request, &world, changed.clone());
-        async move { Ok::<_, Infallible>(response) }
+        let (world, changed) = (Arc::clone(&world), changed.clone());
+        async move {
+            if request.method() == hyper::Method::POST {
+                return Ok::<_, Infallible>(create(request, &world).await);
+            }
+            Ok(respond(&request, &world, changed))
+        }
     });
     let http = hyper::server::conn::http1::Builder::new();
     // A client that breaks off, or that does not trust the certificate, is what some tests are about.
@@ -223,6 +230,15 @@ fn respond(request: &Request<Incoming>, world: &Arc<Mutex<World>>, changed: watc
         }
     });
     Response::new(BodyExt::boxed(StreamBody::new(Box::pin(lines) as SyncLines)))
+}
+
+async fn create(request: Request<Incoming>, world: &Mutex<World>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    world.lock().unwrap().posted.push((path, serde_json::from_slice(&body).unwrap()));
+    let mut response = Response::new(Full::new(body).boxed());
+    *response.status_mut() = StatusCode::CREATED;
+    response
 }
 
 type Lines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;

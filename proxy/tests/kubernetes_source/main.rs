@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
-use svcproxy::source::{Access, Batch, Change, KubernetesSource, Source, Timing};
+use svcproxy::metrics::{Metrics, Requests};
+use svcproxy::source::{Access, Batch, Change, KubernetesSource, Reports, Source, Timing, record_events};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -111,7 +112,7 @@ async fn started() -> (Api, KubernetesSource) {
     api.put(SERVICES, service("c", 82));
     api.put(SLICES, slice("web-1", "10.0.0.1"));
     api.put(NODES, node("n1"));
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing());
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
     let first = next(&mut source).await;
     assert_eq!(told(&first), ["default/a 80", "default/b 81", "default/c 82", "default/web-1 10.0.0.1", "node n1"]);
     let versions = first.resource_versions;
@@ -159,7 +160,7 @@ async fn nothing_is_whole_before_all_three_have_listed() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().refuse = Some((NODES, 503));
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing());
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
     until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
     let services = tokio::time::timeout(Duration::from_secs(30), source.next()).await.unwrap().unwrap().unwrap();
     assert_eq!((told(&services), services.partial), (vec!["default/a 80".to_owned()], true));
@@ -301,7 +302,7 @@ async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
 async fn a_silent_watch_is_begun_anew() {
     let api = Api::start(None).await;
     let timing = Timing { silence: Duration::from_millis(50), ..timing() };
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing);
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
     next(&mut source).await;
     until("further watches", || api.asked("watch", SERVICES).0 > 3).await;
     assert_eq!(api.asked("list", SERVICES).0, 1);
@@ -353,7 +354,8 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
     api.world.lock().unwrap().token = Some("secret".to_owned());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
-    let mut source = KubernetesSource::start(Access::new(Some(path.clone()), None), "n1", &timing());
+    let mut source =
+        KubernetesSource::start(Access::new(Some(path.clone()), None), "n1", &timing(), &Reports::default());
     let warned = |text: &str| {
         let lines = log.lines();
         let count = lines.iter().filter(|line| line.starts_with("WARN") && line.contains(text)).count();
@@ -381,9 +383,50 @@ async fn a_server_that_is_no_kubernetes_is_one_line() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some(("", 404));
-    let _source = KubernetesSource::start(access(&api), "n1", &timing());
+    let _source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
     until("many tries", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 5)).await;
     let lines = log.lines();
     assert_eq!(lines.len(), 3, "one for each kind: {lines:#?}");
     assert!(lines.iter().all(|line| line.contains("(404): is it an API server")), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_their_outcome() {
+    let mut api = Api::start(None).await;
+    let metrics = Metrics::new(&[]).unwrap();
+    let reports = Reports { requests: metrics.requests(), ..Reports::default() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
+    next(&mut source).await;
+    let host = api.address;
+    let counted = |code: &str| {
+        let sample = format!("rest_client_requests_total{{code=\"{code}\",host=\"{host}\",method=\"GET\"}} ");
+        let text = metrics.text().unwrap();
+        text.lines().find_map(|line| line.strip_prefix(&sample)?.parse::<u32>().ok())
+    };
+    until("three lists and three watches", || counted("200") == Some(6)).await;
+    assert_eq!(counted("<error>"), None);
+    api.down();
+    until("requests without an answer", || counted("<error>").is_some_and(|count| count >= 3)).await;
+}
+
+#[tokio::test]
+async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("bad", 99_999));
+    let mut slice = slice("web-1", "fd00::1");
+    slice["metadata"]["namespace"] = "shop".into();
+    api.put(SLICES, slice);
+    let reports = Reports { events: record_events(access(&api), "n1", &Requests::default()), ..Reports::default() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
+    next(&mut source).await;
+    until("two Events", || api.world.lock().unwrap().posted.len() == 2).await;
+    let posted: Vec<(String, Value)> = api.world.lock().unwrap().posted.clone();
+    let about = |kind: &str| posted.iter().find(|(_, event)| event["regarding"]["kind"] == kind).unwrap();
+    let (path, event) = about("Service");
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    assert_eq!((&event["reason"], &event["reportingInstance"]), (&"InvalidObject".into(), &"svcproxy-n1".into()));
+    let (path, event) = about("EndpointSlice");
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/shop/events");
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("fd00::1 is no IPv4 address, as addressType says"), "{note}");
 }

@@ -4,13 +4,13 @@ use std::process::Output;
 
 use iptables::IPTables;
 
-use super::{Iptables, IptablesError, Table};
+use super::{Counters, Iptables, IptablesError, Table};
 use crate::config::Variant;
 use crate::kernel::command;
 use crate::model::Family;
 
 /// Seconds that a command waits for the lock that all legacy iptables commands share.
-const LOCK_WAIT: &str = "5";
+pub(super) const LOCK_WAIT: &str = "5";
 
 /// The commands of one family and variant.
 pub struct Commands {
@@ -54,6 +54,11 @@ impl Commands {
         Ok(String::from_utf8_lossy(&output.stdout).contains("nf_tables"))
     }
 
+    /// The counters of the same tables.
+    pub fn counters(&self) -> Counters {
+        Counters::new(self.single.cmd, &self.save)
+    }
+
     fn one(&self, what: &str, result: Result<(), Box<dyn std::error::Error>>) -> Result<(), IptablesError> {
         result.map_err(|error| failed(format!("{} {what}", self.single.cmd), 1, &error.to_string()))
     }
@@ -93,14 +98,14 @@ impl Iptables for Commands {
     }
 }
 
-fn start(program: &str, arguments: &[&str], input: Option<&str>) -> Result<Output, IptablesError> {
+pub(super) fn start(program: &str, arguments: &[&str], input: Option<&str>) -> Result<Output, IptablesError> {
     command::run(program, arguments, input).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => IptablesError::Missing { command: program.to_owned() },
         _ => IptablesError::Run { command: program.to_owned(), source },
     })
 }
 
-fn check(command: &str, output: &Output, input: Option<&str>) -> Result<(), IptablesError> {
+pub(super) fn check(command: &str, output: &Output, input: Option<&str>) -> Result<(), IptablesError> {
     if output.status.success() {
         return Ok(());
     }

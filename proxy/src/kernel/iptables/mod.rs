@@ -1,11 +1,13 @@
 //! The iptables commands: dump, transactional restore, single rules.
 
 mod commands;
+mod counters;
 mod fake;
 
 use std::fmt;
 
 pub use commands::Commands;
+pub use counters::{Counted, Counters};
 pub use fake::Fake;
 
 /// A table that the proxy uses.

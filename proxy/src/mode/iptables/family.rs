@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::syncer::{Report, Syncer};
 use crate::config::{Config, NodeAddresses};
 use crate::kernel::iptables::{Iptables, IptablesError};
@@ -10,7 +12,8 @@ use crate::model::{Family, Protocol, ServicePortName};
 use crate::plan::flows::{Flows, Frontend, is_judged};
 use crate::plan::node::primary_addresses;
 use crate::plan::service_port::Surroundings;
-use crate::plan::{HealthCheck, ServicePortPlan, plan_node, plan_service_port};
+use crate::plan::tally::Tally;
+use crate::plan::{HealthCheck, NodePlan, ServicePortPlan, plan_node, plan_service_port};
 use crate::source::Change;
 use crate::state::{Changed, State};
 
@@ -22,6 +25,7 @@ pub struct FamilyProxy<K> {
     addresses: NodeAddresses,
     pending: Changed,
     health_checks: BTreeMap<ServicePortName, HealthCheck>,
+    tally: Tally,
     /// Frontends of datagram protocols whose flows may still be around.
     frontends: BTreeSet<(Protocol, Frontend)>,
     flows_due: bool,
@@ -37,6 +41,7 @@ impl<K: Iptables> FamilyProxy<K> {
             addresses: NodeAddresses::default(),
             pending: Changed::default(),
             health_checks: BTreeMap::new(),
+            tally: Tally::default(),
             frontends: BTreeSet::new(),
             flows_due: false,
         }
@@ -91,6 +96,27 @@ impl<K: Iptables> FamilyProxy<K> {
         &self.health_checks
     }
 
+    /// How service ports stand, as of the last sync.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What holds for all of the node's services.
+    pub fn node_plan(&self) -> NodePlan {
+        plan_node(&self.config, self.family(), self.state.node(), &self.addresses)
+    }
+
+    /// From now on, the times of what led to changes of endpoints are kept for [`FamilyProxy::take_triggers`], unless
+    /// they are earlier than `since`.
+    pub fn count_triggers_since(&mut self, since: Timestamp) {
+        self.state.count_triggers_since(since);
+    }
+
+    /// When that happened which the last changes of endpoints follow from; to be asked after a sync.
+    pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<K> {
+        self.state.take_triggers()
+    }
+
     /// The kernel adapter, for tests.
     pub fn kernel(&mut self) -> &mut K {
         self.syncer.kernel()
@@ -116,7 +142,7 @@ impl<K: Iptables> FamilyProxy<K> {
             return None;
         }
         self.frontends.extend(self.syncer.take_found());
-        let node = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
+        let node = self.node_plan();
         let ports = self.state.service_ports().filter(|port| is_judged(port.name.protocol));
         let ports = ports.map(|port| (port, self.state.endpoints(&port.name)));
         Some(Flows::new(ports, &node.node_ports, &self.addresses.local).after(self.frontends.iter().copied()))
@@ -132,7 +158,7 @@ impl<K: Iptables> FamilyProxy<K> {
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
             pending.service_ports.into_iter().map(|name| (name.clone(), self.plan_one(&name))).collect();
         for (name, plan) in &changed {
-            self.note_health_check(name, plan.as_ref());
+            self.note(name, plan.as_ref());
         }
         self.syncer.partial(changed)
     }
@@ -145,14 +171,16 @@ impl<K: Iptables> FamilyProxy<K> {
     fn full(&mut self) -> Result<Report, IptablesError> {
         let plans = self.plans();
         self.health_checks.clear();
+        self.tally = Tally::default();
         for plan in &plans {
-            self.note_health_check(&plan.name, Some(plan));
+            self.note(&plan.name, Some(plan));
         }
-        let node = plan_node(&self.config, self.family(), self.state.node(), &self.addresses);
+        let node = self.node_plan();
         self.syncer.full(node, &plans)
     }
 
-    fn note_health_check(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+    fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+        self.tally.note(name, plan);
         match plan.and_then(|plan| plan.health_check.clone()) {
             Some(check) => self.health_checks.insert(name.clone(), check),
             None => self.health_checks.remove(name),

@@ -5,6 +5,7 @@
 //! everything away again. Commands are run behind [`crate::kernel::iptables`] only.
 
 pub mod cleanup;
+pub mod connections;
 pub mod family;
 pub mod fragment;
 pub mod jumps;
@@ -12,5 +13,6 @@ pub mod names;
 pub mod rule;
 pub mod ruleset;
 pub mod saved;
+pub mod scrape;
 pub mod syncer;
 pub mod transaction;

@@ -20,6 +20,35 @@ use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 
+/// Rules of the proxy's own by table; mangle has none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuleCounts {
+    /// In filter.
+    pub filter: usize,
+    /// In nat.
+    pub nat: usize,
+}
+
+impl RuleCounts {
+    fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<String>)>) -> RuleCounts {
+        let mut counts = RuleCounts::default();
+        for (table, rules) in chains {
+            counts.replace(table, 0, rules.len());
+        }
+        counts
+    }
+
+    /// So many rules of a table give way to so many others.
+    fn replace(&mut self, table: Table, before: usize, after: usize) {
+        let count = match table {
+            Table::Filter => &mut self.filter,
+            Table::Nat => &mut self.nat,
+            Table::Mangle => return,
+        };
+        *count = *count + after - before;
+    }
+}
+
 /// What a sync did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
@@ -31,6 +60,10 @@ pub struct Report {
     pub removed_chains: usize,
     /// Jumps put back into the kernel's chains.
     pub jumps: usize,
+    /// Rules sent, by table; without those that only emptied a chain.
+    pub sent: RuleCounts,
+    /// Rules that are in the kernel now.
+    pub total: RuleCounts,
 }
 
 impl Report {
@@ -55,11 +88,15 @@ struct Sent {
     /// Each service port's lines in the shared chains; its own chains are not in here.
     lines: Fragments,
     own: BTreeMap<ServicePortName, OwnChains>,
+    total: RuleCounts,
 }
 
 /// The chains of one service port: their names, and a fingerprint of the rules in each, in one allocation.
 #[derive(Default)]
-struct OwnChains(Box<[(ChainName, [u8; 16])]>);
+struct OwnChains {
+    chains: Box<[(ChainName, [u8; 16])]>,
+    rules: usize,
+}
 
 /// A chain's name, padded with zeros; the kernel takes none that is longer (`XT_EXTENSION_MAXNAMELEN`).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,12 +116,15 @@ impl ChainName {
 
 impl OwnChains {
     fn of(chains: &Chains) -> OwnChains {
-        OwnChains(chains.iter().map(|(chain, rules)| (ChainName::of(chain), fingerprint(rules))).collect())
+        OwnChains {
+            chains: chains.iter().map(|(chain, rules)| (ChainName::of(chain), fingerprint(rules))).collect(),
+            rules: chains.values().map(Vec::len).sum(),
+        }
     }
 
     fn get(&self, chain: &str) -> Option<[u8; 16]> {
         let name = ChainName::of(chain);
-        self.0.iter().find(|(known, _)| *known == name).map(|(_, fingerprint)| *fingerprint)
+        self.chains.iter().find(|(known, _)| *known == name).map(|(_, fingerprint)| *fingerprint)
     }
 }
 
@@ -157,6 +197,8 @@ impl<K: Iptables> Syncer<K> {
         }
         let mut wanted = assemble(&lines, &node, self.kernel.random_fully());
         wanted.entry(Table::Nat).or_default().extend(plans.iter().flat_map(|plan| render(plan, &node).chains));
+        let total =
+            RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
         let mut saved = Saved::default();
         for table in Table::ALL {
             saved.tables.insert(table, SavedTable::parse(&self.kernel.save(table)?));
@@ -168,7 +210,8 @@ impl<K: Iptables> Syncer<K> {
         let mut report = self.send(&difference(wanted, &saved))?;
         report.full = true;
         report.jumps = jumps;
-        self.sent = Some(Sent { node, lines, own });
+        report.total = total;
+        self.sent = Some(Sent { node, lines, own, total });
         Ok(report)
     }
 
@@ -190,10 +233,15 @@ impl<K: Iptables> Syncer<K> {
             let mut after = plan.map(|plan| render(&plan, &sent.node));
             let before = sent.lines.remove(&name);
             let (old, new) = (before.as_ref().unwrap_or(&nothing), after.as_ref().unwrap_or(&nothing));
-            touched.extend(Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)));
+            for shared in Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)) {
+                sent.total.replace(shared.place().0, shared.lines(old).len(), shared.lines(new).len());
+                touched.push(shared);
+            }
             let chains = after.as_mut().map(|after| std::mem::take(&mut after.chains)).unwrap_or_default();
             let own = OwnChains::of(&chains);
-            own_chains(&mut transaction, &sent.own.remove(&name).unwrap_or_default(), &own, chains);
+            let own_before = sent.own.remove(&name).unwrap_or_default();
+            sent.total.replace(Table::Nat, own_before.rules, own.rules);
+            own_chains(&mut transaction, &own_before, &own, chains);
             if let Some(after) = after {
                 sent.lines.insert(name.clone(), after);
                 sent.own.insert(name, own);
@@ -204,7 +252,8 @@ impl<K: Iptables> Syncer<K> {
             let rules = shared.assemble(&sent.lines, &sent.node);
             transaction.table(table).write.insert(chain.to_owned(), rules);
         }
-        let report = self.send(&transaction)?;
+        let mut report = self.send(&transaction)?;
+        report.total = sent.total;
         self.sent = Some(sent);
         Ok(report)
     }
@@ -217,6 +266,12 @@ impl<K: Iptables> Syncer<K> {
         Ok(Report {
             rules: tables().map(|table| table.rules() + table.write.values().filter(|r| r.is_empty()).count()).sum(),
             removed_chains: tables().map(|table| table.remove.len()).sum(),
+            sent: RuleCounts::of(
+                transaction
+                    .tables
+                    .iter()
+                    .flat_map(|(table, change)| change.write.values().map(|rules| (*table, rules))),
+            ),
             ..Report::default()
         })
     }
@@ -241,7 +296,7 @@ impl<K: Iptables> Syncer<K> {
 
 fn own_chains(transaction: &mut Transaction, before: &OwnChains, after: &OwnChains, chains: Chains) {
     let nat = transaction.table(Table::Nat);
-    let before_names = before.0.iter().map(|(chain, _)| chain.to_text());
+    let before_names = before.chains.iter().map(|(chain, _)| chain.to_text());
     nat.remove.extend(before_names.filter(|chain| !chains.contains_key(chain)));
     nat.write.extend(chains.into_iter().filter(|(chain, _)| before.get(chain) != after.get(chain)));
 }

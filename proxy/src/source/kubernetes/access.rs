@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::Client;
+use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::super::problem::one_line;
+use crate::metrics::Requests;
 
 /// A server that does not answer a connection attempt within this time is tried again.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -68,12 +70,16 @@ impl Access {
     }
 
     /// A client, from the files as they are now.
-    pub(super) async fn connect(&self) -> Result<Client, AccessError> {
+    /// Its requests are counted.
+    pub(super) async fn connect(&self, requests: &Requests) -> Result<Client, AccessError> {
         let mut config = self.config().await?;
         config.connect_timeout = Some(CONNECT);
         // The loop around decides when to try again, and says so.
         config.default_retry = false;
-        Client::try_from(config).map_err(|error| AccessError::Client { cause: one_line(&error.to_string()) })
+        let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        let builder = ClientBuilder::try_from(config)
+            .map_err(|error| AccessError::Client { cause: one_line(&error.to_string()) })?;
+        Ok(builder.with_layer(&requests.to(&host)).build())
     }
 
     async fn config(&self) -> Result<Config, AccessError> {
@@ -135,7 +141,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("kubeconfig");
         let access = Access::new(Some(path.clone()), None);
-        let fault = async || access.connect().await.err().map(|error| error.to_string()).unwrap_or_default();
+        let fault = async || {
+            access.connect(&Requests::default()).await.err().map(|error| error.to_string()).unwrap_or_default()
+        };
         let at = format!("cannot use the kubeconfig {}: ", path.display());
         assert_eq!(fault().await, format!("{at}No such file or directory (os error 2)"));
         for (text, cause) in [

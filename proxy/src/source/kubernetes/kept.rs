@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use tracing::warn;
 
 use super::super::object::{Kind, ObjectId};
-use super::super::{Change, ObjectKey};
-use super::SkippedObjects;
+use super::super::{Change, ObjectKey, SkippedObjects};
 use super::decode::{Decoded, Outcome};
 use super::slim::Fingerprint;
+use crate::events::{About, Event, Recorder};
 
 /// The objects of one kind.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(super) struct Kept {
     /// Number of the list that is coming in or was last.
     list: u32,
     skipped: SkippedObjects,
+    events: Recorder,
 }
 
 /// What is remembered of an object, and the list that it was last seen in, or after.
@@ -32,8 +33,8 @@ struct Seen<T> {
 }
 
 impl Kept {
-    pub(super) fn new(kind: Kind, skipped: SkippedObjects) -> Kept {
-        Kept { kind, known: HashMap::new(), refused: HashMap::new(), list: 0, skipped }
+    pub(super) fn new(kind: Kind, skipped: SkippedObjects, events: Recorder) -> Kept {
+        Kept { kind, known: HashMap::new(), refused: HashMap::new(), list: 0, skipped, events }
     }
 
     /// An object was added or modified, or is in a list.
@@ -90,6 +91,12 @@ impl Kept {
         let id = ObjectId { kind: self.kind, key: key.clone() };
         let kept = if self.known.contains_key(key) { "; kept as it was" } else { "" };
         warn!("{} skipped: {faults}{kept}", super::super::problem::one_line(&id.to_string()));
+        let about = match self.kind {
+            Kind::Service => About::Service(key.clone()),
+            Kind::EndpointSlice => About::EndpointSlice(key.clone()),
+            Kind::Node => About::Node,
+        };
+        self.events.tell(Event { about, reason: "InvalidObject", action: "Skip", note: format!("{faults}{kept}") });
     }
 }
 
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_second_list_is_told_as_a_difference() {
-        let mut kept = Kept::new(Kind::Service, SkippedObjects::default());
+        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
         let first = vec![service("a", 1, 80), service("b", 2, 80), service("c", 3, 80)];
         assert_eq!(list(&mut kept, first), ["default/a", "default/b", "default/c"]);
         let second = vec![service("a", 1, 80), service("b", 9, 80), service("d", 10, 80)];
@@ -143,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_list_that_breaks_off_takes_nothing_away() {
-        let mut kept = Kept::new(Kind::Service, SkippedObjects::default());
+        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
         list(&mut kept, vec![service("a", 1, 80), service("b", 1, 80)]);
         kept.list_begins();
         assert_eq!(told(kept.here(service("a", 2, 81))), ["default/a"]);
@@ -157,7 +164,8 @@ mod tests {
     #[test]
     fn an_object_that_breaks_the_rules_counts_once_and_stays_as_it_was() {
         let skipped = SkippedObjects::default();
-        let mut kept = Kept::new(Kind::Service, skipped.clone());
+        let (recorder, mut events) = Recorder::new();
+        let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
         let first = vec![service("a", 1, 80), service("b", 1, 99_999)];
         assert_eq!(list(&mut kept, first), ["default/a"]);
         assert_eq!(told(kept.here(service("a", 2, 0))), [""; 0]);
@@ -165,6 +173,9 @@ mod tests {
         let again = vec![service("a", 2, 0), service("b", 1, 99_999)];
         assert_eq!(list(&mut kept, again), [""; 0], "neither deleted nor told again");
         assert_eq!(skipped.total(), 2);
+        let told: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[1].note.contains("spec.ports[0].port") && told[1].note.ends_with("; kept as it was"), "{told:?}");
         assert_eq!(list(&mut kept, vec![service("b", 2, 80)]), ["default/a gone", "default/b"]);
     }
 }

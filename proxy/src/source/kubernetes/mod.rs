@@ -9,6 +9,7 @@
 mod access;
 mod backoff;
 mod decode;
+mod events;
 mod kept;
 mod reflect;
 mod slim;
@@ -16,7 +17,6 @@ mod trouble;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -24,12 +24,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::object::Kind;
-use super::{Batch, Change, Source, SourceError};
+use super::{Batch, Change, SkippedObjects, Source, SourceError};
+use crate::events::Recorder;
+use crate::metrics::Requests;
 use kept::Kept;
 use reflect::Reflector;
 use trouble::Trouble;
 
 pub use access::{Access, AccessError};
+pub use events::record_events;
 
 /// Messages between the watches and the source. While the proxy is busy with a sync, further changes wait in the
 /// connections to the API server rather than here.
@@ -69,19 +72,13 @@ impl Default for Timing {
     }
 }
 
-/// How many objects were skipped because they break the rules of the API. An object counts once in each version.
+/// Where a source tells what it meets.
 #[derive(Debug, Clone, Default)]
-pub struct SkippedObjects(Arc<AtomicU64>);
-
-impl SkippedObjects {
-    /// The number since the start.
-    pub fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
+pub struct Reports {
+    /// Counts its requests.
+    pub requests: Requests,
+    /// Takes Events about objects that break the rules.
+    pub events: Recorder,
 }
 
 /// What one watch tells the source: the changes since it last told something, and how far it has seen.
@@ -109,14 +106,14 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Begins to list and watch, in tasks that end with the source; must be called on a tokio runtime.
-    pub fn start(access: Access, node_name: &str, timing: &Timing) -> KubernetesSource {
+    pub fn start(access: Access, node_name: &str, timing: &Timing, reports: &Reports) -> KubernetesSource {
         let (sender, received) = mpsc::channel(WAITING);
         let skipped = SkippedObjects::default();
         let trouble = Arc::new(Trouble::new(access.describe()));
         let mut watches = JoinSet::new();
         for kind in Kind::ALL {
-            let reflector = Reflector::new(kind, node_name, access.clone(), timing.clone());
-            let kept = Kept::new(kind, skipped.clone());
+            let reflector = Reflector::new(kind, node_name, access.clone(), reports.requests.clone(), timing.clone());
+            let kept = Kept::new(kind, skipped.clone(), reports.events.clone());
             watches.spawn(reflector.run(kept, Arc::clone(&trouble), sender.clone()));
         }
         KubernetesSource {
@@ -128,11 +125,6 @@ impl KubernetesSource {
             skipped,
             _watches: watches,
         }
-    }
-
-    /// The count of objects that break the rules, for metrics.
-    pub fn skipped(&self) -> SkippedObjects {
-        self.skipped.clone()
     }
 
     fn take_in(&mut self, told: Told) {
@@ -153,6 +145,10 @@ impl KubernetesSource {
 }
 
 impl Source for KubernetesSource {
+    fn skipped(&self) -> SkippedObjects {
+        self.skipped.clone()
+    }
+
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         // Everything that was received is in `self`, so a dropped future loses nothing.
         loop {

@@ -21,6 +21,7 @@ use super::decode::{Envelope, decode};
 use super::kept::Kept;
 use super::trouble::Trouble;
 use super::{Timing, Told};
+use crate::metrics::Requests;
 use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
 /// How long the server shall keep a watch open, at least and at most: it is asked for some time in between, so that
@@ -57,6 +58,7 @@ pub(super) enum Failure {
 pub(super) struct Reflector {
     kind: Kind,
     access: Access,
+    requests: Requests,
     timing: Timing,
     path: Request,
     labels: Option<String>,
@@ -90,7 +92,7 @@ struct Event<'a> {
 }
 
 impl Reflector {
-    pub(super) fn new(kind: Kind, node_name: &str, access: Access, timing: Timing) -> Reflector {
+    pub(super) fn new(kind: Kind, node_name: &str, access: Access, requests: Requests, timing: Timing) -> Reflector {
         // As upstream: Services of other proxies and headless ones are left out by the server already.
         let labels = format!("!{LABEL_HEADLESS},!{LABEL_PROXY_NAME}");
         let (path, labels, fields) = match kind {
@@ -99,7 +101,7 @@ impl Reflector {
             Kind::Node => ("/api/v1/nodes", None, Some(format!("metadata.name={node_name}"))),
         };
         let path = Request::new(path);
-        Reflector { kind, access, timing, path, labels, fields, client: None, version: None }
+        Reflector { kind, access, requests, timing, path, labels, fields, client: None, version: None }
     }
 
     /// Runs until nobody listens any more.
@@ -137,7 +139,7 @@ impl Reflector {
     ) -> Result<(), Failure> {
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => self.client.insert(self.access.connect().await?).clone(),
+            None => self.client.insert(self.access.connect(&self.requests).await?).clone(),
         };
         if self.version.is_none() {
             let version = self.list(&client, kept, told).await?;

@@ -1,0 +1,96 @@
+//! The ports that are served for as long as the proxy runs.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::events::{About, Event, Recorder};
+use crate::http::ListenError;
+
+/// How soon a port that could not be bound is tried again (upstream's pause).
+const BIND_RETRY: Duration = Duration::from_secs(5);
+
+/// What listens; all of it ends with this.
+#[derive(Debug)]
+pub struct Servers {
+    tasks: JoinSet<()>,
+    fatal: bool,
+    events: Recorder,
+}
+
+impl Servers {
+    /// Nothing yet. `fatal` is for ports that are taken.
+    pub fn new(fatal: bool, events: Recorder) -> Servers {
+        Servers { tasks: JoinSet::new(), fatal, events }
+    }
+
+    /// Holds what `bind` opens. A port that is taken is tried again and again, and told in an Event for this reason,
+    /// unless it is to be fatal.
+    ///
+    /// # Errors
+    /// When it is fatal.
+    pub fn serve<T: Send + 'static>(
+        &mut self,
+        reason: &'static str,
+        bind: impl Fn() -> Result<T, ListenError> + Send + 'static,
+    ) -> Result<(), ListenError> {
+        match bind() {
+            Ok(server) => self.tasks.spawn(hold(server)),
+            Err(error) if self.fatal => return Err(error),
+            Err(error) => {
+                warn!(%error, "trying again every {BIND_RETRY:?}");
+                self.events.tell(Event { about: About::Node, reason, action: "Listen", note: error.to_string() });
+                let (address, purpose) = (error.address, error.purpose);
+                self.tasks.spawn(async move {
+                    let server = loop {
+                        tokio::time::sleep(BIND_RETRY).await;
+                        if let Ok(server) = bind() {
+                            break server;
+                        }
+                    };
+                    info!(%address, "listening for {purpose}");
+                    hold(server).await;
+                })
+            }
+        };
+        Ok(())
+    }
+}
+
+async fn hold<T>(server: T) {
+    std::future::pending::<()>().await;
+    drop(server);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Server, at_once};
+    use std::net::SocketAddr;
+
+    fn bind(address: SocketAddr) -> impl Fn() -> Result<Server, ListenError> + Send + 'static {
+        move || Server::bind(address, false, "/x", at_once(|_| crate::http::json(hyper::StatusCode::OK, &().into())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_is_taken_is_tried_again_unless_that_is_fatal() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let (recorder, mut events) = Recorder::new();
+        assert!(Servers::new(true, recorder.clone()).serve("Test", bind(address)).is_err());
+        assert!(events.try_recv().is_err(), "the proxy ends with a sentence");
+        let mut servers = Servers::new(false, recorder);
+        servers.serve("Test", bind(address)).unwrap();
+        let told = events.try_recv().unwrap();
+        assert!(told.reason == "Test" && told.note.contains(&address.to_string()), "{told:?}");
+        drop(taken);
+        tokio::time::timeout(3 * BIND_RETRY, async {
+            while tokio::net::TcpStream::connect(address).await.is_err() {
+                tokio::time::sleep(BIND_RETRY / 5).await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+}

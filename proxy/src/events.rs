@@ -1,0 +1,71 @@
+//! What an operator must see in the cluster itself, as Kubernetes Events. Telling one never waits: where nobody can
+//! take it, or where there are too many, it is lost, and the log has it anyway.
+
+use tokio::sync::mpsc;
+
+use crate::source::ObjectKey;
+
+/// Events that wait to be sent.
+const WAITING: usize = 64;
+
+/// What an Event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// This node.
+    Node,
+    /// A Service.
+    Service(ObjectKey),
+    /// An EndpointSlice.
+    EndpointSlice(ObjectKey),
+}
+
+/// Something that went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// With what.
+    pub about: About,
+    /// A word for machines; upstream's, where it has one.
+    pub reason: &'static str,
+    /// What was tried.
+    pub action: &'static str,
+    /// A sentence for people.
+    pub note: String,
+}
+
+/// Takes Events. The default one drops them: without the Kubernetes API there is nobody to send them to.
+#[derive(Debug, Clone, Default)]
+pub struct Recorder(Option<mpsc::Sender<Event>>);
+
+impl Recorder {
+    /// A recorder, and what it records.
+    pub fn new() -> (Recorder, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        (Recorder(Some(sender)), receiver)
+    }
+
+    /// Records an Event, if there is room.
+    pub fn tell(&self, event: Event) {
+        if let Some(sender) = &self.0 {
+            let _ = sender.try_send(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn telling_never_waits() {
+        let event =
+            |number: usize| Event { about: About::Node, reason: "Test", action: "Test", note: number.to_string() };
+        let (recorder, mut events) = Recorder::new();
+        (0..2 * WAITING).for_each(|number| recorder.tell(event(number)));
+        let told: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+        assert_eq!(told.len(), WAITING);
+        assert_eq!(told[0], event(0));
+        drop(events);
+        recorder.tell(event(0));
+        Recorder::default().tell(event(0));
+    }
+}

@@ -1,0 +1,60 @@
+//! The versions that are in the kernel, as a metric.
+
+use prometheus::Error;
+
+use super::HealthState;
+use crate::metrics::AtScrape;
+use crate::model::Family;
+
+/// `svcproxy_applied_resource_version`: what `/healthz` tells, for those who wait with Prometheus. Versions are decimal
+/// numbers in every API server since Kubernetes 1.35 (KEP-5504), and were in all before in practice; one that is no
+/// number has no sample.
+///
+/// # Errors
+/// When the metric's name is none, which is a mistake here.
+pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
+    let read = move || {
+        let families = health.look().families;
+        let samples = families.iter().flat_map(|(family, one)| {
+            let api = &one.applied.api;
+            let kinds = [
+                ("services", &api.services),
+                ("endpointslices", &api.endpoint_slices),
+                ("nodes", &api.nodes),
+                ("manifests", &one.applied.manifests),
+            ];
+            kinds.into_iter().filter_map(|(kind, version)| sample(*family, kind, version.as_deref()?))
+        });
+        vec![samples.collect()]
+    };
+    let help = "The newest resourceVersion of each kind of object that is in the kernel";
+    AtScrape::new(read).gauge("svcproxy_applied_resource_version", help, &["ip_family", "kind"])
+}
+
+fn sample(family: Family, kind: &str, version: &str) -> Option<(Vec<String>, f64)> {
+    version.parse::<u64>().ok()?;
+    Some((vec![family.to_string(), kind.to_owned()], version.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::Applied;
+    use crate::metrics::Metrics;
+    use crate::source::ResourceVersions;
+    use std::time::Duration;
+
+    #[test]
+    fn each_family_and_kind_has_its_version() {
+        let health = HealthState::new(Duration::from_secs(30), &Family::ALL);
+        let metrics = Metrics::new(&[]).unwrap();
+        metrics.register(applied_versions(health.clone()).unwrap()).unwrap();
+        assert!(!metrics.text().unwrap().contains("svcproxy_applied"), "nothing yet");
+        let api =
+            ResourceVersions { services: Some("123456789".into()), nodes: Some("x".into()), ..Default::default() };
+        health.synced(Family::V6, &Applied { manifests: None, api });
+        let text = metrics.text().unwrap();
+        let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("svcproxy_applied")).collect();
+        assert_eq!(samples, [r#"svcproxy_applied_resource_version{ip_family="IPv6",kind="services"} 123456789"#]);
+    }
+}

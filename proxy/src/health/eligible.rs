@@ -1,0 +1,29 @@
+//! Whether load balancers should still send to this node (KEP-3836): one that is about to be deleted answers 503 on
+//! `/healthz`, so that they turn away from it while it still serves those that are there.
+
+use k8s_openapi::api::core::v1::Node;
+
+/// The cluster autoscaler puts this taint on a node before it deletes it.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Whether nothing says that this node will be deleted.
+pub fn is_eligible(node: &Node) -> bool {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    node.metadata.deletion_timestamp.is_none() && taints.all(|taint| taint.key != TO_BE_DELETED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_node_that_goes_is_not_eligible() {
+        let eligible = |node: Value| is_eligible(&serde_json::from_value(node).unwrap());
+        let tainted = |key: &str| json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } });
+        assert!(eligible(json!({})));
+        assert!(eligible(tainted("node.kubernetes.io/unschedulable")), "a cordoned node serves on");
+        assert!(!eligible(tainted(TO_BE_DELETED)));
+        assert!(!eligible(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })));
+    }
+}

@@ -1,0 +1,172 @@
+//! `/healthz` and `/livez`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::state::{Applied, Health};
+use super::{HealthState, ListenError};
+use crate::http::{Reply, Server, at_once, json};
+use crate::metrics::Metrics;
+
+/// Serves `/healthz` and `/livez`.
+#[derive(Debug)]
+pub struct HealthzServer(Server);
+
+impl HealthzServer {
+    /// Starts to listen; must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub fn bind(address: SocketAddr, state: HealthState, metrics: Arc<Metrics>) -> Result<HealthzServer, ListenError> {
+        let handler = at_once(move |path| match path {
+            "/healthz" => {
+                let reply = healthz(&state.look());
+                metrics.healthz(reply.status().as_u16());
+                reply
+            }
+            "/livez" => {
+                let reply = livez(&state.look());
+                metrics.livez(reply.status().as_u16());
+                reply
+            }
+            _ => json(StatusCode::NOT_FOUND, &json!({ "error": "try /healthz or /livez" })),
+        });
+        Server::bind(address, false, "/healthz", handler).map(HealthzServer)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+/// Whether load balancers should send to this node.
+fn healthz(health: &Health) -> Reply {
+    let ok = health.alive && health.synced && health.node_eligible;
+    let mut body = about(health, ok);
+    body.insert("nodeEligible".to_owned(), health.node_eligible.into());
+    json(status(ok), &body.into())
+}
+
+/// Whether the proxy does its work: neither a node that is being deleted nor an API server that is not there when
+/// the proxy starts is a reason to restart it.
+fn livez(health: &Health) -> Reply {
+    json(status(health.alive), &about(health, health.alive).into())
+}
+
+fn status(ok: bool) -> StatusCode {
+    if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+fn about(health: &Health, ok: bool) -> Map<String, Value> {
+    let now = SystemTime::now();
+    // As upstream: a proxy that is well is up to date as of now, however long ago there was something to do.
+    let last_updated = if ok { Some(now) } else { health.last_updated };
+    let families = health.families.iter().map(|(family, one)| {
+        let told = json!({ "lastSynced": one.synced.map(rfc3339), "appliedResourceVersions": versions(&one.applied) });
+        (family.to_string(), told)
+    });
+    let mut body = Map::new();
+    body.insert("lastUpdated".to_owned(), last_updated.map(rfc3339).into());
+    body.insert("currentTime".to_owned(), rfc3339(now).into());
+    body.insert("appliedResourceVersion".to_owned(), health.applied.manifests.clone().into());
+    body.insert("appliedResourceVersions".to_owned(), versions(&health.applied));
+    body.insert("ipFamilies".to_owned(), families.collect::<Map<_, _>>().into());
+    body
+}
+
+fn versions(applied: &Applied) -> Value {
+    json!({
+        "services": applied.api.services,
+        "endpointslices": applied.api.endpoint_slices,
+        "nodes": applied.api.nodes,
+    })
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::ask;
+    use crate::model::Family;
+    use crate::source::ResourceVersions;
+    use std::time::Duration;
+
+    fn server(sync_period: Duration) -> (HealthzServer, HealthState, Arc<Metrics>) {
+        let state = HealthState::new(sync_period, &Family::ALL);
+        let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
+        let address = "127.0.0.1:0".parse().unwrap();
+        (HealthzServer::bind(address, state.clone(), Arc::clone(&metrics)).unwrap(), state, metrics)
+    }
+
+    async fn get(server: &HealthzServer, path: &str) -> (u16, Value) {
+        let reply = ask(server.address(), &format!("GET {path}")).await.unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/json"), "{head}");
+        (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap())
+    }
+
+    fn synced(state: &HealthState) {
+        let api = ResourceVersions { services: Some("41".into()), ..ResourceVersions::default() };
+        let applied = Applied { manifests: Some("42".into()), api };
+        Family::ALL.into_iter().for_each(|family| state.synced(family, &applied));
+    }
+
+    #[tokio::test]
+    async fn healthz_tells_the_applied_versions() {
+        let (server, state, _) = server(Duration::from_secs(30));
+        synced(&state);
+        for path in ["/healthz", "/livez", "/healthz?verbose"] {
+            let (status, body) = get(&server, path).await;
+            assert_eq!((status, &body["appliedResourceVersion"]), (200, &"42".into()), "{path}");
+            let versions = json!({ "services": "41", "endpointslices": null, "nodes": null });
+            assert_eq!(body["appliedResourceVersions"], versions);
+            assert_eq!(body["ipFamilies"]["IPv6"]["appliedResourceVersions"], versions);
+            for time in [&body["lastUpdated"], &body["currentTime"], &body["ipFamilies"]["IPv4"]["lastSynced"]] {
+                assert!(time.as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{body}");
+            }
+        }
+        assert!(ask(server.address(), "GET /metrics").await.unwrap().starts_with("HTTP/1.1 404 "));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_goes_and_a_proxy_that_starts_are_alive_but_not_for_load_balancers() {
+        let (server, state, metrics) = server(Duration::from_secs(30));
+        assert_eq!(get(&server, "/healthz").await.0, 503, "before the first sync");
+        assert_eq!(get(&server, "/livez").await.0, 200);
+        synced(&state);
+        let (status, body) = get(&server, "/healthz").await;
+        assert_eq!((status, &body["nodeEligible"]), (200, &true.into()));
+        state.set_node_eligible(false);
+        let (status, body) = get(&server, "/healthz").await;
+        assert_eq!((status, &body["nodeEligible"]), (503, &false.into()));
+        let (status, body) = get(&server, "/livez").await;
+        assert_eq!((status, body.get("nodeEligible")), (200, None));
+        let text = metrics.text().unwrap();
+        for line in [
+            r#"kubeproxy_proxy_healthz_total{code="200"} 1"#,
+            r#"kubeproxy_proxy_healthz_total{code="503"} 2"#,
+            r#"kubeproxy_proxy_livez_total{code="200"} 2"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_that_waits_too_long_is_neither() {
+        let (server, state, _) = server(Duration::ZERO);
+        synced(&state);
+        state.queued(Family::V6);
+        assert_eq!(get(&server, "/healthz").await.0, 503);
+        let (status, body) = get(&server, "/livez").await;
+        assert_eq!(status, 503);
+        assert_ne!(body["lastUpdated"], body["currentTime"]);
+    }
+}

@@ -1,0 +1,99 @@
+//! What rules have counted, for metrics. Changes nothing.
+
+use super::commands::{LOCK_WAIT, check, start};
+use super::{IptablesError, Table};
+
+/// Reads the counters of one family and variant.
+#[derive(Debug, Clone)]
+pub struct Counters {
+    command: String,
+    save: String,
+}
+
+/// A rule and the packets that it matched since it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// The chain that it is in.
+    pub chain: String,
+    /// The rule, without its chain and counters.
+    pub rule: String,
+    /// How many packets.
+    pub packets: u64,
+}
+
+impl Counters {
+    pub(super) fn new(command: &str, save: &str) -> Counters {
+        Counters { command: command.to_owned(), save: save.to_owned() }
+    }
+
+    /// The rules of one chain: cheap, as long as its table is not large (legacy) or always (nft).
+    ///
+    /// # Errors
+    /// When the command fails, as it does where there is no such chain.
+    pub fn of_chain(&self, table: Table, chain: &str) -> Result<Vec<Counted>, IptablesError> {
+        let arguments = ["-w", LOCK_WAIT, "-t", table.as_str(), "-v", "-S", chain];
+        let output = start(&self.command, &arguments, None)?;
+        check(&format!("{} {}", self.command, arguments.join(" ")), &output, None)?;
+        Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(listed).collect())
+    }
+
+    /// The rules of a whole table: as dear as a full sync's dump.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn of_table(&self, table: Table) -> Result<Vec<Counted>, IptablesError> {
+        let output = start(&self.save, &["-c", "-t", table.as_str()], None)?;
+        check(&format!("{} -c -t {table}", self.save), &output, None)?;
+        Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(saved).collect())
+    }
+}
+
+/// `-A CHAIN … -c PACKETS BYTES -j TARGET`, as `-v -S` prints it.
+fn listed(line: &str) -> Option<Counted> {
+    let (chain, rest) = line.strip_prefix("-A ")?.split_once(' ')?;
+    // A comment may hold `-c`, too; the option proper is the last one that is followed by two numbers.
+    let places = rest.match_indices("-c ").map(|(at, _)| at).filter(|at| *at == 0 || rest[..*at].ends_with(' '));
+    let counted = |at: usize| {
+        let mut words = rest[at..].splitn(4, ' ').skip(1);
+        let (packets, bytes) = (words.next()?.parse().ok()?, words.next()?);
+        bytes.parse::<u64>().ok()?;
+        let rule = format!("{}{}", &rest[..at], words.next().unwrap_or_default());
+        Some(Counted { chain: chain.to_owned(), rule: rule.trim_end().to_owned(), packets })
+    };
+    places.filter_map(counted).last()
+}
+
+/// `[PACKETS:BYTES] -A CHAIN …`, as `iptables-save -c` prints it.
+fn saved(line: &str) -> Option<Counted> {
+    let (packets, rest) = line.strip_prefix('[')?.split_once(':')?;
+    let (chain, rule) = rest.split_once("] -A ")?.1.split_once(' ')?;
+    Some(Counted { chain: chain.to_owned(), rule: rule.to_owned(), packets: packets.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(chain: &str, rule: &str, packets: u64) -> Option<Counted> {
+        Some(Counted { chain: chain.to_owned(), rule: rule.to_owned(), packets })
+    }
+
+    #[test]
+    fn counters_are_read_as_both_commands_print_them() {
+        for (line, expected) in [
+            ("-N KUBE-FORWARD", None),
+            (
+                "-A F -m conntrack --ctstate INVALID -c 12 3456 -j DROP",
+                counted("F", "-m conntrack --ctstate INVALID -j DROP", 12),
+            ),
+            ("-A F -c 1 2 -j X", counted("F", "-j X", 1)),
+            ("-A F -m comment --comment \"a -c 7 8\" -c 9 10", counted("F", "-m comment --comment \"a -c 7 8\"", 9)),
+            ("-A F -j X", None),
+        ] {
+            assert_eq!(listed(line), expected, "{line}");
+        }
+        assert_eq!(saved("[12:3456] -A F -p tcp -j DROP"), counted("F", "-p tcp -j DROP", 12));
+        assert_eq!(saved(":F - [12:3456]"), None);
+        assert_eq!(saved("# Generated"), None);
+    }
+}

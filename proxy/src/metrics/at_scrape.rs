@@ -1,0 +1,119 @@
+//! Metrics whose values stand elsewhere, and are read when somebody asks.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{CounterVec, Error, GaugeVec, Opts};
+
+/// Label values, in the order of the labels, with the value.
+pub type Samples = Vec<(Vec<String>, f64)>;
+
+/// Metrics that are read together.
+pub struct AtScrape {
+    metrics: Vec<Described>,
+    read: Box<dyn Fn() -> Vec<Samples> + Send + Sync>,
+}
+
+struct Described {
+    kind: Kind,
+    desc: Desc,
+    options: Opts,
+    labels: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+impl AtScrape {
+    /// `read` returns the samples of each metric, in the order in which they are added.
+    pub fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
+        AtScrape { metrics: Vec::new(), read: Box::new(read) }
+    }
+
+    /// Adds a counter.
+    ///
+    /// # Errors
+    /// When name or labels are none that Prometheus takes.
+    pub fn counter(self, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
+        self.with(Kind::Counter, name, help, labels)
+    }
+
+    /// Adds a gauge.
+    ///
+    /// # Errors
+    /// When name or labels are none that Prometheus takes.
+    pub fn gauge(self, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
+        self.with(Kind::Gauge, name, help, labels)
+    }
+
+    fn with(mut self, kind: Kind, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
+        let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+        let desc = Desc::new(name.to_owned(), help.to_owned(), labels.clone(), HashMap::new())?;
+        self.metrics.push(Described { kind, desc, options: Opts::new(name, help), labels });
+        Ok(self)
+    }
+}
+
+impl Described {
+    fn family(&self, samples: Samples) -> Result<Vec<MetricFamily>, Error> {
+        let labels: Vec<&str> = self.labels.iter().map(String::as_str).collect();
+        Ok(match self.kind {
+            Kind::Counter => {
+                let counters = CounterVec::new(self.options.clone(), &labels)?;
+                for (values, value) in samples {
+                    counters.get_metric_with_label_values(&values)?.inc_by(value);
+                }
+                counters.collect()
+            }
+            Kind::Gauge => {
+                let gauges = GaugeVec::new(self.options.clone(), &labels)?;
+                for (values, value) in samples {
+                    gauges.get_metric_with_label_values(&values)?.set(value);
+                }
+                gauges.collect()
+            }
+        })
+    }
+}
+
+impl Collector for AtScrape {
+    fn desc(&self) -> Vec<&Desc> {
+        self.metrics.iter().map(|metric| &metric.desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let families = self.metrics.iter().zip((self.read)()).map(|(metric, samples)| metric.family(samples));
+        // A metric without samples is no family at all in the text format.
+        families.filter_map(Result::ok).flatten().filter(|family| !family.get_metric().is_empty()).collect()
+    }
+}
+
+impl fmt::Debug for AtScrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.metrics.iter().map(|metric| &metric.desc.fq_name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn what_is_read_is_in_the_text() {
+        let samples = |value: f64| vec![(vec!["x".to_owned()], value)];
+        let read = AtScrape::new(move || vec![samples(3.0), samples(7.5), Vec::new()]);
+        let read = read.counter("a_total", "A.", &["l"]).unwrap().gauge("b", "B.", &["l"]).unwrap();
+        let metrics = Metrics::new(&[]).unwrap();
+        metrics.register(read.gauge("c", "C.", &["l"]).unwrap()).unwrap();
+        let text = metrics.text().unwrap();
+        let block = "# HELP a_total A.\n# TYPE a_total counter\na_total{l=\"x\"} 3\n# HELP b B.\n# TYPE b gauge\nb{l=\"x\"} 7.5\n";
+        assert!(text.starts_with(block), "{text}");
+        assert!(!text.contains("# TYPE c "), "{text}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Makes metrics and registers them.
+
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{
+    Error, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+
+use super::Requests;
+
+/// A registry that is being filled.
+#[derive(Default)]
+pub(super) struct Build(Registry);
+
+type Made<T> = Result<T, Error>;
+
+impl Build {
+    fn add<T: Collector + Clone + 'static>(&self, made: T) -> Made<T> {
+        self.0.register(Box::new(made.clone()))?;
+        Ok(made)
+    }
+
+    pub(super) fn counter(&self, name: &str, help: &str) -> Made<IntCounter> {
+        self.add(IntCounter::new(name, help)?)
+    }
+
+    pub(super) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Made<IntCounterVec> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str) -> Made<IntGauge> {
+        self.add(IntGauge::new(name, help)?)
+    }
+
+    pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Made<IntGaugeVec> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    /// Seconds since 1970, with fractions.
+    pub(super) fn times(&self, name: &str, help: &str, labels: &[&str]) -> Made<GaugeVec> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn histograms(&self, name: &str, help: &str, buckets: Vec<f64>, labels: &[&str]) -> Made<HistogramVec> {
+        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?)
+    }
+
+    pub(super) fn requests(&self) -> Made<Requests> {
+        let help = "Requests to the API server, by status code, method and host";
+        Ok(Requests::new(self.counters("rest_client_requests_total", help, &["code", "host", "method"])?))
+    }
+
+    /// Adds what every component of Kubernetes tells about itself.
+    pub(super) fn finish(self) -> Made<Registry> {
+        self.0.register(Box::new(ProcessCollector::for_self()))?;
+        self.gauges("kubernetes_build_info", "Which program this is; always 1", &BUILD.map(|(label, _)| label))?
+            .with_label_values(&BUILD.map(|(_, value)| value))
+            .set(1);
+        Ok(self.0)
+    }
+}
+
+/// Upstream's labels, as far as they have a meaning for this program.
+const BUILD: [(&str, &str); 5] = [
+    ("compiler", "rustc"),
+    ("git_version", concat!("v", env!("CARGO_PKG_VERSION"))),
+    ("major", env!("CARGO_PKG_VERSION_MAJOR")),
+    ("minor", env!("CARGO_PKG_VERSION_MINOR")),
+    ("platform", PLATFORM),
+];
+
+/// By Go's names for architectures, as upstream's label has it.
+const PLATFORM: &str = if cfg!(target_arch = "x86_64") {
+    "linux/amd64"
+} else if cfg!(target_arch = "aarch64") {
+    "linux/arm64"
+} else {
+    "linux"
+};

@@ -1,0 +1,338 @@
+//! Prometheus metrics, under upstream's names and labels, so that dashboards for kube-proxy show this proxy too; what
+//! upstream does not have begins with `svcproxy_`. The registry is the program's own: nothing here is global.
+
+mod at_scrape;
+mod build;
+mod requests;
+mod server;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Error, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
+};
+
+use crate::mode::iptables::syncer::{Report, RuleCounts};
+use crate::model::Family;
+use crate::plan::tally::Tally;
+use crate::source::{Batch, Change};
+use build::Build;
+
+pub use at_scrape::{AtScrape, Samples};
+pub use requests::{CountRequests, Requests, RequestsTo};
+pub use server::{About, MetricsServer};
+
+/// The version of the text format that [`Metrics::text`] writes.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything that is counted and measured.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    sync_duration: HistogramVec,
+    full_sync_duration: HistogramVec,
+    partial_sync_duration: HistogramVec,
+    last_timestamp: GaugeVec,
+    last_queued_timestamp: GaugeVec,
+    endpoint_changes_pending: IntGauge,
+    endpoint_changes: IntCounter,
+    service_changes_pending: IntGauge,
+    service_changes: IntCounter,
+    rules: IntGaugeVec,
+    rules_last: IntGaugeVec,
+    restore_failures: IntCounterVec,
+    partial_restore_failures: IntCounterVec,
+    no_local_endpoints: IntGaugeVec,
+    network_programming: HistogramVec,
+    conntrack_deleted: IntCounterVec,
+    conntrack_duration: HistogramVec,
+    healthz: IntCounterVec,
+    livez: IntCounterVec,
+    requests: Requests,
+    hints_ignored: IntGaugeVec,
+}
+
+impl Metrics {
+    /// All metrics, at zero for these families.
+    ///
+    /// # Errors
+    /// When two metrics share a name, which is a mistake in this file.
+    #[rustfmt::skip]
+    pub fn new(families: &[Family]) -> Result<Metrics, Error> {
+        let build = Build::default();
+        let family = &["ip_family"][..];
+        let metrics = Metrics {
+            sync_duration: build.histograms("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of syncs, full and partial", sync_buckets()?, family)?,
+            full_sync_duration: build.histograms("kubeproxy_sync_full_proxy_rules_duration_seconds", "Duration of full syncs", sync_buckets()?, family)?,
+            partial_sync_duration: build.histograms("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Duration of partial syncs", sync_buckets()?, family)?,
+            last_timestamp: build.times("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the rules were last synced", family)?,
+            last_queued_timestamp: build.times("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a sync was last queued", family)?,
+            endpoint_changes_pending: build.gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that wait for a sync")?,
+            endpoint_changes: build.counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices")?,
+            service_changes_pending: build.gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that wait for a sync")?,
+            service_changes: build.counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services")?,
+            rules: build.gauges("kubeproxy_sync_proxy_rules_iptables_total", "Rules of this proxy in the kernel", &["ip_family", "table"])?,
+            rules_last: build.gauges("kubeproxy_sync_proxy_rules_iptables_last", "Rules written by the last sync", &["ip_family", "table"])?,
+            restore_failures: build.counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Syncs that failed", family)?,
+            partial_restore_failures: build.counters("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Partial syncs that failed", family)?,
+            no_local_endpoints: build.gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with policy Local that have endpoints, but none on this node", &["ip_family", "traffic_policy"])?,
+            network_programming: build.histograms("kubeproxy_network_programming_duration_seconds", "Time from a change of a Service's pods to the rules for it", programming_buckets(), family)?,
+            conntrack_deleted: build.counters("kubeproxy_conntrack_reconciler_deleted_entries_total", "Conntrack entries of stale flows that were deleted", family)?,
+            conntrack_duration: build.histograms("kubeproxy_conntrack_reconciler_sync_duration_seconds", "Time taken to look for stale flows", sync_buckets()?, family)?,
+            healthz: build.counters("kubeproxy_proxy_healthz_total", "Answers of /healthz", &["code"])?,
+            livez: build.counters("kubeproxy_proxy_livez_total", "Answers of /livez", &["code"])?,
+            requests: build.requests()?,
+            hints_ignored: build.gauges("svcproxy_topology_hints_ignored", "Service ports whose endpoints have topology hints that are not followed on this node", &["ip_family", "reason"])?,
+            registry: build.finish()?,
+        };
+        families.iter().for_each(|family| metrics.begin_at_zero(*family));
+        Ok(metrics)
+    }
+
+    /// A counter that nothing has happened to is 0 and not absent, or rates over its first rise are wrong.
+    fn begin_at_zero(&self, family: Family) {
+        let name = family.as_str();
+        for counters in [&self.restore_failures, &self.partial_restore_failures, &self.conntrack_deleted] {
+            counters.with_label_values(&[name]).reset();
+        }
+        self.written(family, RuleCounts::default());
+        self.standing(family, &Tally::default());
+    }
+
+    /// Adds metrics whose values stand elsewhere.
+    ///
+    /// # Errors
+    /// When there is one of the name already.
+    pub fn register(&self, collector: impl Collector + 'static) -> Result<(), Error> {
+        self.registry.register(Box::new(collector))
+    }
+
+    /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]). May take a while where values are read from the kernel.
+    ///
+    /// # Errors
+    /// When a metric makes no sense, which is a mistake in the code.
+    pub fn text(&self) -> Result<String, Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Counts requests to the API server.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
+    }
+
+    /// Changes came in.
+    pub fn changed(&self, batch: &Batch) {
+        for change in &batch.changes {
+            let (total, pending) = match change {
+                Change::Service(..) => (&self.service_changes, &self.service_changes_pending),
+                Change::EndpointSlice(..) => (&self.endpoint_changes, &self.endpoint_changes_pending),
+                Change::Node(..) => continue,
+            };
+            total.inc();
+            pending.inc();
+        }
+    }
+
+    /// No change waits any more.
+    pub fn nothing_pending(&self) {
+        self.service_changes_pending.set(0);
+        self.endpoint_changes_pending.set(0);
+    }
+
+    /// A sync of this family is due.
+    pub fn queued(&self, family: Family) {
+        self.last_queued_timestamp.with_label_values(&[family.as_str()]).set(now());
+    }
+
+    /// A sync has ended, whether well or not.
+    pub fn took(&self, family: Family, full: bool, took: Duration) {
+        let one = if full { &self.full_sync_duration } else { &self.partial_sync_duration };
+        for durations in [&self.sync_duration, one] {
+            durations.with_label_values(&[family.as_str()]).observe(took.as_secs_f64());
+        }
+    }
+
+    /// A sync has failed.
+    pub fn failed(&self, family: Family, full: bool) {
+        self.restore_failures.with_label_values(&[family.as_str()]).inc();
+        if !full {
+            self.partial_restore_failures.with_label_values(&[family.as_str()]).inc();
+        }
+    }
+
+    /// A sync has succeeded.
+    pub fn synced(&self, family: Family, report: &Report) {
+        self.last_timestamp.with_label_values(&[family.as_str()]).set(now());
+        self.written(family, report.sent);
+        let rules = |table: &str| self.rules.with_label_values(&[family.as_str(), table]);
+        rules("filter").set(whole(report.total.filter));
+        rules("nat").set(whole(report.total.nat));
+    }
+
+    fn written(&self, family: Family, rules: RuleCounts) {
+        let last = |table: &str| self.rules_last.with_label_values(&[family.as_str(), table]);
+        last("filter").set(whole(rules.filter));
+        last("nat").set(whole(rules.nat));
+    }
+
+    /// How service ports stand after a sync.
+    pub fn standing(&self, family: Family, tally: &Tally) {
+        let name = family.as_str();
+        let (internal, external) = tally.without_local_endpoints();
+        self.no_local_endpoints.with_label_values(&[name, "internal"]).set(whole(internal));
+        self.no_local_endpoints.with_label_values(&[name, "external"]).set(whole(external));
+        for (reason, count) in tally.hints_ignored() {
+            self.hints_ignored.with_label_values(&[name, reason.as_str()]).set(whole(count));
+        }
+    }
+
+    /// What changed at this time is in the kernel now.
+    pub fn programmed(&self, family: Family, changed: SystemTime) {
+        let late = SystemTime::now().duration_since(changed).unwrap_or_default();
+        self.network_programming.with_label_values(&[family.as_str()]).observe(late.as_secs_f64());
+    }
+
+    /// Conntrack was looked through for stale flows.
+    pub fn conntrack(&self, family: Family, deleted: usize, took: Duration) {
+        let name = family.as_str();
+        self.conntrack_deleted.with_label_values(&[name]).inc_by(u64::try_from(deleted).unwrap_or(u64::MAX));
+        self.conntrack_duration.with_label_values(&[name]).observe(took.as_secs_f64());
+    }
+
+    /// `/healthz` has answered.
+    pub fn healthz(&self, code: u16) {
+        self.healthz.with_label_values(&[&code.to_string()]).inc();
+    }
+
+    /// `/livez` has answered.
+    pub fn livez(&self, code: u16) {
+        self.livez.with_label_values(&[&code.to_string()]).inc();
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Upstream's: 1 ms and on, doubled 14 times.
+fn sync_buckets() -> Result<Vec<f64>, Error> {
+    prometheus::exponential_buckets(0.001, 2.0, 15)
+}
+
+/// Upstream's: fine up to a minute, which is where service-level objectives lie, and coarse up to five.
+fn programming_buckets() -> Vec<f64> {
+    let steps = |from: u32, to: u32, by: usize| (from..=to).step_by(by).map(f64::from);
+    [0.25, 0.5].into_iter().chain(steps(1, 59, 1)).chain(steps(60, 115, 5)).chain(steps(120, 300, 30)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::ObjectKey;
+
+    /// Names, kinds and labels as upstream's reference of metrics has them
+    /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this program's own. The reference's two
+    /// counters of packets are for the caller to register: they are read from the kernel.
+    const METRICS: &[(&str, &str, &str)] = &[
+        ("kubeproxy_conntrack_reconciler_deleted_entries_total", "counter", "ip_family"),
+        ("kubeproxy_conntrack_reconciler_sync_duration_seconds", "histogram", "ip_family"),
+        ("kubeproxy_network_programming_duration_seconds", "histogram", "ip_family"),
+        ("kubeproxy_proxy_healthz_total", "counter", "code"),
+        ("kubeproxy_proxy_livez_total", "counter", "code"),
+        ("kubeproxy_sync_full_proxy_rules_duration_seconds", "histogram", "ip_family"),
+        ("kubeproxy_sync_partial_proxy_rules_duration_seconds", "histogram", "ip_family"),
+        ("kubeproxy_sync_proxy_rules_duration_seconds", "histogram", "ip_family"),
+        ("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "gauge", ""),
+        ("kubeproxy_sync_proxy_rules_endpoint_changes_total", "counter", ""),
+        ("kubeproxy_sync_proxy_rules_iptables_last", "gauge", "ip_family,table"),
+        ("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "counter", "ip_family"),
+        ("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "counter", "ip_family"),
+        ("kubeproxy_sync_proxy_rules_iptables_total", "gauge", "ip_family,table"),
+        ("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "gauge", "ip_family"),
+        ("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "gauge", "ip_family"),
+        ("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "gauge", "ip_family,traffic_policy"),
+        ("kubeproxy_sync_proxy_rules_service_changes_pending", "gauge", ""),
+        ("kubeproxy_sync_proxy_rules_service_changes_total", "counter", ""),
+        ("kubernetes_build_info", "gauge", "compiler,git_version,major,minor,platform"),
+        ("rest_client_requests_total", "counter", "code,host,method"),
+        ("svcproxy_topology_hints_ignored", "gauge", "ip_family,reason"),
+    ];
+
+    /// Every metric with something in it.
+    fn used() -> Metrics {
+        let metrics = Metrics::new(&[Family::V4]).unwrap();
+        let key = ObjectKey { namespace: "default".into(), name: "web".into() };
+        let changes = vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)];
+        metrics.changed(&Batch { changes, ..Batch::default() });
+        metrics.queued(Family::V4);
+        metrics.took(Family::V4, true, Duration::from_millis(3));
+        metrics.took(Family::V4, false, Duration::from_millis(2));
+        metrics.failed(Family::V4, false);
+        let (sent, total) = (RuleCounts { filter: 1, nat: 2 }, RuleCounts { filter: 5, nat: 70 });
+        metrics.synced(Family::V4, &Report { sent, total, ..Report::default() });
+        metrics.programmed(Family::V4, SystemTime::now() - Duration::from_millis(1500));
+        metrics.conntrack(Family::V4, 3, Duration::from_millis(1));
+        metrics.healthz(200);
+        metrics.livez(503);
+        metrics.requests.count("200", "10.0.0.1:6443", "GET");
+        metrics
+    }
+
+    #[test]
+    fn names_kinds_and_labels_are_upstreams() {
+        let families = used().registry.gather();
+        let mut found: Vec<(String, String, String)> = families
+            .iter()
+            .filter(|family| !family.name().starts_with("process_"))
+            .map(|family| {
+                let kind = format!("{:?}", family.get_field_type()).to_lowercase();
+                let labels = family.get_metric()[0].get_label();
+                let mut labels: Vec<&str> = labels.iter().map(prometheus::proto::LabelPair::name).collect();
+                labels.sort_unstable();
+                (family.name().to_owned(), kind, labels.join(","))
+            })
+            .collect();
+        found.sort();
+        let expected: Vec<_> = METRICS.iter().map(|(n, k, l)| ((*n).into(), (*k).into(), (*l).into())).collect();
+        assert_eq!(found, expected);
+        assert!(families.iter().any(|family| family.name() == "process_cpu_seconds_total"));
+    }
+
+    #[test]
+    fn values_are_where_they_belong() {
+        let metrics = used();
+        let text = metrics.text().unwrap();
+        let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+        has(r#"kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"} 2"#);
+        has(r#"kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="filter"} 5"#);
+        has(r#"kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv4"} 2"#);
+        has(r#"kubeproxy_sync_full_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="0.002"} 0"#);
+        has(r#"kubeproxy_sync_full_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="0.004"} 1"#);
+        has(r#"kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 1"#);
+        has(r#"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv4"} 1"#);
+        has(r#"kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="1"} 0"#);
+        has(r#"kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 3"#);
+        has("kubeproxy_sync_proxy_rules_endpoint_changes_pending 1");
+        metrics.nothing_pending();
+        let text = metrics.text().unwrap();
+        assert!(text.contains("\nkubeproxy_sync_proxy_rules_endpoint_changes_pending 0\n"), "{text}");
+        assert!(text.contains("\nkubeproxy_sync_proxy_rules_endpoint_changes_total 1\n"), "{text}");
+    }
+
+    #[test]
+    fn buckets_are_upstreams() {
+        let sync = sync_buckets().unwrap();
+        assert_eq!((sync.len(), sync[0], sync[14]), (15, 0.001, 16.384));
+        let programming = programming_buckets();
+        assert_eq!(programming.len(), 2 + 59 + 12 + 7);
+        assert!(programming.is_sorted_by(|a, b| a < b));
+        assert_eq!((programming[2], programming[60], programming[61], programming[79]), (1.0, 59.0, 60.0, 300.0));
+    }
+}

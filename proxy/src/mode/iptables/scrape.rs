@@ -1,0 +1,94 @@
+//! Metrics that are read from the rules when somebody asks for them.
+
+use std::sync::{Mutex, PoisonError};
+
+use prometheus::Error;
+use tracing::debug;
+
+use super::connections::{Connections, Meter, Sort};
+use super::names;
+use crate::kernel::iptables::{Counted, Counters, IptablesError, Table};
+use crate::metrics::{AtScrape, Samples};
+use crate::model::Family;
+
+/// Packets that conntrack called INVALID and `KUBE-FORWARD` dropped, of all families together, as upstream has it.
+///
+/// # Errors
+/// When the metric's name is none, which is a mistake here.
+pub fn invalid_packets(counters: Vec<Counters>) -> Result<AtScrape, Error> {
+    let read = move || {
+        let rules = counters.iter().filter_map(|one| told(one.of_chain(Table::Filter, names::FORWARD))).flatten();
+        let drops: Vec<u64> =
+            rules.filter(|rule| rule.rule.contains("--ctstate INVALID")).map(|rule| rule.packets).collect();
+        vec![if drops.is_empty() { Vec::new() } else { vec![(Vec::new(), as_value(drops.iter().sum()))] }]
+    };
+    let help = "Packets that conntrack called INVALID and that were dropped";
+    AtScrape::new(read).counter("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", help, &[])
+}
+
+/// Connections and refused packets of each service port.
+///
+/// # Errors
+/// When a metric's name is none, which is a mistake here.
+pub fn service_ports(counters: Vec<(Family, Counters)>) -> Result<AtScrape, Error> {
+    let state: Vec<_> =
+        counters.into_iter().map(|(family, one)| (family, one, Mutex::new(Connections::default()))).collect();
+    let read = move || {
+        let (mut connections, mut refused): (Samples, Samples) = Default::default();
+        for (family, counters, known) in &state {
+            // What cannot be read now is no reason to forget what was counted before.
+            let Some(rules) = told(of_both_tables(counters)) else { continue };
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            for (meter, count) in known.look(rules) {
+                let mut labels = labels(*family, meter);
+                let count = as_value(*count);
+                match reason(meter.sort) {
+                    None => connections.push((labels, count)),
+                    Some(reason) => {
+                        labels.push(reason.to_owned());
+                        refused.push((labels, count));
+                    }
+                }
+            }
+        }
+        vec![connections, refused]
+    };
+    let labels = ["ip_family", "namespace", "service", "port", "protocol", "reason"];
+    AtScrape::new(read)
+        .counter(
+            "svcproxy_service_connections_total",
+            "Connections led to an endpoint of the service port",
+            &labels[..5],
+        )?
+        .counter("svcproxy_service_refused_packets_total", "Packets to the service port that were refused", &labels)
+}
+
+fn of_both_tables(counters: &Counters) -> Result<Vec<Counted>, IptablesError> {
+    let mut rules = counters.of_table(Table::Nat)?;
+    rules.extend(counters.of_table(Table::Filter)?);
+    Ok(rules)
+}
+
+fn labels(family: Family, meter: &Meter) -> Vec<String> {
+    let Meter { namespace, service, port, protocol, .. } = meter.clone();
+    vec![family.to_string(), namespace, service, port, protocol]
+}
+
+fn reason(sort: Sort) -> Option<&'static str> {
+    match sort {
+        Sort::Connection => None,
+        Sort::NoEndpoints => Some("no_endpoints"),
+        Sort::NoLocalEndpoints => Some("no_local_endpoints"),
+        Sort::SourceRange => Some("source_range"),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
+fn as_value(count: u64) -> f64 {
+    count as f64
+}
+
+/// A scrape without a value says enough: the syncs complain of the same.
+fn told<T>(read: Result<T, IptablesError>) -> Option<T> {
+    read.inspect_err(|error| debug!(%error, "cannot read counters")).ok()
+}

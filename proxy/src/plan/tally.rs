@@ -1,0 +1,138 @@
+//! How many service ports stand in a way that an operator should know of, kept up to date one by one: nothing here
+//! costs time for service ports that did not change.
+
+use std::collections::BTreeMap;
+
+use super::{HintsIgnored, NoLocalEndpoints, ServicePortPlan};
+use crate::model::ServicePortName;
+
+/// The count, and which service ports are in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Only those that stand out.
+    standing: BTreeMap<ServicePortName, Standing>,
+    internal: usize,
+    external: usize,
+    hints: [usize; HintsIgnored::ALL.len()],
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Standing {
+    no_local: NoLocalEndpoints,
+    hints: Option<HintsIgnored>,
+}
+
+impl Tally {
+    /// A service port is planned anew, or is gone.
+    pub fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+        if let Some(before) = self.standing.remove(name) {
+            self.count(before, |count| *count -= 1);
+        }
+        let now = plan.map(|plan| Standing { no_local: plan.no_local_endpoints, hints: plan.hints_ignored });
+        if let Some(now) = now.filter(|now| *now != Standing::default()) {
+            self.count(now, |count| *count += 1);
+            self.standing.insert(name.clone(), now);
+        }
+    }
+
+    fn count(&mut self, standing: Standing, change: impl Fn(&mut usize)) {
+        if standing.no_local.internal {
+            change(&mut self.internal);
+        }
+        if standing.no_local.external {
+            change(&mut self.external);
+        }
+        for (count, _) in self.hints.iter_mut().zip(HintsIgnored::ALL).filter(|(_, r)| standing.hints == Some(*r)) {
+            change(count);
+        }
+    }
+
+    /// Service ports whose traffic under policy Local is lost on this node: internal, external.
+    pub fn without_local_endpoints(&self) -> (usize, usize) {
+        (self.internal, self.external)
+    }
+
+    /// Service ports whose topology hints are not followed, by reason; every reason is in it.
+    pub fn hints_ignored(&self) -> impl Iterator<Item = (HintsIgnored, usize)> {
+        HintsIgnored::ALL.into_iter().zip(self.hints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Protocol;
+    use crate::plan::service_port::{Surroundings, plan_service_port};
+    use crate::source::ObjectKey;
+    use crate::state::NodeInfo;
+    use crate::state::endpoints::Endpoint;
+    use crate::state::service::{ServicePort, TrafficPolicy};
+
+    fn endpoint(zone: Option<&str>, node: Option<&str>) -> Endpoint {
+        let hints = |hint: Option<&str>| hint.into_iter().map(str::to_owned).collect();
+        Endpoint {
+            address: "10.244.1.5:80".parse().unwrap(),
+            local: false,
+            ready: true,
+            serving: true,
+            terminating: false,
+            zone_hints: hints(zone),
+            node_hints: hints(node),
+        }
+    }
+
+    fn plan(policy: TrafficPolicy, zone: Option<&str>, endpoints: &[Endpoint]) -> ServicePortPlan {
+        let service = ObjectKey { namespace: "default".into(), name: "web".into() };
+        let port = ServicePort {
+            name: ServicePortName { service, port: String::new(), protocol: Protocol::Tcp },
+            cluster_ip: "10.96.0.1".parse().unwrap(),
+            port: 80,
+            node_port: None,
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: Vec::new(),
+            internal_policy: policy,
+            external_policy: TrafficPolicy::Cluster,
+            affinity: None,
+            health_check_node_port: None,
+        };
+        let node = NodeInfo { zone: zone.map(str::to_owned), ..NodeInfo::default() };
+        let around = Surroundings { node_name: "n1", node: &node, primary: &[], masquerade_all: false };
+        plan_service_port(&port, endpoints, around)
+    }
+
+    #[test]
+    fn hints_that_are_not_followed_have_a_reason() {
+        let (a, none) = (Some("a"), None);
+        for (zone, endpoints, reason) in [
+            (a, vec![endpoint(none, none)], None),
+            (a, vec![endpoint(a, none)], None),
+            (a, vec![endpoint(a, none), endpoint(none, none)], Some(HintsIgnored::EndpointWithoutHint)),
+            (a, vec![endpoint(Some("b"), none)], Some(HintsIgnored::NoEndpointForZone)),
+            (none, vec![endpoint(a, none)], Some(HintsIgnored::NodeWithoutZone)),
+            (a, vec![endpoint(none, Some("n1"))], None),
+            (a, vec![endpoint(none, Some("n2"))], Some(HintsIgnored::NoEndpointForNode)),
+            (a, vec![endpoint(a, Some("n2"))], None),
+            (a, vec![endpoint(a, none), endpoint(none, Some("n1"))], Some(HintsIgnored::EndpointWithoutHint)),
+        ] {
+            assert_eq!(plan(TrafficPolicy::Cluster, zone, &endpoints).hints_ignored, reason, "{endpoints:?}");
+            assert_eq!(plan(TrafficPolicy::Local, zone, &endpoints).hints_ignored, None, "hints are not for Local");
+        }
+    }
+
+    #[test]
+    fn a_service_port_counts_once_and_no_longer_than_it_stands_so() {
+        let ignored = |tally: &Tally| tally.hints_ignored().map(|(_, count)| count).collect::<Vec<_>>();
+        let elsewhere = plan(TrafficPolicy::Local, None, &[endpoint(None, None)]);
+        let unknown_zone = plan(TrafficPolicy::Cluster, None, &[endpoint(Some("a"), None)]);
+        let name = elsewhere.name.clone();
+        let mut tally = Tally::default();
+        tally.note(&name, Some(&elsewhere));
+        tally.note(&name, Some(&elsewhere));
+        assert_eq!((tally.without_local_endpoints(), ignored(&tally)), ((1, 0), vec![0; 4]));
+        tally.note(&name, Some(&unknown_zone));
+        assert_eq!((tally.without_local_endpoints(), ignored(&tally)), ((0, 0), vec![0, 1, 0, 0]));
+        tally.note(&name, None);
+        assert_eq!(tally, Tally::default());
+    }
+}

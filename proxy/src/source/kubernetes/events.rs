@@ -1,0 +1,194 @@
+//! Sends Events to the API server.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event as ApiEvent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::access::Access;
+use crate::events::{About, Event, Recorder};
+use crate::metrics::Requests;
+use crate::source::ObjectKey;
+
+/// The program's name in its Events.
+const CONTROLLER: &str = "svcproxy";
+/// Events about no namespaced object are in this namespace, as the API server asks.
+const NO_NAMESPACE: &str = "default";
+/// Events in a burst, and how soon another may follow: every node of a cluster may see the same trouble at once.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(30);
+/// An answer that takes longer is not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest note (API reference: at most 1 kB), and longest `reportingInstance`.
+const NOTE: usize = 1000;
+const INSTANCE: usize = 128;
+/// Of the object's name in the Event's own name, which may have 253 characters.
+const NAME: usize = 200;
+
+/// Begins to send what the recorder takes, in a task that ends with the last copy of the recorder; must be called on
+/// a tokio runtime.
+pub fn record_events(access: Access, node_name: &str, requests: &Requests) -> Recorder {
+    let (recorder, events) = Recorder::new();
+    tokio::spawn(send_all(events, access, node_name.to_owned(), requests.clone()));
+    recorder
+}
+
+async fn send_all(mut events: mpsc::Receiver<Event>, access: Access, node: String, requests: Requests) {
+    let mut allowance = Allowance::new(Instant::now());
+    let mut client: Option<Client> = None;
+    while let Some(event) = events.recv().await {
+        if !allowance.take(Instant::now()) {
+            debug!(reason = event.reason, "too many Events: not sent");
+            continue;
+        }
+        let sent = timeout(PATIENCE, send(&mut client, &event, &access, &node, &requests)).await;
+        let failed = match sent {
+            Ok(Ok(())) => continue,
+            Ok(Err(failed)) => failed,
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        // With a new client the next one may do better: credentials are read anew.
+        client = None;
+        debug!(reason = event.reason, %failed, "an Event could not be sent");
+    }
+}
+
+async fn send(
+    client: &mut Option<Client>,
+    event: &Event,
+    access: &Access,
+    node: &str,
+    requests: &Requests,
+) -> Result<(), String> {
+    let client = match client {
+        Some(client) => client,
+        None => client.insert(access.connect(requests).await.map_err(|error| error.to_string())?),
+    };
+    let event = as_api(event, node, Timestamp::now());
+    let namespace = event.metadata.namespace.clone().unwrap_or_default();
+    let api: Api<ApiEvent> = Api::namespaced(client.clone(), &namespace);
+    api.create(&PostParams::default(), &event).await.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {
+    let regarding = regarding(&event.about, node);
+    let start =
+        cut(regarding.name.as_deref().unwrap_or_default(), NAME).trim_end_matches(|c: char| !c.is_alphanumeric());
+    ApiEvent {
+        metadata: ObjectMeta {
+            // As client-go names them: no two within a nanosecond.
+            name: Some(format!("{start}.{:x}", now.as_nanosecond())),
+            namespace: Some(regarding.namespace.clone().unwrap_or_else(|| NO_NAMESPACE.to_owned())),
+            ..ObjectMeta::default()
+        },
+        regarding: Some(regarding),
+        type_: Some("Warning".to_owned()),
+        reason: Some(event.reason.to_owned()),
+        action: Some(event.action.to_owned()),
+        note: Some(cut(&event.note, NOTE).to_owned()),
+        event_time: Some(MicroTime(now)),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(cut(&format!("{CONTROLLER}-{node}"), INSTANCE).to_owned()),
+        ..ApiEvent::default()
+    }
+}
+
+fn regarding(about: &About, node: &str) -> ObjectReference {
+    let object = |kind: &str, version: &str, key: &ObjectKey| ObjectReference {
+        kind: Some(kind.to_owned()),
+        api_version: Some(version.to_owned()),
+        namespace: Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+        name: Some(key.name.clone()),
+        ..ObjectReference::default()
+    };
+    match about {
+        About::Service(key) => object("Service", "v1", key),
+        About::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
+        // As upstream: kubelet and kube-proxy give a node's name for its UID, and `kubectl describe` looks for that.
+        About::Node => ObjectReference {
+            uid: Some(node.to_owned()),
+            ..object("Node", "v1", &ObjectKey { namespace: String::new(), name: node.to_owned() })
+        },
+    }
+}
+
+/// At most so many bytes, whole characters.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    &text[..end]
+}
+
+/// A bucket of tokens.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    filled: Instant,
+}
+
+impl Allowance {
+    fn new(now: Instant) -> Allowance {
+        Allowance { left: BURST, filled: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        while self.left < BURST && now.duration_since(self.filled) >= REFILL {
+            self.left += 1;
+            self.filled += REFILL;
+        }
+        if self.left == BURST {
+            self.filled = now;
+        }
+        let some = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_event_is_what_the_api_takes() {
+        let key = ObjectKey { namespace: "shop".into(), name: "web".into() };
+        let event = Event {
+            about: About::Service(key),
+            reason: "FailedToStartServiceHealthcheck",
+            action: "Listen",
+            note: "é".repeat(600),
+        };
+        let now = "2026-01-01T00:00:00.000000001Z".parse().unwrap();
+        let sent = serde_json::to_value(as_api(&event, "n1", now)).unwrap();
+        assert_eq!(sent["note"].as_str().unwrap().len(), 1000);
+        assert_eq!(sent["metadata"], json!({ "name": "web.18867251edfa0001", "namespace": "shop" }));
+        assert_eq!(
+            sent["regarding"],
+            json!({ "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web" })
+        );
+        assert_eq!((&sent["type"], &sent["reportingInstance"]), (&"Warning".into(), &"svcproxy-n1".into()));
+        let event = Event { about: About::Node, ..event };
+        let sent = serde_json::to_value(as_api(&event, &format!("{}.x", "n".repeat(199)), now)).unwrap();
+        assert_eq!(sent["metadata"]["namespace"], "default");
+        assert_eq!(sent["metadata"]["name"], format!("{}.18867251edfa0001", "n".repeat(199)));
+        assert_eq!(sent["regarding"]["namespace"], json!(null));
+        assert_eq!(sent["reportingInstance"].as_str().unwrap().len(), 128);
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_a_trickle() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(start);
+        let taken = |allowance: &mut Allowance, now| (0..100).filter(|_| allowance.take(now)).count();
+        assert_eq!(taken(&mut allowance, start), 25);
+        assert_eq!(taken(&mut allowance, start + REFILL * 3), 3);
+        assert_eq!(taken(&mut allowance, start + REFILL * 1000), 25);
+    }
+}

@@ -1,0 +1,36 @@
+//! How many objects were skipped because they break the rules of the API.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus::Error;
+
+use crate::metrics::AtScrape;
+
+/// The count since the start. An object of the API counts once in each version; a fault of a manifest once for as long
+/// as it lasts.
+#[derive(Debug, Clone, Default)]
+pub struct SkippedObjects(Arc<AtomicU64>);
+
+impl SkippedObjects {
+    /// The number since the start.
+    pub fn total(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The count as a metric.
+    ///
+    /// # Errors
+    /// When the metric's name is none, which is a mistake here.
+    pub fn metric(&self) -> Result<AtScrape, Error> {
+        let skipped = self.clone();
+        #[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
+        let read = move || vec![vec![(Vec::new(), skipped.total() as f64)]];
+        let help = "Objects that were skipped because they break the rules of the API";
+        AtScrape::new(read).counter("svcproxy_skipped_objects_total", help, &[])
+    }
+}
