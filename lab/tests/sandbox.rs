@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -67,7 +68,9 @@ async fn exit_7_on_sigterm() {
 
 /// Starts a helper and returns once it has printed its line, without `READY`. `None`: this machine cannot run it.
 fn start(helper: &str) -> Option<(Child, String, String)> {
-    let token = format!("{helper}-{}", std::process::id());
+    // Tests may share a process: each start has a token of its own.
+    static STARTS: AtomicU32 = AtomicU32::new(0);
+    let token = format!("{helper}-{}-{}", std::process::id(), STARTS.fetch_add(1, Ordering::Relaxed));
     let mut command = inside_command(helper);
     let mut child = command.env(TOKEN, &token).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -13,7 +13,7 @@ mod pod;
 pub mod process;
 mod relay;
 pub mod spec;
-mod traffic;
+pub mod traffic;
 mod validate;
 mod vips;
 
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use ipnet::IpNet;
 
 use balancer::LoadBalancer;
@@ -77,26 +78,43 @@ impl Cluster {
 
     /// Adds a pod; its servers listen when this returns.
     pub async fn add_pod(&self, pod: &PodSpec) -> Result<(), ClusterError> {
+        self.add_pods(std::slice::from_ref(pod)).await
+    }
+
+    /// Adds pods, all at once; their servers listen when this returns.
+    pub async fn add_pods(&self, pods: &[PodSpec]) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         let mut spec = self.spec();
-        spec.pods.push(pod.clone());
+        spec.pods.extend_from_slice(pods);
         validate::cluster(&spec)?;
-        let node = self.node(&pod.node)?;
-        let number = self.next_pod.fetch_add(1, Ordering::Relaxed);
-        let site = Site { cluster: &spec, node: &node.spec, namespace: &node.namespace, number };
-        let built = Arc::new(Pod::build(pod, site).await?);
-        lock(&self.pods).insert((pod.namespace.clone(), pod.name.clone()), built);
+        let built = try_join_all(pods.iter().map(async |pod| {
+            let node = self.node(&pod.node)?;
+            let number = self.next_pod.fetch_add(1, Ordering::Relaxed);
+            let site = Site { cluster: &spec, node: &node.spec, namespace: &node.namespace, number };
+            let built = Arc::new(Pod::build(pod, site).await?);
+            Ok::<_, ClusterError>(((pod.namespace.clone(), pod.name.clone()), built))
+        }));
+        let built = built.await?;
+        lock(&self.pods).extend(built);
         *lock(&self.spec) = spec;
         self.publish_places()
     }
 
     /// Removes a pod, its link first: connections to it fall silent, as when a pod is deleted.
     pub async fn remove_pod(&self, namespace: &str, name: &str) -> Result<(), ClusterError> {
+        self.remove_pods(&[(namespace.to_owned(), name.to_owned())]).await
+    }
+
+    /// Removes pods, `(namespace, name)`, all at once.
+    pub async fn remove_pods(&self, keys: &[(String, String)]) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
-        let pod = self.pod(namespace, name)?;
-        pod.unplug(&self.node(&pod.spec.node)?.namespace).await?;
-        lock(&self.pods).remove(&(namespace.to_owned(), name.to_owned()));
-        lock(&self.spec).pods.retain(|pod| pod.namespace != namespace || pod.name != name);
+        try_join_all(keys.iter().map(async |(namespace, name)| {
+            let pod = self.pod(namespace, name)?;
+            pod.unplug(&self.node(&pod.spec.node)?.namespace).await
+        }))
+        .await?;
+        lock(&self.pods).retain(|key, _| !keys.contains(key));
+        lock(&self.spec).pods.retain(|pod| !keys.contains(&(pod.namespace.clone(), pod.name.clone())));
         self.publish_places()
     }
 

@@ -1,16 +1,35 @@
 //! Probes from places of the cluster.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{Cluster, ClusterError};
+use crate::netns::namespace::Namespace;
 use crate::traffic::client::{self, Connection};
-use crate::traffic::probe::{Outcome, Probe};
+use crate::traffic::probe::{Outcome, Place, Probe};
+
+/// Sends probes from one place, by itself.
+#[derive(Clone)]
+pub struct Prober(Arc<Namespace>);
+
+impl Prober {
+    /// Sends one request; see [`Cluster::probe`].
+    pub async fn send(&self, probe: &Probe) -> Result<Outcome, ClusterError> {
+        let sent = client::send(&self.0, probe).await;
+        sent.map_err(ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to)))
+    }
+}
 
 impl Cluster {
+    /// A prober at `place`, which tasks of their own can use.
+    pub fn prober(&self, place: &Place) -> Result<Prober, ClusterError> {
+        self.namespace(place).map(Prober)
+    }
+
     /// Sends one request. Network conditions are the [`Outcome`]; an error means that the lab could not try.
     pub async fn probe(&self, probe: &Probe) -> Result<Outcome, ClusterError> {
-        let sent = client::send(&*self.namespace(&probe.from)?, probe).await;
-        sent.map_err(ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to)))
+        self.prober(&probe.from)?.send(probe).await
     }
 
     /// Sends many, at most `concurrency` at a time; results in the order of `probes`.

@@ -63,7 +63,7 @@ pub enum ObjectError {
 
 impl ObjectError {
     /// Shorthand for [`ObjectError::Field`].
-    pub(super) fn field(object: impl Into<String>, field: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub(crate) fn field(object: impl Into<String>, field: impl Into<String>, problem: impl Into<String>) -> Self {
         ObjectError::Field { object: object.into(), field: field.into(), problem: problem.into() }
     }
 }

@@ -179,6 +179,10 @@ impl Loader<'_> {
             let node = self.nodes(&node, at, cluster).into_iter().next().unwrap_or_default();
             Action::HealthCheck(node, check.service.value.0)
         }));
+        actions.extend(file.traffic.map(Action::Traffic));
+        actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));
+        actions.extend(file.scale.map(|scale| Action::Scale(scale.pod.value.0, scale.to)));
+        actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
     }
@@ -201,7 +205,7 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 
 impl Action {
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 16] = [
+    pub const KEYS: [&'static str; 20] = [
         "apply",
         "delete",
         "ready",
@@ -218,6 +222,10 @@ impl Action {
         "cleanupProxy",
         "healthCheck",
         "loadBalancer",
+        "traffic",
+        "endTraffic",
+        "scale",
+        "api",
     ];
 
     /// The key that the author wrote.
@@ -239,6 +247,10 @@ impl Action {
             Action::Proxy(ProxyAction::Cleanup, _) => "cleanupProxy",
             Action::HealthCheck(..) => "healthCheck",
             Action::LoadBalancer(_) => "loadBalancer",
+            Action::Traffic(_) => "traffic",
+            Action::EndTraffic(_) => "endTraffic",
+            Action::Scale(..) => "scale",
+            Action::Api(_) => "api",
         }
     }
 }
@@ -251,6 +263,7 @@ impl ExpectFile {
         const ASK: &[&str] = &["probe", "connect", "send"];
         const EXEC: &[&str] = &["exec"];
         const HEALTH: &[&str] = &["healthCheck"];
+        const TOLL: &[&str] = &["endTraffic"];
         [
             ("answered", self.answered.is_some(), ASK),
             ("spread", self.spread.is_some(), PROBE),
@@ -268,6 +281,9 @@ impl ExpectFile {
             ("localEndpoints", self.local_endpoints.is_some(), HEALTH),
             ("healthyNodes", self.healthy_nodes.is_some(), &["loadBalancer"]),
             ("alive", self.alive.is_some(), &["send"]),
+            ("made", self.made.is_some(), TOLL),
+            ("failed", self.failed.is_some(), TOLL),
+            ("misdelivered", self.misdelivered.is_some(), TOLL),
         ]
         .into_iter()
         .filter(|(_, set, _)| *set)

@@ -23,9 +23,10 @@ pub use error::{FileError, LoadError, plain_message};
 pub use explain::explain;
 pub use load::load;
 
+use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
-use file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile};
+use file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile, TrafficFile};
 use words::ObjectRef;
 
 /// A checked scenario.
@@ -106,6 +107,14 @@ pub enum Action {
     HealthCheck(String, ObjectKey),
     /// Looks at the nodes that the load balancer uses for a service.
     LoadBalancer(ObjectKey),
+    /// Sends requests in the background from now on.
+    Traffic(TrafficFile),
+    /// Ends the background traffic of that name and judges it.
+    EndTraffic(String),
+    /// Makes so many pods out of one.
+    Scale(ObjectKey, usize),
+    /// Makes the Kubernetes API misbehave, or behave again.
+    Api(Misbehaviour),
 }
 
 /// What happens to a proxy.

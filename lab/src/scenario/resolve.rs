@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::Problem;
-use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread};
+use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
 use super::words::{Frontend, PlaceRef, Source, Target};
 use crate::cluster::spec::Protocol;
 use crate::expect::{SourceWanted, Wanted, stats};
@@ -34,25 +34,34 @@ pub struct ProbePlan {
     /// How many at a time.
     pub concurrency: usize,
     /// Client, destination and node of a route that the probe needs.
-    pub route: Option<(String, IpNet, String)>,
+    pub route: Option<ClientRoute>,
     /// The promise.
     pub wanted: Wanted,
 }
 
+/// A route that a client needs: the client, the destination, the node to go by.
+pub(super) type ClientRoute = (String, IpNet, String);
+
 /// Resolves a `probe` step.
 pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
+    let wanted = wanted(store, expect, &place(store, &file.from)?, file.from.referenced)?;
+    let count = count(file.count.as_ref(), &wanted)?;
+    if count > 1 && file.source_port.is_some() {
+        return Err(Problem::new(file.from.referenced, "sourcePort: one port serves one probe; leave out `count`"));
+    }
+    let patience = if matches!(wanted, Wanted::Dropped | Wanted::Unanswered) { SILENCE } else { PATIENCE };
+    let (probe, route) = aim(store, file, patience)?;
+    Ok(ProbePlan { probe, count, concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1), route, wanted })
+}
+
+/// One probe, and the route that it needs.
+fn aim(store: &Store, file: &ProbeFile, patience: Duration) -> Result<(Probe, Option<ClientRoute>), Problem> {
     let from = place(store, &file.from)?;
     let protocol = file.protocol.map(|protocol| match protocol {
         ProtocolFile::Tcp => Protocol::Tcp,
         ProtocolFile::Udp => Protocol::Udp,
     });
     let (to, protocol) = target(store, &file.to, protocol, family_of(store, file.family.as_ref()))?;
-    let wanted = wanted(store, expect, &from, file.from.referenced)?;
-    let count = count(file.count.as_ref(), &wanted)?;
-    if count > 1 && file.source_port.is_some() {
-        return Err(Problem::new(file.from.referenced, "sourcePort: one port serves one probe; leave out `count`"));
-    }
-    let patience = if matches!(wanted, Wanted::Dropped | Wanted::Unanswered) { SILENCE } else { PATIENCE };
     let route = route(store, &from, file.via.as_ref(), to)?;
     let probe = Probe {
         from,
@@ -62,7 +71,7 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
         source_port: file.source_port,
         timeout: file.timeout.map_or(patience, |span| span.0),
     };
-    Ok(ProbePlan { probe, count, concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1), route, wanted })
+    Ok((probe, route))
 }
 
 /// Resolves a `connect` step.
@@ -86,6 +95,30 @@ pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) ->
         }
         _ => Ok(plan),
     }
+}
+
+/// Resolves a `traffic` step: the service, how it is asked, and the route that this needs.
+pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, Probe, Option<ClientRoute>), Problem> {
+    let Target::Service { service, .. } = &file.to.value else {
+        return Err(Problem::new(
+            file.to.referenced,
+            "traffic: expected a service, whose endpoints say who may answer",
+        ));
+    };
+    let probe_file = ProbeFile {
+        from: file.from.clone(),
+        to: file.to.clone(),
+        protocol: file.protocol,
+        family: file.family.clone(),
+        count: None,
+        concurrency: None,
+        source_port: None,
+        source_address: None,
+        via: file.via.clone(),
+        timeout: None,
+    };
+    let (probe, route) = aim(store, &probe_file, PATIENCE)?;
+    Ok((service.clone(), probe, route))
 }
 
 /// Resolves a `send` step; `None`: the connection is to be dead.

@@ -7,7 +7,7 @@ use serde_saphyr::Location;
 use super::error::{FileError, Problem};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, Placed, Scenario, Step, resolve};
-use crate::objects::{ObjectError, Store};
+use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};
 
 /// Applies `placed` in order; what does not fit goes to `errors` with its line.
 pub(super) fn apply_all(store: &mut Store, placed: &[Placed], errors: &mut Vec<FileError>) {
@@ -27,17 +27,53 @@ pub(super) fn change(store: &mut Store, action: &Action) -> Result<(), ObjectErr
         Action::Delete(objects) => objects.iter().try_for_each(|object| store.delete(&object.kind, &object.key)),
         Action::Ready(pods, ready) => pods.iter().try_for_each(|pod| store.set_ready(pod, *ready)),
         Action::Terminate(pods) => pods.iter().try_for_each(|pod| store.set_terminating(pod)),
+        Action::Scale(pod, count) => scale(store, pod, *count),
         _ => Ok(()),
     }
 }
 
+/// Copies of `pod` are named after it, `-2`, `-3` and so on, and go to the nodes by turns.
+fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectError> {
+    store.pod(pod)?;
+    let json = store.record(Kind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
+    let copy = |number: usize| ObjectKey { name: format!("{}-{number}", pod.name), ..pod.clone() };
+    for number in 2..=count {
+        if store.pod(&copy(number)).is_ok() {
+            continue;
+        }
+        let mut value: serde_json::Value = serde_json::from_slice(&json).unwrap_or_default();
+        let (labels, name) = (value["metadata"]["labels"].take(), copy(number).name);
+        value["metadata"] = serde_json::json!({ "name": name, "namespace": pod.namespace, "labels": labels });
+        for (part, field) in [("spec", "nodeName"), ("status", "podIP"), ("status", "podIPs")] {
+            if let Some(part) = value[part].as_object_mut() {
+                part.remove(field);
+            }
+        }
+        let object = Object::from_value(Kind::Pod, &value);
+        let (object, _) = object.map_err(|message| ObjectError::field(format!("pod/{pod}"), "spec", message))?;
+        store.apply(object)?;
+    }
+    let mut surplus = count.max(1) + 1;
+    while store.pod(&copy(surplus)).is_ok() {
+        store.delete("pod", &copy(surplus))?;
+        surplus += 1;
+    }
+    Ok(())
+}
+
 /// Checks every step against the objects that will be there by then.
 pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
-    let mut walk = Walk { scenario, errors, probes: BTreeSet::new(), connections: BTreeSet::new() };
+    let mut walk =
+        Walk { scenario, errors, probes: BTreeSet::new(), connections: BTreeSet::new(), traffic: BTreeSet::new() };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
     apply_all(&mut store, &scenario.manifests, walk.errors);
     for step in &scenario.steps {
         walk.step(&mut store, step);
+    }
+    let endless: Vec<String> = walk.traffic.iter().map(|name| format!("{name:?}")).collect();
+    if let Some(last) = scenario.steps.last().filter(|_| !endless.is_empty()) {
+        let message = format!("after it, {} still goes on: an `endTraffic` step judges it", endless.join(" and "));
+        walk.report(last, Problem::new(Location::UNKNOWN, message));
     }
 }
 
@@ -46,6 +82,7 @@ struct Walk<'a> {
     errors: &'a mut Vec<FileError>,
     probes: BTreeSet<&'a str>,
     connections: BTreeSet<&'a str>,
+    traffic: BTreeSet<&'a str>,
 }
 
 impl<'a> Walk<'a> {
@@ -109,6 +146,14 @@ impl<'a> Walk<'a> {
                 resolve::health_check(store, node, service).err().into_iter().collect()
             }
             Action::LoadBalancer(service) => resolve::vip(store, service).err().into_iter().collect(),
+            Action::Traffic(file) => {
+                self.traffic.insert(&file.name.value);
+                resolve::traffic(store, file).err().into_iter().collect()
+            }
+            Action::EndTraffic(name) if !self.traffic.remove(name.as_str()) => {
+                let message = format!("endTraffic: there is no traffic {name:?}; a `traffic` step begins it");
+                vec![Problem::new(Location::UNKNOWN, message)]
+            }
             _ => Vec::new(),
         }
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
-use crate::objects::ObjectKey;
+use crate::apiserver::{Misbehaviour, Refusal};
+use crate::objects::{Kind, ObjectKey};
 use crate::traffic::probe::Place;
 
 /// Makes a type that parses itself readable from YAML; the parse error becomes the file's error at that place.
@@ -22,7 +23,49 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(PlaceRef, Target, ObjectRef, PodRef, Share, Span, Source, NodeChoice);
+from_text!(ApiFault, PlaceRef, Target, ObjectRef, PodRef, Share, Span, Source, NodeChoice);
+
+/// What the Kubernetes API is to do wrong, or to stop doing wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiFault(pub Misbehaviour);
+
+impl FromStr for ApiFault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kind = |name: &str| match name {
+            "services" => Ok(Kind::Service),
+            "endpointslices" => Ok(Kind::EndpointSlice),
+            "nodes" => Ok(Kind::Node),
+            other => Err(format!("{other:?}: expected services, endpointslices or nodes")),
+        };
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?}: expected a number"));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        Ok(ApiFault(match words[..] {
+            ["close", "watches"] => Misbehaviour::CloseWatches { abrupt: false },
+            ["break", "watches"] => Misbehaviour::CloseWatches { abrupt: true },
+            ["compact"] => Misbehaviour::Compact,
+            ["expire", requests] => Misbehaviour::Expire { requests: number(requests)? },
+            ["refuse", "unavailable"] => Misbehaviour::Refuse(Refusal::Unavailable),
+            ["refuse", "reset"] => Misbehaviour::Refuse(Refusal::Reset),
+            ["accept"] => Misbehaviour::Accept,
+            ["stall"] => Misbehaviour::Stall,
+            ["resume"] => Misbehaviour::Resume,
+            ["hold", held] => Misbehaviour::Hold(kind(held)?),
+            ["release", held] => Misbehaviour::Release(kind(held)?),
+            ["repeat", repeated] => Misbehaviour::Repeat(kind(repeated)?),
+            ["bookmark", marked, "ahead", by] => {
+                Misbehaviour::BookmarkAhead { kind: kind(marked)?, by: u64::from(number(by)?) }
+            }
+            _ => {
+                return Err(format!(
+                    "{text:?}: expected close watches, break watches, compact, expire N, refuse unavailable, refuse reset, \
+                     accept, stall, resume, hold KIND, release KIND, repeat KIND or bookmark KIND ahead N"
+                ));
+            }
+        }))
+    }
+}
 
 /// One or several of something.
 #[derive(Debug, Clone, PartialEq)]

@@ -229,9 +229,6 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 }
             }
         }
-        if let Watch::Legacy { .. } = self.watch {
-            self.watch.forget();
-        }
         self.delete_stale_flows();
         if full {
             memory::give_back();

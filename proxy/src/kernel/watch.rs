@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
 use tokio::io::unix::AsyncFd;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::iptables::Table;
 use crate::model::Family;
@@ -31,6 +32,8 @@ pub enum Watch {
         families: Vec<Family>,
         /// What was there at the last look.
         seen: Vec<Option<Size>>,
+        /// Goes on over calls that were dropped: events that come faster than the period must not put off the look.
+        looks: Interval,
     },
 }
 
@@ -50,24 +53,27 @@ impl Watch {
         Ok(Watch::Nft(unsafe { AsyncFd::register(fd) }?))
     }
 
-    /// Watches legacy tables.
+    /// Watches legacy tables. Needs a tokio runtime around it.
     pub fn legacy(families: Vec<Family>) -> Watch {
-        let mut watch = Watch::Legacy { families, seen: Vec::new() };
+        let mut looks = interval(LEGACY_PERIOD);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut watch = Watch::Legacy { families, seen: Vec::new(), looks };
         watch.forget();
         watch
     }
 
-    /// Takes what there is now for seen: to be called after each write of our own.
+    /// Takes what there is now for seen. To be called before a look at the tables, never after a write of our own: that
+    /// would take somebody else's flush in the same moment for ours.
     pub fn forget(&mut self) {
         match self {
             Watch::Nft(fd) => {
                 drain(fd.get_ref());
             }
-            Watch::Legacy { families, seen } => *seen = sizes(families),
+            Watch::Legacy { families, seen, .. } => *seen = sizes(families),
         }
     }
 
-    /// Waits until something changed. Our own writes count too, unless [`Watch::forget`] was called after them.
+    /// Waits until something changed. Our own writes count too; one look at the canary chains follows each.
     pub async fn changed(&mut self) {
         match self {
             Watch::Nft(fd) => loop {
@@ -78,8 +84,8 @@ impl Watch {
                     return;
                 }
             },
-            Watch::Legacy { families, seen } => loop {
-                tokio::time::sleep(LEGACY_PERIOD).await;
+            Watch::Legacy { families, seen, looks } => loop {
+                looks.tick().await;
                 let now = sizes(families);
                 if now != *seen {
                     *seen = now;

@@ -13,7 +13,7 @@ use serde_saphyr::Spanned;
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, ProxyFile};
 
-use super::words::{NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
+use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
 use crate::expect::counters::PacketCount;
 
 /// A whole file.
@@ -127,6 +127,10 @@ pub struct StepFile {
     pub cleanup_proxy: Option<OneOrMany<NodeChoice>>,
     pub health_check: Option<HealthCheckFile>,
     pub load_balancer: Option<Spanned<LoadBalancerFile>>,
+    pub traffic: Option<TrafficFile>,
+    pub end_traffic: Option<Spanned<String>>,
+    pub scale: Option<ScaleFile>,
+    pub api: Option<Spanned<ApiFault>>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,
@@ -247,6 +251,28 @@ pub struct LoadBalancerFile {
     pub service: Spanned<PodRef>,
 }
 
+/// `traffic:` sends requests in the background until an `endTraffic:` step.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct TrafficFile {
+    pub name: Spanned<String>,
+    pub from: Spanned<PlaceRef>,
+    pub to: Spanned<Target>,
+    pub protocol: Option<ProtocolFile>,
+    pub family: Option<Spanned<OneFamily>>,
+    pub via: Option<Spanned<String>>,
+    pub concurrency: Option<usize>,
+    pub pause: Option<Span>,
+}
+
+/// `scale:` makes copies of a pod, or takes them away.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScaleFile {
+    pub pod: Spanned<PodRef>,
+    pub to: usize,
+}
+
 /// `expect:`
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -267,6 +293,9 @@ pub struct ExpectFile {
     pub local_endpoints: Option<u64>,
     pub healthy_nodes: Option<Vec<Spanned<String>>>,
     pub alive: Option<bool>,
+    pub made: Option<PacketCount>,
+    pub failed: Option<PacketCount>,
+    pub misdelivered: Option<PacketCount>,
 }
 
 /// `spread: even`

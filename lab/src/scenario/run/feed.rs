@@ -108,7 +108,10 @@ impl Feed {
     /// Makes the API misbehave, or behave again.
     pub(super) fn misbehave(&self, what: Misbehaviour) -> Result<(), StartError> {
         match self {
-            Feed::Api { server, .. } => Ok(server.misbehave(what)),
+            Feed::Api { server, .. } => {
+                server.misbehave(what);
+                Ok(())
+            }
             Feed::Manifests(_) => {
                 Err(StartError::Step("this run has no Kubernetes API: leave out --source manifests".to_owned()))
             }

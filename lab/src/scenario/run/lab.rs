@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::background::{Background, Epochs};
 use super::feed::Feed;
 use super::proxies::Proxies;
 use super::{Break, RunOptions, Variant};
@@ -79,6 +80,8 @@ pub struct Lab {
     pub(super) proxies: Proxies,
     tools: Option<PathBuf>,
     pub(super) connections: BTreeMap<String, Connection>,
+    pub(super) traffic: BTreeMap<String, Background>,
+    pub(super) epochs: Epochs,
     pub(super) answered_by: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -93,8 +96,19 @@ impl Lab {
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
         let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
         let proxies = Proxies::new(options, &scenario.proxy_flags);
-        let (connections, answered_by) = (BTreeMap::new(), BTreeMap::new());
-        let mut lab = Lab { cluster, store, feed, proxies, tools, connections, answered_by };
+        let mut epochs = Epochs::default();
+        store.read(|store| epochs.begin(store));
+        let mut lab = Lab {
+            cluster,
+            store,
+            feed,
+            proxies,
+            tools,
+            connections: BTreeMap::new(),
+            traffic: BTreeMap::new(),
+            epochs,
+            answered_by: BTreeMap::new(),
+        };
         lab.publish().await?;
         for node in lab.nodes() {
             lab.proxies.start(&lab.cluster, &lab.feed, &node).await?;
@@ -129,11 +143,15 @@ impl Lab {
     }
 
     /// Waits until every running proxy has applied the objects; not while the API keeps something from them.
-    pub(super) async fn applied(&self) -> Option<Mismatch> {
+    pub(super) async fn applied(&mut self) -> Option<Mismatch> {
         if self.feed.withholds() {
             return None;
         }
-        self.proxies.applied(&self.cluster, &self.feed, self.store.version()).await
+        let late = self.proxies.applied(&self.cluster, &self.feed, self.store.version()).await;
+        if late.is_none() {
+            self.epochs.settle();
+        }
+        late
     }
 
     /// Runs a command with the chosen iptables first in its `PATH`.

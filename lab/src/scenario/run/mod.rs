@@ -1,6 +1,8 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
+mod background;
 mod check;
+mod churn;
 mod feed;
 mod lab;
 mod proxies;

@@ -10,9 +10,9 @@ use crate::cluster::process::Ended;
 use crate::expect::{Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
-use crate::scenario::resolve::{self, ProbePlan};
+use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::OneOrMany;
-use crate::scenario::{Action, ProxyAction, Step, walk};
+use crate::scenario::{Action, ProxyAction, Step};
 use crate::traffic::probe::{Answer, Outcome, Place};
 
 /// How long the load balancer may take to follow the nodes' health, unless the step says otherwise.
@@ -32,7 +32,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn new(summary: impl Into<String>, broken: Vec<Mismatch>) -> Self {
+    pub(super) fn new(summary: impl Into<String>, broken: Vec<Mismatch>) -> Self {
         Seen { summary: summary.into(), broken }
     }
 }
@@ -54,9 +54,12 @@ impl Lab {
 
     async fn once(&mut self, step: &Step) -> Result<Seen, StartError> {
         match &step.action {
-            Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) => {
+            Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => {
                 self.change(&step.action).await
             }
+            Action::Api(fault) => self.misbehave(*fault).await,
+            Action::Traffic(file) => self.begin_traffic(file).await,
+            Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Probe(probe) => self.probe(step, probe).await,
             Action::Connect(connect) => self.connect(step, connect).await,
             Action::Send(name) => self.send(step, name).await,
@@ -68,40 +71,17 @@ impl Lab {
         }
     }
 
-    /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
-    async fn change(&mut self, action: &Action) -> Result<Seen, StartError> {
-        let before = self.cluster.spec().pods;
-        self.store.write(|store| walk::change(store, action))?;
-        let after = self.store.read(|store| store.cluster_spec().pods);
-        for pod in after.iter().filter(|pod| !before.contains(pod)) {
-            if let Some(old) = before.iter().find(|old| (&old.namespace, &old.name) == (&pod.namespace, &pod.name)) {
-                self.cluster.remove_pod(&old.namespace, &old.name).await?;
-            }
-            self.cluster.add_pod(pod).await?;
-        }
-        self.publish().await?;
-        let late = self.applied().await;
-        // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
-        for pod in before
-            .iter()
-            .filter(|pod| !after.iter().any(|new| (&new.namespace, &new.name) == (&pod.namespace, &pod.name)))
-        {
-            self.cluster.remove_pod(&pod.namespace, &pod.name).await?;
-        }
-        Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
-    }
-
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
         let plan = self
             .store
             .read(|store| resolve::probe(store, file, &step.expect))
             .map_err(|problem| StartError::Step(problem.message))?;
-        self.route(&plan, true).await?;
+        self.route(plan.route.as_ref(), true).await?;
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let outcomes = self.send_probes(&plan).await?;
         let now = check::save(self, &counters).await?;
-        self.route(&plan, false).await?;
+        self.route(plan.route.as_ref(), false).await?;
         let tally = Tally::of(&outcomes);
         let given_up = plan.count - outcomes.len();
         let mut broken = judge(&plan.wanted, &outcomes);
@@ -129,8 +109,8 @@ impl Lab {
     }
 
     /// Tells a client the way to an address, or takes it back.
-    async fn route(&self, plan: &ProbePlan, add: bool) -> Result<(), StartError> {
-        if let Some((client, destination, node)) = &plan.route {
+    pub(super) async fn route(&self, route: Option<&ClientRoute>, add: bool) -> Result<(), StartError> {
+        if let Some((client, destination, node)) = route {
             if add {
                 self.cluster.add_client_route(client, *destination, node).await?;
             } else {
@@ -146,7 +126,7 @@ impl Lab {
             .read(|store| resolve::connect(store, file, &step.expect))
             .map_err(|problem| StartError::Step(problem.message))?;
         // The route stays: the connection needs it for as long as it lives.
-        self.route(&plan, true).await?;
+        self.route(plan.route.as_ref(), true).await?;
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let outcome = match self.cluster.connect(&plan.probe).await? {

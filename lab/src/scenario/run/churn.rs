@@ -1,0 +1,91 @@
+//! Steps that change the cluster, and the traffic that goes on meanwhile.
+
+use std::time::Duration;
+
+use super::background::Background;
+use super::lab::{Lab, StartError};
+use super::step::Seen;
+use crate::apiserver::Misbehaviour;
+use crate::cluster::spec::PodSpec;
+use crate::expect::Mismatch;
+use crate::expect::counters::PacketCount;
+use crate::objects::Store;
+use crate::scenario::file::{ExpectFile, TrafficFile};
+use crate::scenario::{Action, resolve, walk};
+
+/// Tasks that send background traffic, unless the step says otherwise.
+const WORKERS: usize = 4;
+/// What each of them waits between two requests: enough to leave the processors to the proxies.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Failures of one sort that are told.
+const TOLD: usize = 3;
+
+impl Lab {
+    /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
+    pub(super) async fn change(&mut self, action: &Action) -> Result<Seen, StartError> {
+        let before = self.cluster.spec().pods;
+        // A pod runs before its endpoint is published, as kubelets and controllers have it.
+        let mut ahead = self.store.read(Store::clone);
+        walk::change(&mut ahead, action)?;
+        let after = ahead.cluster_spec().pods;
+        let named = |list: &[PodSpec], pod: &PodSpec| {
+            list.iter().any(|other| (&other.namespace, &other.name) == (&pod.namespace, &pod.name))
+        };
+        let key = |pod: &PodSpec| (pod.namespace.clone(), pod.name.clone());
+        let new: Vec<PodSpec> = after.iter().filter(|pod| !before.contains(pod)).cloned().collect();
+        let replaced: Vec<_> = new.iter().filter(|pod| named(&before, pod)).map(key).collect();
+        self.cluster.remove_pods(&replaced).await?;
+        self.cluster.add_pods(&new).await?;
+        self.epochs.begin(&ahead);
+        self.store.write(|store| walk::change(store, action))?;
+        self.publish().await?;
+        let late = self.applied().await;
+        // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
+        let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
+        self.cluster.remove_pods(&gone).await?;
+        Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
+    }
+
+    /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
+    pub(super) async fn misbehave(&mut self, what: Misbehaviour) -> Result<Seen, StartError> {
+        self.feed.misbehave(what)?;
+        let late = self.applied().await;
+        Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
+    }
+
+    /// Begins background traffic.
+    pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<Seen, StartError> {
+        let resolved = self.store.read(|store| resolve::traffic(store, file));
+        let (service, probe, route) = resolved.map_err(|problem| StartError::Step(problem.message))?;
+        // The route stays: the traffic needs it for as long as it goes on.
+        self.route(route.as_ref(), true).await?;
+        let prober = self.cluster.prober(&probe.from)?;
+        let workers = file.concurrency.unwrap_or(WORKERS).max(1);
+        let pause = file.pause.map_or(PAUSE, |span| span.0);
+        let summary = format!("{} to {}", probe.from, probe.to);
+        self.traffic.insert(file.name.value.clone(), Background::start(&prober, &probe, service, workers, pause));
+        Ok(Seen::new(summary, Vec::new()))
+    }
+
+    /// Ends background traffic and judges it.
+    pub(super) async fn end_traffic(&mut self, name: &str, expect: &ExpectFile) -> Result<Seen, StartError> {
+        let Some(background) = self.traffic.remove(name) else {
+            return Ok(Seen::new("", vec![Mismatch::new(format!("traffic {name} was begun"), "it was not")]));
+        };
+        let toll = background.end(&self.epochs).await?;
+        let none = PacketCount::Exactly(0);
+        let mut broken = Vec::new();
+        let mut check = |wanted: &PacketCount, count: usize, what: &str, examples: &[String]| {
+            if !wanted.accepts(count as u64, |_| 0) {
+                let examples = examples.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", ");
+                let seen = if examples.is_empty() { count.to_string() } else { format!("{count}: {examples}, …") };
+                broken.push(Mismatch::new(format!("{wanted} requests {what}"), seen));
+            }
+        };
+        check(expect.made.as_ref().unwrap_or(&PacketCount::AtLeast(1)), toll.made, "made", &[]);
+        check(expect.failed.as_ref().unwrap_or(&none), toll.failed.len(), "failed", &toll.failed);
+        let misdelivered = expect.misdelivered.as_ref().unwrap_or(&none);
+        check(misdelivered, toll.misdelivered.len(), "misdelivered", &toll.misdelivered);
+        Ok(Seen::new(toll.summary(), broken))
+    }
+}
