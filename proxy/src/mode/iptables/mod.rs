@@ -2,7 +2,8 @@
 //!
 //! [`fragment`] writes one service port down, [`ruleset`] puts the shared chains together, [`transaction`] is what
 //! is sent, [`saved`] what is read back, [`syncer`] decides between a full and a partial sync, [`cleanup`] takes
-//! everything away again; [`connections`] and [`scrape`] read what rules have counted. Commands are run behind [`crate::kernel::iptables`] only.
+//! everything away again; [`connections`] and [`scrape`] read what rules have counted. Commands are run behind
+//! [`crate::kernel::iptables`] only.
 
 pub mod cleanup;
 pub mod connections;
