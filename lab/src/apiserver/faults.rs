@@ -71,7 +71,8 @@ impl Faults {
 
     /// Whether watches of `kind` are to keep silent.
     pub(super) fn silent(&self, kind: Kind) -> bool {
-        self.stalled || self.held.contains(&kind)
+        // A connection that is about to be reset must not tell what happened since: its task may wake up late.
+        self.stalled || self.held.contains(&kind) || self.refusal == Some(Refusal::Reset)
     }
 
     /// Whether this request, which names a version, is to be told that the version is gone.
