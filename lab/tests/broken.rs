@@ -73,7 +73,8 @@ fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
 fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
     let hook = serde_json::json!({ "before": damage.before, "on": damage.on, "commands": commands }).to_string();
-    let run = run(scenario, &["--break", &hook]);
+    // What is broken on purpose mostly falls silent: two seconds of it are enough.
+    let run = run(scenario, &["--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
         return support::unable(&run.told);
     }

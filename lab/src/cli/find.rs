@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Exit;
+use crate::scenario::run::{ForeignProxy, Proxy};
 use crate::scenario::{Scenario, load};
 
 /// The folder that names are looked up in, in this directory or the nearest one above.
@@ -39,13 +40,16 @@ pub(super) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Ex
     if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
 }
 
-/// The proxy to run: as told, `$SVCPROXY`, or beside this program.
-pub(super) fn proxy(told: Option<&Path>) -> Result<PathBuf, Exit> {
+/// The proxy to run: a description (a YAML file) or a program, as told, `$SVCPROXY`, or beside this program.
+pub(super) fn proxy(told: Option<&Path>) -> Result<Proxy, Exit> {
+    if let Some(file) = told.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+        return ForeignProxy::read(file).map(Proxy::Foreign).map_err(|error| Exit::usage(error.to_string()));
+    }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
     let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);
     let path = told.map(Path::to_owned).or_else(from_env).or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
     let found = std::fs::canonicalize(&path).ok().filter(|path| path.is_file());
-    found.ok_or_else(|| {
+    found.map(Proxy::Own).ok_or_else(|| {
         let hint = "build it with `cargo build -p svcproxy`, or name one with --proxy or $SVCPROXY";
         Exit::unable(format!("there is no service proxy at {}: {hint}", path.display()))
     })

@@ -63,7 +63,8 @@ struct LabArgs {
     /// Decides cluster IPs and node ports that a scenario leaves open.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The service proxy; without it $SVCPROXY, or the svcproxy beside this program.
+    /// The service proxy: a program that takes svcproxy's flags, or a YAML file that describes how another's is started;
+    /// without it $SVCPROXY, or the svcproxy beside this program.
     #[arg(long, value_name = "PATH")]
     proxy: Option<PathBuf>,
 }

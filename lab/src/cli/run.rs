@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -10,8 +11,8 @@ use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
 use crate::scenario::file::Mode;
-use crate::scenario::run::{Break, Progress, RunOptions};
-use crate::scenario::{self, Scenario};
+use crate::scenario::run::{Break, Progress, Proxy, RunOptions};
+use crate::scenario::{self, PATIENCE, Scenario};
 
 #[derive(Args)]
 pub(super) struct RunArgs {
@@ -24,6 +25,9 @@ pub(super) struct RunArgs {
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]
     keep_going: bool,
+    /// How long a promised answer may take, in milliseconds, where a step does not say.
+    #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
+    patience: u64,
     /// Write the report as JSON (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,17 +97,22 @@ fn status(reports: &[ScenarioReport]) -> u8 {
     }
 }
 
-async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Path) -> Vec<ScenarioReport> {
+async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<ScenarioReport> {
     let mut progress = OnTerminal(Terminal::new(std::io::stderr(), colour()));
     let mut reports = Vec::new();
     'all: for scenario in scenarios {
+        if let Some(reason) = excuse(proxy, &scenario.name) {
+            eprintln!("{} is not run: {reason}", scenario.name);
+            continue;
+        }
         let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|only| Mode::from(*only) == *mode);
         for mode in scenario.modes.iter().copied().filter(wanted) {
             let options = RunOptions {
-                proxy: proxy.to_owned(),
+                proxy: proxy.clone(),
                 mode,
                 variant: args.lab.iptables_variant.into(),
                 source: args.lab.source.into(),
+                patience: Duration::from_millis(args.patience),
                 keep_going: args.keep_going,
                 breaks: args.breaks.clone(),
             };
@@ -117,6 +126,14 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Path) -> Vec<Scenar
     }
     progress.0.total(&reports);
     reports
+}
+
+/// Why this proxy is not run in a scenario.
+fn excuse<'a>(proxy: &'a Proxy, scenario: &str) -> Option<&'a String> {
+    match proxy {
+        Proxy::Own(_) => None,
+        Proxy::Foreign(foreign) => foreign.excused.get(scenario),
+    }
 }
 
 struct OnTerminal(Terminal<std::io::Stderr>);

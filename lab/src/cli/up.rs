@@ -7,8 +7,8 @@ use clap::Args;
 use super::run::{interrupted, runtime};
 use super::{BROKEN, Exit, LabArgs, UNABLE, find};
 use crate::netns::sandbox;
-use crate::scenario::Scenario;
 use crate::scenario::run::{Lab, RunOptions, StartError};
+use crate::scenario::{PATIENCE, Scenario};
 
 #[derive(Args)]
 pub(super) struct UpArgs {
@@ -27,7 +27,8 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let mode = scenario.modes.first().copied().ok_or_else(|| Exit::usage("the scenario is for no mode"))?;
     let variant = args.lab.iptables_variant.into();
     let source = args.lab.source.into();
-    let options = RunOptions { proxy, mode, variant, source, keep_going: false, breaks: Vec::new() };
+    let options =
+        RunOptions { proxy, mode, variant, source, patience: PATIENCE, keep_going: false, breaks: Vec::new() };
     runtime()?.block_on(async {
         tokio::select! {
             standing = stand(&scenario, &options) => standing,

@@ -155,7 +155,7 @@ mod tests {
     fn the_first_free_address_is_given_again() {
         let range: IpNet = "10.0.0.0/29".parse().unwrap();
         let mut allocations = Allocations::default();
-        let mut next = |allocations: &mut Allocations, owner: &str| {
+        let next = |allocations: &mut Allocations, owner: &str| {
             allocations.next_address(range, 2, owner).map(|address| number_of(range, address))
         };
         let given: Vec<_> = ["a", "b", "c"].iter().map(|owner| next(&mut allocations, owner)).collect();

@@ -1,7 +1,7 @@
 //! Scenarios: a cluster, plain Kubernetes manifests, and steps, in a file that needs no manual.
 //!
-//! [`file`] is what an author may type, [`words`] the small notations in it. [`load`] checks all of it – every name,
-//! every step, every statistical claim – before anything touches the kernel. [`resolve`] turns a step's words into
+//! [`mod@file`] is what an author may type, [`words`] the small notations in it. [`load()`] checks all of it – every name,
+//! every step, every statistical claim – before anything touches the kernel. `resolve` turns a step's words into
 //! addresses and promises, [`run`] carries it out.
 
 mod error;
@@ -22,6 +22,7 @@ use std::time::Duration;
 pub use error::{FileError, LoadError, plain_message};
 pub use explain::explain;
 pub use load::load;
+pub use resolve::PATIENCE;
 
 use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;

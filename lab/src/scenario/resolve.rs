@@ -16,7 +16,7 @@ use crate::objects::{ObjectKey, Store, family_name, nth_address};
 use crate::traffic::probe::{Place, Probe};
 
 /// How long a promised answer may take; only a broken promise ever waits for it.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long silence must last to be called a drop: within a machine an answer takes well under a millisecond.
 const SILENCE: Duration = Duration::from_millis(700);
 /// Probes that show that everybody is sent to the same backend: two backends pass by chance once in 2^19.

@@ -78,6 +78,7 @@ pub struct Lab {
     pub(super) store: SharedStore,
     pub(super) feed: Feed,
     pub(super) proxies: Proxies,
+    pub(super) patience: Duration,
     tools: Option<PathBuf>,
     pub(super) connections: BTreeMap<String, Connection>,
     pub(super) traffic: BTreeMap<String, Background>,
@@ -103,6 +104,7 @@ impl Lab {
             store,
             feed,
             proxies,
+            patience: options.patience,
             tools,
             connections: BTreeMap::new(),
             traffic: BTreeMap::new(),
@@ -148,7 +150,8 @@ impl Lab {
             return None;
         }
         let late = self.proxies.applied(&self.cluster, &self.feed, self.store.version()).await;
-        if late.is_none() {
+        // When another's proxy has applied a change nobody knows: what was right before may be so for good.
+        if late.is_none() && !self.proxies.are_foreign() {
             self.epochs.settle();
         }
         late

@@ -6,13 +6,14 @@ mod churn;
 mod feed;
 mod lab;
 mod proxies;
+mod proxy;
 mod step;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use feed::Source;
 pub use lab::{Lab, StartError};
+pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
 
 use super::file::Mode;
 use super::words::NodeChoice;
@@ -45,14 +46,16 @@ impl Variant {
 /// How a scenario is run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The proxy's program.
-    pub proxy: PathBuf,
+    /// The proxy.
+    pub proxy: Proxy,
     /// Its mode.
     pub mode: Mode,
     /// Its iptables.
     pub variant: Variant,
     /// Where the proxies get the objects from.
     pub source: Source,
+    /// How long a promised answer may take, where the step does not say.
+    pub patience: Duration,
     /// Goes on after a broken step.
     pub keep_going: bool,
     /// Damage done on purpose, to show that a scenario can fail.

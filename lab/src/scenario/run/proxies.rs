@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::feed::Feed;
+use super::proxy::{ForeignProxy, Proxy};
 use super::{RunOptions, Variant};
 use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec};
 use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
+use crate::netns::sandbox::WORK_DIR;
 use crate::traffic::probe::Place;
 
 /// kube-proxy's own health port.
@@ -24,7 +27,8 @@ const SIGSTOP: i32 = 19;
 
 /// The proxies of a cluster.
 pub(super) struct Proxies {
-    program: std::path::PathBuf,
+    proxy: Proxy,
+    mode: String,
     variant: Variant,
     flags: Vec<String>,
     running: BTreeMap<String, ProcessHandle>,
@@ -34,7 +38,8 @@ pub(super) struct Proxies {
 impl Proxies {
     pub(super) fn new(options: &RunOptions, flags: &[String]) -> Self {
         Proxies {
-            program: options.proxy.clone(),
+            proxy: options.proxy.clone(),
+            mode: options.mode.to_string(),
             variant: options.variant,
             flags: flags.to_vec(),
             running: BTreeMap::new(),
@@ -44,17 +49,51 @@ impl Proxies {
 
     /// Starts the proxy of `node`; one that runs already is replaced.
     pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), ClusterError> {
-        let mut args = vec![
-            feed.flag(node),
-            format!("--hostname-override={node}"),
-            format!("--healthz-bind-address={HEALTH}"),
-            format!("--iptables-variant={}", self.variant.name()),
-        ];
-        args.extend(self.flags.iter().cloned());
-        let process = ProcessSpec { program: self.program.clone(), args, env: Vec::new() };
+        let process = match &self.proxy {
+            Proxy::Own(program) => {
+                let mut args = vec![
+                    feed.flag(node),
+                    format!("--hostname-override={node}"),
+                    format!("--healthz-bind-address={HEALTH}"),
+                    format!("--iptables-variant={}", self.variant.name()),
+                ];
+                args.extend(self.flags.iter().cloned());
+                ProcessSpec { program: program.clone(), args, env: Vec::new() }
+            }
+            Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node)?,
+        };
         let handle = cluster.spawn_on_node(node, process).await?;
         self.running.insert(node.to_owned(), handle);
         Ok(())
+    }
+
+    /// Whether what a proxy has applied shows in the traffic only.
+    pub(super) fn are_foreign(&self) -> bool {
+        matches!(self.proxy, Proxy::Foreign(_))
+    }
+
+    /// A command of another's proxy, with its configuration written.
+    fn foreign(
+        &self,
+        foreign: &ForeignProxy,
+        command: &[String],
+        feed: &Feed,
+        node: &str,
+    ) -> Result<ProcessSpec, ClusterError> {
+        let kubeconfig = feed.kubeconfig(node);
+        let path = PathBuf::from(WORK_DIR).join(format!("config-{node}.yaml"));
+        let text = foreign.configuration(&self.flags, kubeconfig.as_deref(), &self.mode);
+        std::fs::write(&path, text).map_err(ClusterError::io(format!("writing {}", path.display())))?;
+        let shown = |path: &Path| path.display().to_string();
+        let places = [
+            ("node", node.to_owned()),
+            ("kubeconfig", kubeconfig.as_deref().map(shown).unwrap_or_default()),
+            ("config", shown(&path)),
+            ("mode", self.mode.clone()),
+        ];
+        let mut argv = ForeignProxy::fill(command, &places).into_iter();
+        let program = PathBuf::from(argv.next().unwrap_or_default());
+        Ok(ProcessSpec { program, args: argv.collect(), env: Vec::new() })
     }
 
     /// Sends `signal` to the proxy of `node` and waits for its end.
@@ -74,8 +113,19 @@ impl Proxies {
 
     /// Runs the proxy's `--cleanup` on a node.
     pub(super) async fn cleanup(&self, cluster: &Cluster, node: &str) -> Result<Option<Mismatch>, ClusterError> {
-        let program = self.program.display().to_string();
-        let argv = [program, "--cleanup".to_owned(), format!("--iptables-variant={}", self.variant.name())];
+        let argv = match &self.proxy {
+            Proxy::Own(program) => {
+                let variant = format!("--iptables-variant={}", self.variant.name());
+                vec![program.display().to_string(), "--cleanup".to_owned(), variant]
+            }
+            Proxy::Foreign(foreign) => match &foreign.cleanup {
+                Some(command) => ForeignProxy::fill(command, &[("node", node.to_owned()), ("mode", self.mode.clone())]),
+                None => {
+                    let expected = format!("{} has a clean-up command", foreign.name);
+                    return Ok(Some(Mismatch::new(expected, "`cleanup` is not in its description")));
+                }
+            },
+        };
         let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
         let clean = output.ended == Ended::Exited(0);
         let seen = || format!("{:?}: {}", output.ended, output.stderr.trim());
@@ -84,6 +134,8 @@ impl Proxies {
 
     /// Waits until every running proxy has applied `version`.
     pub(super) async fn applied(&self, cluster: &Cluster, feed: &Feed, version: u64) -> Option<Mismatch> {
+        // Another's proxy is only asked whether it is well; steps look again and again until its rules show.
+        let version = if self.are_foreign() { None } else { Some(version) };
         let waits = self.running.iter().map(|(node, handle)| wait(cluster, feed, node, handle, version));
         futures_util::future::join_all(waits).await.into_iter().flatten().next()
     }
@@ -101,14 +153,27 @@ impl Proxies {
     }
 }
 
-async fn wait(cluster: &Cluster, feed: &Feed, node: &str, handle: &ProcessHandle, version: u64) -> Option<Mismatch> {
+async fn wait(
+    cluster: &Cluster,
+    feed: &Feed,
+    node: &str,
+    handle: &ProcessHandle,
+    version: Option<u64>,
+) -> Option<Mismatch> {
     let (place, deadline) = (Place::Node(node.to_owned()), Instant::now() + PATIENCE);
-    let expected = || format!("the proxy on {node} applies version {version} of the objects");
+    let expected = || match version {
+        Some(version) => format!("the proxy on {node} applies version {version} of the objects"),
+        None => format!("the proxy on {node} is well"),
+    };
     let mut last = "it never answered".to_owned();
     loop {
         match cluster.http_get(&place, HEALTH, "/healthz", Duration::from_secs(2)).await {
             Ok(answer) => {
-                if feed.has_applied(&serde_json::from_str(&answer.body).unwrap_or_default(), version) {
+                let applied = match version {
+                    Some(version) => feed.has_applied(&serde_json::from_str(&answer.body).unwrap_or_default(), version),
+                    None => answer.status == 200,
+                };
+                if applied {
                     return None;
                 }
                 last = format!("its health says {}: {}", answer.status, answer.body.trim());

@@ -19,6 +19,8 @@ use crate::traffic::probe::{Answer, Outcome, Place};
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a health check may take to answer.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+/// How long another's proxy may take to apply a change.
+const FOREIGN_PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an open connection may take to answer, and how long a dead one is listened to.
@@ -40,7 +42,13 @@ impl Seen {
 impl Lab {
     /// Carries out `step`; its promises are looked at again and again if they may come true eventually.
     pub(super) async fn step(&mut self, step: &Step) -> Result<Seen, StartError> {
-        let deadline = step.eventually.map(|span| Instant::now() + span);
+        let looks = matches!(
+            step.action,
+            Action::Probe(_) | Action::Rules(_) | Action::HealthCheck(..) | Action::LoadBalancer(_)
+        );
+        // Another's proxy does not tell when it has applied a change: looking until it shows is all that there is.
+        let until_it_shows = (self.proxies.are_foreign() && looks).then_some(FOREIGN_PATIENCE);
+        let deadline = step.eventually.or(until_it_shows).map(|span| Instant::now() + span);
         loop {
             let seen = self.once(step).await?;
             match deadline {
@@ -72,10 +80,11 @@ impl Lab {
     }
 
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
-        let plan = self
-            .store
-            .read(|store| resolve::probe(store, file, &step.expect))
-            .map_err(|problem| StartError::Step(problem.message))?;
+        let plan = self.store.read(|store| resolve::probe(store, file, &step.expect));
+        let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
+        if file.timeout.is_none() {
+            plan.probe.timeout = plan.probe.timeout.min(self.patience);
+        }
         self.route(plan.route.as_ref(), true).await?;
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;

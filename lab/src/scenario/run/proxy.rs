@@ -1,0 +1,192 @@
+//! Which proxy a run judges: this project's own, or any other, described in a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A service proxy, and how it is started on a node.
+#[derive(Debug, Clone)]
+pub enum Proxy {
+    /// This project's: it tells the resource versions that it has applied.
+    Own(PathBuf),
+    /// Any other: what it has applied shows in the traffic only.
+    Foreign(ForeignProxy),
+}
+
+/// The file that describes a proxy.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignProxy {
+    /// What reports call it.
+    pub name: String,
+    /// Program and arguments, with `{node}`, `{kubeconfig}`, `{config}` and `{mode}` filled in.
+    pub command: Vec<String>,
+    /// The same for the command that removes every trace.
+    pub cleanup: Option<Vec<String>>,
+    /// Laid over the KubeProxyConfiguration that the lab writes for each node (RFC 7396).
+    pub config: Option<Value>,
+    /// Scenarios that it is not run in, each with the reason.
+    #[serde(default)]
+    pub excused: BTreeMap<String, String>,
+}
+
+/// A description that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct ProxyFileError {
+    /// The file.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl ForeignProxy {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or says something that cannot be done.
+    pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
+        let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let proxy: ForeignProxy =
+            serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
+        for (key, command) in [("command", Some(&proxy.command)), ("cleanup", proxy.cleanup.as_ref())] {
+            let program = match command.map(|command| command.first()) {
+                None => continue,
+                Some(None) => return Err(wrong(format!("{key}: expected a program and its arguments"))),
+                Some(Some(program)) => program,
+            };
+            if !Path::new(program).is_file() {
+                return Err(wrong(format!("{key}: there is no program {program}; write its full path")));
+            }
+            if let Some(unknown) = command.into_iter().flatten().find_map(|part| unknown_place(part)) {
+                let message = format!("{key}: {unknown} is none of {{node}}, {{kubeconfig}}, {{config}}, {{mode}}");
+                return Err(wrong(message));
+            }
+        }
+        Ok(proxy)
+    }
+
+    /// A command with its places filled in.
+    pub(super) fn fill(command: &[String], places: &[(&str, String)]) -> Vec<String> {
+        let fill = |part: &String| {
+            places.iter().fold(part.clone(), |text, (place, value)| text.replace(&format!("{{{place}}}"), value))
+        };
+        command.iter().map(fill).collect()
+    }
+
+    /// The configuration file's text, JSON, for a proxy that is to do what `flags` ask of this project's own.
+    pub(super) fn configuration(&self, flags: &[String], kubeconfig: Option<&Path>, mode: &str) -> String {
+        let mut config = json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": mode,
+            "clientConnection": { "kubeconfig": kubeconfig, "contentType": "application/json" },
+            // Only the first namespace may set these; zero leaves them alone.
+            "conntrack": {
+                "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+            },
+        });
+        for (name, value) in flags.iter().filter_map(|flag| flag.strip_prefix("--")?.split_once('=')) {
+            set(&mut config, name, value);
+        }
+        if let Some(overlay) = &self.config {
+            lay_over(&mut config, overlay);
+        }
+        format!("{config:#}\n")
+    }
+}
+
+/// A `{place}` that nothing fills.
+fn unknown_place(part: &str) -> Option<String> {
+    let start = part.find('{')?;
+    let end = start + part[start..].find('}')?;
+    let place = &part[start + 1..end];
+    if ["node", "kubeconfig", "config", "mode"].contains(&place) {
+        unknown_place(&part[end + 1..])
+    } else {
+        Some(part[start..=end].to_owned())
+    }
+}
+
+/// Puts a flag's value where kube-proxy's configuration has it.
+fn set(config: &mut Value, flag: &str, value: &str) {
+    let text = || json!(value);
+    let yes = || json!(value == "true");
+    match flag {
+        "cluster-cidr" => config["clusterCIDR"] = text(),
+        "detect-local-mode" => config["detectLocalMode"] = text(),
+        "pod-bridge-interface" => config["detectLocal"]["bridgeInterface"] = text(),
+        "pod-interface-name-prefix" => config["detectLocal"]["interfaceNamePrefix"] = text(),
+        "nodeport-addresses" => config["nodePortAddresses"] = json!(value.split(',').collect::<Vec<_>>()),
+        "masquerade-all" => config["iptables"]["masqueradeAll"] = yes(),
+        "iptables-masquerade-bit" => {
+            config["iptables"]["masqueradeBit"] = value.parse().map_or(Value::Null, |bit: i32| json!(bit));
+        }
+        "iptables-localhost-nodeports" => config["iptables"]["localhostNodePorts"] = yes(),
+        "iptables-sync-period" => config["iptables"]["syncPeriod"] = text(),
+        "iptables-min-sync-period" => config["iptables"]["minSyncPeriod"] = text(),
+        "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
+        _ => {}
+    }
+}
+
+/// JSON Merge Patch (RFC 7396).
+fn lay_over(value: &mut Value, overlay: &Value) {
+    let (Some(fields), true) = (overlay.as_object(), value.is_object()) else {
+        *value = overlay.clone();
+        return;
+    };
+    for (key, part) in fields {
+        if part.is_null() {
+            value.as_object_mut().map(|object| object.remove(key));
+        } else {
+            lay_over(&mut value[key.as_str()], part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(config: Value) -> ForeignProxy {
+        let command = vec!["/bin/true".to_owned()];
+        ForeignProxy { name: "x".into(), command, cleanup: None, config: Some(config), excused: BTreeMap::new() }
+    }
+
+    #[test]
+    fn every_flag_of_a_scenario_has_its_place_in_the_configuration() {
+        let flags =
+            ["cluster-cidr=10.244.0.0/16", "nodeport-addresses=10.0.0.0/8,primary", "iptables-masquerade-bit=3"];
+        let more = ["masquerade-all=true", "iptables-min-sync-period=0ms", "conntrack-tcp-be-liberal=true"];
+        let flags: Vec<String> = flags.iter().chain(&more).map(|flag| format!("--{flag}")).collect();
+        let overlay = json!({ "iptables": { "syncPeriod": "1m" }, "clusterCIDR": null });
+        let text = proxy(overlay).configuration(&flags, Some(Path::new("/k")), "iptables");
+        let config: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(config["clientConnection"]["kubeconfig"], "/k");
+        assert_eq!(config.get("clusterCIDR"), None, "the overlay took it away");
+        assert_eq!(config["nodePortAddresses"], json!(["10.0.0.0/8", "primary"]));
+        let iptables = json!({ "masqueradeAll": true, "masqueradeBit": 3, "minSyncPeriod": "0ms", "syncPeriod": "1m" });
+        assert_eq!(config["iptables"], iptables);
+        assert_eq!(config["conntrack"]["tcpBeLiberal"], true);
+    }
+
+    #[test]
+    fn a_description_that_cannot_work_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("p.yaml");
+        for (text, says) in [
+            ("name: x\ncommand: []\n", "command: expected a program"),
+            ("name: x\ncommand: [/nonexistent]\n", "no program /nonexistent"),
+            ("name: x\ncommand: [/bin/sh, '{nodes}']\n", "{nodes} is none of {node}"),
+            ("name: x\ncommands: [/bin/sh]\n", "commands"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = ForeignProxy::read(&path).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("p.yaml"), "{error}");
+        }
+    }
+}

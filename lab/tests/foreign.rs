@@ -1,0 +1,54 @@
+//! Any proxy can be judged: this project's own, started as if it were another's, from a description and a
+//! KubeProxyConfiguration alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use support::finish;
+
+/// Runs `scenarios` with a proxy that is described by a few more lines; `None`: this machine cannot run it.
+fn run(more: &str, scenarios: &[&str]) -> Option<(Output, String)> {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let program = program.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("proxy.yaml");
+    let text = format!(
+        "name: by-the-book\ncommand: [{program}, --config, '{{config}}', '--hostname-override={{node}}']\n\
+         cleanup: [{program}, --cleanup]\n{more}"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.arg("run").args(scenarios).arg("--keep-going").arg("--proxy").arg(&file).stdin(Stdio::null());
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let output = finish(command, Duration::from_secs(100));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let unable = output.status.code() == Some(3);
+    assert!(!unable || std::env::var_os("CI").is_none(), "{told}");
+    (!unable).then_some((output, told))
+}
+
+#[test]
+fn a_described_proxy_keeps_every_promise() {
+    let scenarios = ["clusterip", "hairpin", "local-policy", "restart", "cleanup", "masquerade-all", "dual-stack"];
+    let Some((output, told)) = run("", &scenarios) else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("7 scenarios"), "{told}");
+}
+
+#[test]
+fn a_proxy_that_is_wrong_is_found_out() {
+    let Some((output, told)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{told}");
+}
+
+#[test]
+fn an_excused_scenario_is_named_with_the_reason() {
+    let Some((output, told)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("hairpin is not run: it cannot") && told.contains("1 scenarios"), "{told}");
+}
