@@ -263,7 +263,9 @@ async fn thousands_of_probes() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 4)).await.unwrap();
     let many = |protocol, to: &str| -> Vec<Probe> {
         let to: SocketAddr = to.parse().unwrap();
-        (0..2000).map(|i| probe(in_pod(&format!("p{}", i % 4)), protocol, to)).collect()
+        // Patience: 200 at a time, on processors that other tests use too.
+        let one = |i| Probe { timeout: Duration::from_secs(10), ..probe(in_pod(&format!("p{}", i % 4)), protocol, to) };
+        (0..2000).map(one).collect()
     };
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let begin = Instant::now();
