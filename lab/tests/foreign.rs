@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use support::finish;
 
-/// Runs `scenarios` with a proxy that is described by a few more lines; `None`: this machine cannot run it.
-fn run(more: &str, scenarios: &[&str]) -> Option<(Output, String)> {
+/// Runs scenarios, and further flags, with a proxy that is described by a few more lines; `None`: this machine cannot run it.
+fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let program = program.to_str().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("proxy.yaml");
     let text = format!(
         "name: by-the-book\ncommand: [{program}, --config, '{{config}}', '--hostname-override={{node}}']\n\
-         cleanup: [{program}, --cleanup]\n{more}"
+         cleanup: [{program}, --cleanup, --config, '{{config}}']\n{more}"
     );
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
-    command.arg("run").args(scenarios).arg("--keep-going").arg("--proxy").arg(&file).stdin(Stdio::null());
+    command.arg("run").args(arguments).arg("--keep-going").arg("--proxy").arg(&file).stdin(Stdio::null());
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = finish(command, Duration::from_secs(100));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -37,6 +37,15 @@ fn a_described_proxy_keeps_every_promise() {
     let Some((output, told)) = run("", &scenarios) else { return };
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains("7 scenarios"), "{told}");
+}
+
+#[test]
+fn the_variant_of_iptables_reaches_it_and_a_directory_of_manifests_does_not() {
+    // The lab looks with the same variant: rules of the other one would be missing.
+    let Some((output, told)) = run("", &["cleanup", "flush", "--iptables-variant", "legacy"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let Some((output, told)) = run("", &["hairpin", "--source", "manifests"]) else { return };
+    assert!(output.status.code() == Some(2) && told.contains("reads the Kubernetes API"), "{told}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Exit;
-use crate::scenario::run::{ForeignProxy, Proxy};
+use crate::scenario::run::{ForeignProxy, Proxy, Source};
 use crate::scenario::{Scenario, load};
 
 /// The folder that names are looked up in, in this directory or the nearest one above.
@@ -41,8 +41,13 @@ pub(super) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Ex
 }
 
 /// The proxy to run: a description (a YAML file) or a program, as told, `$SVCPROXY`, or beside this program.
-pub(super) fn proxy(told: Option<&Path>) -> Result<Proxy, Exit> {
+pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> {
     if let Some(file) = told.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+        if source == Source::Manifests {
+            return Err(Exit::usage(
+                "--source manifests is for svcproxy alone: another's proxy reads the Kubernetes API",
+            ));
+        }
         return ForeignProxy::read(file).map(Proxy::Foreign).map_err(|error| Exit::usage(error.to_string()));
     }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));

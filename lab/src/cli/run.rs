@@ -25,7 +25,7 @@ pub(super) struct RunArgs {
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]
     keep_going: bool,
-    /// How long a promised answer may take, in milliseconds, where a step does not say.
+    /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
     #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
     patience: u64,
     /// Write the report as JSON (`-`: to standard output).
@@ -68,7 +68,7 @@ fn parse_break(text: &str) -> Result<Break, String> {
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let scenarios = find::load_all(&args.files, args.lab.seed)?;
-    let proxy = find::proxy(args.lab.proxy.as_deref())?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
     for damage in &args.breaks {
         if !scenarios.iter().flat_map(|scenario| &scenario.steps).any(|step| step.name == damage.before) {

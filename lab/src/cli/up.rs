@@ -21,7 +21,7 @@ pub(super) struct UpArgs {
 pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed)?;
     let scenario = scenarios.remove(0);
-    let proxy = find::proxy(args.lab.proxy.as_deref())?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let mode = scenario.modes.first().copied().ok_or_else(|| Exit::usage("the scenario is for no mode"))?;

@@ -70,7 +70,7 @@ pub fn enter() -> Result<Inside, SandboxError> {
     {
         return settle(&marker);
     }
-    let with_user = unshare()?;
+    let with_user = leave_host()?;
     let (lifeline, keep) = io::pipe().map_err(|e| SandboxError(format!("pipe: {e}")))?;
     let lifeline = File::from(std::os::fd::OwnedFd::from(lifeline));
     let failed = |e: io::Error| SandboxError(format!("starting the lab inside its sandbox: {e}"));
@@ -95,7 +95,7 @@ pub fn enter() -> Result<Inside, SandboxError> {
 }
 
 /// Leaves the host's namespaces; true when a user namespace was made too.
-fn unshare() -> Result<bool, SandboxError> {
+fn leave_host() -> Result<bool, SandboxError> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     match sys::unshare_for_sandbox(true) {
         Ok(()) => {

@@ -77,16 +77,10 @@ fn aim(store: &Store, file: &ProbeFile, patience: Duration) -> Result<(Probe, Op
 /// Resolves a `connect` step.
 pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
     let probe_file = ProbeFile {
-        from: file.from.clone(),
-        to: file.to.clone(),
         protocol: Some(ProtocolFile::Tcp),
         family: file.family.clone(),
-        count: None,
-        concurrency: None,
-        source_port: None,
-        source_address: None,
         via: file.via.clone(),
-        timeout: None,
+        ..ProbeFile::plain(&file.from, &file.to)
     };
     let plan = probe(store, &probe_file, expect)?;
     match &plan.wanted {
@@ -106,16 +100,10 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
         ));
     };
     let probe_file = ProbeFile {
-        from: file.from.clone(),
-        to: file.to.clone(),
         protocol: file.protocol,
         family: file.family.clone(),
-        count: None,
-        concurrency: None,
-        source_port: None,
-        source_address: None,
         via: file.via.clone(),
-        timeout: None,
+        ..ProbeFile::plain(&file.from, &file.to)
     };
     let (probe, route) = aim(store, &probe_file, PATIENCE)?;
     Ok((service.clone(), probe, route))

@@ -152,6 +152,24 @@ pub struct ProbeFile {
     pub timeout: Option<Span>,
 }
 
+impl ProbeFile {
+    /// A probe of which nothing but the way is said.
+    pub fn plain(from: &Spanned<PlaceRef>, to: &Spanned<Target>) -> Self {
+        ProbeFile {
+            from: from.clone(),
+            to: to.clone(),
+            protocol: None,
+            family: None,
+            count: None,
+            concurrency: None,
+            source_port: None,
+            source_address: None,
+            via: None,
+            timeout: None,
+        }
+    }
+}
+
 /// A transport protocol that the lab speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

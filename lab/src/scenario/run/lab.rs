@@ -96,7 +96,7 @@ impl Lab {
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
         let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
-        let proxies = Proxies::new(options, &scenario.proxy_flags);
+        let proxies = Proxies::new(options, &scenario.proxy_flags, tools.as_deref().map(path_with));
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));
         let mut lab = Lab {
@@ -160,8 +160,7 @@ impl Lab {
     /// Runs a command with the chosen iptables first in its `PATH`.
     pub(super) async fn exec(&self, place: &Place, argv: &[String]) -> Result<ExecOutput, ClusterError> {
         let with_path = self.tools.as_ref().map(|tools| {
-            let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
-            let assignment = format!("PATH={}:{path}", tools.display());
+            let assignment = format!("PATH={}", path_with(tools));
             ["env".to_owned(), assignment].into_iter().chain(argv.iter().cloned()).collect::<Vec<_>>()
         });
         self.cluster.exec(place, with_path.as_deref().unwrap_or(argv), COMMAND).await
@@ -199,6 +198,12 @@ impl Lab {
 
 pub(super) fn make(path: &std::path::Path) -> Result<(), StartError> {
     std::fs::create_dir_all(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
+}
+
+/// `PATH` with `tools` first.
+fn path_with(tools: &std::path::Path) -> String {
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
+    format!("{}:{path}", tools.display())
 }
 
 /// A directory in which `iptables` and its kin are the chosen variant's; `None` leaves the machine's own choice.

@@ -54,7 +54,7 @@ pub struct RunOptions {
     pub variant: Variant,
     /// Where the proxies get the objects from.
     pub source: Source,
-    /// How long a promised answer may take, where the step does not say.
+    /// How long a probe waits for a promised answer, where the step does not say.
     pub patience: Duration,
     /// Goes on after a broken step.
     pub keep_going: bool,

@@ -30,17 +30,20 @@ pub(super) struct Proxies {
     proxy: Proxy,
     mode: String,
     variant: Variant,
+    /// `PATH` with the chosen iptables first: the only way to tell a foreign proxy.
+    path: Option<(String, String)>,
     flags: Vec<String>,
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
 }
 
 impl Proxies {
-    pub(super) fn new(options: &RunOptions, flags: &[String]) -> Self {
+    pub(super) fn new(options: &RunOptions, flags: &[String], path: Option<String>) -> Self {
         Proxies {
             proxy: options.proxy.clone(),
             mode: options.mode.to_string(),
             variant: options.variant,
+            path: path.map(|path| ("PATH".to_owned(), path)),
             flags: flags.to_vec(),
             running: BTreeMap::new(),
             last_words: BTreeMap::new(),
@@ -93,7 +96,7 @@ impl Proxies {
         ];
         let mut argv = ForeignProxy::fill(command, &places).into_iter();
         let program = PathBuf::from(argv.next().unwrap_or_default());
-        Ok(ProcessSpec { program, args: argv.collect(), env: Vec::new() })
+        Ok(ProcessSpec { program, args: argv.collect(), env: self.path.iter().cloned().collect() })
     }
 
     /// Sends `signal` to the proxy of `node` and waits for its end.
@@ -112,14 +115,24 @@ impl Proxies {
     }
 
     /// Runs the proxy's `--cleanup` on a node.
-    pub(super) async fn cleanup(&self, cluster: &Cluster, node: &str) -> Result<Option<Mismatch>, ClusterError> {
+    pub(super) async fn cleanup(
+        &self,
+        cluster: &Cluster,
+        feed: &Feed,
+        node: &str,
+    ) -> Result<Option<Mismatch>, ClusterError> {
         let argv = match &self.proxy {
             Proxy::Own(program) => {
                 let variant = format!("--iptables-variant={}", self.variant.name());
                 vec![program.display().to_string(), "--cleanup".to_owned(), variant]
             }
             Proxy::Foreign(foreign) => match &foreign.cleanup {
-                Some(command) => ForeignProxy::fill(command, &[("node", node.to_owned()), ("mode", self.mode.clone())]),
+                Some(command) => {
+                    let process = self.foreign(foreign, command, feed, node)?;
+                    let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
+                    let program = process.program.display().to_string();
+                    ["env".to_owned()].into_iter().chain(variables).chain([program]).chain(process.args).collect()
+                }
                 None => {
                     let expected = format!("{} has a clean-up command", foreign.name);
                     return Ok(Some(Mismatch::new(expected, "`cleanup` is not in its description")));

@@ -238,7 +238,7 @@ impl Lab {
                 ProxyAction::Start => self.proxies.start(&self.cluster, &self.feed, node).await?,
                 ProxyAction::Cleanup => {
                     self.proxies.end(node, SIGTERM).await?;
-                    broken.extend(self.proxies.cleanup(&self.cluster, node).await?);
+                    broken.extend(self.proxies.cleanup(&self.cluster, &self.feed, node).await?);
                 }
             }
         }
