@@ -114,6 +114,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
                 source: args.lab.source.into(),
                 patience: Duration::from_millis(args.patience),
                 keep_going: args.keep_going,
+                measure: false,
                 breaks: args.breaks.clone(),
             };
             let report = scenario::run::run(scenario, &options, &mut progress).await;

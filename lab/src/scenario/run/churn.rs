@@ -1,6 +1,6 @@
 //! Steps that change the cluster, and the traffic that goes on meanwhile.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::lab::{Lab, StartError};
@@ -37,9 +37,10 @@ impl Lab {
         self.cluster.remove_pods(&replaced).await?;
         self.cluster.add_pods(&new).await?;
         self.epochs.begin(&ahead);
+        let since = Instant::now();
         self.store.write(|store| walk::change(store, action))?;
         self.publish().await?;
-        let late = self.applied().await;
+        let late = self.applied(since).await?;
         // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
         self.cluster.remove_pods(&gone).await?;
@@ -48,8 +49,9 @@ impl Lab {
 
     /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
     pub(super) async fn misbehave(&mut self, what: Misbehaviour) -> Result<Seen, StartError> {
+        let since = Instant::now();
         self.feed.misbehave(what)?;
-        let late = self.applied().await;
+        let late = self.applied(since).await?;
         Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
     }
 

@@ -5,6 +5,7 @@ mod check;
 mod churn;
 mod feed;
 mod lab;
+mod marker;
 mod proxies;
 mod proxy;
 mod step;
@@ -58,6 +59,8 @@ pub struct RunOptions {
     pub patience: Duration,
     /// Goes on after a broken step.
     pub keep_going: bool,
+    /// Measures the proxies, by the same means whatever they tell of themselves.
+    pub measure: bool,
     /// Damage done on purpose, to show that a scenario can fail.
     pub breaks: Vec<Break>,
 }

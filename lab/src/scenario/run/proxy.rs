@@ -127,7 +127,10 @@ fn set(config: &mut Value, flag: &str, value: &str) {
         }
         "iptables-localhost-nodeports" => config["iptables"]["localhostNodePorts"] = yes(),
         "iptables-sync-period" => config["iptables"]["syncPeriod"] = text(),
-        "iptables-min-sync-period" => config["iptables"]["minSyncPeriod"] = text(),
+        // kube-proxy takes zero in a file for its default, one second.
+        "iptables-min-sync-period" => {
+            config["iptables"]["minSyncPeriod"] = json!(if value == "0ms" { "1ms" } else { value });
+        }
         "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
         _ => {}
     }
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(config["clientConnection"]["kubeconfig"], "/k");
         assert_eq!(config.get("clusterCIDR"), None, "the overlay took it away");
         assert_eq!(config["nodePortAddresses"], json!(["10.0.0.0/8", "primary"]));
-        let iptables = json!({ "masqueradeAll": true, "masqueradeBit": 3, "minSyncPeriod": "0ms", "syncPeriod": "1m" });
+        let iptables = json!({ "masqueradeAll": true, "masqueradeBit": 3, "minSyncPeriod": "1ms", "syncPeriod": "1m" });
         assert_eq!(config["iptables"], iptables);
         assert_eq!(config["conntrack"]["tcpBeLiberal"], true);
     }

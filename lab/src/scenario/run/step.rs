@@ -19,8 +19,9 @@ use crate::traffic::probe::{Answer, Outcome, Place};
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a health check may take to answer.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
-/// How long another's proxy may take to apply a change.
-const FOREIGN_PATIENCE: Duration = Duration::from_secs(20);
+/// How long what a proxy does after its rules (stale flows, health-check ports, chains that nothing uses) may take: one that
+/// does not say when it is done is looked at again and again.
+const AFTER_RULES: Duration = Duration::from_secs(3);
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an open connection may take to answer, and how long a dead one is listened to.
@@ -46,9 +47,8 @@ impl Lab {
             step.action,
             Action::Probe(_) | Action::Rules(_) | Action::HealthCheck(..) | Action::LoadBalancer(_)
         );
-        // Another's proxy does not tell when it has applied a change: looking until it shows is all that there is.
-        let until_it_shows = (self.proxies.are_foreign() && looks).then_some(FOREIGN_PATIENCE);
-        let deadline = step.eventually.or(until_it_shows).map(|span| Instant::now() + span);
+        let after_rules = (self.marker.is_some() && looks).then_some(AFTER_RULES);
+        let deadline = step.eventually.max(after_rules).map(|span| Instant::now() + span);
         loop {
             let seen = self.once(step).await?;
             match deadline {
@@ -230,7 +230,7 @@ impl Lab {
     }
 
     async fn proxy(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, StartError> {
-        let mut broken = Vec::new();
+        let (mut broken, since) = (Vec::new(), Instant::now());
         for node in nodes {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
@@ -243,7 +243,7 @@ impl Lab {
             }
         }
         if action == ProxyAction::Start {
-            broken.extend(self.applied().await);
+            broken.extend(self.applied(since).await?);
         }
         Ok(Seen::new(nodes.join(", "), broken))
     }
