@@ -119,7 +119,9 @@ impl Marker {
             let to = SocketAddr::new(address, self.port);
             let reached = tokio::time::timeout(patience, reach(cluster, node, to)).await;
             reached.map(|()| (node.clone(), since.elapsed())).map_err(|_| {
-                let expected = format!("the proxy on {node} applies the change: the lab's own service, changed after it, answers at {to}");
+                let expected = format!(
+                    "the proxy on {node} applies the change: the lab's own service, changed after it, answers at {to}"
+                );
                 Mismatch::new(expected, format!("no answer, {} s on", patience.as_secs()))
             })
         });
@@ -153,4 +155,3 @@ async fn reach(cluster: &Cluster, node: &str, to: SocketAddr) {
         }
     }
 }
-

@@ -7,7 +7,7 @@ use super::check;
 use super::lab::{Lab, StartError};
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
-use crate::expect::{Mismatch, Tally, Wanted, judge};
+use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
@@ -20,8 +20,9 @@ const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a health check may take to answer.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 /// How long what a proxy does after its rules (stale flows, health-check ports, chains that nothing uses) may take: one that
-/// does not say when it is done is looked at again and again.
-const AFTER_RULES: Duration = Duration::from_secs(3);
+/// does not say when it is done is looked at again and again. Longer than a probe waits for an answer: the first one may
+/// have met a flow that was about to go.
+const AFTER_RULES: Duration = Duration::from_secs(10);
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an open connection may take to answer, and how long a dead one is listened to.
@@ -32,11 +33,17 @@ const DEAD: Duration = Duration::from_millis(700);
 pub(super) struct Seen {
     pub(super) summary: String,
     pub(super) broken: Vec<Mismatch>,
+    /// Who answered, of a step that sends requests.
+    pub(super) answers: Option<Answers>,
 }
 
 impl Seen {
     pub(super) fn new(summary: impl Into<String>, broken: Vec<Mismatch>) -> Self {
-        Seen { summary: summary.into(), broken }
+        Seen { summary: summary.into(), broken, answers: None }
+    }
+
+    fn answered(self, tally: Tally, drawn: bool) -> Self {
+        Seen { answers: Some(Answers { tally, drawn }), ..self }
     }
 }
 
@@ -97,7 +104,7 @@ impl Lab {
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
         let rest = if given_up > 0 { format!("; {given_up} more were not sent") } else { String::new() };
-        Ok(Seen::new(format!("{}{rest}", tally.summary()), broken))
+        Ok(Seen::new(format!("{}{rest}", tally.summary()), broken).answered(tally, plan.drawn))
     }
 
     /// Sends the probes of a step. Where every one is to be answered, a batch (as many as go out at a time) with a silent one
@@ -152,7 +159,7 @@ impl Lab {
         let mut broken = judge(&plan.wanted, &[outcome]);
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
-        Ok(Seen::new(tally.summary(), broken))
+        Ok(Seen::new(tally.summary(), broken).answered(tally, plan.drawn))
     }
 
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
@@ -178,7 +185,7 @@ impl Lab {
         let now = check::save(self, &counters).await?;
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
-        Ok(Seen::new(tally.summary(), broken))
+        Ok(Seen::new(tally.summary(), broken).answered(tally, false))
     }
 
     /// Notes who answered, and compares with earlier steps if the step says so.
