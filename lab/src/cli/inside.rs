@@ -1,7 +1,7 @@
 //! `svclab run` in a microVM: the same command inside, with the same files, flags and proxy.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::run::{RunArgs, check_breaks, write};
+use super::run::{RunArgs, write};
 use super::{BROKEN, Exit, UNABLE, find};
 use crate::microvm::VmError;
 use crate::microvm::cache::Cache;
@@ -20,7 +20,9 @@ use crate::microvm::kernels::Kernel;
 use crate::microvm::launch;
 use crate::microvm::qemu::{Clock, Program};
 use crate::report::Machine;
+use crate::scenario::file::Need;
 use crate::scenario::run::Proxy;
+use crate::scenario::{Action, Scenario};
 
 /// Where scenarios are run.
 #[derive(Args)]
@@ -70,18 +72,45 @@ fn parse_machine(text: &str) -> Result<Machine, String> {
 /// The choice.
 pub(super) enum Where {
     Host,
-    Inside(Kernel),
+    Inside(Guest),
+}
+
+/// A microVM to run in.
+pub(super) struct Guest {
+    kernel: Kernel,
+    deterministic: bool,
+    /// Why not the host's kernel, unless that was told.
+    because: String,
 }
 
 impl VmArgs {
-    pub(super) fn choose(&self) -> Result<Where, Exit> {
-        match &self.kernel {
-            KernelArg::Host if self.deterministic => {
-                Err(Exit::usage("--deterministic needs a microVM: the host's kernel draws as it likes; leave --kernel host out"))
+    /// Where `scenarios` are run.
+    pub(super) fn choose(&self, scenarios: &[Scenario]) -> Result<Where, Exit> {
+        let needing = |need| scenarios.iter().find(|scenario| scenario.needs.contains(&need));
+        let timeless = needing(Need::VirtualTime).filter(|_| !self.deterministic);
+        let guest = |kernel: &Kernel, deterministic, because: String| {
+            Ok(Where::Inside(Guest { kernel: kernel.clone(), deterministic, because }))
+        };
+        match (&self.kernel, timeless) {
+            // The inside of a microVM.
+            (KernelArg::Host, _) if self.machine.is_some() => Ok(Where::Host),
+            (KernelArg::Host, _) if self.deterministic => Err(Exit::usage(
+                "--deterministic needs a microVM: the host's kernel draws as it likes; leave --kernel host out",
+            )),
+            (KernelArg::Host | KernelArg::Inside(_), Some(scenario)) => Err(Exit::usage(format!(
+                "{} needs virtual time, which only a deterministic microVM has: add --deterministic, without --kernel host",
+                scenario.name
+            ))),
+            (KernelArg::Host, None) => Ok(Where::Host),
+            (KernelArg::Inside(kernel), None) => guest(kernel, self.deterministic, String::new()),
+            (KernelArg::Auto, Some(scenario)) => {
+                guest(&Kernel::default(), true, format!(", for {} needs virtual time", scenario.name))
             }
-            KernelArg::Auto if self.deterministic => Ok(Where::Inside(Kernel::default())),
-            KernelArg::Auto | KernelArg::Host => Ok(Where::Host),
-            KernelArg::Inside(kernel) => Ok(Where::Inside(kernel.clone())),
+            (KernelArg::Auto, None) if self.deterministic => guest(&Kernel::default(), true, String::new()),
+            (KernelArg::Auto, None) => match lacking(scenarios)? {
+                None => Ok(Where::Host),
+                Some(because) => guest(&Kernel::default(), false, because),
+            },
         }
     }
 }
@@ -93,15 +122,28 @@ const SCENARIO: Duration = Duration::from_secs(300);
 const JSON: &str = "json";
 const JUNIT: &str = "junit";
 
-pub(super) fn run(args: &RunArgs, kernel: &Kernel) -> Result<u8, Exit> {
+/// What the host's kernel lacks for `scenarios`, as the end of a sentence. It is asked only if one of them needs something.
+fn lacking(scenarios: &[Scenario]) -> Result<Option<String>, Exit> {
+    if scenarios.iter().all(|scenario| scenario.needs.is_empty()) {
+        return Ok(None);
+    }
+    let host = super::kernels::on_host()?;
+    Ok(scenarios.iter().find_map(|scenario| {
+        let need = scenario.needs.iter().find(|need| !host.has(**need))?;
+        Some(format!(", for {} needs {}, which this machine's kernel lacks", scenario.name, need.name()))
+    }))
+}
+
+/// Runs `scenarios`, which are those that `args` names, in a microVM.
+pub(super) fn run(args: &RunArgs, guest: &Guest, scenarios: &[Scenario]) -> Result<u8, Exit> {
     let first = args.lab.seed.each().start;
-    let scenarios = find::load_all(&args.files, first)?;
-    check_breaks(args, &scenarios)?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let inside = Inside::prepare(args, kernel, &proxy)?;
+    let inside = Inside::prepare(args, guest, scenarios, &proxy)?;
     let most = BOOT + SCENARIO * u32::try_from(scenarios.len()).unwrap_or(u32::MAX);
     let deadline = args.vm.deadline.map_or(most, Duration::from_secs);
-    eprintln!("kernel: {kernel} in a microVM, image {}", &inside.image.hash()[..12]);
+    let how = if guest.deterministic { "deterministic" } else { "fast" };
+    let image = &inside.image.hash()[..12];
+    eprintln!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because);
     if args.lab.seed.are_several() {
         return several(args, &inside, deadline);
     }
@@ -126,16 +168,14 @@ struct Inside {
 }
 
 impl Inside {
-    fn prepare(args: &RunArgs, kernel: &Kernel, proxy: &Proxy) -> Result<Inside, Exit> {
+    fn prepare(args: &RunArgs, guest: &Guest, scenarios: &[Scenario], proxy: &Proxy) -> Result<Inside, Exit> {
         let unable = |error: VmError| Exit::unable(error.to_string());
         let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
-        let (mut files, mut names) = (BTreeMap::new(), Vec::new());
-        for file in &args.files {
-            let path = find::scenario(file)?;
-            let name = shown(&path);
-            files.insert(name.clone(), read(&path)?);
-            names.push(name);
+        let mut files = BTreeMap::new();
+        for path in scenarios.iter().flat_map(read_by) {
+            files.insert(shown(path), read(path)?);
         }
+        let names = scenarios.iter().map(|scenario| shown(&scenario.path)).collect();
         let own = std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
         let mut programs = BTreeMap::from([("svclab".to_owned(), own)]);
         let mut links = BTreeMap::new();
@@ -158,11 +198,11 @@ impl Inside {
                 }
             }
         }
-        let image = Image::get(&cache, kernel, &programs).map_err(unable)?;
+        let image = Image::get(&cache, &guest.kernel, &programs).map_err(unable)?;
         let program = Program::find(&cache).map_err(unable)?;
         let machine = Machine {
-            kernel: kernel.to_string(),
-            deterministic: args.vm.deterministic,
+            kernel: guest.kernel.to_string(),
+            deterministic: guest.deterministic,
             image: image.hash().to_owned(),
         };
         Ok(Inside { program, image, machine, files, links, names, proxy: described })
@@ -225,10 +265,26 @@ fn read(path: &Path) -> Result<Vec<u8>, Exit> {
 /// A file's path in the guest, and in its report: as it is written, so that the line that repeats a run works outside; only
 /// a path that leads upwards becomes absolute.
 fn shown(path: &Path) -> String {
-    let plain = path.strip_prefix(".").unwrap_or(path);
-    let upwards = plain.components().any(|part| part == std::path::Component::ParentDir);
-    let path = if upwards { std::fs::canonicalize(plain).unwrap_or_else(|_| plain.to_owned()) } else { plain.to_owned() };
-    path.display().to_string()
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => drop(plain.pop()),
+            Component::ParentDir => return std::path::absolute(path).and_then(std::fs::canonicalize).unwrap_or(plain).display().to_string(),
+            part => plain.push(part),
+        }
+    }
+    plain.display().to_string()
+}
+
+/// Every file that a scenario is read from.
+fn read_by(scenario: &Scenario) -> Vec<&Path> {
+    let applied = scenario.steps.iter().filter_map(|step| match &step.action {
+        Action::Apply(placed) => Some(placed),
+        _ => None,
+    });
+    let placed = std::iter::once(&scenario.manifests).chain(applied).flatten();
+    std::iter::once(scenario.path.as_path()).chain(placed.map(|placed| Path::new(&placed.file))).collect()
 }
 
 /// One run per seed, as many at once as there are processors.
@@ -283,4 +339,17 @@ fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Resu
     let report = serde_json::json!({ "passed": kept == outcomes.len(), "scenarios": scenarios });
     write(args.json.as_deref(), &format!("{report:#}\n"))?;
     Ok(worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_the_guest_is_the_one_that_was_written() {
+        assert_eq!(shown(Path::new("./scenarios/a.yaml")), "scenarios/a.yaml");
+        assert_eq!(shown(Path::new("scenarios/seeds/../a.yaml")), "scenarios/a.yaml");
+        assert_eq!(shown(Path::new("/x/./y/../a.yaml")), "/x/a.yaml");
+        assert_eq!(shown(Path::new("../src")), std::fs::canonicalize("../src").unwrap_or_default().display().to_string());
+    }
 }

@@ -54,6 +54,9 @@ enum Command {
     /// The first process of a microVM.
     #[command(hide = true)]
     GuestInit,
+    /// Try out what this kernel can do.
+    #[command(hide = true)]
+    GuestProbe(kernels::ProbeArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
     /// Run a command on a node, in a pod or on a client of a lab that is up.
@@ -140,6 +143,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Kernels(args) => kernels::kernels(&args),
+        Command::GuestProbe(args) => kernels::probe(&args),
         Command::GuestInit => Err(Exit::usage(crate::microvm::guest::init())),
         Command::Up(args) => up::up(&args),
         Command::Exec(args) => exec::exec(&args),

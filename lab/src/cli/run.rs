@@ -78,14 +78,17 @@ fn parse_break(text: &str) -> Result<BreakArg, String> {
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
-    match args.vm.choose()? {
-        Where::Host => on_host(args),
-        Where::Inside(kernel) => inside::run(args, &kernel),
+    let seed = args.lab.seed.each().start;
+    let scenarios = find::load_all(&args.files, seed)?;
+    check_breaks(args, &scenarios)?;
+    match args.vm.choose(&scenarios)? {
+        Where::Host => on_host(args, &scenarios),
+        Where::Inside(guest) => inside::run(args, &guest, &scenarios),
     }
 }
 
 /// Mistakes that the files and flags show before anything is run.
-pub(super) fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
+fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
     for damage in args.breaks.iter().map(|damage| &damage.meant) {
         if !scenarios.iter().flat_map(|scenario| &scenario.steps).any(|step| step.name == damage.before) {
             return Err(Exit::usage(format!("--break: no step is named {:?}", damage.before)));
@@ -94,15 +97,14 @@ pub(super) fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(),
     Ok(())
 }
 
-fn on_host(args: &RunArgs) -> Result<u8, Exit> {
-    let scenarios = find::load_all(&args.files, args.lab.seed.one()?)?;
+fn on_host(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
+    args.lab.seed.one()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
-    check_breaks(args, &scenarios)?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let reports = runtime()?.block_on(async {
         tokio::select! {
-            reports = all(args, &scenarios, &proxy) => Ok(reports),
+            reports = all(args, scenarios, &proxy) => Ok(reports),
             () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
         }
     })?;

@@ -32,6 +32,7 @@ const APPLETS: &str = "[ awk basename cat chmod cp cut date dirname dmesg echo e
 #[derive(Debug, Clone)]
 pub struct Image {
     sealed: Sealed,
+    base: String,
 }
 
 impl Image {
@@ -48,6 +49,11 @@ impl Image {
     /// The hash of both.
     pub fn hash(&self) -> &str {
         &self.sealed.hash
+    }
+
+    /// The hash of kernel and tools alone, which other binaries leave as it is.
+    pub fn base(&self) -> &str {
+        &self.base
     }
 
     /// The image of `kernel`, the tools and these programs, from the cache or built into it. `programs` are put into
@@ -79,7 +85,8 @@ impl Image {
         if is_new {
             cache.prune("images", KEPT);
         }
-        Ok(Image { sealed })
+        let base = tree::hash_of([LAYOUT, &kernel.hash, &tools.hash]);
+        Ok(Image { sealed, base })
     }
 }
 

@@ -17,6 +17,7 @@ pub mod job;
 pub mod kernels;
 pub mod launch;
 pub mod modules;
+pub mod probe;
 pub mod qemu;
 mod tools;
 mod tree;

@@ -1,11 +1,12 @@
 //! Reads a scenario file and checks all of it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
-use super::file::{ExpectFile, Manifests, Mode, ScenarioFile, StepFile};
+use super::file::{ExpectFile, Manifests, Mode, Need, ScenarioFile, StepFile};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
@@ -68,8 +69,13 @@ impl Loader<'_> {
             }
             number.value
         });
-        let steps = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
+        needs.extend(
+            steps.iter().any(|step| matches!(step.action, Action::Advance(_))).then_some(Need::VirtualTime),
+        );
         let scenario = Scenario {
+            needs,
             path: self.path.to_owned(),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -182,6 +188,7 @@ impl Loader<'_> {
         actions.extend(file.traffic.map(Action::Traffic));
         actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));
         actions.extend(file.scale.map(|scale| Action::Scale(scale.pod.value.0, scale.to)));
+        actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
@@ -205,7 +212,7 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 
 impl Action {
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 20] = [
+    pub const KEYS: [&'static str; 21] = [
         "apply",
         "delete",
         "ready",
@@ -226,6 +233,7 @@ impl Action {
         "endTraffic",
         "scale",
         "api",
+        "advance",
     ];
 
     /// The key that the author wrote.
@@ -251,6 +259,7 @@ impl Action {
             Action::EndTraffic(_) => "endTraffic",
             Action::Scale(..) => "scale",
             Action::Api(_) => "api",
+            Action::Advance(_) => "advance",
         }
     }
 }

@@ -16,6 +16,7 @@ mod topology;
 mod walk;
 pub mod words;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub use resolve::PATIENCE;
 use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
-use file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile, TrafficFile};
+use file::{ConnectFile, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, TrafficFile};
 use words::ObjectRef;
 
 /// A checked scenario.
@@ -41,6 +42,8 @@ pub struct Scenario {
     pub about: String,
     /// Modes that it is for.
     pub modes: Vec<Mode>,
+    /// What it needs of the kernel.
+    pub needs: BTreeSet<Need>,
     /// The cluster without pods; those come with the manifests.
     pub cluster: ClusterSpec,
     /// Seed, slice size and load-balancer ranges.
@@ -116,6 +119,8 @@ pub enum Action {
     Scale(ObjectKey, usize),
     /// Makes the Kubernetes API misbehave, or behave again.
     Api(Misbehaviour),
+    /// Lets so much of the guest's time pass: in a deterministic microVM, where idle time is skipped.
+    Advance(Duration),
 }
 
 /// What happens to a proxy.

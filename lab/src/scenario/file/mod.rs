@@ -23,10 +23,41 @@ pub struct ScenarioFile {
     pub name: Spanned<String>,
     pub about: String,
     pub modes: Option<Spanned<Vec<Mode>>>,
+    #[serde(default)]
+    pub needs: Vec<Need>,
     pub cluster: Option<Spanned<ClusterFile>>,
     pub proxy: Option<Spanned<ProxyFile>>,
     pub manifests: Option<Manifests>,
     pub steps: Spanned<Vec<Spanned<StepFile>>>,
+}
+
+/// What a scenario needs of the kernel, or of the machine around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Need {
+    /// IPVS with round robin.
+    Ipvs,
+    /// `dummy` devices.
+    Dummy,
+    /// SCTP sockets.
+    Sctp,
+    /// Delay and loss on a link.
+    Netem,
+    /// A clock that can be skipped ahead: a deterministic microVM.
+    VirtualTime,
+}
+
+impl Need {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Need::Ipvs => "ipvs",
+            Need::Dummy => "dummy",
+            Need::Sctp => "sctp",
+            Need::Netem => "netem",
+            Need::VirtualTime => "virtualTime",
+        }
+    }
 }
 
 /// A proxy mode.
@@ -131,6 +162,7 @@ pub struct StepFile {
     pub end_traffic: Option<Spanned<String>>,
     pub scale: Option<ScaleFile>,
     pub api: Option<Spanned<ApiFault>>,
+    pub advance: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,
