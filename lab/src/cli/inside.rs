@@ -176,7 +176,8 @@ impl Inside {
             files.insert(shown(path), read(path)?);
         }
         let names = scenarios.iter().map(|scenario| shown(&scenario.path)).collect();
-        let own = std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
+        let own =
+            std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
         let mut programs = BTreeMap::from([("svclab".to_owned(), own)]);
         let mut links = BTreeMap::new();
         let mut described = None;
@@ -208,7 +209,13 @@ impl Inside {
         Ok(Inside { program, image, machine, files, links, names, proxy: described })
     }
 
-    fn run(&self, args: &RunArgs, seed: u64, deadline: Duration, progress: &mut dyn FnMut(&str)) -> Result<Ended, Exit> {
+    fn run(
+        &self,
+        args: &RunArgs,
+        seed: u64,
+        deadline: Duration,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Ended, Exit> {
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
         let job = Job {
@@ -270,7 +277,9 @@ fn shown(path: &Path) -> String {
         match part {
             Component::CurDir => {}
             Component::ParentDir if plain.file_name().is_some() => drop(plain.pop()),
-            Component::ParentDir => return std::path::absolute(path).and_then(std::fs::canonicalize).unwrap_or(plain).display().to_string(),
+            Component::ParentDir => {
+                return std::path::absolute(path).and_then(std::fs::canonicalize).unwrap_or(plain).display().to_string();
+            }
             part => plain.push(part),
         }
     }
@@ -327,7 +336,8 @@ fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Resu
         };
         kept += usize::from(ended.status == 0);
         worst = worst.max(ended.status);
-        let report: Value = ended.results.get(JSON).and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
+        let report: Value =
+            ended.results.get(JSON).and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
         for scenario in report["scenarios"].as_array().into_iter().flatten() {
             if scenario["passed"] != true {
                 eprintln!("repeat with: {}", scenario["repeat"].as_str().unwrap_or_default());
@@ -350,6 +360,9 @@ mod tests {
         assert_eq!(shown(Path::new("./scenarios/a.yaml")), "scenarios/a.yaml");
         assert_eq!(shown(Path::new("scenarios/seeds/../a.yaml")), "scenarios/a.yaml");
         assert_eq!(shown(Path::new("/x/./y/../a.yaml")), "/x/a.yaml");
-        assert_eq!(shown(Path::new("../src")), std::fs::canonicalize("../src").unwrap_or_default().display().to_string());
+        assert_eq!(
+            shown(Path::new("../src")),
+            std::fs::canonicalize("../src").unwrap_or_default().display().to_string()
+        );
     }
 }

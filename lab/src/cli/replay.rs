@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser};
 use serde_json::Value;
 
-use super::run::{RunArgs, run};
 use super::Exit;
+use super::run::{RunArgs, run};
 
 #[derive(Args)]
 pub(super) struct ReplayArgs {
@@ -37,8 +37,8 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
             line.extend(["--json".to_owned(), json.display().to_string()]);
         }
         eprintln!("svclab run {}", line.join(" "));
-        let again = Again::try_parse_from(&line)
-            .map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
+        let again =
+            Again::try_parse_from(&line).map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
         status = status.max(run(&again.run)?);
     }
     Ok(status)
@@ -57,7 +57,10 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     if again.is_empty() {
         return Err(wrong("it tells of no such scenario".to_owned()));
     }
-    again.into_iter().map(|scenario| line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned()))).collect()
+    again
+        .into_iter()
+        .map(|scenario| line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned())))
+        .collect()
 }
 
 fn line(scenario: &Value) -> Option<Vec<String>> {

@@ -13,7 +13,9 @@ impl Seeds {
     /// The only one.
     pub(super) fn one(&self) -> Result<u64, Exit> {
         if self.are_several() {
-            return Err(Exit::usage("--seed A..B is for `svclab run` in a microVM (--deterministic); here it is one number"));
+            return Err(Exit::usage(
+                "--seed A..B is for `svclab run` in a microVM (--deterministic); here it is one number",
+            ));
         }
         Ok(self.0.start)
     }

@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn an_abi_name_is_read_from_what_its_meta_package_depends_on() {
-        let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n |Depends: one\n  Depends: <two>\n";
+        let text =
+            "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n |Depends: one\n  Depends: <two>\n";
         assert_eq!(dependencies(text).collect::<Vec<_>>(), ["linux-image-6.1.0-56-cloud-amd64", "one", "<two>"]);
         assert_eq!(dependencies("").count(), 0);
     }

@@ -109,7 +109,8 @@ impl Cache {
     pub(super) fn prune(&self, kind: &str, keep: usize) {
         let Ok(entries) = fs::read_dir(self.root.join(kind)) else { return };
         let age = |path: &Path| fs::metadata(path.join(SEAL)).and_then(|meta| meta.modified()).ok();
-        let mut parts: Vec<_> = entries.flatten().filter_map(|entry| Some((age(&entry.path())?, entry.path()))).collect();
+        let mut parts: Vec<_> =
+            entries.flatten().filter_map(|entry| Some((age(&entry.path())?, entry.path()))).collect();
         parts.sort();
         parts.reverse();
         for (_, path) in parts.into_iter().skip(keep) {

@@ -51,6 +51,7 @@ pub struct Ended {
 pub struct Console {
     rest: Vec<u8>,
     tail: std::collections::VecDeque<String>,
+    panic: Option<String>,
     results: BTreeMap<String, Vec<u8>>,
     ended: Option<(u8, usize)>,
 }
@@ -79,6 +80,9 @@ impl Console {
         } else if let Some((status, length)) = line.split_once(END).and_then(|(_, rest)| rest.split_once(' ')) {
             self.ended = status.parse().ok().zip(length.parse().ok());
         } else {
+            // What follows it is pages of registers.
+            let panic = line.split_once("Kernel panic - not syncing: ").map(|(_, why)| why.to_owned());
+            self.panic = self.panic.take().or(panic);
             self.keep(line);
         }
         None
@@ -99,6 +103,11 @@ impl Console {
         let (status, length) = self.ended?;
         let complete = self.results.values().map(Vec::len).sum::<usize>() == length;
         complete.then(|| Ended { status, results: self.results.clone() })
+    }
+
+    /// Why the kernel panicked, if it did.
+    pub fn panic(&self) -> Option<&str> {
+        self.panic.as_deref()
     }
 
     /// The last lines.
@@ -151,8 +160,11 @@ mod tests {
         for n in 0..100 {
             console.feed(format!("line {n}\n").as_bytes());
         }
-        console.feed(b"Kernel panic - not syncing");
+        assert_eq!(console.panic(), None);
+        console.feed(b"[  4.1] Kernel panic - not syncing: sysrq triggered crash\n");
+        assert_eq!(console.panic(), Some("sysrq triggered crash"));
+        console.feed(b"half a line");
         assert_eq!(console.tail().lines().count(), TAIL + 1);
-        assert!(console.tail().ends_with("  line 99\n  Kernel panic - not syncing\n"), "{}", console.tail());
+        assert!(console.tail().ends_with(": sysrq triggered crash\n  half a line\n"), "{}", console.tail());
     }
 }

@@ -95,7 +95,9 @@ mod tests {
         let mut bytes = Vec::new();
         archive.write(&mut bytes).unwrap();
         let head = |inode: &str, mode: &str, size: &str, name: &str| {
-            format!("0707010000{inode}0000{mode}000000000000000000000001000000000000000{size}00000000000000000000000000000000{name}00000000")
+            format!(
+                "0707010000{inode}0000{mode}000000000000000000000001000000000000000{size}00000000000000000000000000000000{name}00000000"
+            )
         };
         let expected = [
             head("0001", "A1FF", "3", "00000002") + "a\0d/f\0",

@@ -13,6 +13,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 use super::console;
 use super::image::GUEST_MODULES;
 use super::job::{Job, PLACE};
+use crate::netns::sandbox::WHOLE_MACHINE;
 
 /// Status when the job could not even be started: this machine cannot run it.
 const UNABLE: u8 = 3;
@@ -39,6 +40,8 @@ fn work() -> io::Result<()> {
     }
     // Out of memory is the lab's end, and not that of some proxy, which would then be judged.
     fs::write("/proc/sys/vm/panic_on_oom", "1")?;
+    // There is nothing to load on demand: all there is gets loaded here.
+    fs::write("/proc/sys/kernel/modprobe", "\n")?;
     load_modules(&Path::new("/").join(GUEST_MODULES))?;
     let job: Job = serde_json::from_slice(&fs::read(Path::new("/").join(PLACE))?)?;
     let mut line = File::options().write(true).open("/dev/ttyS0")?;
@@ -76,6 +79,7 @@ fn run(job: &Job, line: &mut impl Write) -> io::Result<u8> {
         .current_dir(Job::directory())
         .env_clear()
         .envs([("PATH", "/usr/sbin:/usr/bin"), ("HOME", "/root"), ("SVCPROXY", "/usr/bin/svcproxy")])
+        .env(WHOLE_MACHINE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

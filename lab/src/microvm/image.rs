@@ -101,7 +101,8 @@ fn build(
     programs: BTreeMap<String, (Vec<u8>, bool)>,
 ) -> Result<(), VmError> {
     let mut archive = Archive::default();
-    for path in ["dev", "proc", "sys", "run", "tmp", "root", "out", "etc", "var/lib", "var/run", "usr/bin", "usr/lib64"] {
+    for path in ["dev", "proc", "sys", "run", "tmp", "root", "out", "etc", "var/lib", "var/run", "usr/bin", "usr/lib64"]
+    {
         archive.directory(path);
     }
     for (link, target) in [("bin", "usr/bin"), ("sbin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")] {
@@ -188,7 +189,8 @@ mod tests {
 
     #[test]
     fn the_loader_tells_where_libraries_are() {
-        let text = "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\t/lib64/ld.so (0x7f)\n";
+        let text =
+            "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\t/lib64/ld.so (0x7f)\n";
         assert_eq!(listed(text).unwrap(), ["/lib/x86_64-linux-gnu/libc.so.6"]);
         assert_eq!(listed("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
         assert_eq!(merged("/lib/a/libc.so.6"), "usr/lib/a/libc.so.6");

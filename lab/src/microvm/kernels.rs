@@ -121,7 +121,8 @@ impl Kernel {
 }
 
 fn boot_image(folder: &Path) -> Option<PathBuf> {
-    let is_kernel = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|n| n.starts_with("vmlinuz-"));
+    let is_kernel =
+        |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|n| n.starts_with("vmlinuz-"));
     fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(is_kernel)
 }
 

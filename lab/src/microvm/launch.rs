@@ -95,12 +95,13 @@ impl Guest {
         if let Some(errors) = &mut self.child.stderr {
             let _ = errors.take(4096).read_to_string(&mut complaint);
         }
-        let tail = console.tail();
-        if tail.contains("Out of memory") || tail.contains("out of memory") {
-            "the microVM ran out of memory".to_owned()
-        } else if tail.contains("Kernel panic") {
-            "the microVM's kernel panicked".to_owned()
-        } else if complaint.trim().is_empty() {
+        if let Some(panic) = console.panic() {
+            return match panic.to_lowercase().contains("out of memory") {
+                true => "the microVM ran out of memory".to_owned(),
+                false => format!("the microVM's kernel panicked: {panic}"),
+            };
+        }
+        if complaint.trim().is_empty() {
             "the microVM ended without a result".to_owned()
         } else {
             format!("QEMU gave up: {}", complaint.trim())

@@ -30,15 +30,36 @@ const OPERATIONS: &[(&str, &[&str])] = &[
     ("ipset/bitmap:port", &["ipset create probe3 bitmap:port range 0-65535"]),
     ("dummy", &["ip link add probe0 type dummy"]),
     ("netem", &["tc qdisc add dev lo root netem delay 1ms"]),
-    ("nftables/numgen", &["nft add table ip p1; add chain ip p1 c { type nat hook prerouting priority 0; }; add rule ip p1 c dnat to numgen random mod 2 map { 0 : 192.0.2.1, 1 : 192.0.2.2 }"]),
-    ("nftables/vmap", &["nft add table ip p2; add chain ip p2 t; add map ip p2 m { type ipv4_addr . inet_proto . inet_service : verdict; }; add chain ip p2 c { type nat hook prerouting priority 0; }; add rule ip p2 c ip daddr . meta l4proto . th dport vmap @m"]),
-    ("nftables/fib", &["nft add table ip p3; add chain ip p3 c { type nat hook prerouting priority 0; }; add rule ip p3 c fib daddr type local accept"]),
-    ("nftables/affinity", &["nft add table ip p4; add set ip p4 s { type ipv4_addr; flags dynamic, timeout; timeout 3h; }; add chain ip p4 c { type nat hook prerouting priority 0; }; add rule ip p4 c update @s { ip saddr } accept"]),
+    (
+        "nftables/numgen",
+        &[
+            "nft add table ip p1; add chain ip p1 c { type nat hook prerouting priority 0; }; add rule ip p1 c dnat to numgen random mod 2 map { 0 : 192.0.2.1, 1 : 192.0.2.2 }",
+        ],
+    ),
+    (
+        "nftables/vmap",
+        &[
+            "nft add table ip p2; add chain ip p2 t; add map ip p2 m { type ipv4_addr . inet_proto . inet_service : verdict; }; add chain ip p2 c { type nat hook prerouting priority 0; }; add rule ip p2 c ip daddr . meta l4proto . th dport vmap @m",
+        ],
+    ),
+    (
+        "nftables/fib",
+        &[
+            "nft add table ip p3; add chain ip p3 c { type nat hook prerouting priority 0; }; add rule ip p3 c fib daddr type local accept",
+        ],
+    ),
+    (
+        "nftables/affinity",
+        &[
+            "nft add table ip p4; add set ip p4 s { type ipv4_addr; flags dynamic, timeout; timeout 3h; }; add chain ip p4 c { type nat hook prerouting priority 0; }; add rule ip p4 c update @s { ip saddr } accept",
+        ],
+    ),
 ];
 
 /// Tries everything out. Call it where what it makes is nobody's.
 pub fn all() -> Abilities {
-    let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
+    let release =
+        nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
     let mut can: BTreeSet<String> = OPERATIONS
         .iter()
         .filter(|(_, commands)| commands.iter().all(|command| works(&words(command))))
@@ -75,7 +96,10 @@ impl Abilities {
                 None => lines.push((group.to_owned(), vec![member])),
             }
         }
-        lines.into_iter().map(|(group, members)| format!("{group} {}", members.join(" ")).trim_end().to_owned()).collect()
+        lines
+            .into_iter()
+            .map(|(group, members)| format!("{group} {}", members.join(" ")).trim_end().to_owned())
+            .collect()
     }
 }
 

@@ -94,8 +94,16 @@ pub fn enter() -> Result<Inside, SandboxError> {
     std::process::exit(code)
 }
 
+/// Set where the whole machine is the lab's, in a microVM: it then stays in the first user namespace, which alone is allowed
+/// to use IPVS and some settings.
+pub(crate) const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
+
 /// Leaves the host's namespaces; true when a user namespace was made too.
 fn leave_host() -> Result<bool, SandboxError> {
+    if std::env::var_os(WHOLE_MACHINE).is_some() {
+        let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
+        return sys::unshare_for_sandbox(false).map(|()| false).map_err(failed);
+    }
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     match sys::unshare_for_sandbox(true) {
         Ok(()) => {

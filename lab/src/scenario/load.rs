@@ -71,9 +71,7 @@ impl Loader<'_> {
         });
         let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
-        needs.extend(
-            steps.iter().any(|step| matches!(step.action, Action::Advance(_))).then_some(Need::VirtualTime),
-        );
+        needs.extend(steps.iter().any(|step| matches!(step.action, Action::Advance(_))).then_some(Need::VirtualTime));
         let scenario = Scenario {
             needs,
             path: self.path.to_owned(),

@@ -1,0 +1,175 @@
+//! Scenarios in a microVM: the same seed gives the same bytes, another seed other draws, and whatever goes wrong inside
+//! ends in time, with the console's last words, and leaves nothing behind.
+//!
+//! Without a network and with an empty cache there is no microVM: that fails in CI, and is told at a desk.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{eventually, finish};
+
+/// How long a run of several guests may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+fn svclab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(args).stdin(Stdio::null()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs to the end; `None` where no package can be fetched, which fails in CI.
+fn run(args: &[&str]) -> Option<Output> {
+    let output = finish(svclab(args), LIMIT);
+    let told = told(&output);
+    if output.status.code() == Some(3) && told.contains("`--kernel host` needs no") {
+        assert!(std::env::var_os("CI").is_none(), "{told}");
+        eprintln!("no microVM here, so this test shows nothing: {told}");
+        return None;
+    }
+    Some(output)
+}
+
+/// A scenario with one step that runs `command` on the only node.
+fn scenario(directory: &Path, command: &str) -> PathBuf {
+    let path = directory.join("one.yaml");
+    let text = format!(
+        "name: one\nabout: One command.\ncluster: {{nodes: 1}}\nsteps:\n- name: it\n  \
+         exec: {{on: node/node-a, command: [sh, -c, {command:?}]}}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_other_draws() {
+    let directory = tempfile::tempdir().unwrap();
+    let reports = ["first", "again"].map(|name| {
+        let report = directory.path().join(name);
+        let file = report.to_str().unwrap();
+        let output = run(&["run", "tests/microvm.yaml", "--deterministic", "--seed", "1..6", "--json", file])?;
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        Some(std::fs::read_to_string(report).unwrap())
+    });
+    let [Some(first), Some(again)] = reports else { return };
+    assert_eq!(first, again, "five seeds, run twice");
+    let report: serde_json::Value = serde_json::from_str(&first).unwrap();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    let mut draws: Vec<&str> = scenarios.iter().map(|one| one["steps"][0]["summary"].as_str().unwrap()).collect();
+    let mut times: Vec<String> = scenarios.iter().map(|one| one["seconds"].to_string()).collect();
+    draws.sort_unstable();
+    draws.dedup();
+    times.sort_unstable();
+    times.dedup();
+    assert_eq!(times.len(), 5, "every seed has a course of its own: {first}");
+    assert!(draws.len() > 1, "five seeds draw alike: {draws:?}");
+}
+
+#[test]
+fn three_hours_pass_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report");
+    let file = report.to_str().unwrap();
+    let Some(output) = run(&["run", "../scenarios/virtual-time/affinity-expiry.yaml", "--json", file]) else { return };
+    let told = told(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("for affinity-expiry needs virtual time"), "it is told why: {told}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert!(report["scenarios"][0]["seconds"].as_f64().unwrap() > 3.0 * 3600.0, "{report}");
+    let output = finish(svclab(&["run", "../scenarios/virtual-time/affinity-expiry.yaml", "--kernel", "host"]), LIMIT);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(self::told(&output).contains("affinity-expiry needs virtual time"), "{}", self::told(&output));
+}
+
+#[test]
+fn a_guest_that_fails_ends_with_status_3_and_its_last_words() {
+    let directory = tempfile::tempdir().unwrap();
+    for (command, why) in [
+        ("echo c > /proc/sysrq-trigger", "the microVM's kernel panicked: sysrq triggered crash"),
+        ("mount -t tmpfs -o size=4g none /tmp && cat /dev/zero > /tmp/x", "the microVM ran out of memory"),
+    ] {
+        let path = scenario(directory.path(), command);
+        let Some(output) = run(&["run", path.to_str().unwrap(), "--deterministic"]) else { return };
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(3), "{command}: {told}");
+        assert!(told.contains(why) && told.contains("</TASK>"), "{command}: {told}");
+    }
+}
+
+#[test]
+fn a_guest_that_takes_too_long_is_ended() {
+    let Some(output) = run(&["run", "tests/microvm.yaml", "--deterministic", "--deadline", "1"]) else { return };
+    assert_eq!(output.status.code(), Some(3));
+    assert!(told(&output).contains("did not come to its end within 1 s"), "{}", told(&output));
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_lab() {
+    if run(&["kernels"]).is_none() {
+        return;
+    }
+    let mut child = svclab(&["run", "tests/microvm.yaml", "--deterministic"]).stderr(Stdio::null()).spawn().unwrap();
+    let lab = child.id();
+    let mut qemu = None;
+    let started = || {
+        let threads = std::fs::read_dir(format!("/proc/{lab}/task")).into_iter().flatten().flatten();
+        let children = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("children")));
+        let children = children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let is_qemu = |pid: &String| {
+            std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.windows(6).any(|part| part == b"-icoun"))
+        };
+        children.into_iter().find(is_qemu)
+    };
+    // The first run fetches packages and builds the image.
+    let end = std::time::Instant::now() + LIMIT;
+    while qemu.is_none() && child.try_wait().unwrap().is_none() && std::time::Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        qemu = started();
+    }
+    let Some(qemu) = qemu else {
+        assert!(std::env::var_os("CI").is_none(), "QEMU was never seen");
+        return;
+    };
+    kill(Pid::from_raw(lab as i32), Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+    eventually("QEMU is gone", || {
+        // A zombie is gone too: nobody in a container may collect it.
+        std::fs::read_to_string(format!("/proc/{qemu}/stat")).map_or(true, |stat| stat.contains(") Z"))
+    });
+}
+
+#[test]
+fn what_is_missing_is_told_in_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = svclab(&["run", "tests/microvm.yaml", "--deterministic"]);
+    command.env("SVCLAB_CACHE", directory.path()).env("PATH", directory.path());
+    let output = finish(command, LIMIT);
+    assert_eq!(output.status.code(), Some(3));
+    let told = told(&output);
+    assert!(told.starts_with("svclab: cannot run apt-get") && told.contains("`--kernel host` needs none"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    for (flags, why) in [
+        (&["--deterministic", "--kernel", "host"][..], "--deterministic needs a microVM"),
+        (&["--kernel", "debian-5"][..], "expected auto, host, debian-6.1, debian-6.12"),
+        (&["--seed", "1..3"][..], "--seed A..B is for"),
+        (&["--seed", "3..1"][..], "B must be larger than A"),
+    ] {
+        let output = finish(svclab(&[&["run", "tests/microvm.yaml"], flags].concat()), LIMIT);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains(why), "{}", told(&output));
+    }
+}
