@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde::Deserialize;
-use support::runs::{names, run};
+use support::runs::{names_for_host, run};
 
 /// One damage.
 #[derive(Deserialize, Clone)]
@@ -61,7 +61,7 @@ fn main() {
 }
 
 fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
-    let all: BTreeSet<String> = names().into_iter().collect();
+    let all: BTreeSet<String> = names_for_host().into_iter().collect();
     if *known == all {
         return Ok(());
     }

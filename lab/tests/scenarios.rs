@@ -4,11 +4,11 @@
 mod support;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use support::runs::{names, run};
+use support::runs::{names_for_host, run};
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = names().into_iter().flat_map(|name| {
+    let trials = names_for_host().into_iter().flat_map(|name| {
         ["nft", "legacy"].map(|variant| {
             let name = name.clone();
             Trial::ignorable_test(format!("{name}::{variant}"), move || kept(&name, variant))

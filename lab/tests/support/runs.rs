@@ -39,22 +39,11 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").canonicalize().unwrap()
 }
 
-/// Every scenario that the host's kernel can run, by its name in the folder, such as `seeds/web`, sorted. Those that need
-/// virtual time are run by the tests of the microVM.
+/// Every scenario by its name in the folder, such as `seeds/web`, sorted.
 pub fn names() -> Vec<String> {
     fn files(directory: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        entries
-            .flat_map(|path| {
-                if path.ends_with("virtual-time") {
-                    vec![]
-                } else if path.is_dir() {
-                    files(&path)
-                } else {
-                    vec![path]
-                }
-            })
-            .collect()
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
     }
     let root = folder();
     let yaml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml");
@@ -62,6 +51,11 @@ pub fn names() -> Vec<String> {
     let mut names: Vec<String> = files(&root).into_iter().filter(yaml).map(name).collect();
     names.sort();
     names
+}
+
+/// Those that the host's kernel can run; the tests of the microVM run the others.
+pub fn names_for_host() -> Vec<String> {
+    names().into_iter().filter(|name| !name.starts_with("virtual-time/")).collect()
 }
 
 /// Runs scenario `name` with further flags.
