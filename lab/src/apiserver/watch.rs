@@ -23,6 +23,9 @@ use crate::objects::{Change, Record};
 /// How many events are taken from the log at once: the lock is held meanwhile.
 const BATCH: usize = 256;
 
+/// How often a watch of which nothing new is to be told gets a bookmark all the same.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+
 /// How long a watch lasts that says nothing about it, and how often it gets bookmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchTimes {
@@ -59,7 +62,9 @@ struct Watch {
     columns: bool,
     lines: VecDeque<Bytes>,
     ends: Instant,
-    next_bookmark: Instant,
+    /// The version of the last bookmark, and when it, or the watch, came.
+    bookmarked: Option<u64>,
+    bookmarked_at: Instant,
     over: bool,
 }
 
@@ -105,7 +110,8 @@ pub(super) async fn watch(
         columns: true,
         lines: VecDeque::new(),
         ends,
-        next_bookmark: now + times.bookmark_every,
+        bookmarked: None,
+        bookmarked_at: now,
         over: false,
     };
     let begun = shared.with(|state| {
@@ -258,7 +264,8 @@ impl Watch {
             let object = self.view.bookmark(version, initial_events_end);
             self.line(&json!({"type": "BOOKMARK", "object": object}));
         }
-        self.next_bookmark = Instant::now() + self.times.bookmark_every;
+        self.bookmarked = Some(version);
+        self.bookmarked_at = Instant::now();
     }
 
     fn end_with(&mut self, error: &ApiError) {
@@ -275,7 +282,15 @@ impl Watch {
     /// Waits for something to happen. A watch that has told everything up to `version` gets a bookmark of it from time
     /// to time, and one before it ends.
     async fn wait(&mut self, version: Option<u64>) {
-        let until = if version.is_some() { self.ends.min(self.next_bookmark) } else { self.ends };
+        let pause = match version {
+            // One that tells nothing new is a sign of life: as often as upstream's, or hours of virtual time would be dear.
+            Some(version) if self.bookmarked == Some(version.max(self.since)) => {
+                SIGN_OF_LIFE.max(self.times.bookmark_every)
+            }
+            _ => self.times.bookmark_every,
+        };
+        let next = self.bookmarked_at + pause;
+        let until = if version.is_some() { self.ends.min(next) } else { self.ends };
         tokio::select! {
             changed = self.ticks.changed() => self.over = changed.is_err(),
             () = sleep_until(until) => {

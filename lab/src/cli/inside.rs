@@ -278,7 +278,11 @@ fn shown(path: &Path) -> String {
             Component::CurDir => {}
             Component::ParentDir if plain.file_name().is_some() => drop(plain.pop()),
             Component::ParentDir => {
-                return std::path::absolute(path).and_then(std::fs::canonicalize).unwrap_or(plain).display().to_string();
+                return std::path::absolute(path)
+                    .and_then(std::fs::canonicalize)
+                    .unwrap_or(plain)
+                    .display()
+                    .to_string();
             }
             part => plain.push(part),
         }
