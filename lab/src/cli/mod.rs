@@ -7,6 +7,7 @@ mod find;
 mod list;
 mod objects;
 mod run;
+mod soak;
 mod up;
 
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ enum Command {
     Run(run::RunArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
+    /// Change objects for a long time and look at what it leaves behind: errors, memory, rules.
+    Soak(soak::SoakArgs),
     /// Run a command on a node, in a pod or on a client of a lab that is up.
     Exec(exec::ExecArgs),
     /// List scenarios and what they show.
@@ -122,6 +125,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Up(args) => up::up(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Exec(args) => exec::exec(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::ClusterError;
+pub use super::ambush::Ambush;
 use crate::netns::namespace::Namespace;
 
 /// Lines of output that are kept per process; older ones are forgotten.
@@ -89,7 +90,7 @@ impl Log {
             lines.pop_front();
         }
         lines.push_back(line);
-        drop(lines);
+        // Under the lock, so that lines and their number agree.
         self.seen.send_modify(|seen| *seen += 1);
     }
 
@@ -134,6 +135,12 @@ impl ProcessHandle {
         Ok(())
     }
 
+    /// Kills it and its children once it waits for a child whose command line contains `child`: `after` that has run so
+    /// long or, if that is earlier, at its end. Gives up at the limit.
+    pub fn ambush(&self, child: &'static str, after: Duration, limit: Duration) -> Ambush {
+        Ambush::lay(self.pid, child, after, limit)
+    }
+
     /// Whether it still runs.
     pub fn is_alive(&self) -> bool {
         self.ended.borrow().is_none()
@@ -154,6 +161,14 @@ impl ProcessHandle {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = kept.len().saturating_sub(lines);
         kept.iter().skip(skip).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The number of lines of output so far, and those after the first `seen` of them, as far as they are still kept.
+    pub fn log_since(&self, seen: u64) -> (u64, Vec<String>) {
+        let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = *self.log.seen.borrow();
+        let new = usize::try_from(all.saturating_sub(seen)).unwrap_or(usize::MAX).min(kept.len());
+        (all, kept.iter().skip(kept.len() - new).cloned().collect())
     }
 
     /// Waits until a line of output contains `text`; false when the program ended or the time was over before.

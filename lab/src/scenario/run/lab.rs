@@ -84,6 +84,10 @@ pub struct Lab {
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
     pub(super) answered_by: BTreeMap<String, BTreeSet<String>>,
+    /// Nodes that a `partition` step has cut off.
+    pub(super) cut_off: BTreeSet<String>,
+    /// Nodes whose proxies the next step kills in the middle of a restore, each with how long after its begin.
+    pub(super) armed: BTreeMap<String, Duration>,
 }
 
 impl Lab {
@@ -110,6 +114,8 @@ impl Lab {
             traffic: BTreeMap::new(),
             epochs,
             answered_by: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
+            armed: BTreeMap::new(),
         };
         lab.publish().await?;
         for node in lab.nodes() {
@@ -144,14 +150,16 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until every running proxy has applied the objects; not while the API keeps something from them.
+    /// Waits until every running proxy has applied the objects, unless its node is cut off; not while the API keeps
+    /// something from them.
     pub(super) async fn applied(&mut self) -> Option<Mismatch> {
         if self.feed.withholds() {
             return None;
         }
-        let late = self.proxies.applied(&self.cluster, &self.feed, self.store.version()).await;
+        let late = self.proxies.applied(&self.cluster, &self.feed, self.store.version(), &self.cut_off).await;
+        let everywhere = self.cut_off.is_empty() && self.proxies.run_on(&self.nodes());
         // When another's proxy has applied a change nobody knows: what was right before may be so for good.
-        if late.is_none() && !self.proxies.are_foreign() {
+        if late.is_none() && everywhere && !self.proxies.are_foreign() {
             self.epochs.settle();
         }
         late

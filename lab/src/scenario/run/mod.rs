@@ -1,12 +1,15 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
+mod ambush;
 mod background;
 mod check;
 mod churn;
 mod feed;
 mod lab;
+mod partition;
 mod proxies;
 mod proxy;
+pub mod soak;
 mod step;
 
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! One proxy per node: started, asked what it has applied, stopped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -145,11 +145,28 @@ impl Proxies {
         Ok((!clean).then(|| Mismatch::new(format!("--cleanup succeeds on {node}"), seen())))
     }
 
-    /// Waits until every running proxy has applied `version`.
-    pub(super) async fn applied(&self, cluster: &Cluster, feed: &Feed, version: u64) -> Option<Mismatch> {
+    /// The running proxy of a node.
+    pub(super) fn handle(&self, node: &str) -> Option<&ProcessHandle> {
+        self.running.get(node)
+    }
+
+    /// Whether every one of `nodes` has a proxy that runs.
+    pub(super) fn run_on(&self, nodes: &[String]) -> bool {
+        nodes.iter().all(|node| self.running.contains_key(node))
+    }
+
+    /// Waits until every running proxy but those of `cut_off` has applied `version`.
+    pub(super) async fn applied(
+        &self,
+        cluster: &Cluster,
+        feed: &Feed,
+        version: u64,
+        cut_off: &BTreeSet<String>,
+    ) -> Option<Mismatch> {
         // Another's proxy is only asked whether it is well; steps look again and again until its rules show.
         let version = if self.are_foreign() { None } else { Some(version) };
-        let waits = self.running.iter().map(|(node, handle)| wait(cluster, feed, node, handle, version));
+        let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));
+        let waits = reached.map(|(node, handle)| wait(cluster, feed, node, handle, version));
         futures_util::future::join_all(waits).await.into_iter().flatten().next()
     }
 
