@@ -22,12 +22,15 @@ use super::lab::{Lab, StartError};
 use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
 use crate::cluster::spec::Protocol;
+use crate::expect::Mismatch;
 use crate::objects::ObjectKey;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 use crate::traffic::probe::{Place, Probe};
 
 /// Changes before the clock starts, so that the number of objects does not grow while memory is judged.
 const POPULATION: usize = 1000;
+/// So many of them are made before the proxies are waited for.
+const AT_ONCE: usize = 200;
 /// Between two looks at memory and open files.
 const LOOK: Duration = Duration::from_millis(200);
 /// Parts of the time, each with a row of its own.
@@ -96,6 +99,13 @@ pub struct SoakReport {
     pub versions: u64,
 }
 
+impl SoakReport {
+    fn note(&mut self, broken: Option<Mismatch>) {
+        let words = |broken: Mismatch| format!("expected: {}; seen: {}", broken.expected, broken.seen);
+        self.broken.extend(broken.map(words));
+    }
+}
+
 /// The cluster to soak, which no file describes.
 fn scenario(seed: u64) -> Result<Scenario, LoadError> {
     load::parse(Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
@@ -114,12 +124,13 @@ pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) ->
     let mut lab = Lab::start(&scenario, &options.run).await?;
     let mut report = SoakReport::default();
     let mut stream = Stream::new(options.seed);
-    for _ in 0..POPULATION {
+    for change in 1..=POPULATION {
         lab.store.write(|store| stream.change(store))?;
+        if change % AT_ONCE == 0 {
+            lab.publish().await?;
+            report.note(lab.applied().await);
+        }
     }
-    lab.publish().await?;
-    let late = lab.applied().await;
-    report.broken.extend(late.map(|late| format!("expected: {}; seen: {}", late.expected, late.seen)));
     for step in &scenario.steps {
         let seen = lab.step(step).await?;
         let words =
@@ -180,8 +191,7 @@ async fn churn(
         lab.store.write(|store| stream.change(store))?;
     }
     lab.publish().await?;
-    let late = lab.applied().await;
-    report.broken.extend(late.map(|late| format!("expected: {}; seen: {}", late.expected, late.seen)));
+    report.note(lab.applied().await);
     let toll = traffic.end().await?;
     if toll.failed > 0 || toll.made == 0 {
         let words = format!("{} of {} requests to the service that nobody changes failed", toll.failed, toll.made);
@@ -226,12 +236,10 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
             lab.must(&place, &["sh", "-euc", command].map(str::to_owned)).await?;
         }
         soaked.push(dump(lab, node).await?);
-        let unclean = lab.proxies.cleanup(&lab.cluster, &lab.feed, node).await?;
-        report.broken.extend(unclean.map(|unclean| format!("expected: {}; seen: {}", unclean.expected, unclean.seen)));
+        report.note(lab.proxies.cleanup(&lab.cluster, &lab.feed, node).await?);
         lab.proxies.start(&lab.cluster, &lab.feed, node).await?;
     }
-    let late = lab.applied().await;
-    report.broken.extend(late.map(|late| format!("expected: {}; seen: {}", late.expected, late.seen)));
+    report.note(lab.applied().await);
     for (node, soaked) in nodes.iter().zip(soaked) {
         settle(lab, node).await?;
         let fresh = dump(lab, node).await?;
