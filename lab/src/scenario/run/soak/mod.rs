@@ -27,7 +27,8 @@ use crate::objects::ObjectKey;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 use crate::traffic::probe::{Place, Probe};
 
-/// Changes before the clock starts, so that the number of objects does not grow while memory is judged.
+/// Changes before the clock starts, so that the number of objects does not grow while memory is judged; fewer in a soak of
+/// fewer.
 const POPULATION: usize = 1000;
 /// So many of them are made before the proxies are waited for.
 const AT_ONCE: usize = 200;
@@ -124,9 +125,10 @@ pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) ->
     let mut lab = Lab::start(&scenario, &options.run).await?;
     let mut report = SoakReport::default();
     let mut stream = Stream::new(options.seed);
-    for change in 1..=POPULATION {
+    let population = POPULATION.min(options.changes);
+    for change in 1..=population {
         lab.store.write(|store| stream.change(store))?;
-        if change % AT_ONCE == 0 {
+        if change % AT_ONCE == 0 || change == population {
             lab.publish().await?;
             report.note(lab.applied().await);
         }
@@ -176,6 +178,11 @@ async fn churn(
             let next_change = start + options.duration.mul_f64((made + 1) as f64 / options.changes.max(1) as f64);
             tokio::time::sleep_until(next_change.min(next_look).min(end).into()).await;
         }
+        let due = share(options.changes, options.duration * part, options.duration * PARTS);
+        for _ in made..due {
+            lab.store.write(|store| stream.change(store))?;
+        }
+        made = made.max(due);
         let toll = traffic.toll();
         let mut nodes = Vec::new();
         for node in &mut watched {

@@ -31,8 +31,8 @@ pub(super) fn median(mut values: Vec<u64>) -> u64 {
 /// What may be added to memory between the second tenth and the last, in KiB and in percent: what an allocator's
 /// fragments and the objects' number wander about.
 const GROWTH: (u64, u64) = (1024, 5);
-/// What may be added to the file descriptors: those of a command that happens to run.
-const MORE_FDS: u64 = 4;
+/// What may be added to the file descriptors: listeners of health-check node ports, which come and go with the services.
+const MORE_FDS: u64 = 16;
 
 /// Whether memory or file descriptors grew: the median of the last tenth against that of the second one. In words, if so.
 pub(super) fn growth(second: &[Sample], last: &[Sample]) -> Option<String> {
