@@ -3,6 +3,7 @@
 pub mod apiserver;
 pub mod cli;
 pub mod cluster;
+pub mod compare;
 pub mod expect;
 pub mod netns;
 pub mod objects;

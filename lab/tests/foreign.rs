@@ -12,6 +12,13 @@ use support::finish;
 
 /// Runs scenarios, and further flags, with a proxy that is described by a few more lines; `None`: this machine cannot run it.
 fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
+    lab(more, |command, file| {
+        command.arg("run").args(arguments).arg("--keep-going").arg("--proxy").arg(file);
+    })
+}
+
+/// Runs the lab with arguments that `add` knows, given the described proxy's file.
+fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, String)> {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let program = program.to_str().unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -22,7 +29,8 @@ fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
     );
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
-    command.arg("run").args(arguments).arg("--keep-going").arg("--proxy").arg(&file).stdin(Stdio::null());
+    add(&mut command, &file);
+    command.stdin(Stdio::null());
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = finish(command, Duration::from_secs(100));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -60,4 +68,52 @@ fn an_excused_scenario_is_named_with_the_reason() {
     let Some((output, told)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains("hairpin is not run: it cannot") && told.contains("1 scenarios"), "{told}");
+}
+
+/// Compares this project's proxy with a described one; standard output is the comparison.
+fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
+    let (output, told) = lab(more, |command, file| {
+        command.args(["compare", "svcproxy"]).arg(file).args(arguments);
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some((output, text, told))
+}
+
+#[test]
+fn a_proxy_does_not_differ_from_itself() {
+    let Some((output, text, told)) = compare("", &["clusterip", "affinity", "rolling-update"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{text}{told}");
+    assert!(
+        text.contains("0 of 3 scenarios differ") && text.contains("svcproxy") && text.contains("by-the-book"),
+        "{text}"
+    );
+    // Something was measured of each.
+    let value = |label: &str, column: usize| {
+        let line = text.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("no {label}: {text}"));
+        line.split("  ").map(str::trim).filter(|part| !part.is_empty()).nth(column).unwrap().to_owned()
+    };
+    assert_eq!(value("rules at the end", 1), value("rules at the end", 2), "{text}");
+    for label in ["a change to the first right answer", "rules at the end", "most memory", "processor time"] {
+        for column in [1, 2] {
+            assert!(value(label, column).chars().any(|digit| ('1'..='9').contains(&digit)), "{label}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_comparison_tells_who_was_masqueraded_where_nobody_asked() {
+    let more = "config: {iptables: {masqueradeAll: true}}\nexcused: {sctp: it cannot}\n";
+    let Some((output, text, told)) = compare(more, &["clusterip", "sctp", "--json", "-"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{text}{told}");
+    let value: serde_json::Value = serde_json::from_str(&text).expect(&text);
+    assert_eq!(value["alike"], false);
+    let found: Vec<&str> = value["scenarios"][0]["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|difference| difference["what"].as_str())
+        .collect();
+    assert!(found.contains(&"verdict") && found.contains(&"source address"), "{found:?}");
+    assert_eq!(value["excused"][0]["name"], "sctp");
+    assert_eq!(value["scenarios"][0]["reports"][1]["passed"], false);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
 
 mod check;
+mod compare;
 mod exec;
 mod find;
 mod list;
@@ -29,7 +30,7 @@ const UNABLE: u8 = 3;
 #[command(
     name = "svclab",
     version,
-    after_help = "Exit status: 0 all promises kept, 1 a broken promise, 2 wrong usage or file, 3 this machine cannot run it."
+    after_help = "Exit status: 0 all promises kept, 1 a broken promise or a difference, 2 wrong usage or file, 3 this machine cannot run it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -40,6 +41,8 @@ struct Cli {
 enum Command {
     /// Run scenarios and report which promises were kept.
     Run(run::RunArgs),
+    /// Run scenarios with two proxies and tell where they differ.
+    Compare(compare::CompareArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
     /// Change objects for a long time and look at what it leaves behind: errors, memory, rules.
@@ -124,6 +127,7 @@ impl Exit {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Up(args) => up::up(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Exec(args) => exec::exec(&args),

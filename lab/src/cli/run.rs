@@ -42,7 +42,7 @@ pub(super) struct RunArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum ModeArg {
+pub(super) enum ModeArg {
     Iptables,
 }
 
@@ -114,6 +114,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
                 source: args.lab.source.into(),
                 patience: Duration::from_millis(args.patience),
                 keep_going: args.keep_going,
+                measure: false,
                 breaks: args.breaks.clone(),
             };
             let report = scenario::run::run(scenario, &options, &mut progress).await;
@@ -129,7 +130,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
 }
 
 /// Why this proxy is not run in a scenario.
-fn excuse<'a>(proxy: &'a Proxy, scenario: &str) -> Option<&'a String> {
+pub(super) fn excuse<'a>(proxy: &'a Proxy, scenario: &str) -> Option<&'a String> {
     match proxy {
         Proxy::Own(_) => None,
         Proxy::Foreign(foreign) => foreign.excused.get(scenario),
@@ -153,11 +154,11 @@ impl Progress for OnTerminal {
 }
 
 /// Colour on a terminal only, and not for those who do not want it (no-color.org).
-fn colour() -> bool {
+pub(super) fn colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
+pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
     let Some(path) = path else { return Ok(()) };
     let written =
         if path == Path::new("-") { std::io::stdout().write_all(text.as_bytes()) } else { std::fs::write(path, text) };

@@ -44,6 +44,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         patience: PATIENCE,
         keep_going: false,
         breaks: Vec::new(),
+        measure: false,
     };
     let options = SoakOptions {
         run,

@@ -27,8 +27,16 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let mode = scenario.modes.first().copied().ok_or_else(|| Exit::usage("the scenario is for no mode"))?;
     let variant = args.lab.iptables_variant.into();
     let source = args.lab.source.into();
-    let options =
-        RunOptions { proxy, mode, variant, source, patience: PATIENCE, keep_going: false, breaks: Vec::new() };
+    let options = RunOptions {
+        proxy,
+        mode,
+        variant,
+        source,
+        patience: PATIENCE,
+        keep_going: false,
+        measure: false,
+        breaks: Vec::new(),
+    };
     runtime()?.block_on(async {
         tokio::select! {
             standing = stand(&scenario, &options) => standing,

@@ -69,6 +69,15 @@ impl ExecOutput {
     }
 }
 
+/// What a process has used (proc(5), `stat` and `status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time, its ended children's included, to the kernel's tick of usually 10 ms.
+    pub processor: Duration,
+    /// The most memory that it ever had resident, in bytes, without its children's.
+    pub peak_memory: u64,
+}
+
 /// A running (or ended) program on a node. Dropping the handle kills it and its children.
 pub struct ProcessHandle {
     name: String,
@@ -139,6 +148,18 @@ impl ProcessHandle {
     /// long or, if that is earlier, at its end. Gives up at the limit.
     pub fn ambush(&self, child: &'static str, after: Duration, limit: Duration) -> Ambush {
         Ambush::lay(self.pid, child, after, limit)
+    }
+
+    /// What it has used so far; `None` when it has ended.
+    pub fn usage(&self) -> Option<Usage> {
+        let process = procfs::process::Process::new(self.pid()).ok()?;
+        let (stat, status) = (process.stat().ok()?, process.status().ok()?);
+        let children = u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
+        let ticks = stat.utime + stat.stime + children;
+        Some(Usage {
+            processor: Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64),
+            peak_memory: status.vmhwm? * 1024,
+        })
     }
 
     /// Whether it still runs.

@@ -62,8 +62,19 @@ pub struct Tally {
     pub servers: BTreeMap<String, usize>,
     /// Answers per source address that the servers saw.
     pub sources: BTreeMap<IpAddr, usize>,
+    /// How often each server saw which source address.
+    pub seen_by: BTreeMap<String, BTreeMap<IpAddr, usize>>,
     /// Everything that was no answer, in words.
     pub failures: BTreeMap<String, usize>,
+}
+
+/// What a step's requests came to, for a comparison of two runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Counted.
+    pub tally: Tally,
+    /// Each request was a draw of its own: neither affinity nor a port that stays the same decided it.
+    pub drawn: bool,
 }
 
 impl Tally {
@@ -75,6 +86,7 @@ impl Tally {
                 Answer::Replied { server, peer } => {
                     *tally.servers.entry(server.clone()).or_default() += 1;
                     *tally.sources.entry(peer.ip()).or_default() += 1;
+                    *tally.seen_by.entry(server.clone()).or_default().entry(peer.ip()).or_default() += 1;
                 }
                 other => *tally.failures.entry(words(other)).or_default() += 1,
             }

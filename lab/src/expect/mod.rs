@@ -6,7 +6,7 @@ pub mod counters;
 mod judge;
 pub mod stats;
 
-pub use judge::{Mismatch, SourceWanted, Tally, Wanted, judge};
+pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge};
 
 #[cfg(test)]
 mod tests;

@@ -88,3 +88,18 @@ pub fn needed(shares: &[f64]) -> Option<usize> {
     }
     Some(upper)
 }
+
+/// Whether two proxies cannot have drawn a backend from the same share: it answered `a.0` of `a.1` probes of the one and
+/// `b.0` of `b.1` of the other. Given how often it answered in all, that is hypergeometrically distributed whatever the
+/// share is (Fisher's exact test); equal shares are called different with probability at most [`FALSE_ALARM`]` / k`.
+pub fn differ(a: (usize, usize), b: (usize, usize), k: usize) -> bool {
+    let (sent, answered) = (a.1 + b.1, a.0 + b.0);
+    let factorials = ln_factorials(sent);
+    let choose = |n: usize, x: usize| factorials[n] - factorials[x] - factorials[n - x];
+    let mass = |x: usize| (choose(answered, x) + choose(sent - answered, a.1 - x) - choose(sent, a.1)).exp();
+    let (first, last) = (a.1.saturating_sub(sent - answered), answered.min(a.1));
+    let tail = FALSE_ALARM / (2.0 * k.max(1) as f64);
+    let below: f64 = (first..=a.0).map(mass).sum();
+    let above: f64 = (a.0..=last).map(mass).sum();
+    below <= tail || above <= tail
+}

@@ -141,3 +141,31 @@ proptest! {
         prop_assert!(judge(&even(&names), &replies(&pairs)).is_empty());
     }
 }
+
+#[test]
+fn two_samples_differ_only_beyond_chance() {
+    for (a, b, differs) in [
+        ((10, 20), (10, 20), false),
+        ((500, 1_000), (400, 1_000), false),
+        ((500, 1_000), (350, 1_000), true),
+        // Too few to tell anything, even when everything differs.
+        ((5, 5), (0, 5), false),
+        ((20, 20), (0, 20), true),
+        ((0, 1_000), (0, 7), false),
+        ((1_000, 1_000), (7, 7), false),
+    ] {
+        assert_eq!(stats::differ(a, b, 2), differs, "{a:?} {b:?}");
+        assert_eq!(stats::differ(b, a, 2), differs, "{b:?} {a:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_masses_of_the_exact_test_add_up(sent_a in 1_usize..300, sent_b in 1_usize..300, share in 0.0_f64..1.0) {
+        let all = ((sent_a + sent_b) as f64 * share) as usize;
+        let first = all.saturating_sub(sent_b);
+        // What nobody can call unlikely: the split that is nearest to even.
+        let even = (all * sent_a / (sent_a + sent_b)).clamp(first, all.min(sent_a));
+        prop_assert!(!stats::differ((even, sent_a), (all - even, sent_b), 1));
+    }
+}

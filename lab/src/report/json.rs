@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{ScenarioReport, StepReport, Verdict};
+use crate::expect::{Answers, Mismatch};
 
 /// Everything that the run found.
 pub fn render(reports: &[ScenarioReport]) -> Value {
     json!({ "passed": reports.iter().all(ScenarioReport::passed), "scenarios": reports.iter().map(scenario).collect::<Vec<_>>() })
 }
 
-fn scenario(report: &ScenarioReport) -> Value {
+pub(crate) fn scenario(report: &ScenarioReport) -> Value {
     json!({
         "name": report.name,
         "path": report.path,
@@ -26,25 +27,29 @@ fn scenario(report: &ScenarioReport) -> Value {
 }
 
 fn step(step: &StepReport) -> Value {
-    let (verdict, broken) = match &step.verdict {
-        Verdict::Passed => ("passed", Vec::new()),
+    let broken = match &step.verdict {
+        Verdict::Passed | Verdict::Skipped => Vec::new(),
         Verdict::Broken(mismatches) => {
-            let pair =
-                |mismatch: &crate::expect::Mismatch| json!({ "expected": mismatch.expected, "seen": mismatch.seen });
-            ("broken", mismatches.iter().map(pair).collect())
+            let pair = |mismatch: &Mismatch| json!({ "expected": mismatch.expected, "seen": mismatch.seen });
+            mismatches.iter().map(pair).collect()
         }
-        Verdict::Failed(why) => ("failed", vec![json!({ "expected": "the lab can do this step", "seen": why })]),
-        Verdict::Skipped => ("skipped", Vec::new()),
+        Verdict::Failed(why) => vec![json!({ "expected": "the lab can do this step", "seen": why })],
     };
     json!({
         "name": step.name,
         "line": step.line,
         "action": step.action,
-        "verdict": verdict,
+        "verdict": step.verdict.word(),
         "broken": broken,
         "summary": step.summary,
+        "answers": step.answers.as_ref().map(answers),
         "seconds": step.took.as_secs_f64(),
     })
+}
+
+fn answers(answers: &Answers) -> Value {
+    let tally = &answers.tally;
+    json!({ "servers": tally.servers, "sources": tally.seen_by, "failures": tally.failures })
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! What a run found, and how it is shown: on a terminal while it works, as JSON and as JUnit XML at the end.
 
+mod figures;
 pub mod json;
 pub mod junit;
 pub mod terminal;
 
 use std::time::Duration;
 
-use crate::expect::Mismatch;
+use crate::expect::{Answers, Mismatch};
+
+pub use figures::Figures;
 
 /// What became of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +22,18 @@ pub enum Verdict {
     Failed(String),
     /// An earlier step broke and the run does not keep going.
     Skipped,
+}
+
+impl Verdict {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::Broken(_) => "broken",
+            Verdict::Failed(_) => "failed",
+            Verdict::Skipped => "skipped",
+        }
+    }
 }
 
 /// One step's result.
@@ -34,6 +49,8 @@ pub struct StepReport {
     pub verdict: Verdict,
     /// What was seen, in a line.
     pub summary: String,
+    /// Who answered, of a step that sends requests.
+    pub answers: Option<Answers>,
     /// How long it took.
     pub took: Duration,
 }
@@ -59,6 +76,8 @@ pub struct ScenarioReport {
     pub not_started: Option<String>,
     /// Whether that was this machine's fault.
     pub unable: bool,
+    /// What it cost the proxies, where that was measured.
+    pub figures: Option<Figures>,
     /// How long all of it took.
     pub took: Duration,
     /// The end of the proxies' logs, if something broke.
@@ -87,6 +106,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         action: "probe",
         verdict,
         summary: summary.into(),
+        answers: None,
         took: Duration::from_millis(12),
     };
     let broken = Verdict::Broken(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);
@@ -104,6 +124,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         ],
         not_started: None,
         unable: false,
+        figures: None,
         took: Duration::from_millis(1234),
         logs: "node-a: started\n".into(),
     }]

@@ -37,6 +37,8 @@ pub struct ProbePlan {
     pub route: Option<ClientRoute>,
     /// The promise.
     pub wanted: Wanted,
+    /// Each probe is a draw of its own: the service has no affinity, and the source port changes.
+    pub drawn: bool,
 }
 
 /// A route that a client needs: the client, the destination, the node to go by.
@@ -51,7 +53,17 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     }
     let patience = if matches!(wanted, Wanted::Dropped | Wanted::Unanswered) { SILENCE } else { PATIENCE };
     let (probe, route) = aim(store, file, patience)?;
-    Ok(ProbePlan { probe, count, concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1), route, wanted })
+    let drawn = file.source_port.is_none() && !has_affinity(store, &file.to.value);
+    Ok(ProbePlan { drawn, probe, count, concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1), route, wanted })
+}
+
+/// Whether the service behind `to` sends a client to the same pod again.
+fn has_affinity(store: &Store, to: &Target) -> bool {
+    let of = |service: &ObjectKey| store.service(service).ok()?.spec.as_ref()?.session_affinity.clone();
+    match to {
+        Target::Service { service, .. } => of(service).is_some_and(|affinity| affinity == "ClientIP"),
+        Target::Pod(..) | Target::Node(..) | Target::Address(_) => false,
+    }
 }
 
 /// One probe, and the route that it needs.

@@ -1,6 +1,6 @@
 //! Steps that change the cluster, and the traffic that goes on meanwhile.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::lab::{Lab, StartError};
@@ -38,10 +38,11 @@ impl Lab {
         self.cluster.add_pods(&new).await?;
         let ambushes = self.lie_in_wait();
         self.epochs.begin(&ahead);
+        let since = Instant::now();
         self.store.write(|store| walk::change(store, action))?;
         self.publish().await?;
         let (killed, mut broken) = self.ambushed(ambushes).await?;
-        broken.extend(self.applied().await);
+        broken.extend(self.applied(since).await?);
         // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
         self.cluster.remove_pods(&gone).await?;
@@ -50,8 +51,9 @@ impl Lab {
 
     /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
     pub(super) async fn misbehave(&mut self, what: Misbehaviour) -> Result<Seen, StartError> {
+        let since = Instant::now();
         self.feed.misbehave(what)?;
-        let late = self.applied().await;
+        let late = self.applied(since).await?;
         Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
     }
 

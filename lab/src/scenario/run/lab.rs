@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::background::{Background, Epochs};
 use super::feed::Feed;
-use super::proxies::Proxies;
+use super::marker::Marker;
+use super::proxies::{PATIENCE, Proxies};
 use super::{Break, RunOptions, Variant};
 use crate::apiserver::{KubeconfigError, SharedStore, TlsError};
 use crate::cluster::process::{Ended, ExecOutput};
@@ -80,6 +81,10 @@ pub struct Lab {
     pub(super) proxies: Proxies,
     pub(super) patience: Duration,
     tools: Option<PathBuf>,
+    /// Tells when a change has been applied, where the proxies do not.
+    pub(super) marker: Option<Marker>,
+    /// From each change to the moment at which a node had applied it, where that is measured.
+    pub(super) took: Vec<Duration>,
     pub(super) connections: BTreeMap<String, Connection>,
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
@@ -101,6 +106,7 @@ impl Lab {
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
         let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
         let proxies = Proxies::new(options, &scenario.proxy_flags, tools.as_deref().map(path_with));
+        let marker = if proxies.are_foreign() || options.measure { Marker::new(&cluster) } else { None };
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));
         let mut lab = Lab {
@@ -110,6 +116,8 @@ impl Lab {
             proxies,
             patience: options.patience,
             tools,
+            marker,
+            took: Vec::new(),
             connections: BTreeMap::new(),
             traffic: BTreeMap::new(),
             epochs,
@@ -121,7 +129,7 @@ impl Lab {
         for node in lab.nodes() {
             lab.proxies.start(&lab.cluster, &lab.feed, &node).await?;
         }
-        match lab.applied().await {
+        match lab.applied(Instant::now()).await? {
             None => Ok(lab),
             Some(mismatch) => Err(StartError::Proxy(mismatch)),
         }
@@ -150,19 +158,38 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until every running proxy has applied the objects, unless its node is cut off; not while the API keeps
-    /// something from them.
-    pub(super) async fn applied(&mut self) -> Option<Mismatch> {
+    /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off;
+    /// not while the API keeps something from them.
+    pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, StartError> {
         if self.feed.withholds() {
-            return None;
+            return Ok(None);
         }
-        let late = self.proxies.applied(&self.cluster, &self.feed, self.store.version(), &self.cut_off).await;
-        let everywhere = self.cut_off.is_empty() && self.proxies.run_on(&self.nodes());
-        // When another's proxy has applied a change nobody knows: what was right before may be so for good.
-        if late.is_none() && everywhere && !self.proxies.are_foreign() {
+        let cut_off = &self.cut_off;
+        let late = match &mut self.marker {
+            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), cut_off).await,
+            Some(marker) => {
+                marker.keep_off(&self.cluster, cut_off);
+                marker.advance(&self.cluster, &self.store).await?;
+                match self.proxies.applied(&self.cluster, &self.feed, None, cut_off).await {
+                    Some(unwell) => Some(unwell),
+                    None => {
+                        let nodes = self.proxies.running(cut_off);
+                        match marker.reached(&self.cluster, &nodes, since, PATIENCE).await {
+                            Ok(took) => {
+                                self.took.extend(took.into_values());
+                                None
+                            }
+                            Err(late) => Some(late),
+                        }
+                    }
+                }
+            }
+        };
+        // A proxy that is dead or cut off leaves its node's rules as they were: older states are not over there.
+        if late.is_none() && self.proxies.running(cut_off) == self.nodes() {
             self.epochs.settle();
         }
-        late
+        Ok(late)
     }
 
     /// Runs a command with the chosen iptables first in its `PATH`.

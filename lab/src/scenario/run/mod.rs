@@ -6,6 +6,8 @@ mod check;
 mod churn;
 mod feed;
 mod lab;
+mod marker;
+mod measure;
 mod partition;
 mod proxies;
 mod proxy;
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 pub use feed::Source;
 pub use lab::{Lab, StartError};
 pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
+
+use step::Seen;
 
 use super::file::Mode;
 use super::words::NodeChoice;
@@ -61,6 +65,8 @@ pub struct RunOptions {
     pub patience: Duration,
     /// Goes on after a broken step.
     pub keep_going: bool,
+    /// Measures the proxies, by the same means whatever they tell of themselves.
+    pub measure: bool,
     /// Damage done on purpose, to show that a scenario can fail.
     pub breaks: Vec<Break>,
 }
@@ -112,12 +118,16 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
         steps: Vec::new(),
         not_started: None,
         unable: false,
+        figures: None,
         took: Duration::ZERO,
         logs: String::new(),
     };
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
             steps(scenario, options, &mut lab, &mut report, progress).await;
+            if options.measure {
+                report.figures = lab.figures().await;
+            }
             if !report.passed() {
                 report.logs = lab.logs(LOG_LINES);
             }
@@ -142,28 +152,29 @@ async fn steps(
     let mut broken = false;
     for step in &scenario.steps {
         let begin = Instant::now();
-        let (verdict, summary) = if broken && !options.keep_going {
-            (Verdict::Skipped, String::new())
+        let (verdict, seen) = if broken && !options.keep_going {
+            (Verdict::Skipped, Seen::new("", Vec::new()))
         } else {
             one(options, lab, step).await
         };
         broken |= verdict != Verdict::Passed;
         let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), begin.elapsed());
-        let done = StepReport { name, line, action, verdict, summary, took };
+        let done = StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, took };
         progress.step(&done);
         report.steps.push(done);
     }
 }
 
-async fn one(options: &RunOptions, lab: &mut Lab, step: &Step) -> (Verdict, String) {
+async fn one(options: &RunOptions, lab: &mut Lab, step: &Step) -> (Verdict, Seen) {
+    let nothing = || Seen::new("", Vec::new());
     for damage in options.breaks.iter().filter(|damage| damage.before == step.name) {
         if let Err(error) = lab.damage(damage).await {
-            return (Verdict::Failed(format!("the damage before this step could not be done: {error}")), String::new());
+            return (Verdict::Failed(format!("the damage before this step could not be done: {error}")), nothing());
         }
     }
     match lab.step(step).await {
-        Ok(seen) if seen.broken.is_empty() => (Verdict::Passed, seen.summary),
-        Ok(seen) => (Verdict::Broken(seen.broken), seen.summary),
-        Err(error) => (Verdict::Failed(error.to_string()), String::new()),
+        Ok(seen) if seen.broken.is_empty() => (Verdict::Passed, seen),
+        Ok(mut seen) => (Verdict::Broken(std::mem::take(&mut seen.broken)), seen),
+        Err(error) => (Verdict::Failed(error.to_string()), nothing()),
     }
 }

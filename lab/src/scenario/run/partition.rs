@@ -1,5 +1,7 @@
 //! Steps that cut nodes off and let them in again.
 
+use std::time::Instant;
+
 use super::lab::{Lab, StartError};
 use super::step::Seen;
 
@@ -16,12 +18,13 @@ impl Lab {
 
     /// Lets nodes in again and waits until their proxies have caught up.
     pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+        let since = Instant::now();
         for node in nodes {
             self.cluster.cut_off(node, false).await?;
             self.feed.cut_off(node, false)?;
             self.cut_off.remove(node);
         }
-        let late = self.applied().await;
+        let late = self.applied(since).await?;
         Ok(Seen::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late.into_iter().collect()))
     }
 }

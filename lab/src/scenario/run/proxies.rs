@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::feed::Feed;
 use super::proxy::{ForeignProxy, Proxy};
 use super::{RunOptions, Variant};
-use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec};
+use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
 use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
@@ -17,7 +17,7 @@ use crate::traffic::probe::Place;
 /// kube-proxy's own health port.
 const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
 /// A full sync of a scenario's few services takes well under a second; the rest is for loaded machines.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -35,6 +35,8 @@ pub(super) struct Proxies {
     flags: Vec<String>,
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
+    /// What proxies that have been ended had used.
+    used: Vec<Usage>,
 }
 
 impl Proxies {
@@ -47,6 +49,7 @@ impl Proxies {
             flags: flags.to_vec(),
             running: BTreeMap::new(),
             last_words: BTreeMap::new(),
+            used: Vec::new(),
         }
     }
 
@@ -102,6 +105,7 @@ impl Proxies {
     /// Sends `signal` to the proxy of `node` and waits for its end.
     pub(super) async fn end(&mut self, node: &str, signal: i32) -> Result<(), ClusterError> {
         if let Some(handle) = self.running.remove(node) {
+            self.used.extend(handle.usage());
             handle.signal(signal)?;
             handle.wait(PATIENCE).await?;
             self.last_words.insert(node.to_owned(), handle.log_tail(50));
@@ -150,21 +154,24 @@ impl Proxies {
         self.running.get(node)
     }
 
-    /// Whether every one of `nodes` has a proxy that runs.
-    pub(super) fn run_on(&self, nodes: &[String]) -> bool {
-        nodes.iter().all(|node| self.running.contains_key(node))
+    /// The nodes with a running proxy, but for those of `cut_off`; sorted.
+    pub(super) fn running(&self, cut_off: &BTreeSet<String>) -> Vec<String> {
+        self.running.keys().filter(|node| !cut_off.contains(*node)).cloned().collect()
     }
 
-    /// Waits until every running proxy but those of `cut_off` has applied `version`.
+    /// What every proxy so far has used.
+    pub(super) fn usage(&self) -> Vec<Usage> {
+        self.used.iter().copied().chain(self.running.values().filter_map(ProcessHandle::usage)).collect()
+    }
+
+    /// Waits until every running proxy but those of `cut_off` has applied `version`; without one, until it is well.
     pub(super) async fn applied(
         &self,
         cluster: &Cluster,
         feed: &Feed,
-        version: u64,
+        version: Option<u64>,
         cut_off: &BTreeSet<String>,
     ) -> Option<Mismatch> {
-        // Another's proxy is only asked whether it is well; steps look again and again until its rules show.
-        let version = if self.are_foreign() { None } else { Some(version) };
         let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));
         let waits = reached.map(|(node, handle)| wait(cluster, feed, node, handle, version));
         futures_util::future::join_all(waits).await.into_iter().flatten().next()

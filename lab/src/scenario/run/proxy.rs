@@ -50,18 +50,18 @@ impl ForeignProxy {
     pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let proxy: ForeignProxy =
+        let mut proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
-        for (key, command) in [("command", Some(&proxy.command)), ("cleanup", proxy.cleanup.as_ref())] {
-            let program = match command.map(|command| command.first()) {
-                None => continue,
-                Some(None) => return Err(wrong(format!("{key}: expected a program and its arguments"))),
-                Some(Some(program)) => program,
+        for (key, command) in [("command", Some(&mut proxy.command)), ("cleanup", proxy.cleanup.as_mut())] {
+            let Some(command) = command else { continue };
+            let Some(program) = command.first_mut() else {
+                return Err(wrong(format!("{key}: expected a program and its arguments")));
             };
-            if !Path::new(program).is_file() {
-                return Err(wrong(format!("{key}: there is no program {program}; write its full path")));
-            }
-            if let Some(unknown) = command.into_iter().flatten().find_map(|part| unknown_place(part)) {
+            *program = find(program).ok_or_else(|| {
+                let hint = "name one that is in PATH, or write its full path";
+                wrong(format!("{key}: there is no program {program}; {hint}"))
+            })?;
+            if let Some(unknown) = command.iter().find_map(|part| unknown_place(part)) {
                 let message = format!("{key}: {unknown} is none of {{node}}, {{kubeconfig}}, {{config}}, {{mode}}");
                 return Err(wrong(message));
             }
@@ -99,6 +99,14 @@ impl ForeignProxy {
     }
 }
 
+/// The full path of `program`: as it is written, or, if that is a mere name, from `PATH`.
+fn find(program: &str) -> Option<String> {
+    let path = std::env::var_os("PATH").filter(|_| !program.contains('/'));
+    let directories = path.iter().flat_map(std::env::split_paths);
+    let mut candidates = directories.map(|directory| directory.join(program)).chain([PathBuf::from(program)]);
+    candidates.find(|candidate| candidate.is_file()).map(|found| found.display().to_string())
+}
+
 /// A `{place}` that nothing fills.
 fn unknown_place(part: &str) -> Option<String> {
     let start = part.find('{')?;
@@ -127,7 +135,10 @@ fn set(config: &mut Value, flag: &str, value: &str) {
         }
         "iptables-localhost-nodeports" => config["iptables"]["localhostNodePorts"] = yes(),
         "iptables-sync-period" => config["iptables"]["syncPeriod"] = text(),
-        "iptables-min-sync-period" => config["iptables"]["minSyncPeriod"] = text(),
+        // kube-proxy takes zero in a file for its default, one second.
+        "iptables-min-sync-period" => {
+            config["iptables"]["minSyncPeriod"] = json!(if value == "0ms" { "1ms" } else { value });
+        }
         "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
         _ => {}
     }
@@ -169,7 +180,7 @@ mod tests {
         assert_eq!(config["clientConnection"]["kubeconfig"], "/k");
         assert_eq!(config.get("clusterCIDR"), None, "the overlay took it away");
         assert_eq!(config["nodePortAddresses"], json!(["10.0.0.0/8", "primary"]));
-        let iptables = json!({ "masqueradeAll": true, "masqueradeBit": 3, "minSyncPeriod": "0ms", "syncPeriod": "1m" });
+        let iptables = json!({ "masqueradeAll": true, "masqueradeBit": 3, "minSyncPeriod": "1ms", "syncPeriod": "1m" });
         assert_eq!(config["iptables"], iptables);
         assert_eq!(config["conntrack"]["tcpBeLiberal"], true);
     }
@@ -188,5 +199,24 @@ mod tests {
             let error = ForeignProxy::read(&path).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("p.yaml"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_description_that_comes_with_the_lab_excuses_scenarios_that_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(root.join("proxies/kube-proxy.yaml")).unwrap();
+        let proxy: ForeignProxy = serde_saphyr::from_str(&text).unwrap();
+        for name in proxy.excused.keys() {
+            assert!(root.join("../scenarios").join(name).with_extension("yaml").is_file(), "{name}");
+        }
+        let parts = proxy.command.iter().chain(proxy.cleanup.iter().flatten());
+        assert_eq!(parts.filter_map(|part| unknown_place(part)).next(), None);
+    }
+
+    #[test]
+    fn a_mere_name_is_looked_up_in_path() {
+        assert!(find("sh").is_some_and(|path| path.ends_with("/sh") && path.starts_with('/')));
+        assert_eq!(find("no-such-program-anywhere"), None);
+        assert_eq!(find("./sh"), None, "a path is a path");
     }
 }

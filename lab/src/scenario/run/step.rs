@@ -7,7 +7,7 @@ use super::check;
 use super::lab::{Lab, StartError};
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
-use crate::expect::{Mismatch, Tally, Wanted, judge};
+use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
@@ -19,8 +19,10 @@ use crate::traffic::probe::{Answer, Outcome, Place};
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a health check may take to answer.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
-/// How long another's proxy may take to apply a change.
-const FOREIGN_PATIENCE: Duration = Duration::from_secs(20);
+/// How long what a proxy does after its rules (stale flows, health-check ports, chains that nothing uses) may take: one that
+/// does not say when it is done is looked at again and again. Longer than a probe waits for an answer: the first one may
+/// have met a flow that was about to go.
+const AFTER_RULES: Duration = Duration::from_secs(10);
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an open connection may take to answer, and how long a dead one is listened to.
@@ -31,11 +33,17 @@ const DEAD: Duration = Duration::from_millis(700);
 pub(super) struct Seen {
     pub(super) summary: String,
     pub(super) broken: Vec<Mismatch>,
+    /// Who answered, of a step that sends requests.
+    pub(super) answers: Option<Answers>,
 }
 
 impl Seen {
     pub(super) fn new(summary: impl Into<String>, broken: Vec<Mismatch>) -> Self {
-        Seen { summary: summary.into(), broken }
+        Seen { summary: summary.into(), broken, answers: None }
+    }
+
+    fn answered(self, tally: Tally, drawn: bool) -> Self {
+        Seen { answers: Some(Answers { tally, drawn }), ..self }
     }
 }
 
@@ -46,9 +54,8 @@ impl Lab {
             step.action,
             Action::Probe(_) | Action::Rules(_) | Action::HealthCheck(..) | Action::LoadBalancer(_)
         );
-        // Another's proxy does not tell when it has applied a change: looking until it shows is all that there is.
-        let until_it_shows = (self.proxies.are_foreign() && looks).then_some(FOREIGN_PATIENCE);
-        let deadline = step.eventually.or(until_it_shows).map(|span| Instant::now() + span);
+        let after_rules = (self.marker.is_some() && looks).then_some(AFTER_RULES);
+        let deadline = step.eventually.max(after_rules).map(|span| Instant::now() + span);
         loop {
             let seen = self.once(step).await?;
             match deadline {
@@ -103,7 +110,7 @@ impl Lab {
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
         let rest = if given_up > 0 { format!("; {given_up} more were not sent") } else { String::new() };
-        Ok(Seen::new(format!("{}{rest}", tally.summary()), broken))
+        Ok(Seen::new(format!("{}{rest}", tally.summary()), broken).answered(tally, plan.drawn))
     }
 
     /// Sends the probes of a step. Where every one is to be answered, a batch (as many as go out at a time) with a silent one
@@ -158,7 +165,7 @@ impl Lab {
         let mut broken = judge(&plan.wanted, &[outcome]);
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
-        Ok(Seen::new(tally.summary(), broken))
+        Ok(Seen::new(tally.summary(), broken).answered(tally, plan.drawn))
     }
 
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
@@ -184,7 +191,7 @@ impl Lab {
         let now = check::save(self, &counters).await?;
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
-        Ok(Seen::new(tally.summary(), broken))
+        Ok(Seen::new(tally.summary(), broken).answered(tally, false))
     }
 
     /// Notes who answered, and compares with earlier steps if the step says so.
@@ -236,7 +243,7 @@ impl Lab {
     }
 
     async fn proxy(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, StartError> {
-        let (mut broken, mut ambushes) = (Vec::new(), Vec::new());
+        let (mut broken, mut ambushes, since) = (Vec::new(), Vec::new(), Instant::now());
         for node in nodes {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
@@ -254,7 +261,7 @@ impl Lab {
         let (killed, alive) = self.ambushed(ambushes).await?;
         broken.extend(alive);
         if action == ProxyAction::Start {
-            broken.extend(self.applied().await);
+            broken.extend(self.applied(since).await?);
         }
         Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
     }

@@ -1,6 +1,9 @@
 //! The rules that a proxy has arrived at, change by change, against those that a fresh one writes on clean tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// In the comments of every rule for the lab's own service (see [`super::super::marker`]), which changes with every look.
+const MARKER: &str = "svclab/marker";
 
 /// Rules of every chain, by `FAMILY TABLE CHAIN`; a chain without rules is there, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,6 +14,7 @@ impl Rules {
     /// stays.
     pub(super) fn read(&mut self, family: &str, saved: &str) {
         let mut table = "";
+        let mut passed_over = BTreeSet::new();
         for line in saved.lines() {
             if let Some(name) = line.strip_prefix('*') {
                 table = name;
@@ -18,9 +22,16 @@ impl Rules {
                 let name = chain.split(' ').next().unwrap_or_default();
                 self.0.entry(format!("{family} {table} {name}")).or_default();
             } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rule| rule.split_once(' ')) {
-                self.0.entry(format!("{family} {table} {chain}")).or_default().push(rule.to_owned());
+                let chain = format!("{family} {table} {chain}");
+                if rule.contains(MARKER) {
+                    passed_over.insert(chain);
+                } else {
+                    self.0.entry(chain).or_default().push(rule.to_owned());
+                }
             }
         }
+        // The marker's own chains.
+        self.0.retain(|chain, rules| !(rules.is_empty() && passed_over.contains(chain)));
     }
 
     /// Lets the order of rules go as well: of a proxy that has none.
@@ -34,7 +45,7 @@ impl Rules {
 
     /// Every chain that differs, in words.
     pub(super) fn differences(&self, fresh: &Rules) -> Vec<String> {
-        let chains: std::collections::BTreeSet<&String> = self.0.keys().chain(fresh.0.keys()).collect();
+        let chains: BTreeSet<&String> = self.0.keys().chain(fresh.0.keys()).collect();
         chains.into_iter().filter_map(|chain| difference(chain, self.0.get(chain), fresh.0.get(chain))).collect()
     }
 }
@@ -69,6 +80,12 @@ mod tests {
         let two = "*nat\n:B - [7:7]\n:A - [0:0]\n-A B -j RETURN\n-A A -j B\nCOMMIT\n# y\n";
         assert_eq!(rules(one).differences(&rules(two)), Vec::<String>::new());
         assert_eq!(rules(one).len(), 2);
+    }
+
+    #[test]
+    fn the_marker_does_not_count() {
+        let with = "*nat\n:A - [0:0]\n:B - [0:0]\n:M - [0:0]\n-A A --comment svclab/marker -j M\n-A A -j B\n-A M --comment svclab/marker -j B\n";
+        assert_eq!(rules(with), rules("*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n"));
     }
 
     #[test]

@@ -38,9 +38,6 @@ const LOOK: Duration = Duration::from_millis(200);
 pub const PARTS: u32 = 10;
 /// Who serves what nobody changes.
 const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
-/// How long the rules of another's proxy must stand still to be taken for all that it has to say, and how long that may
-/// take. Its own word is not to be had.
-const STILL: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(60));
 /// Differences that are told for each node.
 const TOLD: usize = 3;
 
@@ -130,7 +127,7 @@ pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) ->
         lab.store.write(|store| stream.change(store))?;
         if change % AT_ONCE == 0 || change == population {
             lab.publish().await?;
-            report.note(lab.applied().await);
+            report.note(lab.applied(Instant::now()).await?);
         }
     }
     for step in &scenario.steps {
@@ -198,7 +195,7 @@ async fn churn(
         lab.store.write(|store| stream.change(store))?;
     }
     lab.publish().await?;
-    report.note(lab.applied().await);
+    report.note(lab.applied(Instant::now()).await?);
     let toll = traffic.end().await?;
     if toll.failed > 0 || toll.made == 0 {
         let words = format!("{} of {} requests to the service that nobody changes failed", toll.failed, toll.made);
@@ -236,7 +233,6 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
     let nodes = lab.nodes();
     let mut soaked = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
-        settle(lab, node).await?;
         lab.proxies.end(node, SIGTERM).await?;
         let place = Place::Node(node.clone());
         for command in options.damage.iter().filter(|_| number == 0) {
@@ -246,9 +242,8 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
         report.note(lab.proxies.cleanup(&lab.cluster, &lab.feed, node).await?);
         lab.proxies.start(&lab.cluster, &lab.feed, node).await?;
     }
-    report.note(lab.applied().await);
+    report.note(lab.applied(Instant::now()).await?);
     for (node, soaked) in nodes.iter().zip(soaked) {
-        settle(lab, node).await?;
         let fresh = dump(lab, node).await?;
         report.rules += fresh.len();
         let differences = soaked.differences(&fresh);
@@ -256,23 +251,6 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
         report.broken.extend(differences.into_iter().take(TOLD).map(|difference| format!("{node}: {difference}")));
         if count > TOLD {
             report.broken.push(format!("{node}: {} more chains differ", count - TOLD));
-        }
-    }
-    Ok(())
-}
-
-/// Waits until another's proxy has nothing more to write; this project's says so itself.
-async fn settle(lab: &Lab, node: &str) -> Result<(), StartError> {
-    if !lab.proxies.are_foreign() {
-        return Ok(());
-    }
-    let (start, mut since) = (Instant::now(), Instant::now());
-    let mut last = dump(lab, node).await?;
-    while since.elapsed() < STILL.0 && start.elapsed() < STILL.1 {
-        tokio::time::sleep(LOOK).await;
-        let now = dump(lab, node).await?;
-        if now != last {
-            (last, since) = (now, Instant::now());
         }
     }
     Ok(())

@@ -1,0 +1,130 @@
+//! `svclab compare`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::run::{ModeArg, excuse, interrupted, runtime, write};
+use super::{BROKEN, Exit, UNABLE, VariantArg, find};
+use crate::compare::{self, Comparison, Pair};
+use crate::netns::sandbox;
+use crate::report::ScenarioReport;
+use crate::scenario::file::Mode;
+use crate::scenario::run::{Proxy, Quiet, RunOptions, Source};
+use crate::scenario::{self, PATIENCE, Scenario};
+
+#[derive(Args)]
+pub(super) struct CompareArgs {
+    /// One proxy: a program that takes svcproxy's flags, a YAML file that describes how another's is started, or
+    /// `svcproxy` for $SVCPROXY or the one beside this program.
+    a: PathBuf,
+    /// The other.
+    b: PathBuf,
+    /// Scenario files, or names under scenarios/.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Only these modes.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
+    mode: Vec<ModeArg>,
+    /// Which iptables the proxies use.
+    #[arg(long, value_enum, default_value = "auto", value_name = "VARIANT")]
+    iptables_variant: VariantArg,
+    /// Decides cluster IPs and node ports that a scenario leaves open.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
+    #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
+    patience: u64,
+    /// Write the comparison and both reports as JSON (`-`: to standard output, in place of the text).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
+    let scenarios = find::load_all(&args.files, args.seed)?;
+    let proxies = [proxy(&args.a)?, proxy(&args.b)?];
+    find::tools()?;
+    let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
+    let comparison = runtime()?.block_on(async {
+        tokio::select! {
+            comparison = all(args, &scenarios, &proxies) => Ok(comparison),
+            () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
+        }
+    })?;
+    if args.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+        print!("{}", compare::text(&comparison));
+    }
+    write(args.json.as_deref(), &format!("{:#}\n", compare::json(&comparison)))?;
+    Ok(status(&comparison))
+}
+
+/// `svcproxy` means the one that `svclab run` would take.
+fn proxy(told: &std::path::Path) -> Result<Proxy, Exit> {
+    let usual = told.as_os_str() == "svcproxy" && !told.is_file();
+    find::proxy(Some(told).filter(|_| !usual), Source::Api)
+}
+
+fn status(comparison: &Comparison) -> u8 {
+    let reports = comparison.pairs.iter().flat_map(|pair| [&pair.a, &pair.b]);
+    if reports.into_iter().any(|report| report.unable) {
+        UNABLE
+    } else if comparison.alike() {
+        0
+    } else {
+        BROKEN
+    }
+}
+
+/// What the proxies are called: short if that tells them apart.
+fn names(args: &CompareArgs, [a, b]: &[Proxy; 2]) -> [String; 2] {
+    let name = |proxy: &Proxy| match proxy {
+        Proxy::Own(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        Proxy::Foreign(foreign) => foreign.name.clone(),
+    };
+    let (short_a, short_b) = (name(a), name(b));
+    if short_a == short_b && args.a != args.b {
+        [args.a.display().to_string(), args.b.display().to_string()]
+    } else {
+        [short_a, short_b]
+    }
+}
+
+async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[Proxy; 2]) -> Comparison {
+    let mut comparison = Comparison { names: names(args, proxies), ..Comparison::default() };
+    for scenario in scenarios {
+        let excused = proxies.iter().zip(&comparison.names).find_map(|(proxy, name)| {
+            excuse(proxy, &scenario.name).map(|why| (scenario.name.clone(), name.clone(), why.clone()))
+        });
+        if let Some(excused) = excused {
+            comparison.excused.push(excused);
+            continue;
+        }
+        let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|only| Mode::from(*only) == *mode);
+        for mode in scenario.modes.iter().copied().filter(wanted) {
+            let [a, b] = proxies;
+            let a = one(args, scenario, mode, a, &comparison.names[0]).await;
+            let b = one(args, scenario, mode, b, &comparison.names[1]).await;
+            comparison.pairs.push(Pair { a, b });
+        }
+    }
+    comparison
+}
+
+/// One scenario with one proxy, to its last step whatever breaks.
+async fn one(args: &CompareArgs, scenario: &Scenario, mode: Mode, proxy: &Proxy, name: &str) -> ScenarioReport {
+    let options = RunOptions {
+        proxy: proxy.clone(),
+        mode,
+        variant: args.iptables_variant.into(),
+        source: Source::Api,
+        patience: Duration::from_millis(args.patience),
+        keep_going: true,
+        measure: true,
+        breaks: Vec::new(),
+    };
+    let report = scenario::run::run(scenario, &options, &mut Quiet).await;
+    let verdict = if report.passed() { "kept" } else { "BROKEN" };
+    eprintln!("{} ({mode})  {name}  {verdict} in {:.1} s", report.name, report.took.as_secs_f64());
+    report
+}

@@ -1,0 +1,49 @@
+//! The comparison as JSON.
+
+use serde_json::{Value, json};
+
+use super::{Comparison, Pair, differences};
+use crate::report::{Figures, json as report};
+
+/// Both reports of every scenario, what differs, and the figures.
+pub fn render(comparison: &Comparison) -> Value {
+    let [a, b] = comparison.figures();
+    let excused = comparison.excused.iter();
+    json!({
+        "alike": comparison.alike(),
+        "proxies": comparison.names,
+        "scenarios": comparison.pairs.iter().map(pair).collect::<Vec<_>>(),
+        "excused": excused.map(|(name, who, why)| json!({ "name": name, "proxy": who, "reason": why })).collect::<Vec<_>>(),
+        "figures": [figures(&a), figures(&b)],
+    })
+}
+
+fn pair(pair: &Pair) -> Value {
+    let differences = differences(pair).into_iter().map(|difference| {
+        json!({
+            "what": difference.what.word(),
+            "step": difference.step,
+            "line": difference.line,
+            "seen": [difference.a, difference.b],
+        })
+    });
+    let of = |figures: &Option<Figures>| figures.as_ref().map(self::figures);
+    json!({
+        "name": pair.a.name,
+        "differences": differences.collect::<Vec<_>>(),
+        "figures": [of(&pair.a.figures), of(&pair.b.figures)],
+        "reports": [report::scenario(&pair.a), report::scenario(&pair.b)],
+    })
+}
+
+fn figures(figures: &Figures) -> Value {
+    let seconds = |percent| figures.applied_within(percent).map(|took| took.as_secs_f64());
+    json!({
+        "changes": figures.applied.len(),
+        "appliedSeconds": { "median": seconds(50), "percentile95": seconds(95), "largest": seconds(100) },
+        "rules": figures.rules,
+        "chains": figures.chains,
+        "peakMemoryBytes": figures.peak_memory,
+        "processorSeconds": figures.processor.as_secs_f64(),
+    })
+}

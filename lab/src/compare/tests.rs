@@ -1,0 +1,101 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::*;
+use crate::expect::{Answers, Mismatch, Tally};
+use crate::report::{StepReport, Verdict};
+use crate::traffic::probe::{Answer, Outcome};
+
+/// A probe that `servers` answered so often, each seeing `source`.
+fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
+    let outcome = |server: &str| {
+        let peer = SocketAddr::new(source.parse().unwrap(), 40_000);
+        Outcome { answer: Answer::Replied { server: server.to_owned(), peer }, client: None }
+    };
+    let outcomes: Vec<Outcome> =
+        servers.iter().flat_map(|(server, count)| std::iter::repeat_n(outcome(server), *count)).collect();
+    let tally = Tally::of(&outcomes);
+    StepReport {
+        name: name.to_owned(),
+        line: 7,
+        action: "probe",
+        verdict,
+        summary: tally.summary(),
+        answers: Some(Answers { tally, drawn }),
+        took: Duration::ZERO,
+    }
+}
+
+fn report(steps: Vec<StepReport>) -> ScenarioReport {
+    let figures = Figures {
+        applied: vec![Duration::from_millis(20), Duration::from_millis(40)],
+        rules: 30,
+        chains: 12,
+        peak_memory: 18_400_000,
+        processor: Duration::from_millis(310),
+    };
+    let template = crate::report::sample().remove(0);
+    ScenarioReport { steps, figures: Some(figures), ..template }
+}
+
+fn comparison(a: ScenarioReport, b: ScenarioReport) -> Comparison {
+    let excused = vec![("flush".to_owned(), "kube-proxy".to_owned(), "it looks every 30 s".to_owned())];
+    Comparison { names: ["svcproxy".to_owned(), "kube-proxy".to_owned()], pairs: vec![Pair { a, b }], excused }
+}
+
+fn broken() -> Verdict {
+    Verdict::Broken(vec![Mismatch::new("every probe answered by d/a", "d/b ×20\nand more")])
+}
+
+#[test]
+fn chance_is_no_difference() {
+    let steps =
+        |a: usize, b: usize| vec![probe("shares", Verdict::Passed, &[("d/a", a), ("d/b", b)], "10.0.0.1", true)];
+    let comparison = comparison(report(steps(230, 211)), report(steps(205, 236)));
+    assert!(comparison.alike(), "{}", text(&comparison));
+}
+
+#[test]
+fn affinity_draws_once() {
+    let sticks_to = |server| vec![probe("sticks", Verdict::Passed, &[(server, 60)], "10.0.0.1", false)];
+    let pair = Pair { a: report(sticks_to("d/a")), b: report(sticks_to("d/b")) };
+    assert_eq!(differences(&pair), []);
+    let drawn = |server| vec![probe("moves", Verdict::Passed, &[(server, 60)], "10.0.0.1", true)];
+    let pair = Pair { a: report(drawn("d/a")), b: report(drawn("d/b")) };
+    assert_eq!(differences(&pair).len(), 1);
+}
+
+#[test]
+fn every_sort_of_difference_is_told() {
+    let a = report(vec![
+        probe("a verdict", Verdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
+        probe("shares", Verdict::Passed, &[("d/a", 220), ("d/b", 221)], "10.0.0.1", true),
+        probe("a source", Verdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
+        probe("too few to tell", Verdict::Passed, &[("d/a", 5)], "10.0.0.1", true),
+    ]);
+    let b = report(vec![
+        probe("a verdict", broken(), &[("d/b", 20)], "10.0.0.1", true),
+        probe("shares", Verdict::Passed, &[("d/a", 441)], "10.0.0.1", true),
+        probe("a source", Verdict::Passed, &[("d/a", 20)], "172.18.0.2", true),
+        probe("too few to tell", Verdict::Passed, &[("d/a", 5)], "172.18.0.2", true),
+    ]);
+    let comparison = comparison(a, b);
+    let whats: Vec<What> = differences(&comparison.pairs[0]).into_iter().map(|difference| difference.what).collect();
+    assert_eq!(whats, [What::Verdict, What::Distribution, What::Source]);
+    insta::assert_snapshot!(text(&comparison));
+    let value = json(&comparison);
+    assert_eq!(value["alike"], false);
+    assert_eq!(value["scenarios"][0]["differences"][2]["seen"][1], "d/a saw 172.18.0.2 ×20");
+    assert_eq!(value["figures"][0]["rules"], 30);
+}
+
+#[test]
+fn a_proxy_that_does_not_start_is_a_difference_unless_neither_does() {
+    let started = || report(vec![probe("one", Verdict::Passed, &[("d/a", 1)], "10.0.0.1", true)]);
+    let failed = || ScenarioReport { not_started: Some("it has ended".to_owned()), steps: Vec::new(), ..started() };
+    let found = differences(&Pair { a: started(), b: failed() });
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].a.as_str(), found[0].b.as_str()), ("it started", "not started: it has ended"));
+    assert_eq!(differences(&Pair { a: failed(), b: failed() }), []);
+}

@@ -1,0 +1,68 @@
+//! What a scenario cost the proxies in it.
+
+use std::time::Duration;
+
+/// Measured over one scenario, on all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// From each change of an object to the first right answer on a node, in no order: one entry per change and node.
+    pub applied: Vec<Duration>,
+    /// Rules in all tables of both families of all nodes at the end, whoever made them.
+    pub rules: usize,
+    /// Chains, likewise.
+    pub chains: usize,
+    /// The most memory that any proxy had resident, in bytes, without that of the commands that it ran.
+    pub peak_memory: u64,
+    /// Processor time of all proxies, with that of the commands that they ran.
+    pub processor: Duration,
+}
+
+impl Figures {
+    /// Both scenarios in one.
+    pub fn and(mut self, other: &Figures) -> Figures {
+        self.applied.extend(&other.applied);
+        self.rules += other.rules;
+        self.chains += other.chains;
+        self.peak_memory = self.peak_memory.max(other.peak_memory);
+        self.processor += other.processor;
+        self
+    }
+
+    /// The time within which `percent` of the changes were applied; `None` if nothing changed.
+    pub fn applied_within(&self, percent: usize) -> Option<Duration> {
+        let mut sorted = self.applied.clone();
+        sorted.sort_unstable();
+        let index = (sorted.len() * percent).div_ceil(100).checked_sub(1)?;
+        sorted.get(index).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_time_that_was_measured() {
+        let figures = |millis: &[u64]| Figures {
+            applied: millis.iter().copied().map(Duration::from_millis).collect(),
+            ..Figures::default()
+        };
+        let within = |millis: &[u64], percent| figures(millis).applied_within(percent).map(|took| took.as_millis());
+        assert_eq!(within(&[], 50), None);
+        assert_eq!([within(&[7], 50), within(&[7], 95), within(&[7], 100)], [Some(7); 3]);
+        assert_eq!(within(&[4, 1, 3, 2], 50), Some(2));
+        assert_eq!(within(&[4, 1, 3, 2], 95), Some(4));
+        assert_eq!(within(&[3, 1, 2], 50), Some(2));
+    }
+
+    #[test]
+    fn two_scenarios_add_up_but_memory_is_the_larger() {
+        let one =
+            Figures { rules: 3, chains: 1, peak_memory: 10, processor: Duration::from_secs(1), ..Figures::default() };
+        let two =
+            Figures { rules: 4, chains: 1, peak_memory: 7, processor: Duration::from_secs(2), ..Figures::default() };
+        let both = one.and(&two);
+        assert_eq!((both.rules, both.chains, both.peak_memory), (7, 2, 10));
+        assert_eq!(both.processor, Duration::from_secs(3));
+    }
+}

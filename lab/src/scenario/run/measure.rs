@@ -1,0 +1,28 @@
+//! What the proxies of a lab have cost.
+
+use super::lab::Lab;
+use crate::expect::counters::Ruleset;
+use crate::report::Figures;
+use crate::traffic::probe::Place;
+
+impl Lab {
+    /// The figures so far; `None` if the rules cannot be read.
+    pub(super) async fn figures(&self) -> Option<Figures> {
+        let used = self.proxies.usage();
+        let mut figures = Figures {
+            applied: self.took.clone(),
+            peak_memory: used.iter().map(|usage| usage.peak_memory).max().unwrap_or_default(),
+            processor: used.iter().map(|usage| usage.processor).sum(),
+            ..Figures::default()
+        };
+        for node in self.nodes() {
+            for program in ["iptables-save", "ip6tables-save"] {
+                let text = self.must(&Place::Node(node.clone()), &[program.to_owned(), "-c".to_owned()]).await.ok()?;
+                let saved = Ruleset::parse(&text);
+                figures.rules += saved.rules.len();
+                figures.chains += saved.chains.len();
+            }
+        }
+        Some(figures)
+    }
+}
