@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -139,7 +140,11 @@ impl ProcessHandle {
         let attempted = || format!("sending signal {signal} to {}", self.name);
         let signal = Signal::try_from(signal).map_err(|e| ClusterError::io(attempted())(e.into()))?;
         if self.is_alive() {
-            kill(self.pid, signal).map_err(|e| ClusterError::io(attempted())(e.into()))?;
+            match kill(self.pid, signal) {
+                // It has ended, and the last of its output is still being read.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(error) => return Err(ClusterError::io(attempted())(error.into())),
+            }
         }
         Ok(())
     }
