@@ -73,6 +73,7 @@ impl Loader<'_> {
             path: self.path.to_owned(),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
+            needs: file.needs,
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
             cluster,
             options: StoreOptions {
@@ -183,6 +184,7 @@ impl Loader<'_> {
         actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));
         actions.extend(file.scale.map(|scale| Action::Scale(scale.pod.value.0, scale.to)));
         actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
+        actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
     }
@@ -205,7 +207,7 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 
 impl Action {
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 20] = [
+    pub const KEYS: [&'static str; 21] = [
         "apply",
         "delete",
         "ready",
@@ -226,6 +228,7 @@ impl Action {
         "endTraffic",
         "scale",
         "api",
+        "advance",
     ];
 
     /// The key that the author wrote.
@@ -251,6 +254,7 @@ impl Action {
             Action::EndTraffic(_) => "endTraffic",
             Action::Scale(..) => "scale",
             Action::Api(_) => "api",
+            Action::Advance(_) => "advance",
         }
     }
 }

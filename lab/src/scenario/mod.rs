@@ -10,6 +10,7 @@ pub mod file;
 mod flags;
 mod load;
 mod manifests;
+mod needs;
 mod resolve;
 pub mod run;
 mod topology;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use error::{FileError, LoadError, plain_message};
 pub use explain::explain;
 pub use load::load;
+pub use needs::{Need, VIRTUAL_TIME};
 pub use resolve::PATIENCE;
 
 use crate::apiserver::Misbehaviour;
@@ -41,6 +43,8 @@ pub struct Scenario {
     pub about: String,
     /// Modes that it is for.
     pub modes: Vec<Mode>,
+    /// What it needs that not every machine has.
+    pub needs: Vec<Need>,
     /// The cluster without pods; those come with the manifests.
     pub cluster: ClusterSpec,
     /// Seed, slice size and load-balancer ranges.
@@ -116,6 +120,8 @@ pub enum Action {
     Scale(ObjectKey, usize),
     /// Makes the Kubernetes API misbehave, or behave again.
     Api(Misbehaviour),
+    /// Lets so much time pass.
+    Advance(Duration),
 }
 
 /// What happens to a proxy.

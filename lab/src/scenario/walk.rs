@@ -6,7 +6,7 @@ use serde_saphyr::Location;
 
 use super::error::{FileError, Problem};
 use super::words::{NodeChoice, OneOrMany, position};
-use super::{Action, Placed, Scenario, Step, resolve};
+use super::{Action, Need, Placed, Scenario, Step, resolve};
 use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};
 
 /// Applies `placed` in order; what does not fit goes to `errors` with its line.
@@ -152,6 +152,10 @@ impl<'a> Walk<'a> {
             }
             Action::EndTraffic(name) if !self.traffic.remove(name.as_str()) => {
                 let message = format!("endTraffic: there is no traffic {name:?}; a `traffic` step begins it");
+                vec![Problem::new(Location::UNKNOWN, message)]
+            }
+            Action::Advance(_) if !self.scenario.needs.contains(&Need::VirtualTime) => {
+                let message = "advance: nobody should sit and wait for it; write `needs: [virtualTime]` at the top";
                 vec![Problem::new(Location::UNKNOWN, message)]
             }
             _ => Vec::new(),

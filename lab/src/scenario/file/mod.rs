@@ -15,6 +15,7 @@ pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, P
 
 use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
 use crate::expect::counters::PacketCount;
+use crate::scenario::needs::Need;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -23,6 +24,8 @@ pub struct ScenarioFile {
     pub name: Spanned<String>,
     pub about: String,
     pub modes: Option<Spanned<Vec<Mode>>>,
+    #[serde(default)]
+    pub needs: Vec<Need>,
     pub cluster: Option<Spanned<ClusterFile>>,
     pub proxy: Option<Spanned<ProxyFile>>,
     pub manifests: Option<Manifests>,
@@ -131,6 +134,7 @@ pub struct StepFile {
     pub end_traffic: Option<Spanned<String>>,
     pub scale: Option<ScaleFile>,
     pub api: Option<Spanned<ApiFault>>,
+    pub advance: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,

@@ -73,6 +73,11 @@ impl Lab {
                 self.change(&step.action).await
             }
             Action::Api(fault) => self.misbehave(*fault).await,
+            Action::Advance(span) => {
+                // The one wait for time instead of a condition: where it is virtual it costs nothing.
+                tokio::time::sleep(*span).await;
+                Ok(Seen::new("", Vec::new()))
+            }
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Probe(probe) => self.probe(step, probe).await,
