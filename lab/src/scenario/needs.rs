@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::netns::sockets;
+
 /// One of `needs:`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -11,6 +13,8 @@ pub enum Need {
     /// A clock that skips what nobody waits for, so that hours pass in a moment: an emulated machine whose time is a
     /// count of instructions.
     VirtualTime,
+    /// A kernel that speaks SCTP.
+    Sctp,
 }
 
 /// Set where time is virtual, by whoever starts the lab there.
@@ -26,6 +30,7 @@ impl Need {
                     "this machine's clock cannot be advanced: `--deterministic` runs it where time is virtual",
                 )
             }
+            Need::Sctp => (!sockets::has_sctp()).then_some("this kernel has no SCTP (CONFIG_IP_SCTP, module sctp)"),
         }
     }
 }
@@ -34,6 +39,7 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::VirtualTime => f.write_str("virtualTime"),
+            Need::Sctp => f.write_str("sctp"),
         }
     }
 }

@@ -167,3 +167,16 @@ fn only_a_scenario_with_virtual_time_lets_time_pass() {
     assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span == Duration::from_secs(10_800)));
     assert!(load_text(&text.replace("virtualTime", "money")).unwrap_err().contains("virtualTime"));
 }
+
+#[test]
+fn only_a_scenario_that_needs_sctp_sends_it() {
+    let head = HEAD
+        .replace("containerPort: 8080}", "containerPort: 8080, protocol: SCTP}")
+        .replace("targetPort: http, nodePort: 30080", "targetPort: 8080, protocol: SCTP");
+    let steps =
+        "steps:\n- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a}\n  expect: {answered: web-1}\n";
+    let error = load_text(&format!("{head}{steps}")).unwrap_err();
+    assert!(error.contains("many kernels have no SCTP: write `needs: [sctp]`"), "{error}");
+    let scenario = load_text(&format!("{head}needs: [sctp]\n{steps}")).unwrap();
+    assert_eq!(scenario.needs, [Need::Sctp]);
+}

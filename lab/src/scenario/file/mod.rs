@@ -182,6 +182,8 @@ pub enum ProtocolFile {
     Tcp,
     /// UDP.
     Udp,
+    /// SCTP.
+    Sctp,
 }
 
 /// `connect:` opens a TCP connection that later `send:` steps use.
