@@ -69,9 +69,9 @@ struct LabArgs {
     /// Decides cluster IPs and node ports that a scenario leaves open.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The service proxy: a program that takes svcproxy's flags, or a YAML file that describes how another's is started;
-    /// without it $SVCPROXY, or the svcproxy beside this program.
-    #[arg(long, value_name = "PATH")]
+    /// The service proxy: a program that takes svcproxy's flags; or how another's is started, as a YAML file or a command
+    /// with {config}, {node}, {kubeconfig} or {mode} in it; without it $SVCPROXY, or the svcproxy beside this program.
+    #[arg(long, value_name = "PROXY")]
     proxy: Option<PathBuf>,
 }
 

@@ -80,6 +80,7 @@ impl Loader<'_> {
             path: self.path.to_owned(),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
+            needs: file.needs,
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
             cluster,
             options: StoreOptions {
@@ -198,6 +199,7 @@ impl Loader<'_> {
         actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
         actions.extend(file.partition.map(|nodes| Action::Partition(self.nodes(&nodes, at, cluster))));
         actions.extend(file.heal.map(|nodes| Action::Heal(self.nodes(&nodes, at, cluster))));
+        actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
     }
@@ -220,7 +222,7 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 
 impl Action {
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 22] = [
+    pub const KEYS: [&'static str; 23] = [
         "apply",
         "delete",
         "ready",
@@ -243,6 +245,7 @@ impl Action {
         "api",
         "partition",
         "heal",
+        "advance",
     ];
 
     /// The key that the author wrote.
@@ -270,6 +273,7 @@ impl Action {
             Action::Api(_) => "api",
             Action::Partition(_) => "partition",
             Action::Heal(_) => "heal",
+            Action::Advance(_) => "advance",
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod file;
 mod flags;
 mod load;
 mod manifests;
+mod needs;
 mod resolve;
 pub mod run;
 mod topology;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use error::{FileError, LoadError, plain_message};
 pub use explain::explain;
 pub use load::load;
+pub use needs::{Need, VIRTUAL_TIME};
 pub use resolve::PATIENCE;
 
 use crate::apiserver::Misbehaviour;
@@ -41,6 +43,8 @@ pub struct Scenario {
     pub about: String,
     /// Modes that it is for.
     pub modes: Vec<Mode>,
+    /// What it needs that not every machine has.
+    pub needs: Vec<Need>,
     /// The cluster without pods; those come with the manifests.
     pub cluster: ClusterSpec,
     /// Seed, slice size and load-balancer ranges.
@@ -122,6 +126,8 @@ pub enum Action {
     Partition(Vec<String>),
     /// Lets them in again.
     Heal(Vec<String>),
+    /// Lets so much time pass.
+    Advance(Duration),
 }
 
 /// What happens to a proxy.

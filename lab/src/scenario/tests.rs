@@ -161,3 +161,31 @@ fn a_spread_is_probed_as_often_as_it_takes() {
     assert_eq!(Some(plan.count), crate::expect::stats::needed(&[0.5, 0.5]));
     assert!(load_text(&step(", count: 20")).unwrap_err().contains("at least"));
 }
+
+#[test]
+fn only_a_scenario_with_virtual_time_lets_time_pass() {
+    let step = "- name: three hours\n  advance: 3h\n";
+    let error = errors(step);
+    assert!(
+        error.contains("step \"three hours\": advance: nobody should sit and wait") && error.contains("virtualTime"),
+        "{error}"
+    );
+    let text = format!("{}needs: [virtualTime]\nsteps:\n{step}", HEAD);
+    let scenario = load_text(&text).unwrap();
+    assert_eq!(scenario.needs, [Need::VirtualTime]);
+    assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span == Duration::from_secs(10_800)));
+    assert!(load_text(&text.replace("virtualTime", "money")).unwrap_err().contains("virtualTime"));
+}
+
+#[test]
+fn only_a_scenario_that_needs_sctp_sends_it() {
+    let head = HEAD
+        .replace("containerPort: 8080}", "containerPort: 8080, protocol: SCTP}")
+        .replace("targetPort: http, nodePort: 30080", "targetPort: 8080, protocol: SCTP");
+    let steps =
+        "steps:\n- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a}\n  expect: {answered: web-1}\n";
+    let error = load_text(&format!("{head}{steps}")).unwrap_err();
+    assert!(error.contains("many kernels have no SCTP: write `needs: [sctp]`"), "{error}");
+    let scenario = load_text(&format!("{head}needs: [sctp]\n{steps}")).unwrap();
+    assert_eq!(scenario.needs, [Need::Sctp]);
+}

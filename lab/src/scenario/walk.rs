@@ -6,7 +6,8 @@ use serde_saphyr::Location;
 
 use super::error::{FileError, Problem};
 use super::words::{NodeChoice, OneOrMany, position};
-use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
+use super::{Action, Need, Placed, ProxyAction, Scenario, Step, resolve};
+use crate::cluster::spec::Protocol;
 use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};
 
 /// Applies `placed` in order; what does not fit goes to `errors` with its line.
@@ -142,12 +143,23 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// What is wrong with speaking `protocol`.
+    fn unspoken(&self, protocol: Option<Protocol>) -> Option<Problem> {
+        let needed = protocol == Some(Protocol::Sctp) && !self.scenario.needs.contains(&Need::Sctp);
+        let message = "many kernels have no SCTP: write `needs: [sctp]` at the top, or look at the rules instead";
+        needed.then(|| Problem::new(Location::UNKNOWN, message))
+    }
+
     fn problems(&mut self, store: &Store, step: &'a Step) -> Vec<Problem> {
         let expect = &step.expect;
         let counters =
             || expect.counters.iter().flat_map(|rule| check_rule(self.scenario, &rule.value, true)).collect::<Vec<_>>();
         match &step.action {
-            Action::Probe(probe) => resolve::probe(store, probe, expect).err().into_iter().chain(counters()).collect(),
+            Action::Probe(probe) => {
+                let plan = resolve::probe(store, probe, expect);
+                let protocol = plan.as_ref().ok().map(|plan| plan.probe.protocol);
+                plan.err().into_iter().chain(self.unspoken(protocol)).chain(counters()).collect()
+            }
             Action::Connect(connect) => {
                 let problems = resolve::connect(store, connect, expect).err().into_iter().chain(counters()).collect();
                 self.connections.insert(&connect.name.value);
@@ -171,7 +183,9 @@ impl<'a> Walk<'a> {
             Action::LoadBalancer(service) => resolve::vip(store, service).err().into_iter().collect(),
             Action::Traffic(file) => {
                 self.traffic.insert(&file.name.value);
-                resolve::traffic(store, file).err().into_iter().collect()
+                let resolved = resolve::traffic(store, file);
+                let protocol = resolved.as_ref().ok().map(|(_, probe, _)| probe.protocol);
+                resolved.err().into_iter().chain(self.unspoken(protocol)).collect()
             }
             Action::EndTraffic(name) if !self.traffic.remove(name.as_str()) => {
                 let message = format!("endTraffic: there is no traffic {name:?}; a `traffic` step begins it");
@@ -179,6 +193,10 @@ impl<'a> Walk<'a> {
             }
             Action::Partition(nodes) => self.cut(nodes, true),
             Action::Heal(nodes) => self.cut(nodes, false),
+            Action::Advance(_) if !self.scenario.needs.contains(&Need::VirtualTime) => {
+                let message = "advance: nobody should sit and wait for it; write `needs: [virtualTime]` at the top";
+                vec![Problem::new(Location::UNKNOWN, message)]
+            }
             _ => Vec::new(),
         }
     }

@@ -279,7 +279,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("{text:?}: expected a time such as 300ms, 10s or 3m");
+        let wanted = || format!("{text:?}: expected a time such as 300ms, 10s, 3m or 3h");
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| wanted())?;
@@ -287,6 +287,7 @@ impl FromStr for Span {
             "ms" => Duration::from_millis(number),
             "s" => Duration::from_secs(number),
             "m" => Duration::from_secs(number.checked_mul(60).ok_or_else(wanted)?),
+            "h" => Duration::from_secs(number.checked_mul(3600).ok_or_else(wanted)?),
             _ => return Err(wanted()),
         };
         Ok(Span(span))

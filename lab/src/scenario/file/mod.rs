@@ -17,6 +17,7 @@ pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, P
 
 use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
 use crate::expect::counters::PacketCount;
+use crate::scenario::needs::Need;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -25,6 +26,8 @@ pub struct ScenarioFile {
     pub name: Spanned<String>,
     pub about: String,
     pub modes: Option<Spanned<Vec<Mode>>>,
+    #[serde(default)]
+    pub needs: Vec<Need>,
     pub cluster: Option<Spanned<ClusterFile>>,
     pub proxy: Option<Spanned<ProxyFile>>,
     pub manifests: Option<Manifests>,
@@ -135,6 +138,7 @@ pub struct StepFile {
     pub api: Option<Spanned<ApiFault>>,
     pub partition: Option<OneOrMany<NodeChoice>>,
     pub heal: Option<OneOrMany<NodeChoice>>,
+    pub advance: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,
@@ -182,6 +186,8 @@ pub enum ProtocolFile {
     Tcp,
     /// UDP.
     Udp,
+    /// SCTP.
+    Sctp,
 }
 
 /// `connect:` opens a TCP connection that later `send:` steps use.

@@ -122,6 +122,12 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
         took: Duration::ZERO,
         logs: String::new(),
     };
+    if let Some((need, why)) = scenario.needs.iter().find_map(|need| Some((need, need.missing()?))) {
+        report.unable = true;
+        report.not_started = Some(format!("it needs {need}: {why}"));
+        progress.done(&report);
+        return report;
+    }
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
             steps(scenario, options, &mut lab, &mut report, progress).await;

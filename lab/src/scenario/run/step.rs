@@ -75,6 +75,11 @@ impl Lab {
             Action::Api(fault) => self.misbehave(*fault).await,
             Action::Partition(nodes) => self.partition(nodes).await,
             Action::Heal(nodes) => self.heal(nodes).await,
+            Action::Advance(span) => {
+                // The one wait for time instead of a condition: where it is virtual it costs nothing.
+                tokio::time::sleep(*span).await;
+                Ok(Seen::new("", Vec::new()))
+            }
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Probe(probe) => self.probe(step, probe).await,
