@@ -95,7 +95,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         Action::Connect(file) => probe(resolve::connect(store, file, &step.expect)),
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
         Action::Proxy(_, nodes) => vec![format!("{} on {}", step.action.key(), nodes.join(", "))],
-        Action::Advance(span) => vec![format!("{} s pass", span.as_secs_f64())],
+        Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
         action => vec![action.key().to_owned()],
     }
 }
