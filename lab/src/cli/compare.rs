@@ -121,6 +121,7 @@ async fn one(args: &CompareArgs, scenario: &Scenario, mode: Mode, proxy: &Proxy,
         patience: Duration::from_millis(args.patience),
         keep_going: true,
         measure: true,
+        machine: None,
         breaks: Vec::new(),
     };
     let report = scenario::run::run(scenario, &options, &mut Quiet).await;

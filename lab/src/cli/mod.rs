@@ -5,9 +5,13 @@ mod check;
 mod compare;
 mod exec;
 mod find;
+mod inside;
+mod kernels;
 mod list;
 mod objects;
+mod replay;
 mod run;
+mod seeds;
 mod soak;
 mod up;
 
@@ -17,6 +21,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::scenario::run::{Source, Variant};
+use seeds::Seeds;
 
 /// A broken promise.
 const BROKEN: u8 = 1;
@@ -43,6 +48,16 @@ enum Command {
     Run(run::RunArgs),
     /// Run scenarios with two proxies and tell where they differ.
     Compare(compare::CompareArgs),
+    /// Run again what a report tells of: what broke in it, or all of it if nothing did.
+    Replay(replay::ReplayArgs),
+    /// List the kernels that scenarios can be run on, and what each can do.
+    Kernels(kernels::KernelsArgs),
+    /// The first process of a microVM.
+    #[command(hide = true)]
+    GuestInit,
+    /// Try out what this kernel can do.
+    #[command(hide = true)]
+    GuestProbe(kernels::ProbeArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
     /// Change objects for a long time and look at what it leaves behind: errors, memory, rules.
@@ -66,9 +81,10 @@ struct LabArgs {
     /// Where the proxies get the objects from: the lab's Kubernetes API, or a directory of manifests.
     #[arg(long, value_enum, default_value = "api", value_name = "SOURCE")]
     source: SourceArg,
-    /// Decides cluster IPs and node ports that a scenario leaves open.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Decides cluster IPs and node ports that a scenario leaves open and, with --deterministic, every draw of the kernel
+    /// and the proxies. A..B: each from A up to, but not including, B.
+    #[arg(long, default_value = "0", value_name = "N|A..B")]
+    seed: Seeds,
     /// The service proxy: a program that takes svcproxy's flags; or how another's is started, as a YAML file or a command
     /// with {config}, {node}, {kubeconfig} or {mode} in it; without it $SVCPROXY, or the svcproxy beside this program.
     #[arg(long, value_name = "PROXY")]
@@ -128,6 +144,10 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Replay(args) => replay::replay(&args),
+        Command::Kernels(args) => kernels::kernels(&args),
+        Command::GuestProbe(args) => kernels::probe(&args),
+        Command::GuestInit => Err(Exit::usage(crate::microvm::guest::init())),
         Command::Up(args) => up::up(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Exec(args) => exec::exec(&args),

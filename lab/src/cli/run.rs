@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::inside::{self, VmArgs, Where};
 use super::{BROKEN, Exit, LabArgs, UNABLE, find};
 use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
@@ -18,27 +19,29 @@ use crate::scenario::{self, PATIENCE, Scenario};
 pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
     /// Only these modes.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
-    mode: Vec<ModeArg>,
+    pub(super) mode: Vec<ModeArg>,
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]
-    keep_going: bool,
+    pub(super) keep_going: bool,
     /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
     #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
-    patience: u64,
+    pub(super) patience: u64,
     /// Write the report as JSON (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(super) json: Option<PathBuf>,
     /// Write the report as JUnit XML (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
+    pub(super) junit: Option<PathBuf>,
     /// Damage before a step, as JSON {"before", "on", "commands"}: for the tests that show that scenarios can fail.
     #[arg(long = "break", hide = true, value_name = "JSON", value_parser = parse_break)]
-    breaks: Vec<Break>,
+    pub(super) breaks: Vec<BreakArg>,
     #[command(flatten)]
-    lab: LabArgs,
+    pub(super) lab: LabArgs,
+    #[command(flatten)]
+    pub(super) vm: VmArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -54,7 +57,14 @@ impl From<ModeArg> for Mode {
     }
 }
 
-fn parse_break(text: &str) -> Result<Break, String> {
+/// `--break`, as it was written and what it means.
+#[derive(Clone)]
+pub(super) struct BreakArg {
+    pub(super) written: String,
+    meant: Break,
+}
+
+fn parse_break(text: &str) -> Result<BreakArg, String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Written {
@@ -63,22 +73,38 @@ fn parse_break(text: &str) -> Result<Break, String> {
         commands: Vec<String>,
     }
     let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    Ok(Break { before: written.before, on: written.on.parse()?, commands: written.commands })
+    let meant = Break { before: written.before, on: written.on.parse()?, commands: written.commands };
+    Ok(BreakArg { written: text.to_owned(), meant })
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
-    let scenarios = find::load_all(&args.files, args.lab.seed)?;
-    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    find::tools()?;
-    for damage in &args.breaks {
+    let seed = args.lab.seed.each().start;
+    let scenarios = find::load_all(&args.files, seed)?;
+    check_breaks(args, &scenarios)?;
+    match args.vm.choose(&scenarios)? {
+        Where::Host => on_host(args, &scenarios),
+        Where::Inside(guest) => inside::run(args, &guest, &scenarios),
+    }
+}
+
+/// Mistakes that the files and flags show before anything is run.
+fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
+    for damage in args.breaks.iter().map(|damage| &damage.meant) {
         if !scenarios.iter().flat_map(|scenario| &scenario.steps).any(|step| step.name == damage.before) {
             return Err(Exit::usage(format!("--break: no step is named {:?}", damage.before)));
         }
     }
+    Ok(())
+}
+
+fn on_host(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
+    args.lab.seed.one()?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let reports = runtime()?.block_on(async {
         tokio::select! {
-            reports = all(args, &scenarios, &proxy) => Ok(reports),
+            reports = all(args, scenarios, &proxy) => Ok(reports),
             () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
         }
     })?;
@@ -115,7 +141,8 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
                 patience: Duration::from_millis(args.patience),
                 keep_going: args.keep_going,
                 measure: false,
-                breaks: args.breaks.clone(),
+                machine: args.vm.machine.clone(),
+                breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
             };
             let report = scenario::run::run(scenario, &options, &mut progress).await;
             let go_on = report.passed() || args.keep_going;

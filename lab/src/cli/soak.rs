@@ -33,6 +33,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
+    let seed = args.lab.seed.one()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
@@ -45,10 +46,11 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         keep_going: false,
         breaks: Vec::new(),
         measure: false,
+        machine: None,
     };
     let options = SoakOptions {
         run,
-        seed: args.lab.seed,
+        seed,
         duration: Duration::from_secs_f64(args.minutes * 60.0),
         changes: args.changes,
         damage: args.damage.clone(),
@@ -69,7 +71,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
             () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
         }
     })?;
-    Ok(verdict(&report, args))
+    Ok(verdict(&report, args, seed))
 }
 
 fn header(nodes: &[NodeRow]) -> String {
@@ -86,7 +88,7 @@ fn line(row: &Row) -> String {
     format!("{time:>8} {:>8}{nodes} | {:>8} {:>6}", row.changes, row.requests, row.failed)
 }
 
-fn verdict(report: &SoakReport, args: &SoakArgs) -> u8 {
+fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
     println!("{} versions of objects, {} rules compared with a fresh proxy's", report.versions, report.rules);
     if report.broken.is_empty() {
         println!("all kept: no error, no failed request, no growth, the same rules");
@@ -95,7 +97,7 @@ fn verdict(report: &SoakReport, args: &SoakArgs) -> u8 {
     for broken in &report.broken {
         println!("BROKEN {broken}");
     }
-    let (minutes, changes, seed) = (args.minutes, args.changes, args.lab.seed);
+    let (minutes, changes) = (args.minutes, args.changes);
     println!("repeat with: svclab soak --minutes {minutes} --changes {changes} --seed {seed}");
     BROKEN
 }

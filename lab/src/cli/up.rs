@@ -19,7 +19,7 @@ pub(super) struct UpArgs {
 }
 
 pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
-    let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed)?;
+    let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed.one()?)?;
     let scenario = scenarios.remove(0);
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
@@ -35,6 +35,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         patience: PATIENCE,
         keep_going: false,
         measure: false,
+        machine: None,
         breaks: Vec::new(),
     };
     runtime()?.block_on(async {

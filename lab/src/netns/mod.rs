@@ -15,6 +15,11 @@ mod sys;
 
 use std::io;
 
+/// Has the kernel kill the command's process when the thread that starts it ends, whatever ends it.
+pub(crate) fn die_with_this_process(command: &mut std::process::Command) {
+    sys::die_with_this_process(command);
+}
+
 /// A kernel operation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {

@@ -98,6 +98,18 @@ pub(super) fn tie_to_parent(command: &mut Command) {
     }
 }
 
+/// Has the kernel kill the command's process when this thread ends, also if that happens before the process is ready.
+pub(super) fn die_with_this_process(command: &mut Command) {
+    let parent = nix::unistd::getpid();
+    // SAFETY: prctl and getppid are async-signal-safe, and the closure touches no memory of the parent.
+    unsafe {
+        command.pre_exec(move || {
+            die_with_parent()?;
+            if nix::unistd::getppid() == parent { Ok(()) } else { Err(nix::Error::ESRCH.into()) }
+        });
+    }
+}
+
 /// Gives the command's process an empty signal mask.
 pub(super) fn unblock_signals(command: &mut Command) {
     // SAFETY: as in `tie_to_parent`.

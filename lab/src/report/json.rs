@@ -18,6 +18,7 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "mode": report.mode,
         "iptablesVariant": report.variant,
         "seed": report.seed,
+        "machine": report.machine,
         "passed": report.passed(),
         "notStarted": report.not_started,
         "seconds": report.took.as_secs_f64(),

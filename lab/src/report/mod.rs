@@ -70,6 +70,8 @@ pub struct ScenarioReport {
     pub variant: String,
     /// The seed.
     pub seed: u64,
+    /// The kernel, where it is not the host's.
+    pub machine: Option<Machine>,
     /// Every step, in order.
     pub steps: Vec<StepReport>,
     /// Why the cluster or the proxies did not come up, if they did not.
@@ -84,6 +86,25 @@ pub struct ScenarioReport {
     pub logs: String,
 }
 
+/// The microVM that a scenario ran in.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Machine {
+    /// What `--kernel` calls its kernel.
+    pub kernel: String,
+    /// Whether everything in it is a function of image, scenario and seed.
+    pub deterministic: bool,
+    /// The hash of its image.
+    pub image: String,
+}
+
+impl Machine {
+    /// The flags that ask for it.
+    pub fn flags(&self) -> String {
+        let deterministic = if self.deterministic { " --deterministic" } else { "" };
+        format!("--kernel {}{deterministic}", self.kernel)
+    }
+}
+
 impl ScenarioReport {
     /// Whether every promise was kept.
     pub fn passed(&self) -> bool {
@@ -94,7 +115,8 @@ impl ScenarioReport {
     pub fn repeat(&self) -> String {
         let variant =
             if self.variant == "auto" { String::new() } else { format!(" --iptables-variant {}", self.variant) };
-        format!("svclab run {} --mode {}{variant} --seed {}", self.path, self.mode, self.seed)
+        let machine = self.machine.as_ref().map(|machine| format!(" {}", machine.flags())).unwrap_or_default();
+        format!("svclab run {} --mode {}{variant}{machine} --seed {}", self.path, self.mode, self.seed)
     }
 }
 
@@ -117,6 +139,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         mode: "iptables".into(),
         variant: "auto".into(),
         seed: 3,
+        machine: None,
         steps: vec![
             step("it answers", Verdict::Passed, "default/web ×1"),
             step("it is masked", broken, "default/web ×1"),

@@ -98,7 +98,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         Action::Proxy(_, nodes) | Action::Partition(nodes) | Action::Heal(nodes) => {
             vec![format!("{} on {}", step.action.key(), nodes.join(", "))]
         }
-        Action::Advance(span) => vec![format!("{} s pass", span.as_secs_f64())],
+        Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
         action => vec![action.key().to_owned()],
     }
 }

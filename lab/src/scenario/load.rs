@@ -1,11 +1,12 @@
 //! Reads a scenario file and checks all of it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
-use super::file::{ExpectFile, Manifests, Mode, Moment, ScenarioFile, StepFile};
+use super::file::{ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
@@ -75,12 +76,14 @@ impl Loader<'_> {
             }
             number.value
         });
-        let steps = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
+        needs.extend(steps.iter().any(|step| matches!(step.action, Action::Advance(_))).then_some(Need::VirtualTime));
         let scenario = Scenario {
+            needs,
             path: self.path.to_owned(),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
-            needs: file.needs,
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
             cluster,
             options: StoreOptions {

@@ -10,26 +10,25 @@ pub mod file;
 mod flags;
 mod load;
 mod manifests;
-mod needs;
 mod resolve;
 pub mod run;
 mod topology;
 mod walk;
 pub mod words;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::{FileError, LoadError, plain_message};
 pub use explain::explain;
 pub use load::load;
-pub use needs::{Need, VIRTUAL_TIME};
 pub use resolve::PATIENCE;
 
 use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
-use file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile, TrafficFile};
+use file::{ConnectFile, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, TrafficFile};
 use words::ObjectRef;
 
 /// A checked scenario.
@@ -43,8 +42,8 @@ pub struct Scenario {
     pub about: String,
     /// Modes that it is for.
     pub modes: Vec<Mode>,
-    /// What it needs that not every machine has.
-    pub needs: Vec<Need>,
+    /// What it needs of the kernel.
+    pub needs: BTreeSet<Need>,
     /// The cluster without pods; those come with the manifests.
     pub cluster: ClusterSpec,
     /// Seed, slice size and load-balancer ranges.
@@ -126,7 +125,7 @@ pub enum Action {
     Partition(Vec<String>),
     /// Lets them in again.
     Heal(Vec<String>),
-    /// Lets so much time pass.
+    /// Lets so much of the guest's time pass: in a deterministic microVM, where idle time is skipped.
     Advance(Duration),
 }
 

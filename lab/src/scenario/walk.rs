@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_saphyr::Location;
 
 use super::error::{FileError, Problem};
+use super::file::Need;
 use super::words::{NodeChoice, OneOrMany, position};
-use super::{Action, Need, Placed, ProxyAction, Scenario, Step, resolve};
+use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
 use crate::cluster::spec::Protocol;
 use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};
 
@@ -193,10 +194,6 @@ impl<'a> Walk<'a> {
             }
             Action::Partition(nodes) => self.cut(nodes, true),
             Action::Heal(nodes) => self.cut(nodes, false),
-            Action::Advance(_) if !self.scenario.needs.contains(&Need::VirtualTime) => {
-                let message = "advance: nobody should sit and wait for it; write `needs: [virtualTime]` at the top";
-                vec![Problem::new(Location::UNKNOWN, message)]
-            }
             _ => Vec::new(),
         }
     }

@@ -271,7 +271,7 @@ impl FromStr for Share {
     }
 }
 
-/// A length of time: `300ms`, `10s` or `3m`.
+/// A length of time: `300ms`, `10s`, `3m` or `3h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 

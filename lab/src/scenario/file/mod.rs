@@ -17,7 +17,6 @@ pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, P
 
 use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
 use crate::expect::counters::PacketCount;
-use crate::scenario::needs::Need;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -32,6 +31,35 @@ pub struct ScenarioFile {
     pub proxy: Option<Spanned<ProxyFile>>,
     pub manifests: Option<Manifests>,
     pub steps: Spanned<Vec<Spanned<StepFile>>>,
+}
+
+/// What a scenario needs of the kernel, or of the machine around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Need {
+    /// IPVS with round robin.
+    Ipvs,
+    /// `dummy` devices.
+    Dummy,
+    /// SCTP sockets.
+    Sctp,
+    /// Delay and loss on a link.
+    Netem,
+    /// A clock that can be skipped ahead: a deterministic microVM.
+    VirtualTime,
+}
+
+impl Need {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Need::Ipvs => "ipvs",
+            Need::Dummy => "dummy",
+            Need::Sctp => "sctp",
+            Need::Netem => "netem",
+            Need::VirtualTime => "virtualTime",
+        }
+    }
 }
 
 /// A proxy mode.

@@ -80,6 +80,7 @@ pub struct Lab {
     pub(super) feed: Feed,
     pub(super) proxies: Proxies,
     pub(super) patience: Duration,
+    pub(super) virtual_time: bool,
     tools: Option<PathBuf>,
     /// Tells when a change has been applied, where the proxies do not.
     pub(super) marker: Option<Marker>,
@@ -115,6 +116,7 @@ impl Lab {
             feed,
             proxies,
             patience: options.patience,
+            virtual_time: options.machine.as_ref().is_some_and(|machine| machine.deterministic),
             tools,
             marker,
             took: Vec::new(),

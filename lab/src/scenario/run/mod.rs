@@ -25,7 +25,7 @@ use step::Seen;
 use super::file::Mode;
 use super::words::NodeChoice;
 use super::{Scenario, Step};
-use crate::report::{ScenarioReport, StepReport, Verdict};
+use crate::report::{Machine, ScenarioReport, StepReport, Verdict};
 
 /// Which iptables the proxies and the lab's own look at the rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,6 +67,8 @@ pub struct RunOptions {
     pub keep_going: bool,
     /// Measures the proxies, by the same means whatever they tell of themselves.
     pub measure: bool,
+    /// The microVM that this is run in, if it is.
+    pub machine: Option<Machine>,
     /// Damage done on purpose, to show that a scenario can fail.
     pub breaks: Vec<Break>,
 }
@@ -115,6 +117,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
         mode: options.mode.to_string(),
         variant: options.variant.name().to_owned(),
         seed: scenario.options.seed,
+        machine: options.machine.clone(),
         steps: Vec::new(),
         not_started: None,
         unable: false,
@@ -122,12 +125,6 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
         took: Duration::ZERO,
         logs: String::new(),
     };
-    if let Some((need, why)) = scenario.needs.iter().find_map(|need| Some((need, need.missing()?))) {
-        report.unable = true;
-        report.not_started = Some(format!("it needs {need}: {why}"));
-        progress.done(&report);
-        return report;
-    }
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
             steps(scenario, options, &mut lab, &mut report, progress).await;

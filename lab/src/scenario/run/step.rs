@@ -75,11 +75,7 @@ impl Lab {
             Action::Api(fault) => self.misbehave(*fault).await,
             Action::Partition(nodes) => self.partition(nodes).await,
             Action::Heal(nodes) => self.heal(nodes).await,
-            Action::Advance(span) => {
-                // The one wait for time instead of a condition: where it is virtual it costs nothing.
-                tokio::time::sleep(*span).await;
-                Ok(Seen::new("", Vec::new()))
-            }
+            Action::Advance(time) => self.advance(*time).await,
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Probe(probe) => self.probe(step, probe).await,
@@ -95,6 +91,16 @@ impl Lab {
             Action::HealthCheck(node, service) => self.health(node, service, &step.expect).await,
             Action::LoadBalancer(service) => self.load_balancer(service, step).await,
         }
+    }
+
+    /// Idle time is skipped where the clock is virtual: to sleep is enough there, and would be a lie anywhere else.
+    async fn advance(&mut self, time: Duration) -> Result<Seen, StartError> {
+        if !self.virtual_time {
+            let hint = "run it with --deterministic (`--kernel auto` does so by itself)";
+            return Err(StartError::Step(format!("the host's clock cannot be advanced: {hint}")));
+        }
+        tokio::time::sleep(time).await;
+        Ok(Seen::new(format!("{} s later", time.as_secs_f64()), Vec::new()))
     }
 
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {

@@ -1,0 +1,114 @@
+//! `svclab replay`
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser};
+use serde_json::Value;
+
+use super::Exit;
+use super::run::{RunArgs, run};
+
+#[derive(Args)]
+pub(super) struct ReplayArgs {
+    /// A report that `svclab run --json` wrote.
+    report: PathBuf,
+    /// Only this scenario.
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Write the report of the first repeated run as JSON (`-`: to standard output).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// `svclab run`, read from what a report tells.
+#[derive(Parser)]
+#[command(name = "svclab run", no_binary_name = true)]
+struct Again {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
+    let lines = lines(&args.report, args.scenario.as_deref())?;
+    // A run on the host's kernel continues in a process of its own: only the last may be one.
+    let mut status = 0;
+    for (number, mut line) in lines.into_iter().enumerate() {
+        if let Some(json) = args.json.as_ref().filter(|_| number == 0) {
+            line.extend(["--json".to_owned(), json.display().to_string()]);
+        }
+        eprintln!("svclab run {}", line.join(" "));
+        let again =
+            Again::try_parse_from(&line).map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
+        status = status.max(run(&again.run)?);
+    }
+    Ok(status)
+}
+
+/// The arguments of `svclab run` for what broke in a report, or for all of it if nothing did.
+fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
+    let wrong = |problem: String| Exit::usage(format!("{}: {problem}", report.display()));
+    let text = std::fs::read(report).map_err(|error| wrong(error.to_string()))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("not a report: {error}")))?;
+    let scenarios = value["scenarios"].as_array().ok_or_else(|| wrong("not a report: no `scenarios`".to_owned()))?;
+    let named = |scenario: &&Value| only.is_none_or(|only| scenario["name"] == only);
+    let chosen: Vec<&Value> = scenarios.iter().filter(named).collect();
+    let broken: Vec<&Value> = chosen.iter().copied().filter(|scenario| scenario["passed"] != true).collect();
+    let again = if broken.is_empty() { chosen } else { broken };
+    if again.is_empty() {
+        return Err(wrong("it tells of no such scenario".to_owned()));
+    }
+    again
+        .into_iter()
+        .map(|scenario| line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned())))
+        .collect()
+}
+
+fn line(scenario: &Value) -> Option<Vec<String>> {
+    let mut line = vec![scenario["path"].as_str()?.to_owned(), "--seed".to_owned(), scenario["seed"].to_string()];
+    scenario["seed"].as_u64()?;
+    for (flag, key) in [("--mode", "mode"), ("--iptables-variant", "iptablesVariant")] {
+        line.extend([flag.to_owned(), scenario[key].as_str()?.to_owned()]);
+    }
+    let machine: Option<crate::report::Machine> = serde_json::from_value(scenario["machine"].clone()).ok()?;
+    let kernel = machine.as_ref().map_or("host", |machine| &machine.kernel);
+    line.extend(["--kernel".to_owned(), kernel.to_owned()]);
+    line.extend(machine.filter(|machine| machine.deterministic).map(|_| "--deterministic".to_owned()));
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_broke_is_run_again_as_it_was() {
+        let file = report(
+            r#"{"scenarios": [
+                {"name": "a", "path": "a.yaml", "mode": "iptables", "iptablesVariant": "auto", "seed": 1, "passed": true, "machine": null},
+                {"name": "b", "path": "b c.yaml", "mode": "iptables", "iptablesVariant": "legacy", "seed": 7, "passed": false,
+                 "machine": {"kernel": "debian-6.12", "deterministic": true, "image": "x"}}]}"#,
+        );
+        let lines_of = |only| lines(file.path(), only).map_err(|exit| exit.message);
+        let b = "b c.yaml|--seed|7|--mode|iptables|--iptables-variant|legacy|--kernel|debian-6.12|--deterministic";
+        assert_eq!(lines_of(None).unwrap().iter().map(|line| line.join("|")).collect::<Vec<_>>(), [b]);
+        let a = "a.yaml|--seed|1|--mode|iptables|--iptables-variant|auto|--kernel|host";
+        assert_eq!(lines_of(Some("a")).unwrap()[0].join("|"), a);
+        assert!(lines_of(Some("c")).unwrap_err().contains("no such scenario"));
+        for line in lines_of(None).unwrap() {
+            assert!(Again::try_parse_from(line).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_told() {
+        for text in ["", "{}", r#"{"scenarios": [{"passed": false}]}"#] {
+            assert!(lines(report(text).path(), None).is_err(), "{text}");
+        }
+    }
+}

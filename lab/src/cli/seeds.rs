@@ -1,0 +1,67 @@
+//! `--seed N` and `--seed A..B`.
+
+use std::ops::Range;
+use std::str::FromStr;
+
+use super::Exit;
+
+/// One seed or several in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seeds(Range<u64>);
+
+impl Seeds {
+    /// The only one.
+    pub(super) fn one(&self) -> Result<u64, Exit> {
+        if self.are_several() {
+            return Err(Exit::usage(
+                "--seed A..B is for `svclab run` in a microVM (--deterministic); here it is one number",
+            ));
+        }
+        Ok(self.0.start)
+    }
+
+    /// Whether a range was given.
+    pub(super) fn are_several(&self) -> bool {
+        self.0.end - self.0.start > 1
+    }
+
+    /// Each of them.
+    pub(super) fn each(&self) -> Range<u64> {
+        self.0.clone()
+    }
+}
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("expected a number or A..B, not {text:?}"));
+        match text.split_once("..") {
+            None => {
+                let seed = number(text)?;
+                // The end of the range has to be a number too.
+                seed.checked_add(1).map(|end| Seeds(seed..end)).ok_or_else(|| "that seed is too large".to_owned())
+            }
+            Some((first, end)) => {
+                let range = number(first)?..number(end)?;
+                if range.is_empty() { Err("A..B: B must be larger than A".to_owned()) } else { Ok(Seeds(range)) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_or_several() {
+        let seeds: Seeds = "7".parse().unwrap();
+        assert!(!seeds.are_several() && seeds.each().eq([7]));
+        let seeds: Seeds = "3..6".parse().unwrap();
+        assert!(seeds.are_several() && seeds.each().eq([3, 4, 5]) && seeds.one().is_err());
+        for wrong in ["", "x", "-1", "3..3", "5..2", "1..", "..4", "18446744073709551615"] {
+            assert!(wrong.parse::<Seeds>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! PID 1 inside a microVM: loads the modules, runs the job, sends the results over the serial line, and powers off.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+
+use super::console;
+use super::image::GUEST_MODULES;
+use super::job::{Job, PLACE};
+
+/// Status when the job could not even be started: this machine cannot run it.
+const UNABLE: u8 = 3;
+
+/// The whole life of PID 1. Returns only where it is not PID 1, with the sentence to say.
+pub fn init() -> String {
+    if nix::unistd::getpid().as_raw() != 1 {
+        return "guest-init is the first process of a microVM, and is started by its kernel".to_owned();
+    }
+    if let Err(error) = work() {
+        // Nobody else could be told.
+        let _ = console::text(&mut io::stdout(), &format!("the microVM's first process failed: {error}"));
+        let _ = console::results(&mut io::stdout(), UNABLE, &BTreeMap::new());
+    }
+    match reboot(RebootMode::RB_POWER_OFF) {
+        Ok(never) => match never {},
+        Err(error) => format!("cannot power off: {error}"),
+    }
+}
+
+fn work() -> io::Result<()> {
+    for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        mount(Some(kind), at, Some(kind), MsFlags::empty(), None::<&str>)?;
+    }
+    // Out of memory is the lab's end, and not that of some proxy, which would then be judged.
+    fs::write("/proc/sys/vm/panic_on_oom", "1")?;
+    load_modules(&Path::new("/").join(GUEST_MODULES))?;
+    let job: Job = serde_json::from_slice(&fs::read(Path::new("/").join(PLACE))?)?;
+    let mut line = File::options().write(true).open("/dev/ttyS0")?;
+    let status = run(&job, &mut line)?;
+    // Kernel messages must not end up in the middle of a result.
+    fs::write("/proc/sys/kernel/printk", "1")?;
+    let mut results = BTreeMap::new();
+    for (name, path) in &job.results {
+        if let Ok(content) = fs::read(path) {
+            results.insert(name.clone(), content);
+        }
+    }
+    console::results(&mut line, status, &results)?;
+    nix::sys::termios::tcdrain(&line)?;
+    Ok(())
+}
+
+fn load_modules(folder: &Path) -> io::Result<()> {
+    let mut files: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    files.sort();
+    for file in files {
+        // A module that this machine cannot use (no such hardware, already there) is no reason not to go on; what is
+        // missing in the end shows in the scenario.
+        if let Err(error) = nix::kmod::finit_module(&File::open(&file)?, c"", nix::kmod::ModuleInitFlags::empty()) {
+            console::text(&mut io::stdout(), &format!("module {}: {error}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the job's `svclab`; returns its exit status.
+fn run(job: &Job, line: &mut impl Write) -> io::Result<u8> {
+    let mut child = Command::new("/usr/bin/svclab")
+        .args(&job.args)
+        .current_dir(Job::directory())
+        .env_clear()
+        .envs([("PATH", "/usr/sbin:/usr/bin"), ("HOME", "/root"), ("SVCPROXY", "/usr/bin/svcproxy")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(errors) = child.stderr.take() {
+        for text in BufReader::new(errors).lines() {
+            console::text(line, &text?)?;
+        }
+    }
+    let status = child.wait()?;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(UNABLE));
+    Ok(u8::try_from(code).unwrap_or(UNABLE))
+}

@@ -1,0 +1,206 @@
+//! The image that a guest boots: one kernel and one archive with everything that will ever be read, so that nothing of the
+//! host is needed, or seen, once it runs. Same parts, same bytes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cache::{Cache, Sealed};
+use super::cpio::Archive;
+use super::kernels::{KERNEL, Kernel, MODULES};
+use super::{VmError, elf, tools, tree};
+
+/// Changes whenever the same parts make another image.
+const LAYOUT: &str = "1";
+/// Images that stay in the cache: every build of the binaries makes a new one.
+const KEPT: usize = 6;
+/// The archive's name in the sealed part.
+const ARCHIVE: &str = "initramfs";
+/// Where the guest's modules lie, in the order in which to load them.
+pub(super) const GUEST_MODULES: &str = "usr/lib/modules/svclab";
+/// Where Debian's libraries lie.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// What busybox is called, where no other package brings a program of that name.
+const APPLETS: &str = "[ awk basename cat chmod cp cut date dirname dmesg echo env expr false find free grep head hostname \
+    id kill killall ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping printf ps pwd readlink rm \
+    rmdir sed seq sh sha256sum sleep sort stat stty sync sysctl tail tee test timeout touch tr true umount uname uniq \
+    uptime usleep vi watch wc which xargs yes";
+
+/// A built image.
+#[derive(Debug, Clone)]
+pub struct Image {
+    sealed: Sealed,
+    base: String,
+}
+
+impl Image {
+    /// The kernel to boot.
+    pub fn kernel(&self) -> PathBuf {
+        self.sealed.path.join(KERNEL)
+    }
+
+    /// The archive.
+    pub fn archive(&self) -> PathBuf {
+        self.sealed.path.join(ARCHIVE)
+    }
+
+    /// The hash of both.
+    pub fn hash(&self) -> &str {
+        &self.sealed.hash
+    }
+
+    /// The hash of kernel and tools alone, which other binaries leave as it is.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// The image of `kernel`, the tools and these programs, from the cache or built into it. `programs` are put into
+    /// `/usr/bin` under their names.
+    ///
+    /// # Errors
+    /// When a part cannot be fetched or read.
+    pub fn get(cache: &Cache, kernel: &Kernel, programs: &BTreeMap<String, PathBuf>) -> Result<Image, VmError> {
+        let kernel = kernel.part(cache)?;
+        let tools = tools::guest(cache)?;
+        let mut files = BTreeMap::new();
+        for (name, path) in programs {
+            let bytes = read(path)?;
+            let libraries = if elf::interpreter(&bytes).is_some() { libraries(path, &bytes)? } else { Vec::new() };
+            for library in libraries {
+                files.insert(merged(&library), (read(Path::new(&library))?, library.ends_with(".so.2")));
+            }
+            // A script stays as it is.
+            files.insert(format!("usr/bin/{name}"), (elf::loaded_part(&bytes).unwrap_or(bytes), true));
+        }
+        let mut parts: Vec<&[u8]> = vec![LAYOUT.as_bytes(), kernel.hash.as_bytes(), tools.hash.as_bytes()];
+        parts.extend(files.iter().flat_map(|(path, (content, _))| [path.as_bytes(), content.as_slice()]));
+        let name = format!("images/{}", &tree::hash_of(parts)[..24]);
+        let mut is_new = false;
+        let sealed = cache.get(&name, |folder| {
+            is_new = true;
+            build(folder, &kernel.path, &tools.path, files)
+        })?;
+        if is_new {
+            cache.prune("images", KEPT);
+        }
+        let base = tree::hash_of([LAYOUT, &kernel.hash, &tools.hash]);
+        Ok(Image { sealed, base })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, VmError> {
+    fs::read(path).map_err(VmError::io(format!("reading {} for the microVM's image", path.display())))
+}
+
+fn build(
+    folder: &Path,
+    kernel: &Path,
+    tools: &Path,
+    programs: BTreeMap<String, (Vec<u8>, bool)>,
+) -> Result<(), VmError> {
+    let mut archive = Archive::default();
+    for path in ["dev", "proc", "sys", "run", "tmp", "root", "out", "etc", "var/lib", "var/run", "usr/bin", "usr/lib64"]
+    {
+        archive.directory(path);
+    }
+    for (link, target) in [("bin", "usr/bin"), ("sbin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")] {
+        archive.link(link, target);
+    }
+    archive.link("usr/sbin", "bin");
+    archive.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n".to_vec(), false);
+    archive.file("etc/group", b"root:x:0:\n".to_vec(), false);
+    archive.file("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n".to_vec(), false);
+    let protocols = b"icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n";
+    archive.file("etc/protocols", protocols.to_vec(), false);
+    add(&mut archive, &tools.join("bin"), "usr/bin", true)?;
+    add(&mut archive, &tools.join("lib"), LIBRARIES, false)?;
+    add(&mut archive, &tools.join("xtables"), &format!("{LIBRARIES}/xtables"), false)?;
+    add(&mut archive, &kernel.join(MODULES), GUEST_MODULES, false)?;
+    // Debian's alternatives, which its packages set up when they are installed.
+    for name in ["iptables", "ip6tables"] {
+        for verb in ["", "-save", "-restore"] {
+            archive.link(&format!("usr/bin/{name}{verb}"), "xtables-nft-multi");
+        }
+    }
+    for (path, (content, executable)) in programs {
+        archive.file(&path, content, executable);
+    }
+    for applet in APPLETS.split_whitespace().map(|name| format!("usr/bin/{name}")) {
+        if !archive.contains(&applet) {
+            archive.link(&applet, "busybox");
+        }
+    }
+    let failed = || VmError::io(format!("writing {}", folder.display()));
+    fs::copy(kernel.join(KERNEL), folder.join(KERNEL)).map_err(failed())?;
+    let mut out = BufWriter::new(fs::File::create(folder.join(ARCHIVE)).map_err(failed())?);
+    archive.write(&mut out).and_then(|()| std::io::Write::flush(&mut out)).map_err(failed())
+}
+
+/// Adds the files of `folder` under `to`.
+fn add(archive: &mut Archive, folder: &Path, to: &str, executable: bool) -> Result<(), VmError> {
+    let failed = || VmError::io(format!("reading {}", folder.display()));
+    for entry in fs::read_dir(folder).map_err(failed())? {
+        let path = entry.map_err(failed())?.path();
+        let inside = format!("{to}/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        if path.is_symlink() {
+            archive.link(&inside, &fs::read_link(&path).map_err(failed())?.to_string_lossy());
+        } else {
+            archive.file(&inside, fs::read(&path).map_err(failed())?, executable);
+        }
+    }
+    Ok(())
+}
+
+/// The libraries with which this machine would start `program`, and the loader itself.
+fn libraries(program: &Path, bytes: &[u8]) -> Result<Vec<String>, VmError> {
+    let Some(loader) = elf::interpreter(bytes) else { return Ok(Vec::new()) };
+    let output = Command::new(&loader).arg("--list").arg(program).output();
+    let output = output.map_err(VmError::io(format!("asking {loader} what {} needs", program.display())))?;
+    let mut paths = listed(&String::from_utf8_lossy(&output.stdout)).map_err(|library| {
+        VmError::Image(format!("{} needs the library {library}, which this machine lacks", program.display()))
+    })?;
+    paths.push(loader);
+    Ok(paths)
+}
+
+/// The paths in what the loader lists; the name of a library that it did not find.
+fn listed(text: &str) -> Result<Vec<String>, String> {
+    let mut paths = Vec::new();
+    for (name, found) in text.lines().filter_map(|line| line.trim().split_once(" => ")) {
+        match found.split_once(" (") {
+            Some((path, _)) => paths.push(path.to_owned()),
+            None => return Err(name.to_owned()),
+        }
+    }
+    Ok(paths)
+}
+
+/// A path of the host in the guest, whose `/usr` is merged.
+fn merged(path: &str) -> String {
+    let path = path.trim_start_matches('/');
+    if path.starts_with("usr/") { path.to_owned() } else { format!("usr/{path}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_tells_where_libraries_are() {
+        let text =
+            "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\t/lib64/ld.so (0x7f)\n";
+        assert_eq!(listed(text).unwrap(), ["/lib/x86_64-linux-gnu/libc.so.6"]);
+        assert_eq!(listed("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
+        assert_eq!(merged("/lib/a/libc.so.6"), "usr/lib/a/libc.so.6");
+        assert_eq!(merged("/usr/lib/a/libz.so"), "usr/lib/a/libz.so");
+    }
+
+    #[test]
+    fn this_machines_own_libraries_are_found() {
+        let program = std::env::current_exe().unwrap();
+        let found = libraries(&program, &fs::read(&program).unwrap()).unwrap();
+        assert!(found.iter().any(|path| path.contains("libc.so")), "{found:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Which kernels there are by name, and a kernel's part of an image: the kernel itself and the modules to load.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::VmError;
+use super::apt::{self, Apt};
+use super::cache::{Cache, Sealed};
+use super::modules::{self, WANTED};
+use super::{tools, tree};
+
+/// A kernel to boot in a microVM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kernel {
+    /// A distribution's, by package.
+    Packaged(&'static Packaged),
+    /// A kernel image (`vmlinuz`) with its modules beside it or under `/lib/modules`.
+    File(PathBuf),
+}
+
+/// A kernel that Debian packages.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Packaged {
+    /// What `--kernel` calls it.
+    pub name: &'static str,
+    /// Meta packages that stand for its newest version, in one distribution or another.
+    metas: &'static [&'static str],
+    /// How the package's name begins: a meta package may stand for another version elsewhere.
+    begins: &'static str,
+}
+
+/// Every kernel with a name. The cloud flavour has all of the network and none of the hardware: a quarter of the size.
+pub static PACKAGED: [Packaged; 2] = [
+    Packaged {
+        name: "debian-6.1",
+        metas: &["linux-image-cloud-amd64", "linux-image-6.1-cloud-amd64"],
+        begins: "linux-image-6.1.",
+    },
+    Packaged {
+        name: "debian-6.12",
+        metas: &["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"],
+        begins: "linux-image-6.12.",
+    },
+];
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Kernel::Packaged(&PACKAGED[0])
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kernel::Packaged(packaged) => f.write_str(packaged.name),
+            Kernel::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(packaged) = PACKAGED.iter().find(|packaged| packaged.name == text) {
+            return Ok(Kernel::Packaged(packaged));
+        }
+        if text.contains('/') && Path::new(text).is_file() {
+            return Ok(Kernel::File(PathBuf::from(text)));
+        }
+        let names: Vec<&str> = PACKAGED.iter().map(|packaged| packaged.name).collect();
+        Err(format!("expected auto, host, {} or the path of a kernel image", names.join(", ")))
+    }
+}
+
+/// Name of the kernel in its sealed part, of the folder of modules, and of the file with its release.
+pub(super) const KERNEL: &str = "vmlinuz";
+pub(super) const MODULES: &str = "modules";
+pub(super) const RELEASE: &str = "release";
+
+impl Kernel {
+    /// The kernel and its modules, from the cache or fetched into it.
+    ///
+    /// # Errors
+    /// When it cannot be fetched or read.
+    pub fn part(&self, cache: &Cache) -> Result<Sealed, VmError> {
+        cache.get(&self.place()?, |folder| match self {
+            Kernel::Packaged(packaged) => {
+                let apt = Apt::open(cache)?;
+                let package = apt.resolve(packaged.metas, packaged.begins)?;
+                let unpacked = tools::scratch(cache)?;
+                for file in apt.download(&[&package], false)? {
+                    apt::unpack(&file, unpacked.path())?;
+                }
+                let image = boot_image(&unpacked.path().join("boot"))
+                    .ok_or_else(|| VmError::Package(format!("the package {package} has no kernel in /boot")))?;
+                fill(folder, &image)
+            }
+            Kernel::File(path) => fill(folder, path),
+        })
+    }
+
+    /// Whether it is in the cache, undamaged.
+    pub fn is_here(&self, cache: &Cache) -> bool {
+        self.place().is_ok_and(|place| cache.find(&place).is_some())
+    }
+
+    fn place(&self) -> Result<String, VmError> {
+        let wanted = &tree::hash_of(WANTED)[..12];
+        match self {
+            Kernel::Packaged(packaged) => Ok(format!("packages/{}-{wanted}", packaged.name)),
+            Kernel::File(path) => {
+                let bytes = fs::read(path).map_err(VmError::io(format!("reading the kernel {}", path.display())))?;
+                Ok(format!("packages/file-{}-{wanted}", &tree::hash_of([bytes])[..16]))
+            }
+        }
+    }
+}
+
+fn boot_image(folder: &Path) -> Option<PathBuf> {
+    let is_kernel =
+        |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|n| n.starts_with("vmlinuz-"));
+    fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(is_kernel)
+}
+
+/// Fills a kernel's part from `image` and the modules of its release.
+fn fill(folder: &Path, image: &Path) -> Result<(), VmError> {
+    let kernel = fs::read(image).map_err(VmError::io(format!("reading the kernel {}", image.display())))?;
+    let release = release(&kernel)
+        .ok_or_else(|| VmError::Image(format!("{} is no x86 kernel image (bzImage)", image.display())))?;
+    let mut places: Vec<PathBuf> = image.ancestors().skip(1).take(2).map(|up| up.join("lib/modules")).collect();
+    places.push(PathBuf::from("/lib/modules"));
+    let modules = places.iter().map(|place| place.join(&release)).find(|place| place.is_dir()).ok_or_else(|| {
+        let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+        VmError::Image(format!("the modules of {} are in none of: {}", image.display(), places.join(", ")))
+    })?;
+    let failed = || VmError::io(format!("writing {}", folder.display()));
+    fs::write(folder.join(KERNEL), &kernel).map_err(failed())?;
+    fs::write(folder.join(RELEASE), &release).map_err(failed())?;
+    fs::create_dir(folder.join(MODULES)).map_err(failed())?;
+    for (number, module) in modules::in_order(&modules, WANTED)?.into_iter().enumerate() {
+        let file = format!("{MODULES}/{number:03}-{}.ko", module.name);
+        fs::write(folder.join(file), module.object).map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// The release that a bzImage tells (the boot protocol's `kernel_version`, Documentation/arch/x86/boot.rst).
+fn release(kernel: &[u8]) -> Option<String> {
+    if kernel.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let at = usize::from(u16::from_le_bytes(kernel.get(0x20e..0x210)?.try_into().ok()?)) + 0x200;
+    let text = kernel.get(at..)?;
+    let text = &text[..text.iter().position(|byte| *byte == 0)?];
+    Some(String::from_utf8_lossy(text).split(' ').next()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_called_by_name_or_path() {
+        assert_eq!("debian-6.12".parse::<Kernel>().unwrap().to_string(), "debian-6.12");
+        assert_eq!("/proc/self/exe".parse(), Ok(Kernel::File("/proc/self/exe".into())));
+        let refused = "debian-5".parse::<Kernel>().unwrap_err();
+        assert_eq!(refused, "expected auto, host, debian-6.1, debian-6.12 or the path of a kernel image");
+    }
+
+    #[test]
+    fn a_kernel_tells_its_release() {
+        let mut kernel = vec![0; 0x400];
+        kernel[0x202..0x206].copy_from_slice(b"HdrS");
+        kernel[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        kernel[0x300..0x318].copy_from_slice(b"6.1.0-56-amd64 (x@y) #1\0");
+        assert_eq!(release(&kernel).as_deref(), Some("6.1.0-56-amd64"));
+        assert_eq!(release(&kernel[..0x300]), None);
+        assert_eq!(release(b"\x7fELF"), None);
+    }
+}

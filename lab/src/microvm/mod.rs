@@ -1,0 +1,25 @@
+//! A kernel other than the host's: a distribution's, in a small virtual machine under QEMU's software emulation.
+//!
+//! Left to right: Debian packages ([`apt`]) are unpacked into a [`cache`]; kernel, modules, tools and this project's
+//! binaries become one [`image`] that never moves; a [`job`] (scenario files and arguments) is appended to it; [`qemu`]
+//! writes the command line and [`launch`] carries it out; inside, [`guest`] is PID 1, runs the job and sends the results
+//! over the serial line ([`console`]). No scenario is known here: what runs inside is `svclab run` itself.
+
+pub mod apt;
+pub mod cache;
+pub mod console;
+pub mod cpio;
+pub mod elf;
+pub mod error;
+pub mod guest;
+pub mod image;
+pub mod job;
+pub mod kernels;
+pub mod launch;
+pub mod modules;
+pub mod probe;
+pub mod qemu;
+mod tools;
+mod tree;
+
+pub use error::VmError;

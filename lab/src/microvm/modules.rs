@@ -1,0 +1,176 @@
+//! Kernel modules: which there are, what each needs, and the order in which to load the wanted ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::VmError;
+use super::elf;
+
+/// What a guest loads at boot, in groups; a kernel that lacks one, or has it built in, is no mistake.
+pub const WANTED: &[&str] = &[
+    // Connection tracking and NAT
+    "nf_conntrack nf_nat nf_conntrack_netlink nfnetlink_log",
+    // iptables over nf_tables
+    "nf_tables nft_compat nft_chain_nat nft_ct nft_limit nft_log nft_masq nft_nat nft_numgen nft_redir nft_reject",
+    "nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fib_inet nft_hash nft_counter",
+    // iptables as of old
+    "ip_tables iptable_nat iptable_filter iptable_mangle iptable_raw",
+    "ip6_tables ip6table_nat ip6table_filter ip6table_mangle ip6table_raw",
+    // Matches and targets
+    "xt_comment xt_mark xt_conntrack xt_statistic xt_recent xt_MASQUERADE xt_nat xt_multiport xt_set xt_addrtype",
+    "xt_tcpudp xt_physdev xt_REDIRECT xt_LOG xt_limit xt_state xt_nfacct xt_CT xt_sctp xt_ipvs ipt_REJECT ip6t_REJECT",
+    // Sets
+    "ip_set ip_set_hash_ip ip_set_hash_ipport ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port",
+    // Links
+    "veth bridge br_netfilter dummy tun sch_netem sch_htb",
+    // SCTP, and its sockets' diagnosis
+    "sctp",
+    // IPVS
+    "ip_vs ip_vs_rr ip_vs_wrr ip_vs_lc ip_vs_wlc ip_vs_lblc ip_vs_lblcr ip_vs_sh ip_vs_dh ip_vs_sed ip_vs_nq ip_vs_mh",
+    "ip_vs_fo ip_vs_ovf",
+];
+
+/// A module, ready to be loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, with `_` for `-`.
+    pub name: String,
+    /// The object, decompressed.
+    pub object: Vec<u8>,
+}
+
+/// The wanted modules and what they depend on, in an order in which they can be loaded.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn in_order(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, VmError> {
+    let files = index(folder).map_err(VmError::io(format!("looking for modules in {}", folder.display())))?;
+    let mut walk = Walk { files, seen: BTreeSet::new(), modules: Vec::new() };
+    for name in wanted.iter().flat_map(|names| names.split(' ')) {
+        walk.visit(name)?;
+    }
+    Ok(walk.modules)
+}
+
+struct Walk {
+    files: BTreeMap<String, PathBuf>,
+    seen: BTreeSet<String>,
+    modules: Vec<Module>,
+}
+
+impl Walk {
+    fn visit(&mut self, name: &str) -> Result<(), VmError> {
+        // What is missing is built into this kernel, or is not to be had.
+        let Some(path) = self.files.get(name).filter(|_| !self.seen.contains(name)) else { return Ok(()) };
+        let object = read(path).map_err(VmError::io(format!("reading the module {}", path.display())))?;
+        self.seen.insert(name.to_owned());
+        for needed in needs(&object) {
+            self.visit(&needed)?;
+        }
+        self.modules.push(Module { name: name.to_owned(), object });
+        Ok(())
+    }
+}
+
+/// Every module file below `folder` by name.
+fn index(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if let Some(name) = path.file_name().and_then(|name| name.to_str()).and_then(name_of) {
+                found.insert(name, path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn name_of(file: &str) -> Option<String> {
+    let (name, ending) = file.split_once(".ko")?;
+    matches!(ending, "" | ".xz").then(|| name.replace('-', "_"))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let bytes = fs::read(path)?;
+    if path.extension().is_none_or(|extension| extension != "xz") {
+        return Ok(bytes);
+    }
+    let mut object = Vec::new();
+    lzma_rust2::XzReader::new(&bytes[..], true).read_to_end(&mut object)?;
+    Ok(object)
+}
+
+/// The modules that must be, or had better be, there first.
+fn needs(object: &[u8]) -> Vec<String> {
+    let info = elf::section(object, ".modinfo").unwrap_or_default();
+    let mut needs = Vec::new();
+    for entry in info.split(|byte| *byte == 0) {
+        let entry = String::from_utf8_lossy(entry);
+        if let Some(names) = entry.strip_prefix("depends=") {
+            needs.extend(names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")));
+        } else if let Some(names) = entry.strip_prefix("softdep=pre: ") {
+            let before = names.split(" post:").next().unwrap_or_default();
+            needs.extend(before.split_whitespace().map(|name| name.replace('-', "_")));
+        }
+    }
+    needs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The smallest object with a `.modinfo`.
+    fn object(info: &str) -> Vec<u8> {
+        let names = b"\0.modinfo\0";
+        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        bytes.resize(64, 0);
+        let at = bytes.len();
+        bytes.extend(info.as_bytes());
+        let names_at = bytes.len();
+        bytes.extend(names);
+        let table = bytes.len();
+        for (name, at, length) in [(1_u32, at, info.len()), (0, names_at, names.len())] {
+            let mut header = vec![0; 64];
+            header[0..4].copy_from_slice(&name.to_le_bytes());
+            header[24..32].copy_from_slice(&(at as u64).to_le_bytes());
+            header[32..40].copy_from_slice(&(length as u64).to_le_bytes());
+            bytes.extend(header);
+        }
+        bytes[40..48].copy_from_slice(&(table as u64).to_le_bytes());
+        bytes[58..60].copy_from_slice(&64_u16.to_le_bytes());
+        bytes[60..62].copy_from_slice(&2_u16.to_le_bytes());
+        bytes[62..64].copy_from_slice(&1_u16.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn what_a_module_needs_comes_first_and_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let sub = directory.path().join("kernel/net");
+        fs::create_dir_all(&sub).unwrap();
+        for (file, info) in [
+            ("nf-a.ko", "license=GPL\0depends=nf-b,c\0"),
+            ("nf-b.ko", "depends=c\0softdep=pre: d-x\0"),
+            ("c.ko", "depends=\0"),
+            ("d-x.ko", "license=GPL\0"),
+            ("unwanted.ko", "depends=\0"),
+        ] {
+            fs::write(sub.join(file), object(info)).unwrap();
+        }
+        let modules = in_order(directory.path(), &["nf_a built_in", "c"]).unwrap();
+        assert_eq!(modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["c", "d_x", "nf_b", "nf_a"]);
+    }
+
+    #[test]
+    fn only_modules_have_names() {
+        assert_eq!(name_of("nft-compat.ko.xz").as_deref(), Some("nft_compat"));
+        assert_eq!(name_of("modules.order"), None);
+        assert_eq!(name_of("x.ko.gz"), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! QEMU's command line. Pure: what each argument is for stands here, who runs it does not.
+
+use std::path::{Path, PathBuf};
+
+use super::VmError;
+use super::cache::Cache;
+use super::tools;
+
+/// How the guest's processor and clock behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// One processor; time is a count of its instructions, and idle time is skipped. The seed decides what the guest's
+    /// random numbers are.
+    Counted {
+        /// The seed.
+        seed: u64,
+    },
+    /// As many processors as are useful; the host's time.
+    Host,
+}
+
+/// What is booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boot {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// Its archives.
+    pub archive: PathBuf,
+    /// The file that gets what the guest writes to its serial line.
+    pub console: PathBuf,
+    /// Processor and clock.
+    pub clock: Clock,
+    /// Memory in MiB.
+    pub memory: u32,
+}
+
+/// Memory of a guest, in MiB: three times what an image with debug builds takes unpacked.
+pub const MEMORY: u32 = 1024;
+/// Processors of a guest on the host's clock: more do not pay under software emulation.
+const PROCESSORS: u32 = 2;
+
+/// QEMU as it is to be started: installed on the host, or unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Program and first arguments.
+    pub command: Vec<String>,
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+}
+
+impl Program {
+    /// The host's QEMU, or else the one in the cache, which is fetched if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be fetched.
+    pub fn find(cache: &Cache) -> Result<Program, VmError> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let installed = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
+        match installed.into_iter().find(|program| program.is_file()) {
+            Some(program) => Ok(Program { command: vec![program.display().to_string()], env: Vec::new() }),
+            None => Ok(Program::unpacked(&tools::qemu(cache)?.path)),
+        }
+    }
+
+    /// QEMU in a folder: with its own loader and libraries, whatever the host has.
+    fn unpacked(folder: &Path) -> Program {
+        let at = |name: &str| folder.join(name).display().to_string();
+        let command = [
+            at("lib/ld-linux-x86-64.so.2"),
+            "--library-path".to_owned(),
+            at("lib"),
+            at("bin/qemu-system-x86_64"),
+            "-L".to_owned(),
+            at("firmware"),
+        ];
+        Program { command: command.to_vec(), env: vec![("QEMU_MODULE_DIR".to_owned(), at("modules"))] }
+    }
+}
+
+/// The kernel's arguments.
+fn kernel_arguments(clock: Clock) -> String {
+    // nokaslr, norandmaps: addresses are no business of the seed, and equal ones are translated once.
+    // tsc=reliable: `microvm` has no other clock to measure it against.
+    // mitigations=off: an emulated processor has nothing to leak, and a page table switch is dear.
+    let clock = match clock {
+        Clock::Counted { .. } => "tsc=reliable",
+        Clock::Host => "reboot=t",
+    };
+    format!(
+        "console=ttyS0 quiet panic=-1 nokaslr norandmaps {clock} mitigations=off init_on_alloc=0 lsm= audit=0 nowatchdog \
+         cryptomgr.notests rdinit=/usr/bin/svclab -- guest-init"
+    )
+}
+
+/// Every argument after the program.
+pub fn arguments(boot: &Boot) -> Vec<String> {
+    let machine = match boot.clock {
+        Clock::Counted { seed } => format!(
+            "-M microvm,rtc=on -accel tcg,thread=single -smp 1 -cpu Nehalem-v1,+rdrand -seed {seed} \
+             -icount shift=1,sleep=off -rtc base=2026-01-01T00:00:00,clock=vm"
+        ),
+        Clock::Host => {
+            format!("-M q35 -accel tcg,thread=multi -smp {PROCESSORS} -cpu Westmere-v1,+rdrand")
+        }
+    };
+    let fixed = "-nodefaults -no-user-config -nic none -display none -monitor none -no-reboot";
+    let mut arguments: Vec<String> = format!("{machine} {fixed}").split_whitespace().map(str::to_owned).collect();
+    // A comma ends an option's value; a doubled one is a comma.
+    let console = boot.console.display().to_string().replace(',', ",,");
+    for (option, value) in [
+        ("-m", boot.memory.to_string()),
+        // A file takes everything at once: a pipe that is full would be the host's time in the guest.
+        ("-chardev", format!("file,id=console,path={console}")),
+        ("-serial", "chardev:console".to_owned()),
+        ("-kernel", boot.kernel.display().to_string()),
+        ("-initrd", boot.archive.display().to_string()),
+        ("-append", kernel_arguments(boot.clock)),
+    ] {
+        arguments.extend([option.to_owned(), value]);
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot(clock: Clock) -> Boot {
+        Boot {
+            kernel: "/c/vmlinuz".into(),
+            archive: "/proc/self/fd/5".into(),
+            console: "/a,b".into(),
+            clock,
+            memory: 512,
+        }
+    }
+
+    #[test]
+    fn the_deterministic_machine() {
+        insta::assert_snapshot!(arguments(&boot(Clock::Counted { seed: 7 })).join("\n"));
+    }
+
+    #[test]
+    fn the_fast_machine() {
+        insta::assert_snapshot!(arguments(&boot(Clock::Host)).join("\n"));
+    }
+
+    #[test]
+    fn an_unpacked_qemu_uses_nothing_of_the_hosts() {
+        let program = Program::unpacked(Path::new("/c"));
+        let expected = "/c/lib/ld-linux-x86-64.so.2 --library-path /c/lib /c/bin/qemu-system-x86_64 -L /c/firmware";
+        assert_eq!(program.command.join(" "), expected);
+        assert_eq!(program.env, [("QEMU_MODULE_DIR".to_owned(), "/c/modules".to_owned())]);
+    }
+}
