@@ -117,3 +117,14 @@ fn a_comparison_tells_who_was_masqueraded_where_nobody_asked() {
     assert_eq!(value["excused"][0]["name"], "sctp");
     assert_eq!(value["scenarios"][0]["reports"][1]["passed"], false);
 }
+
+#[test]
+fn a_command_line_is_description_enough() {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let line = format!("'{}' --config={{config}} --hostname-override={{node}}", program.display());
+    let found = lab("", |command, _| {
+        command.args(["run", "hairpin", "--proxy", &line]);
+    });
+    let Some((output, told)) = found else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+}

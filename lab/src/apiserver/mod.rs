@@ -17,6 +17,7 @@ mod dependent;
 mod discovery;
 mod error;
 mod faults;
+mod gate;
 mod kubeconfig;
 mod list;
 mod log;

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::auth::Tokens;
 use super::faults::{Misbehaviour, Refusal, misbehave};
+use super::gate::{Gate, Gated};
 use super::request::{Context, answer};
 use super::shared::SharedStore;
 use super::tls::Tls;
@@ -41,6 +42,8 @@ pub struct ApiServer {
     shared: SharedStore,
     addresses: Vec<SocketAddr>,
     scheme: &'static str,
+    /// One for each listener, in their order.
+    gates: Vec<Arc<Gate>>,
     _listeners: JoinSet<()>,
 }
 
@@ -58,13 +61,15 @@ impl ApiServer {
         let ServeOptions { tokens, tls, watches } = options;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let context = Arc::new(Context { shared: shared.clone(), tokens, times: watches });
-        let (mut tasks, mut addresses) = (JoinSet::new(), Vec::new());
+        let (mut tasks, mut addresses, mut gates) = (JoinSet::new(), Vec::new(), Vec::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;
             addresses.push(listener.local_addr()?);
-            tasks.spawn(listen(tokio::net::TcpListener::from_std(listener)?, Arc::clone(&context), tls.clone()));
+            let (listener, gate) = (tokio::net::TcpListener::from_std(listener)?, Arc::new(Gate::default()));
+            gates.push(Arc::clone(&gate));
+            tasks.spawn(listen(listener, gate, Arc::clone(&context), tls.clone()));
         }
-        Ok(ApiServer { shared, addresses, scheme, _listeners: tasks })
+        Ok(ApiServer { shared, addresses, scheme, gates, _listeners: tasks })
     }
 
     /// What the listeners are bound to.
@@ -92,19 +97,28 @@ impl ApiServer {
         self.shared.look(|state| state.faults.withhold())
     }
 
+    /// Cuts the clients of listener number `listener` (from 0, in the order given at the start) off, or lets them
+    /// through again. Meanwhile not a byte passes, and nobody is told: connections that stand fall silent, new ones get as
+    /// far as the kernel takes them and hear nothing.
+    pub fn cut_off(&self, listener: usize, cut_off: bool) {
+        if let Some(gate) = self.gates.get(listener) {
+            gate.shut(cut_off);
+        }
+    }
+
     /// Does something wrong, at once.
     pub fn misbehave(&self, what: Misbehaviour) {
         misbehave(&self.shared, what);
     }
 }
 
-async fn listen(listener: tokio::net::TcpListener, context: Arc<Context>, tls: Option<Tls>) {
+async fn listen(listener: tokio::net::TcpListener, gate: Arc<Gate>, context: Arc<Context>, tls: Option<Tls>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&context), tls.clone()));
+                    connections.spawn(connection(stream, Arc::clone(&gate), Arc::clone(&context), tls.clone()));
                 }
                 Err(_) => sleep(AFTER_ERROR).await,
             },
@@ -113,14 +127,17 @@ async fn listen(listener: tokio::net::TcpListener, context: Arc<Context>, tls: O
     }
 }
 
-async fn connection(stream: TcpStream, context: Arc<Context>, tls: Option<Tls>) {
+async fn connection(stream: TcpStream, gate: Arc<Gate>, context: Arc<Context>, tls: Option<Tls>) {
+    // Not even a reset gets through.
+    gate.open().await;
     if refuses(&context) {
         // Closing with a zero linger time sends a reset.
         let _ = stream.set_zero_linger();
         return;
     }
     let _ = stream.set_nodelay(true);
-    let reset = reset(Arc::clone(&context));
+    let reset = reset(Arc::clone(&gate), Arc::clone(&context));
+    let stream = Gated::new(stream, gate);
     let serve = async {
         match tls {
             None => http(stream, context).await,
@@ -147,10 +164,10 @@ fn refuses(context: &Context) -> bool {
     context.shared.look(|state| state.faults.refusal) == Some(Refusal::Reset)
 }
 
-/// Returns once connections are to be reset.
-async fn reset(context: Arc<Context>) {
+/// Returns once connections are to be reset, and can be.
+async fn reset(gate: Arc<Gate>, context: Arc<Context>) {
     let mut ticks = context.shared.ticks();
-    while !refuses(&context) {
+    while gate.is_shut() || !refuses(&context) {
         if ticks.changed().await.is_err() {
             return;
         }

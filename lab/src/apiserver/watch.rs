@@ -23,21 +23,22 @@ use crate::objects::{Change, Record};
 /// How many events are taken from the log at once: the lock is held meanwhile.
 const BATCH: usize = 256;
 
-/// How often a watch of which nothing new is to be told gets a bookmark all the same.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+/// Upstream sends a bookmark about once a minute.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// How long a watch lasts that says nothing about it, and how often it gets bookmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchTimes {
     /// Upstream ends watches after 30 to 60 minutes.
     pub longest: Duration,
-    /// Upstream sends a bookmark about once a minute.
+    /// Between a change of anything and the bookmark that tells its version, at least. A watch with nothing new to tell
+    /// gets one every minute, as upstream has it.
     pub bookmark_every: Duration,
 }
 
 impl Default for WatchTimes {
     fn default() -> Self {
-        WatchTimes { longest: Duration::from_secs(30 * 60), bookmark_every: Duration::from_secs(60) }
+        WatchTimes { longest: Duration::from_secs(30 * 60), bookmark_every: IDLE }
     }
 }
 
@@ -62,9 +63,9 @@ struct Watch {
     columns: bool,
     lines: VecDeque<Bytes>,
     ends: Instant,
-    /// The version of the last bookmark, and when it, or the watch, came.
-    bookmarked: Option<u64>,
-    bookmarked_at: Instant,
+    last_bookmark: Instant,
+    /// The newest version that the client was told.
+    told: u64,
     over: bool,
 }
 
@@ -110,8 +111,8 @@ pub(super) async fn watch(
         columns: true,
         lines: VecDeque::new(),
         ends,
-        bookmarked: None,
-        bookmarked_at: now,
+        last_bookmark: now,
+        told: 0,
         over: false,
     };
     let begun = shared.with(|state| {
@@ -247,6 +248,7 @@ impl Watch {
     }
 
     fn event(&mut self, type_: &'static str, record: &Record) {
+        self.told = self.told.max(record.version);
         let columns = std::mem::take(&mut self.columns) && self.view.form == Form::Table;
         let head: &'static [u8] = match type_ {
             "ADDED" => b"{\"type\":\"ADDED\",\"object\":",
@@ -264,8 +266,8 @@ impl Watch {
             let object = self.view.bookmark(version, initial_events_end);
             self.line(&json!({"type": "BOOKMARK", "object": object}));
         }
-        self.bookmarked = Some(version);
-        self.bookmarked_at = Instant::now();
+        self.told = self.told.max(version);
+        self.last_bookmark = Instant::now();
     }
 
     fn end_with(&mut self, error: &ApiError) {
@@ -282,15 +284,13 @@ impl Watch {
     /// Waits for something to happen. A watch that has told everything up to `version` gets a bookmark of it from time
     /// to time, and one before it ends.
     async fn wait(&mut self, version: Option<u64>) {
-        let pause = match version {
-            // One that tells nothing new is a sign of life: as often as upstream's, or hours of virtual time would be dear.
-            Some(version) if self.bookmarked == Some(version.max(self.since)) => {
-                SIGN_OF_LIFE.max(self.times.bookmark_every)
+        let until = match version {
+            Some(version) => {
+                let pause = if version > self.told { self.times.bookmark_every } else { IDLE };
+                self.ends.min(self.last_bookmark + pause.min(IDLE))
             }
-            _ => self.times.bookmark_every,
+            None => self.ends,
         };
-        let next = self.bookmarked_at + pause;
-        let until = if version.is_some() { self.ends.min(next) } else { self.ends };
         tokio::select! {
             changed = self.ticks.changed() => self.over = changed.is_err(),
             () = sleep_until(until) => {

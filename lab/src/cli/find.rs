@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Exit;
-use crate::scenario::run::{ForeignProxy, Proxy, Source};
+use crate::scenario::run::{ForeignProxy, Proxy, ProxyFileError, Source};
 use crate::scenario::{Scenario, load};
 
 /// The folder that names are looked up in, in this directory or the nearest one above.
@@ -40,15 +40,15 @@ pub(super) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Ex
     if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
 }
 
-/// The proxy to run: a description (a YAML file) or a program, as told, `$SVCPROXY`, or beside this program.
+/// The proxy to run: a description (a YAML file, or a command line with places) or a program, as told, `$SVCPROXY`, or beside this program.
 pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> {
-    if let Some(file) = told.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+    if let Some(described) = told.and_then(described) {
         if source == Source::Manifests {
             return Err(Exit::usage(
                 "--source manifests is for svcproxy alone: another's proxy reads the Kubernetes API",
             ));
         }
-        return ForeignProxy::read(file).map(Proxy::Foreign).map_err(|error| Exit::usage(error.to_string()));
+        return described.map(Proxy::Foreign).map_err(|error| Exit::usage(error.to_string()));
     }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
     let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);
@@ -58,6 +58,13 @@ pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> 
         let hint = "build it with `cargo build -p svcproxy`, or name one with --proxy or $SVCPROXY";
         Exit::unable(format!("there is no service proxy at {}: {hint}", path.display()))
     })
+}
+
+/// Another's proxy, if `told` is a command line with places or a YAML file.
+fn described(told: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
+    let command = told.to_str().filter(|text| ForeignProxy::is_command(text));
+    let is_file = told.extension().is_some_and(|extension| extension == "yaml");
+    command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(told)))
 }
 
 /// Commands without which no proxy in iptables mode can work.

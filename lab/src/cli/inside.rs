@@ -21,7 +21,7 @@ use crate::microvm::launch;
 use crate::microvm::qemu::{Clock, Program};
 use crate::report::Machine;
 use crate::scenario::file::Need;
-use crate::scenario::run::Proxy;
+use crate::scenario::run::{ForeignProxy, Proxy};
 use crate::scenario::{Action, Scenario};
 
 /// Where scenarios are run.
@@ -101,7 +101,12 @@ impl VmArgs {
                 "{} needs virtual time, which only a deterministic microVM has: add --deterministic, without --kernel host",
                 scenario.name
             ))),
-            (KernelArg::Host, None) => Ok(Where::Host),
+            (KernelArg::Host, None) => match lacking(scenarios)? {
+                None => Ok(Where::Host),
+                Some(because) => {
+                    Err(Exit::unable(format!("not on the host{because}; without --kernel host a microVM is taken")))
+                }
+            },
             (KernelArg::Inside(kernel), None) => guest(kernel, self.deterministic, String::new()),
             (KernelArg::Auto, Some(scenario)) => {
                 guest(&Kernel::default(), true, format!(", for {} needs virtual time", scenario.name))
@@ -185,9 +190,13 @@ impl Inside {
             Proxy::Own(path) => drop(programs.insert("svcproxy".to_owned(), path.clone())),
             Proxy::Foreign(foreign) => {
                 let told = args.lab.proxy.as_deref().unwrap_or(Path::new(""));
-                let name = shown(told);
-                files.insert(name.clone(), read(told)?);
-                described = Some(name);
+                described = Some(match told.to_str().filter(|text| ForeignProxy::is_command(text)) {
+                    Some(command) => command.to_owned(),
+                    None => {
+                        files.insert(shown(told), read(told)?);
+                        shown(told)
+                    }
+                });
                 for program in foreign.command.first().into_iter().chain(foreign.cleanup.iter().flatten().take(1)) {
                     let path = PathBuf::from(program);
                     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

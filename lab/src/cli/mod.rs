@@ -12,6 +12,7 @@ mod objects;
 mod replay;
 mod run;
 mod seeds;
+mod soak;
 mod up;
 
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ enum Command {
     GuestProbe(kernels::ProbeArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
+    /// Change objects for a long time and look at what it leaves behind: errors, memory, rules.
+    Soak(soak::SoakArgs),
     /// Run a command on a node, in a pod or on a client of a lab that is up.
     Exec(exec::ExecArgs),
     /// List scenarios and what they show.
@@ -82,9 +85,9 @@ struct LabArgs {
     /// and the proxies. A..B: each from A up to, but not including, B.
     #[arg(long, default_value = "0", value_name = "N|A..B")]
     seed: Seeds,
-    /// The service proxy: a program that takes svcproxy's flags, or a YAML file that describes how another's is started;
-    /// without it $SVCPROXY, or the svcproxy beside this program.
-    #[arg(long, value_name = "PATH")]
+    /// The service proxy: a program that takes svcproxy's flags; or how another's is started, as a YAML file or a command
+    /// with {config}, {node}, {kubeconfig} or {mode} in it; without it $SVCPROXY, or the svcproxy beside this program.
+    #[arg(long, value_name = "PROXY")]
     proxy: Option<PathBuf>,
 }
 
@@ -146,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::GuestProbe(args) => kernels::probe(&args),
         Command::GuestInit => Err(Exit::usage(crate::microvm::guest::init())),
         Command::Up(args) => up::up(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Exec(args) => exec::exec(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),

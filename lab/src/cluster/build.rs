@@ -51,7 +51,7 @@ async fn node(
     if cluster.cni == Cni::Bridge {
         host::pod_bridge(spec, &host).await?;
     }
-    Ok((spec.name.clone(), Node { spec: spec.clone(), namespace: host }))
+    Ok((spec.name.clone(), Node { spec: spec.clone(), namespace: host, port: port as u32 }))
 }
 
 /// Builds what `spec` says.
@@ -95,6 +95,6 @@ pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         pods: Mutex::new(pods.into_iter().collect()),
         client_routes: tokio::sync::Mutex::default(),
         changing: tokio::sync::Mutex::default(),
-        _fabric: switch,
+        fabric: switch,
     })
 }

@@ -116,6 +116,14 @@ impl Fabric {
         Ok(Fabric { namespace })
     }
 
+    /// Cuts the host on port `port` off, or lets it in again. It is the switch that drops the frames: to the host its link
+    /// is up, and it keeps addresses, routes and neighbours, as with a fault far away.
+    pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
+        let segment = (!cut_off).then_some(SEGMENT);
+        let done = self.namespace.links().set_controller(FIRST_PORT + port, segment).await;
+        done.map_err(ClusterError::kernel("node network"))
+    }
+
     /// Gives `host` an `eth0` on port `port` with addresses of the node network.
     pub(super) async fn attach(
         &self,

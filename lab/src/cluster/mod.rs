@@ -4,6 +4,7 @@
 //! [`crate::netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
 //! servers and namespaces.
 
+mod ambush;
 mod balancer;
 mod build;
 mod error;
@@ -51,12 +52,14 @@ pub struct Cluster {
     client_routes: tokio::sync::Mutex<BTreeSet<(String, IpNet)>>,
     /// Held while pods or load-balancer addresses change.
     changing: tokio::sync::Mutex<()>,
-    _fabric: Fabric,
+    fabric: Fabric,
 }
 
 struct Node {
     spec: NodeSpec,
     namespace: Arc<Namespace>,
+    /// Of the node network's switch.
+    port: u32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -153,6 +156,12 @@ impl Cluster {
         done.map_err(ClusterError::kernel(format!("client {client}")))?;
         routes.remove(&key);
         Ok(())
+    }
+
+    /// Cuts a node off the node network, or lets it in again: neither other nodes' pods nor hosts outside reach it or its
+    /// pods. It keeps its links, addresses, routes and rules; its pods go on among themselves.
+    pub async fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), ClusterError> {
+        self.fabric.cut_off(self.node(node)?.port, cut_off).await
     }
 
     /// Starts a long-running program on a node (its network namespace, `/sys` and `/run`).

@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::ClusterError;
+pub use super::ambush::Ambush;
 use crate::netns::namespace::Namespace;
 
 /// Lines of output that are kept per process; older ones are forgotten.
@@ -98,7 +100,7 @@ impl Log {
             lines.pop_front();
         }
         lines.push_back(line);
-        drop(lines);
+        // Under the lock, so that lines and their number agree.
         self.seen.send_modify(|seen| *seen += 1);
     }
 
@@ -138,9 +140,19 @@ impl ProcessHandle {
         let attempted = || format!("sending signal {signal} to {}", self.name);
         let signal = Signal::try_from(signal).map_err(|e| ClusterError::io(attempted())(e.into()))?;
         if self.is_alive() {
-            kill(self.pid, signal).map_err(|e| ClusterError::io(attempted())(e.into()))?;
+            match kill(self.pid, signal) {
+                // It has ended, and the last of its output is still being read.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(error) => return Err(ClusterError::io(attempted())(error.into())),
+            }
         }
         Ok(())
+    }
+
+    /// Kills it and its children once it waits for a child whose command line contains `child`: `after` that has run so
+    /// long or, if that is earlier, at its end. Gives up at the limit.
+    pub fn ambush(&self, child: &'static str, after: Duration, limit: Duration) -> Ambush {
+        Ambush::lay(self.pid, child, after, limit)
     }
 
     /// What it has used so far; `None` when it has ended.
@@ -175,6 +187,14 @@ impl ProcessHandle {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = kept.len().saturating_sub(lines);
         kept.iter().skip(skip).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The number of lines of output so far, and those after the first `seen` of them, as far as they are still kept.
+    pub fn log_since(&self, seen: u64) -> (u64, Vec<String>) {
+        let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = *self.log.seen.borrow();
+        let new = usize::try_from(all.saturating_sub(seen)).unwrap_or(usize::MAX).min(kept.len());
+        (all, kept.iter().skip(kept.len() - new).cloned().collect())
     }
 
     /// Waits until a line of output contains `text`; false when the program ended or the time was over before.

@@ -51,6 +51,8 @@ impl Relay {
                 let socket = sockets::udp(&self.namespace, listen).await?;
                 tasks.spawn(self.relay_udp(Arc::new(socket)));
             }
+            // No published address has such a port.
+            Protocol::Sctp => {}
         }
         Ok(())
     }

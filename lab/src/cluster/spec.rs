@@ -45,6 +45,8 @@ pub enum Protocol {
     Tcp,
     /// UDP.
     Udp,
+    /// SCTP, in its one-to-one style (RFC 6458); many kernels lack it.
+    Sctp,
 }
 
 impl std::fmt::Display for Protocol {
@@ -52,6 +54,7 @@ impl std::fmt::Display for Protocol {
         f.write_str(match self {
             Protocol::Tcp => "TCP",
             Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! One scenario, two reports: what is not the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Pair;
@@ -72,8 +72,8 @@ fn step(a: &StepReport, b: &StepReport) -> Vec<Difference> {
             found.push(difference(What::Distribution, a.summary.clone(), b.summary.clone()));
         }
         if let Some((server, seen_a, seen_b)) = seen_differently(answers_a, answers_b) {
-            let words = |seen: BTreeSet<IpAddr>| {
-                let seen: Vec<String> = seen.iter().map(ToString::to_string).collect();
+            let words = |seen: &Counts<IpAddr>| {
+                let seen: Vec<String> = seen.iter().map(|(address, count)| format!("{address} ×{count}")).collect();
                 format!("{server} saw {}", seen.join(", "))
             };
             found.push(difference(What::Source, words(seen_a), words(seen_b)));
@@ -98,29 +98,31 @@ fn verdict(step: &StepReport) -> String {
     }
 }
 
-/// Whether some server, or silence, was met more often than chance allows with one proxy than with the other.
-fn distributed_differently(a: &Answers, b: &Answers) -> bool {
-    if !(a.drawn && b.drawn) {
-        return false;
-    }
-    let outcomes = |answers: &Answers| {
-        let tally = &answers.tally;
-        let all = tally.servers.iter().chain(&tally.failures);
-        all.map(|(what, count)| (what.clone(), *count)).collect::<std::collections::BTreeMap<_, _>>()
-    };
-    let (a, b) = (outcomes(a), outcomes(b));
+/// How often each outcome was seen.
+type Counts<T> = BTreeMap<T, usize>;
+
+/// Whether some outcome was met more often with one proxy than with the other, beyond what chance allows.
+fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>) -> bool {
     let (sent_a, sent_b) = (a.values().sum(), b.values().sum());
-    let all: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let of = |outcomes: &std::collections::BTreeMap<String, usize>, what: &str| {
-        outcomes.get(what).copied().unwrap_or_default()
-    };
-    all.iter().any(|what| stats::differ((of(&a, what), sent_a), (of(&b, what), sent_b), all.len()))
+    let all: BTreeSet<&T> = a.keys().chain(b.keys()).collect();
+    let of = |counts: &Counts<T>, what: &T| counts.get(what).copied().unwrap_or_default();
+    all.iter().any(|what| stats::differ((of(a, what), sent_a), (of(b, what), sent_b), all.len()))
 }
 
-/// A server that answered with both and saw other addresses with the one than with the other.
-fn seen_differently(a: &Answers, b: &Answers) -> Option<(String, BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
+/// Whether some server, or silence, was met more often with one than with the other.
+fn distributed_differently(a: &Answers, b: &Answers) -> bool {
+    let outcomes = |answers: &Answers| -> Counts<String> {
+        let tally = &answers.tally;
+        tally.servers.iter().chain(&tally.failures).map(|(what, count)| (what.clone(), *count)).collect()
+    };
+    a.drawn && b.drawn && unlike(&outcomes(a), &outcomes(b))
+}
+
+/// A server that answered with both and saw other addresses with the one than with the other. Which node a packet comes
+/// by may be a matter of chance, so this is one of counts, too.
+fn seen_differently<'a>(a: &'a Answers, b: &'a Answers) -> Option<(&'a str, &'a Counts<IpAddr>, &'a Counts<IpAddr>)> {
     a.tally.seen_by.iter().find_map(|(server, seen_a)| {
         let seen_b = b.tally.seen_by.get(server)?;
-        (seen_a != seen_b).then(|| (server.clone(), seen_a.clone(), seen_b.clone()))
+        unlike(seen_a, seen_b).then_some((server.as_str(), seen_a, seen_b))
     })
 }

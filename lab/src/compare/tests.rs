@@ -45,7 +45,7 @@ fn comparison(a: ScenarioReport, b: ScenarioReport) -> Comparison {
 }
 
 fn broken() -> Verdict {
-    Verdict::Broken(vec![Mismatch::new("every probe answered by d/a", "d/b ×20")])
+    Verdict::Broken(vec![Mismatch::new("every probe answered by d/a", "d/b ×20\nand more")])
 }
 
 #[test]
@@ -72,11 +72,13 @@ fn every_sort_of_difference_is_told() {
         probe("a verdict", Verdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
         probe("shares", Verdict::Passed, &[("d/a", 220), ("d/b", 221)], "10.0.0.1", true),
         probe("a source", Verdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
+        probe("too few to tell", Verdict::Passed, &[("d/a", 5)], "10.0.0.1", true),
     ]);
     let b = report(vec![
         probe("a verdict", broken(), &[("d/b", 20)], "10.0.0.1", true),
         probe("shares", Verdict::Passed, &[("d/a", 441)], "10.0.0.1", true),
         probe("a source", Verdict::Passed, &[("d/a", 20)], "172.18.0.2", true),
+        probe("too few to tell", Verdict::Passed, &[("d/a", 5)], "172.18.0.2", true),
     ]);
     let comparison = comparison(a, b);
     let whats: Vec<What> = differences(&comparison.pairs[0]).into_iter().map(|difference| difference.what).collect();
@@ -84,7 +86,7 @@ fn every_sort_of_difference_is_told() {
     insta::assert_snapshot!(text(&comparison));
     let value = json(&comparison);
     assert_eq!(value["alike"], false);
-    assert_eq!(value["scenarios"][0]["differences"][2]["seen"][1], "d/a saw 172.18.0.2");
+    assert_eq!(value["scenarios"][0]["differences"][2]["seen"][1], "d/a saw 172.18.0.2 ×20");
     assert_eq!(value["figures"][0]["rules"], 30);
 }
 

@@ -37,6 +37,9 @@ pub fn render(comparison: &Comparison) -> String {
     text
 }
 
+/// Characters of what was seen that are shown.
+const WIDTH: usize = 200;
+
 const LABELS: [&str; 7] = [
     "a change to the first right answer: median",
     "  95 of 100 within",
@@ -79,7 +82,18 @@ fn explain(difference: &Difference, path: &str, [a, b]: &[String; 2]) -> String 
         format!("{path}:{}: {}", difference.line, difference.step)
     };
     let word = difference.what.word();
-    format!("  {word} differs at {place}\n    {a:width$}  {}\n    {b:width$}  {}\n", difference.a, difference.b)
+    let (seen_a, seen_b) = (one_line(&difference.a), one_line(&difference.b));
+    format!("  {word} differs at {place}\n    {a:width$}  {seen_a}\n    {b:width$}  {seen_b}\n")
+}
+
+/// What fits a line; the JSON has the rest.
+fn one_line(text: &str) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    let mut short: String = first.chars().take(WIDTH).collect();
+    if short.len() < text.trim_end().len() {
+        short.push_str(" …");
+    }
+    short
 }
 
 fn duration(took: Duration) -> String {

@@ -1,6 +1,6 @@
 //! A probe's outcomes against what was promised.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::stats;
@@ -62,8 +62,8 @@ pub struct Tally {
     pub servers: BTreeMap<String, usize>,
     /// Answers per source address that the servers saw.
     pub sources: BTreeMap<IpAddr, usize>,
-    /// The source addresses that each server saw.
-    pub seen_by: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// How often each server saw which source address.
+    pub seen_by: BTreeMap<String, BTreeMap<IpAddr, usize>>,
     /// Everything that was no answer, in words.
     pub failures: BTreeMap<String, usize>,
 }
@@ -86,7 +86,7 @@ impl Tally {
                 Answer::Replied { server, peer } => {
                     *tally.servers.entry(server.clone()).or_default() += 1;
                     *tally.sources.entry(peer.ip()).or_default() += 1;
-                    tally.seen_by.entry(server.clone()).or_default().insert(peer.ip());
+                    *tally.seen_by.entry(server.clone()).or_default().entry(peer.ip()).or_default() += 1;
                 }
                 other => *tally.failures.entry(words(other)).or_default() += 1,
             }

@@ -179,6 +179,19 @@ impl Links {
         done.map_err(self.failed(format_args!("setting hairpin mode on port {port}")))
     }
 
+    /// Makes an interface a port of bridge `controller`, or of none: then no frame passes, though both ends of its cable
+    /// keep their carrier. (The state `disabled` of a port is no way to do that: a bridge without spanning tree sets it to
+    /// `forwarding` again at once.)
+    pub async fn set_controller(&self, index: u32, controller: Option<u32>) -> Result<(), NetnsError> {
+        let message = LinkUnspec::new_with_index(index);
+        let message = match controller {
+            Some(bridge) => message.controller(bridge),
+            None => message.nocontroller(),
+        };
+        let done = self.handle.link().change(message.build()).execute().await;
+        done.map_err(self.failed(format_args!("making interface {index} a port of {controller:?}")))
+    }
+
     /// Removes an interface (and its peer).
     pub async fn remove(&self, index: u32) -> Result<(), NetnsError> {
         let done = self.handle.link().del(index).execute().await;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 
 use super::NetnsError;
@@ -11,6 +12,8 @@ use super::namespace::Namespace;
 
 /// Connections that may wait to be accepted; the kernel's default cap (`net.core.somaxconn`) since 5.4.
 pub(crate) const BACKLOG: u32 = 4096;
+/// `IPPROTO_SCTP` (linux/in.h).
+const SCTP: i32 = 132;
 /// Bytes of datagrams that may wait to be read.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
@@ -36,6 +39,29 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
+}
+
+/// An unbound SCTP socket of the family of `address`. In the one-to-one style it is handled as a TCP one is, so it passes
+/// for one; call on the namespace's thread.
+pub(crate) fn sctp(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::from(SCTP)))?;
+    socket.set_nonblocking(true)?;
+    Ok(TcpSocket::from_std_stream(socket.into()))
+}
+
+/// Whether this kernel speaks SCTP.
+pub(crate) fn has_sctp() -> bool {
+    Socket::new(Domain::IPV4, Type::STREAM, Some(socket2::Protocol::from(SCTP))).is_ok()
+}
+
+/// An SCTP socket bound to `address`, likewise; `None` if this kernel does not speak it.
+pub(crate) fn bind_sctp(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
+    if !has_sctp() {
+        return Ok(None);
+    }
+    let socket = sctp(address)?;
+    socket.bind(address)?;
+    Ok(Some(socket))
 }
 
 /// A UDP socket bound to `address`, to be given to the runtime; call on the namespace's thread.

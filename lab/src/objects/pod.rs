@@ -215,7 +215,7 @@ fn claim(
     allocations.claim_address(address, object).map(|()| address).map_err(taken)
 }
 
-/// What the echo servers listen on. SCTP is rules only: the lab cannot speak it.
+/// What the echo servers listen on.
 fn servers(ports: &[ContainerPort], object: &str) -> Result<Vec<ServerPort>, ObjectError> {
     let mut servers = Vec::new();
     for port in ports {
@@ -226,7 +226,7 @@ fn servers(ports: &[ContainerPort], object: &str) -> Result<Vec<ServerPort>, Obj
         let protocol = match protocol_of(port).as_str() {
             "TCP" => Protocol::Tcp,
             "UDP" => Protocol::Udp,
-            "SCTP" => continue,
+            "SCTP" => Protocol::Sctp,
             other => {
                 return Err(ObjectError::field(
                     object,

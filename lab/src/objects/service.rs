@@ -48,8 +48,10 @@ pub(super) fn admit(
     defaults(&mut spec);
     if spec.type_.as_deref() != Some("ExternalName") {
         admission.cluster_ips(&mut spec, &previous_spec)?;
-        admission.node_ports(&mut spec, &previous_spec)?;
+        // What is written or kept comes first: a free port must not be one of those.
+        admission.given_node_ports(&mut spec, &previous_spec)?;
         admission.health_check_port(&mut spec, &previous_spec)?;
+        admission.free_node_ports(&mut spec)?;
         admission.external_ips(&spec)?;
     }
     admission.load_balancer(&mut service, &spec, previous)?;
@@ -180,7 +182,7 @@ impl Admission<'_> {
         Ok(())
     }
 
-    fn node_ports(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
+    fn given_node_ports(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
         let wanted = has_node_ports(spec);
         for port in spec.ports.iter_mut().flatten() {
             let protocol = port.protocol.clone().unwrap_or_default();
@@ -188,14 +190,21 @@ impl Admission<'_> {
             let kept = || previous.ports.iter().flatten().find(|old| same_port(old, port))?.node_port;
             port.node_port = match port.node_port.or_else(kept).filter(|_| wanted) {
                 Some(number) => Some(i32::from(self.claim_port(&field, number, &protocol)?)),
-                None if wanted => {
-                    let what = format!("{}/{}", port.port, protocol);
-                    let free = self.allocations.free_port(self.pools.seed, &protocol, &self.object, &what);
-                    let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
-                    Some(i32::from(free.ok_or_else(|| self.exhausted(&field, range))?))
-                }
                 None => None,
             };
+        }
+        Ok(())
+    }
+
+    fn free_node_ports(&mut self, spec: &mut ServiceSpec) -> Result<(), ObjectError> {
+        let wanted = has_node_ports(spec);
+        for port in spec.ports.iter_mut().flatten().filter(|port| wanted && port.node_port.is_none()) {
+            let protocol = port.protocol.clone().unwrap_or_default();
+            let what = format!("{}/{}", port.port, protocol);
+            let free = self.allocations.free_port(self.pools.seed, &protocol, &self.object, &what);
+            let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
+            let field = format!("spec.ports[{}].nodePort", port.port);
+            port.node_port = Some(i32::from(free.ok_or_else(|| self.exhausted(&field, range))?));
         }
         Ok(())
     }

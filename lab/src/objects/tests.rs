@@ -286,3 +286,31 @@ fn a_finished_pod_has_no_endpoint() {
     apply(&mut store, &format!("{done}{WEB}")).unwrap();
     assert_eq!(placed(&store), [("web-ipv4-0".into(), vec![], 1)]);
 }
+
+#[test]
+fn a_free_port_is_none_that_the_service_keeps() {
+    let service = |ports: &str, more: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{type: LoadBalancer, {more} ports: [{ports}]}}\n"
+        )
+    };
+    let number = |store: &Store, nth: usize| {
+        let service = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
+        service.ports.unwrap()[nth].node_port.unwrap()
+    };
+    // What port 80 gets when nothing stands in the way.
+    let mut fresh = store(3);
+    apply(&mut fresh, &service("{name: a, port: 80}", "")).unwrap();
+    let first_choice = number(&fresh, 0);
+
+    let mut kept = store(3);
+    apply(&mut kept, &service(&format!("{{name: b, port: 82, nodePort: {first_choice}}}"), "")).unwrap();
+    apply(&mut kept, &service("{name: a, port: 80}, {name: b, port: 82}", "")).unwrap();
+    assert_eq!(number(&kept, 1), first_choice);
+    assert_ne!(number(&kept, 0), first_choice);
+
+    let mut checked = store(3);
+    let local = format!("externalTrafficPolicy: Local, healthCheckNodePort: {first_choice},");
+    apply(&mut checked, &service("{name: a, port: 80}", &local)).unwrap();
+    assert_ne!(number(&checked, 0), first_choice);
+}

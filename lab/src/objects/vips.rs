@@ -18,6 +18,7 @@ pub(super) fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
         .filter_map(|entry| {
             let protocol = match entry.protocol.as_deref() {
                 Some("UDP") => Protocol::Udp,
+                // The load balancer speaks TCP and UDP only.
                 Some("SCTP") => return None,
                 _ => Protocol::Tcp,
             };

@@ -94,7 +94,10 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         Action::Probe(file) => probe(resolve::probe(store, file, &step.expect)),
         Action::Connect(file) => probe(resolve::connect(store, file, &step.expect)),
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
-        Action::Proxy(_, nodes) => vec![format!("{} on {}", step.action.key(), nodes.join(", "))],
+        Action::KillLater(nodes, _) => vec![format!("in the next step's restore, on {}", nodes.join(", "))],
+        Action::Proxy(_, nodes) | Action::Partition(nodes) | Action::Heal(nodes) => {
+            vec![format!("{} on {}", step.action.key(), nodes.join(", "))]
+        }
         Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
         action => vec![action.key().to_owned()],
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
-use super::file::{ExpectFile, Manifests, Mode, Need, ScenarioFile, StepFile};
+use super::file::{ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
@@ -20,14 +20,21 @@ const ENDPOINTS_PER_SLICE: usize = 100;
 /// # Errors
 /// Everything that is wrong with it, each with its line.
 pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
+    parse(path, &text, seed)
+}
+
+fn failure(path: &Path, line: usize, column: usize, message: String) -> LoadError {
+    LoadError { errors: vec![FileError { file: path.display().to_string(), line, column, message }] }
+}
+
+/// Checks the scenario `text`, which stands at `path`.
+pub(super) fn parse(path: &Path, text: &str, seed: u64) -> Result<Scenario, LoadError> {
     let name = path.display().to_string();
-    let fail =
-        |line, column, message| LoadError { errors: vec![FileError { file: name.clone(), line, column, message }] };
-    let text =
-        std::fs::read_to_string(path).map_err(|error| fail(1, 1, format!("cannot read the scenario: {error}")))?;
-    let file: ScenarioFile = serde_saphyr::from_str(&text).map_err(|error| {
+    let file: ScenarioFile = serde_saphyr::from_str(text).map_err(|error| {
         let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
-        fail(line, column, plain_message(&error))
+        failure(path, line, column, plain_message(&error))
     })?;
     Loader { path, name: &name, errors: Vec::new() }.scenario(file, seed)
 }
@@ -171,13 +178,19 @@ impl Loader<'_> {
         actions.extend(file.rules.map(|rules| Action::Rules(rules.into_iter().map(|rule| rule.value).collect())));
         actions.extend(file.exec.map(Action::Exec));
         for (what, nodes) in [
-            (ProxyAction::Kill, file.kill_proxy),
             (ProxyAction::Stop, file.stop_proxy),
             (ProxyAction::Start, file.start_proxy),
             (ProxyAction::Cleanup, file.cleanup_proxy),
         ] {
             actions.extend(nodes.map(|nodes| Action::Proxy(what, self.nodes(&nodes, at, cluster))));
         }
+        actions.extend(file.kill_proxy.map(|kill| {
+            let nodes = self.nodes(&kill.node, at, cluster);
+            match kill.when {
+                None => Action::Proxy(ProxyAction::Kill, nodes),
+                Some(Moment::Restoring) => Action::KillLater(nodes, kill.after.map(|span| span.0).unwrap_or_default()),
+            }
+        }));
         actions.extend(file.health_check.map(|check| {
             let node = OneOrMany(vec![check.node]);
             let node = self.nodes(&node, at, cluster).into_iter().next().unwrap_or_default();
@@ -186,8 +199,10 @@ impl Loader<'_> {
         actions.extend(file.traffic.map(Action::Traffic));
         actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));
         actions.extend(file.scale.map(|scale| Action::Scale(scale.pod.value.0, scale.to)));
-        actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
+        actions.extend(file.partition.map(|nodes| Action::Partition(self.nodes(&nodes, at, cluster))));
+        actions.extend(file.heal.map(|nodes| Action::Heal(self.nodes(&nodes, at, cluster))));
+        actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
     }
@@ -210,7 +225,7 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 
 impl Action {
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 21] = [
+    pub const KEYS: [&'static str; 23] = [
         "apply",
         "delete",
         "ready",
@@ -231,6 +246,8 @@ impl Action {
         "endTraffic",
         "scale",
         "api",
+        "partition",
+        "heal",
         "advance",
     ];
 
@@ -247,7 +264,7 @@ impl Action {
             Action::Send(_) => "send",
             Action::Rules(_) => "rules",
             Action::Exec(_) => "exec",
-            Action::Proxy(ProxyAction::Kill, _) => "killProxy",
+            Action::Proxy(ProxyAction::Kill, _) | Action::KillLater(..) => "killProxy",
             Action::Proxy(ProxyAction::Stop, _) => "stopProxy",
             Action::Proxy(ProxyAction::Start, _) => "startProxy",
             Action::Proxy(ProxyAction::Cleanup, _) => "cleanupProxy",
@@ -257,6 +274,8 @@ impl Action {
             Action::EndTraffic(_) => "endTraffic",
             Action::Scale(..) => "scale",
             Action::Api(_) => "api",
+            Action::Partition(_) => "partition",
+            Action::Heal(_) => "heal",
             Action::Advance(_) => "advance",
         }
     }

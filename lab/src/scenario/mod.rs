@@ -107,6 +107,8 @@ pub enum Action {
     Exec(ExecFile),
     /// Ends, starts or cleans up the proxies of these nodes.
     Proxy(ProxyAction, Vec<String>),
+    /// Kills the proxies of these nodes during the next step: in the middle of a restore, so long after its begin.
+    KillLater(Vec<String>, Duration),
     /// Asks a node's health check for a service.
     HealthCheck(String, ObjectKey),
     /// Looks at the nodes that the load balancer uses for a service.
@@ -119,6 +121,10 @@ pub enum Action {
     Scale(ObjectKey, usize),
     /// Makes the Kubernetes API misbehave, or behave again.
     Api(Misbehaviour),
+    /// Cuts these nodes off from each other, from everybody else and from the API.
+    Partition(Vec<String>),
+    /// Lets them in again.
+    Heal(Vec<String>),
     /// Lets so much of the guest's time pass: in a deterministic microVM, where idle time is skipped.
     Advance(Duration),
 }

@@ -72,6 +72,7 @@ fn aim(store: &Store, file: &ProbeFile, patience: Duration) -> Result<(Probe, Op
     let protocol = file.protocol.map(|protocol| match protocol {
         ProtocolFile::Tcp => Protocol::Tcp,
         ProtocolFile::Udp => Protocol::Udp,
+        ProtocolFile::Sctp => Protocol::Sctp,
     });
     let (to, protocol) = target(store, &file.to, protocol, family_of(store, file.family.as_ref()))?;
     let route = route(store, &from, file.via.as_ref(), to)?;
@@ -219,7 +220,7 @@ fn target(
                 .map_err(|message| problem(format!("service {service}: {message}")))?;
             let spoken = match entry.protocol.as_deref() {
                 Some("UDP") => Protocol::Udp,
-                Some("SCTP") => return Err(problem("the lab cannot speak SCTP; look at the rules instead".to_owned())),
+                Some("SCTP") => Protocol::Sctp,
                 _ => Protocol::Tcp,
             };
             let (candidates, number) = match frontend {
@@ -252,10 +253,8 @@ fn service_port<'a>(
     wanted: Option<&str>,
     protocol: Option<Protocol>,
 ) -> Result<&'a ServicePort, String> {
-    let spoken = |port: &ServicePort| match protocol {
-        None => true,
-        Some(Protocol::Tcp) => port.protocol.as_deref() == Some("TCP"),
-        Some(Protocol::Udp) => port.protocol.as_deref() == Some("UDP"),
+    let spoken = |port: &ServicePort| {
+        protocol.is_none_or(|protocol| port.protocol.as_deref() == Some(protocol.to_string().as_str()))
     };
     let named = |port: &ServicePort| {
         wanted.is_none_or(|wanted| port.name.as_deref() == Some(wanted) || port.port.to_string() == wanted)

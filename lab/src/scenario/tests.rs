@@ -78,6 +78,15 @@ fn every_mistake_is_reported_with_its_line() {
         errors("- name: one\n  unready: web-7\n"),
         errors("- name: one\n  killProxy: node-q\n"),
         errors("- name: one\n  send: c1\n"),
+        errors("- name: one\n  killProxy: {node: node-q, when: restoring}\n- name: two\n  unready: web-1\n"),
+        errors("- name: one\n  killProxy: {node: all, when: sleeping}\n"),
+        errors("- name: one\n  killProxy: {node: all, after: 3ms}\n"),
+        errors("- name: one\n  killProxy: {node: all, when: restoring}\n- name: two\n  startProxy: node-a\n"),
+        errors("- name: one\n  killProxy: {node: all, when: restoring}\n"),
+        errors("- name: one\n  partition: node-q\n"),
+        errors("- name: one\n  heal: node-a\n"),
+        errors("- name: one\n  partition: all\n- name: two\n  partition: [node-b]\n"),
+        errors("- name: one\n  partition: node-a\n  expect: {dropped: true}\n"),
         errors(
             "- name: one\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: x}\n    spec: {ports: [{prot: 80}]}\n",
         ),
@@ -151,4 +160,27 @@ fn a_spread_is_probed_as_often_as_it_takes() {
     let plan = resolve::probe(&scenario.initial_objects().unwrap(), probe, &scenario.steps[0].expect).unwrap();
     assert_eq!(Some(plan.count), crate::expect::stats::needed(&[0.5, 0.5]));
     assert!(load_text(&step(", count: 20")).unwrap_err().contains("at least"));
+}
+
+#[test]
+fn a_scenario_that_lets_time_pass_needs_virtual_time() {
+    let text = format!("{HEAD}steps:\n- name: three hours\n  advance: 3h\n");
+    let scenario = load_text(&text).unwrap();
+    assert_eq!(scenario.needs, [file::Need::VirtualTime].into());
+    assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span == Duration::from_secs(10_800)));
+    let unknown = load_text(&format!("{HEAD}needs: [money]\nsteps: []\n")).unwrap_err();
+    assert!(unknown.contains("money") && unknown.contains("virtualTime"), "{unknown}");
+}
+
+#[test]
+fn only_a_scenario_that_needs_sctp_sends_it() {
+    let head = HEAD
+        .replace("containerPort: 8080}", "containerPort: 8080, protocol: SCTP}")
+        .replace("targetPort: http, nodePort: 30080", "targetPort: 8080, protocol: SCTP");
+    let steps =
+        "steps:\n- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a}\n  expect: {answered: web-1}\n";
+    let error = load_text(&format!("{head}{steps}")).unwrap_err();
+    assert!(error.contains("many kernels have no SCTP: write `needs: [sctp]`"), "{error}");
+    let scenario = load_text(&format!("{head}needs: [sctp]\n{steps}")).unwrap();
+    assert_eq!(scenario.needs, [file::Need::Sctp].into());
 }

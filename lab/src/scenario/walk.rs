@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use serde_saphyr::Location;
 
 use super::error::{FileError, Problem};
+use super::file::Need;
 use super::words::{NodeChoice, OneOrMany, position};
-use super::{Action, Placed, Scenario, Step, resolve};
+use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
+use crate::cluster::spec::Protocol;
 use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};
 
 /// Applies `placed` in order; what does not fit goes to `errors` with its line.
@@ -63,17 +65,39 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
 
 /// Checks every step against the objects that will be there by then.
 pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
-    let mut walk =
-        Walk { scenario, errors, probes: BTreeSet::new(), connections: BTreeSet::new(), traffic: BTreeSet::new() };
+    let mut walk = Walk {
+        scenario,
+        errors,
+        probes: BTreeSet::new(),
+        connections: BTreeSet::new(),
+        traffic: BTreeSet::new(),
+        cut_off: BTreeSet::new(),
+    };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
     apply_all(&mut store, &scenario.manifests, walk.errors);
-    for step in &scenario.steps {
+    for (index, step) in scenario.steps.iter().enumerate() {
         walk.step(&mut store, step);
+        if let Action::KillLater(nodes, _) = &step.action
+            && !scenario.steps.get(index + 1).is_some_and(|next| makes_restore(next, nodes))
+        {
+            let message = "killProxy: it waits for a restore in the next step; expected that to be one of apply, delete, \
+                           ready, unready, terminate, scale, or a startProxy of the same nodes";
+            walk.report(step, Problem::new(Location::UNKNOWN, message));
+        }
     }
     let endless: Vec<String> = walk.traffic.iter().map(|name| format!("{name:?}")).collect();
     if let Some(last) = scenario.steps.last().filter(|_| !endless.is_empty()) {
         let message = format!("after it, {} still goes on: an `endTraffic` step judges it", endless.join(" and "));
         walk.report(last, Problem::new(Location::UNKNOWN, message));
+    }
+}
+
+/// Whether a step can lead the proxies of `nodes` to restore rules.
+fn makes_restore(step: &Step, nodes: &[String]) -> bool {
+    match &step.action {
+        Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => true,
+        Action::Proxy(ProxyAction::Start, started) => nodes.iter().all(|node| started.contains(node)),
+        _ => false,
     }
 }
 
@@ -83,6 +107,7 @@ struct Walk<'a> {
     probes: BTreeSet<&'a str>,
     connections: BTreeSet<&'a str>,
     traffic: BTreeSet<&'a str>,
+    cut_off: BTreeSet<&'a str>,
 }
 
 impl<'a> Walk<'a> {
@@ -119,12 +144,23 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// What is wrong with speaking `protocol`.
+    fn unspoken(&self, protocol: Option<Protocol>) -> Option<Problem> {
+        let needed = protocol == Some(Protocol::Sctp) && !self.scenario.needs.contains(&Need::Sctp);
+        let message = "many kernels have no SCTP: write `needs: [sctp]` at the top, or look at the rules instead";
+        needed.then(|| Problem::new(Location::UNKNOWN, message))
+    }
+
     fn problems(&mut self, store: &Store, step: &'a Step) -> Vec<Problem> {
         let expect = &step.expect;
         let counters =
             || expect.counters.iter().flat_map(|rule| check_rule(self.scenario, &rule.value, true)).collect::<Vec<_>>();
         match &step.action {
-            Action::Probe(probe) => resolve::probe(store, probe, expect).err().into_iter().chain(counters()).collect(),
+            Action::Probe(probe) => {
+                let plan = resolve::probe(store, probe, expect);
+                let protocol = plan.as_ref().ok().map(|plan| plan.probe.protocol);
+                plan.err().into_iter().chain(self.unspoken(protocol)).chain(counters()).collect()
+            }
             Action::Connect(connect) => {
                 let problems = resolve::connect(store, connect, expect).err().into_iter().chain(counters()).collect();
                 self.connections.insert(&connect.name.value);
@@ -148,14 +184,34 @@ impl<'a> Walk<'a> {
             Action::LoadBalancer(service) => resolve::vip(store, service).err().into_iter().collect(),
             Action::Traffic(file) => {
                 self.traffic.insert(&file.name.value);
-                resolve::traffic(store, file).err().into_iter().collect()
+                let resolved = resolve::traffic(store, file);
+                let protocol = resolved.as_ref().ok().map(|(_, probe, _)| probe.protocol);
+                resolved.err().into_iter().chain(self.unspoken(protocol)).collect()
             }
             Action::EndTraffic(name) if !self.traffic.remove(name.as_str()) => {
                 let message = format!("endTraffic: there is no traffic {name:?}; a `traffic` step begins it");
                 vec![Problem::new(Location::UNKNOWN, message)]
             }
+            Action::Partition(nodes) => self.cut(nodes, true),
+            Action::Heal(nodes) => self.cut(nodes, false),
             _ => Vec::new(),
         }
+    }
+
+    /// A partition of nodes that are in, or the return of nodes that are cut off; anything else is a slip of the author's.
+    fn cut(&mut self, nodes: &'a [String], off: bool) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for node in nodes {
+            let changes = if off { self.cut_off.insert(node) } else { self.cut_off.remove(node.as_str()) };
+            if !changes {
+                let message = match off {
+                    true => format!("partition: {node} is cut off already"),
+                    false => format!("heal: {node} is not cut off; a `partition` step does that"),
+                };
+                problems.push(Problem::new(Location::UNKNOWN, message));
+            }
+        }
+        problems
     }
 }
 

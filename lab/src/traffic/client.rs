@@ -39,14 +39,14 @@ impl Connection {
 /// Sends one probe from `namespace`. An error means that the socket could not be made or bound as wanted.
 pub(crate) async fn send(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
     match probe.protocol {
-        Protocol::Tcp => send_tcp(namespace, probe).await,
+        Protocol::Tcp | Protocol::Sctp => send_stream(namespace, probe).await,
         Protocol::Udp => send_udp(namespace, probe).await,
     }
 }
 
 /// Opens a connection and leaves it open; the inner error is what came back instead of an acceptance.
 pub(crate) async fn connect(namespace: &Namespace, probe: &Probe) -> Result<Result<Connection, Outcome>, NetnsError> {
-    let socket = tcp_socket(namespace, probe).await?;
+    let socket = stream_socket(namespace, probe).await?;
     let refused = |answer| Outcome { answer, client: None };
     let stream = match timeout(probe.timeout, socket.connect(probe.to)).await {
         Err(_) => return Ok(Err(refused(Answer::TimedOut))),
@@ -59,8 +59,8 @@ pub(crate) async fn connect(namespace: &Namespace, probe: &Probe) -> Result<Resu
     })
 }
 
-async fn send_tcp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
-    let socket = tcp_socket(namespace, probe).await?;
+async fn send_stream(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
+    let socket = stream_socket(namespace, probe).await?;
     // An abortive close leaves no TIME_WAIT, so that a source port can be used again at once.
     socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
     let mut client = None;
@@ -111,13 +111,14 @@ async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Netns
     Ok(Outcome { answer, client })
 }
 
-async fn tcp_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
+async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
     let bind = source(probe);
-    let attempt = format!("binding a TCP socket to {bind} in {}", namespace.name());
+    let protocol = probe.protocol;
+    let attempt = format!("binding a {protocol} socket to {bind} in {}", namespace.name());
     let chosen = probe.source_address.is_some() || probe.source_port.is_some();
     namespace
         .run(move || {
-            let socket = sockets::tcp(bind)?;
+            let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
             // Unbound sockets get a port at connect time, which may be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;

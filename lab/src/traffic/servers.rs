@@ -74,6 +74,11 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort]) -> io::Result<Vec<Bound>
             let socket = match port.protocol {
                 Protocol::Tcp => sockets::bind_tcp(address).map(Bound::Tcp),
                 Protocol::Udp => sockets::bind_udp(address).map(Bound::Udp),
+                Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
+                    Some(socket) => socket.map(Bound::Tcp),
+                    // A scenario whose steps speak it says that it needs it; to others such a port is a word in a rule.
+                    None => continue,
+                },
             };
             bound.push(socket.map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?);
         }

@@ -11,11 +11,11 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::json;
-use svclab::apiserver::{Bounds, Misbehaviour, Refusal, SharedStore, WatchTimes};
+use svclab::apiserver::{Bounds, Kubeconfig, Misbehaviour, Refusal, SharedStore, WatchTimes};
 use svclab::objects::{Kind, Object, ObjectKey};
 use tokio::task::JoinHandle;
 
-use super::support::{Served, until};
+use super::support::{DEADLINE, Served, client, until};
 
 /// Keeps a store of `K` up to date until it is dropped.
 struct Follower<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
@@ -195,4 +195,27 @@ async fn whatever_happens_followers_converge() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_hears_nothing_and_misses_nothing() {
+    let served = Served::start(false);
+    let (server, shared) = (&served.server, served.server.store().clone());
+    let here = follow::<Service>(served.client().await, watcher::Config::default());
+    let other = Kubeconfig { server: server.url(server.addresses()[1]), ..served.kubeconfig() };
+    let elsewhere = follow::<Service>(client(&other).await, watcher::Config::default());
+    mark(&shared, 1);
+    sees(&here, 1, "before").await;
+    server.cut_off(0, true);
+    let api: Api<Service> = Api::all(served.client().await);
+    let asked = tokio::spawn(async move { api.get_opt("web").await.map(|_| ()) });
+    mark(&shared, 2);
+    sees(&elsewhere, 2, "the other listener's clients go on").await;
+    let kept = here.store.state();
+    let web = kept.iter().find(|service| service.metadata.name.as_deref() == Some("web")).unwrap();
+    assert_eq!(web.metadata.labels.as_ref().unwrap()["mark"], "1");
+    assert!(!asked.is_finished(), "a new connection is neither served nor refused");
+    server.cut_off(0, false);
+    sees(&here, 2, "what was missed").await;
+    tokio::time::timeout(DEADLINE, asked).await.unwrap().unwrap().unwrap();
 }

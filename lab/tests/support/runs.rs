@@ -55,7 +55,7 @@ pub fn names() -> Vec<String> {
 
 /// Those that the host's kernel can run; the tests of the microVM run the others.
 pub fn names_for_host() -> Vec<String> {
-    names().into_iter().filter(|name| !name.starts_with("virtual-time/")).collect()
+    names().into_iter().filter(|name| !name.starts_with("microvm/")).collect()
 }
 
 /// Runs scenario `name` with further flags.

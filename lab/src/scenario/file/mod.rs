@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 mod cluster;
+mod kill;
 mod proxy;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
+pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, ProxyFile};
 
 use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
@@ -152,7 +154,7 @@ pub struct StepFile {
     pub send: Option<Spanned<String>>,
     pub rules: Option<Vec<Spanned<RuleFile>>>,
     pub exec: Option<ExecFile>,
-    pub kill_proxy: Option<OneOrMany<NodeChoice>>,
+    pub kill_proxy: Option<KillFile>,
     pub stop_proxy: Option<OneOrMany<NodeChoice>>,
     pub start_proxy: Option<OneOrMany<NodeChoice>>,
     pub cleanup_proxy: Option<OneOrMany<NodeChoice>>,
@@ -162,6 +164,8 @@ pub struct StepFile {
     pub end_traffic: Option<Spanned<String>>,
     pub scale: Option<ScaleFile>,
     pub api: Option<Spanned<ApiFault>>,
+    pub partition: Option<OneOrMany<NodeChoice>>,
+    pub heal: Option<OneOrMany<NodeChoice>>,
     pub advance: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
@@ -210,6 +214,8 @@ pub enum ProtocolFile {
     Tcp,
     /// UDP.
     Udp,
+    /// SCTP.
+    Sctp,
 }
 
 /// `connect:` opens a TCP connection that later `send:` steps use.

@@ -2,8 +2,8 @@
 //!
 //! A request is *failed* if it got no answer although, from its first moment to its last, somebody was serving. It is
 //! *misdelivered* if who answered was no endpoint of the service at any moment of the request. An endpoint counts from the
-//! moment that the change which brings it is published, until every proxy has applied the change that takes it away: in
-//! between, either is right.
+//! moment that the change which brings it is published, until every proxy, dead and cut-off ones included, has applied the
+//! change that takes it away: in between, either is right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -36,15 +36,17 @@ impl Lab {
         let replaced: Vec<_> = new.iter().filter(|pod| named(&before, pod)).map(key).collect();
         self.cluster.remove_pods(&replaced).await?;
         self.cluster.add_pods(&new).await?;
+        let ambushes = self.lie_in_wait();
         self.epochs.begin(&ahead);
         let since = Instant::now();
         self.store.write(|store| walk::change(store, action))?;
         self.publish().await?;
-        let late = self.applied(since).await?;
+        let (killed, mut broken) = self.ambushed(ambushes).await?;
+        broken.extend(self.applied(since).await?);
         // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
         self.cluster.remove_pods(&gone).await?;
-        Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
+        Ok(Seen::new(format!("version {}{killed}", self.store.version()), broken))
     }
 
     /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.

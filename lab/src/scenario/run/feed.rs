@@ -17,6 +17,9 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 /// need not wait for kinds that it did not change.
 const BOOKMARKS: Duration = Duration::from_millis(25);
 
+/// What a step says that needs the API where there is none.
+const NO_API: &str = "this run has no Kubernetes API: leave out --source manifests";
+
 /// Where objects come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Source {
@@ -29,7 +32,12 @@ pub enum Source {
 
 /// What feeds the proxies of one cluster.
 pub(super) enum Feed {
-    Api { server: Box<ApiServer>, directory: PathBuf },
+    /// The server has a listener for each of `nodes`, in their order.
+    Api {
+        server: Box<ApiServer>,
+        directory: PathBuf,
+        nodes: Vec<String>,
+    },
     Manifests(PathBuf),
 }
 
@@ -68,16 +76,16 @@ impl Feed {
         let watches = WatchTimes { bookmark_every: BOOKMARKS, ..WatchTimes::default() };
         let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), watches };
         let server = ApiServer::start(shared.clone(), listeners, options).map_err(StartError::Api)?;
-        for node in nodes {
+        for node in &nodes {
             let kubeconfig = Kubeconfig {
                 server: server.url(ADDRESS),
-                token: tokens.of(&node).map(str::to_owned),
+                token: tokens.of(node).map(str::to_owned),
                 ca_pem: Some(tls.ca_pem().to_owned()),
-                client: node,
+                client: node.clone(),
             };
             kubeconfig.write(&directory.join(&kubeconfig.client))?;
         }
-        Ok(Feed::Api { server: Box::new(server), directory })
+        Ok(Feed::Api { server: Box::new(server), directory, nodes })
     }
 
     /// Tells the proxies what there is now; the API does so by itself.
@@ -112,9 +120,20 @@ impl Feed {
                 server.misbehave(what);
                 Ok(())
             }
-            Feed::Manifests(_) => {
-                Err(StartError::Step("this run has no Kubernetes API: leave out --source manifests".to_owned()))
+            Feed::Manifests(_) => Err(StartError::Step(NO_API.to_owned())),
+        }
+    }
+
+    /// Cuts a node off from the API, or lets it through again.
+    pub(super) fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), StartError> {
+        match self {
+            Feed::Api { server, nodes, .. } => {
+                if let Some(listener) = nodes.iter().position(|listening| listening == node) {
+                    server.cut_off(listener, cut_off);
+                }
+                Ok(())
             }
+            Feed::Manifests(_) => Err(StartError::Step(NO_API.to_owned())),
         }
     }
 

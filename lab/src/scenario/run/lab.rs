@@ -90,6 +90,10 @@ pub struct Lab {
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
     pub(super) answered_by: BTreeMap<String, BTreeSet<String>>,
+    /// Nodes that a `partition` step has cut off.
+    pub(super) cut_off: BTreeSet<String>,
+    /// Nodes whose proxies the next step kills in the middle of a restore, each with how long after its begin.
+    pub(super) armed: BTreeMap<String, Duration>,
 }
 
 impl Lab {
@@ -120,6 +124,8 @@ impl Lab {
             traffic: BTreeMap::new(),
             epochs,
             answered_by: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
+            armed: BTreeMap::new(),
         };
         lab.publish().await?;
         for node in lab.nodes() {
@@ -154,29 +160,35 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until every running proxy has applied the objects as they have been since `since`; not while the API keeps
-    /// something from them.
+    /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off;
+    /// not while the API keeps something from them.
     pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, StartError> {
         if self.feed.withholds() {
             return Ok(None);
         }
+        let cut_off = &self.cut_off;
         let late = match &mut self.marker {
-            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version())).await,
+            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), cut_off).await,
             Some(marker) => {
+                marker.keep_off(&self.cluster, cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
-                match self.proxies.applied(&self.cluster, &self.feed, None).await {
+                match self.proxies.applied(&self.cluster, &self.feed, None, cut_off).await {
                     Some(unwell) => Some(unwell),
-                    None => match marker.reached(&self.cluster, &self.proxies.running(), since, PATIENCE).await {
-                        Ok(took) => {
-                            self.took.extend(took.into_values());
-                            None
+                    None => {
+                        let nodes = self.proxies.running(cut_off);
+                        match marker.reached(&self.cluster, &nodes, since, PATIENCE).await {
+                            Ok(took) => {
+                                self.took.extend(took.into_values());
+                                None
+                            }
+                            Err(late) => Some(late),
                         }
-                        Err(late) => Some(late),
-                    },
+                    }
                 }
             }
         };
-        if late.is_none() {
+        // A proxy that is dead or cut off leaves its node's rules as they were: older states are not over there.
+        if late.is_none() && self.proxies.running(cut_off) == self.nodes() {
             self.epochs.settle();
         }
         Ok(late)

@@ -4,7 +4,7 @@
 //! its newest port has seen everything that was published before, as watches keep the order of a kind's events. It is asked
 //! in each family, as proxies program families one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use super::lab::StartError;
 use crate::apiserver::SharedStore;
 use crate::cluster::Cluster;
-use crate::cluster::spec::Protocol;
+use crate::cluster::spec::{ClusterSpec, NodeSpec, Protocol};
 use crate::expect::Mismatch;
 use crate::objects::{Object, family_name, nth_address};
 use crate::traffic::probe::{Place, Probe};
@@ -47,15 +47,17 @@ impl Marker {
     pub(super) fn new(cluster: &Cluster) -> Option<Marker> {
         let spec = cluster.spec();
         let node = spec.nodes.first()?;
-        let families = spec.service_cidrs.iter().filter_map(|range| {
-            let endpoint = node.addresses.iter().find(|address| address.is_ipv4() == range.addr().is_ipv4())?;
-            let host_bits = u32::from(range.max_prefix_len() - range.prefix_len());
-            // In the huge ranges of IPv6 the end of the first 2^16 addresses will do.
-            let size = 1_u64 << host_bits.min(16);
-            let cluster_ip = nth_address(*range, size.checked_sub(FROM_THE_END)?)?;
-            Some((cluster_ip, *endpoint))
-        });
-        Some(Marker { node: node.name.clone(), families: families.collect(), port: 0, listeners: Vec::new() })
+        let families = families(&spec, node);
+        Some(Marker { node: node.name.clone(), families, port: 0, listeners: Vec::new() })
+    }
+
+    /// Moves the endpoint to a node that is not cut off, if there is one.
+    pub(super) fn keep_off(&mut self, cluster: &Cluster, cut_off: &BTreeSet<String>) {
+        let spec = cluster.spec();
+        let reached = spec.nodes.iter().find(|node| !cut_off.contains(&node.name));
+        if let Some(node) = reached.filter(|_| cut_off.contains(&self.node)) {
+            (self.node, self.families) = (node.name.clone(), families(&spec, node));
+        }
     }
 
     /// Publishes a new port, after everything that `store` already has.
@@ -133,6 +135,19 @@ impl Marker {
         }
         Ok(slowest)
     }
+}
+
+/// Cluster IP and endpoint address, per family, of a marker on `node`.
+fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
+    let families = spec.service_cidrs.iter().filter_map(|range| {
+        let endpoint = node.addresses.iter().find(|address| address.is_ipv4() == range.addr().is_ipv4())?;
+        let host_bits = u32::from(range.max_prefix_len() - range.prefix_len());
+        // In the huge ranges of IPv6 the end of the first 2^16 addresses will do.
+        let size = 1_u64 << host_bits.min(16);
+        let cluster_ip = nth_address(*range, size.checked_sub(FROM_THE_END)?)?;
+        Some((cluster_ip, *endpoint))
+    });
+    families.collect()
 }
 
 /// Returns once `node` has connected to `to`. An attempt begins every [`EVERY`], whatever became of the one before.

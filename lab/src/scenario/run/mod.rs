@@ -1,5 +1,6 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
+mod ambush;
 mod background;
 mod check;
 mod churn;
@@ -7,8 +8,10 @@ mod feed;
 mod lab;
 mod marker;
 mod measure;
+mod partition;
 mod proxies;
 mod proxy;
+pub mod soak;
 mod step;
 
 use std::time::{Duration, Instant};

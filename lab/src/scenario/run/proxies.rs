@@ -1,6 +1,6 @@
 //! One proxy per node: started, asked what it has applied, stopped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -149,9 +149,14 @@ impl Proxies {
         Ok((!clean).then(|| Mismatch::new(format!("--cleanup succeeds on {node}"), seen())))
     }
 
-    /// The nodes with a running proxy.
-    pub(super) fn running(&self) -> Vec<String> {
-        self.running.keys().cloned().collect()
+    /// The running proxy of a node.
+    pub(super) fn handle(&self, node: &str) -> Option<&ProcessHandle> {
+        self.running.get(node)
+    }
+
+    /// The nodes with a running proxy, but for those of `cut_off`; sorted.
+    pub(super) fn running(&self, cut_off: &BTreeSet<String>) -> Vec<String> {
+        self.running.keys().filter(|node| !cut_off.contains(*node)).cloned().collect()
     }
 
     /// What every proxy so far has used.
@@ -159,9 +164,16 @@ impl Proxies {
         self.used.iter().copied().chain(self.running.values().filter_map(ProcessHandle::usage)).collect()
     }
 
-    /// Waits until every running proxy has applied `version`; without one, until it is well.
-    pub(super) async fn applied(&self, cluster: &Cluster, feed: &Feed, version: Option<u64>) -> Option<Mismatch> {
-        let waits = self.running.iter().map(|(node, handle)| wait(cluster, feed, node, handle, version));
+    /// Waits until every running proxy but those of `cut_off` has applied `version`; without one, until it is well.
+    pub(super) async fn applied(
+        &self,
+        cluster: &Cluster,
+        feed: &Feed,
+        version: Option<u64>,
+        cut_off: &BTreeSet<String>,
+    ) -> Option<Mismatch> {
+        let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));
+        let waits = reached.map(|(node, handle)| wait(cluster, feed, node, handle, version));
         futures_util::future::join_all(waits).await.into_iter().flatten().next()
     }
 

@@ -32,6 +32,9 @@ pub struct ForeignProxy {
     pub excused: BTreeMap<String, String>,
 }
 
+/// What is filled in.
+const PLACES: [&str; 4] = ["node", "kubeconfig", "config", "mode"];
+
 /// A description that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}")]
@@ -50,23 +53,44 @@ impl ForeignProxy {
     pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let mut proxy: ForeignProxy =
+        let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
-        for (key, command) in [("command", Some(&mut proxy.command)), ("cleanup", proxy.cleanup.as_mut())] {
+        proxy.checked().map_err(wrong)
+    }
+
+    /// A proxy that a command line with places describes wholly, quoted as for a shell.
+    ///
+    /// # Errors
+    /// When there is no such program, a quote is not closed, or a place is unknown.
+    pub fn from_command(text: &str) -> Result<ForeignProxy, ProxyFileError> {
+        let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
+        let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;
+        let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+        let name = program.to_string_lossy().into_owned();
+        let proxy = ForeignProxy { name, command, cleanup: None, config: None, excused: BTreeMap::new() };
+        proxy.checked().map_err(wrong)
+    }
+
+    /// Whether `text` is a command line with places rather than a path.
+    pub fn is_command(text: &str) -> bool {
+        PLACES.iter().any(|place| text.contains(&format!("{{{place}}}")))
+    }
+
+    /// With full paths, if everything in it can be done.
+    fn checked(mut self) -> Result<ForeignProxy, String> {
+        for (key, command) in [("command", Some(&mut self.command)), ("cleanup", self.cleanup.as_mut())] {
             let Some(command) = command else { continue };
             let Some(program) = command.first_mut() else {
-                return Err(wrong(format!("{key}: expected a program and its arguments")));
+                return Err(format!("{key}: expected a program and its arguments"));
             };
             *program = find(program).ok_or_else(|| {
-                let hint = "name one that is in PATH, or write its full path";
-                wrong(format!("{key}: there is no program {program}; {hint}"))
+                format!("{key}: there is no program {program}; name one that is in PATH, or write its full path")
             })?;
             if let Some(unknown) = command.iter().find_map(|part| unknown_place(part)) {
-                let message = format!("{key}: {unknown} is none of {{node}}, {{kubeconfig}}, {{config}}, {{mode}}");
-                return Err(wrong(message));
+                return Err(format!("{key}: {unknown} is none of {{node}}, {{kubeconfig}}, {{config}}, {{mode}}"));
             }
         }
-        Ok(proxy)
+        Ok(self)
     }
 
     /// A command with its places filled in.
@@ -112,11 +136,7 @@ fn unknown_place(part: &str) -> Option<String> {
     let start = part.find('{')?;
     let end = start + part[start..].find('}')?;
     let place = &part[start + 1..end];
-    if ["node", "kubeconfig", "config", "mode"].contains(&place) {
-        unknown_place(&part[end + 1..])
-    } else {
-        Some(part[start..=end].to_owned())
-    }
+    if PLACES.contains(&place) { unknown_place(&part[end + 1..]) } else { Some(part[start..=end].to_owned()) }
 }
 
 /// Puts a flag's value where kube-proxy's configuration has it.
@@ -211,6 +231,23 @@ mod tests {
         }
         let parts = proxy.command.iter().chain(proxy.cleanup.iter().flatten());
         assert_eq!(parts.filter_map(|part| unknown_place(part)).next(), None);
+    }
+
+    #[test]
+    fn a_command_line_describes_a_proxy() {
+        let text = "sh -c 'exec true' --config={config} --node={node}";
+        assert!(ForeignProxy::is_command(text) && !ForeignProxy::is_command("./kube-proxy.yaml"));
+        let proxy = ForeignProxy::from_command(text).unwrap();
+        assert_eq!(proxy.name, "sh");
+        assert_eq!(proxy.command[1..], ["-c", "exec true", "--config={config}", "--node={node}"]);
+        for (text, says) in [
+            ("sh 'x {node}", "a quote is not closed"),
+            ("no-such-program {node}", "there is no program no-such-program"),
+            ("sh {node} {pod}", "{pod} is none of {node}"),
+        ] {
+            let error = ForeignProxy::from_command(text).unwrap_err().to_string();
+            assert!(error.starts_with("--proxy: ") && error.contains(says), "{error}");
+        }
     }
 
     #[test]

@@ -73,6 +73,8 @@ impl Lab {
                 self.change(&step.action).await
             }
             Action::Api(fault) => self.misbehave(*fault).await,
+            Action::Partition(nodes) => self.partition(nodes).await,
+            Action::Heal(nodes) => self.heal(nodes).await,
             Action::Advance(time) => self.advance(*time).await,
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
@@ -81,6 +83,10 @@ impl Lab {
             Action::Send(name) => self.send(step, name).await,
             Action::Rules(rules) => self.rules(rules).await,
             Action::Exec(exec) => self.command(exec, &step.expect).await,
+            Action::KillLater(nodes, after) => {
+                self.armed.extend(nodes.iter().map(|node| (node.clone(), *after)));
+                Ok(Seen::new(nodes.join(", "), Vec::new()))
+            }
             Action::Proxy(action, nodes) => self.proxy(*action, nodes).await,
             Action::HealthCheck(node, service) => self.health(node, service, &step.expect).await,
             Action::LoadBalancer(service) => self.load_balancer(service, step).await,
@@ -248,22 +254,27 @@ impl Lab {
     }
 
     async fn proxy(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, StartError> {
-        let (mut broken, since) = (Vec::new(), Instant::now());
+        let (mut broken, mut ambushes, since) = (Vec::new(), Vec::new(), Instant::now());
         for node in nodes {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
                 ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
-                ProxyAction::Start => self.proxies.start(&self.cluster, &self.feed, node).await?,
+                ProxyAction::Start => {
+                    self.proxies.start(&self.cluster, &self.feed, node).await?;
+                    ambushes.extend(self.lie_in_wait());
+                }
                 ProxyAction::Cleanup => {
                     self.proxies.end(node, SIGTERM).await?;
                     broken.extend(self.proxies.cleanup(&self.cluster, &self.feed, node).await?);
                 }
             }
         }
+        let (killed, alive) = self.ambushed(ambushes).await?;
+        broken.extend(alive);
         if action == ProxyAction::Start {
             broken.extend(self.applied(since).await?);
         }
-        Ok(Seen::new(nodes.join(", "), broken))
+        Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
     }
 
     async fn health(&self, node: &str, service: &ObjectKey, expect: &ExpectFile) -> Result<Seen, StartError> {

@@ -38,6 +38,9 @@ pub use events::record_events;
 /// connections to the API server rather than here.
 const WAITING: usize = 4;
 
+/// How much longer changes are gathered than one of them waits for the next, at most.
+const GATHER_AT_MOST: u32 = 10;
+
 /// How long things take. The defaults are for real clusters; tests are less patient.
 #[derive(Debug, Clone)]
 pub struct Timing {
@@ -52,7 +55,7 @@ pub struct Timing {
     pub silence: Duration,
     /// A watch that lasted so long was a good one: the next failure is a first one again.
     pub settled: Duration,
-    /// Changes that come within so long of each other are told together.
+    /// Changes that come within so long of each other are told together, up to ten times as long after the first.
     pub gather: Duration,
     /// Objects in a page of a list (client-go's default page).
     pub page: u32,
@@ -99,6 +102,8 @@ pub struct KubernetesSource {
     pending: Batch,
     unlisted: BTreeSet<Kind>,
     due: Option<Instant>,
+    /// However many changes go on coming, nothing is held back after this.
+    latest: Instant,
     gather: Duration,
     skipped: SkippedObjects,
     _watches: JoinSet<()>,
@@ -121,6 +126,7 @@ impl KubernetesSource {
             pending: Batch::default(),
             unlisted: Kind::ALL.into(),
             due: None,
+            latest: Instant::now(),
             gather: timing.gather,
             skipped,
             _watches: watches,
@@ -128,6 +134,7 @@ impl KubernetesSource {
     }
 
     fn take_in(&mut self, told: Told) {
+        let changes = !told.changes.is_empty();
         self.pending.changes.extend(told.changes);
         if let Some(version) = told.version {
             *self.pending.resource_versions.of(told.kind) = Some(version);
@@ -136,11 +143,20 @@ impl KubernetesSource {
             self.unlisted.remove(&told.kind);
         }
         self.pending.partial = !self.unlisted.is_empty();
-        if self.due.is_none() {
+        if self.pending.partial {
             // A large cluster's first lists are given on piece by piece, so that they need not be held as a whole.
-            let wait = if self.pending.partial { Duration::ZERO } else { self.gather };
-            self.due = Some(Instant::now() + wait);
+            self.due = Some(Instant::now());
+        } else if self.due.is_none() {
+            self.gather_from_now();
+        } else if changes {
+            self.due = Some((Instant::now() + self.gather).min(self.latest));
         }
+    }
+
+    fn gather_from_now(&mut self) {
+        let now = Instant::now();
+        self.due = Some(now + self.gather);
+        self.latest = now + self.gather * GATHER_AT_MOST;
     }
 }
 
@@ -151,6 +167,11 @@ impl Source for KubernetesSource {
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         // Everything that was received is in `self`, so a dropped future loses nothing.
+        // Whoever comes back from a sync finds that the time to gather has passed meanwhile, though the watches could tell no
+        // more than the channel holds: it begins anew, or each sync would take only a handful of many changes that wait.
+        if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
+            self.gather_from_now();
+        }
         loop {
             let due = self.due;
             tokio::select! {
@@ -165,5 +186,47 @@ impl Source for KubernetesSource {
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_piled_up_during_a_sync_is_told_together() {
+        let (sender, received) = mpsc::channel(WAITING);
+        let gather = Duration::from_millis(10);
+        let mut source = KubernetesSource {
+            received,
+            pending: Batch::default(),
+            unlisted: BTreeSet::new(),
+            due: None,
+            latest: Instant::now(),
+            gather,
+            skipped: SkippedObjects::default(),
+            _watches: JoinSet::new(),
+        };
+        let version = |number: u32| Told {
+            kind: Kind::Node,
+            changes: vec![Change::Node(format!("node-{number}"), None)],
+            version: Some(number.to_string()),
+            listed: false,
+        };
+        sender.send(version(0)).await.unwrap();
+        // The first change was taken in when the sync begins, and the others wait in the connection.
+        assert!(source.next().now_or_never().is_none());
+        tokio::time::advance(gather * 5).await;
+        tokio::spawn(async move {
+            for number in 1..=100 {
+                sender.send(version(number)).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+        });
+        let batch = source.next().await.unwrap().unwrap();
+        assert_eq!(batch.changes.len(), 101);
     }
 }

@@ -1,0 +1,100 @@
+//! The way between the server and the clients of one listener, which can be shut: bytes then neither come nor go, and
+//! nobody is told, as in a network that loses every packet. What was under way arrives once it is open again.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Open at first.
+#[derive(Default)]
+pub(super) struct Gate(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    shut: bool,
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    /// Shuts it, or opens it and lets everybody through who waited.
+    pub(super) fn shut(&self, shut: bool) {
+        let mut state = self.lock();
+        state.shut = shut;
+        let waiting = if shut { Vec::new() } else { std::mem::take(&mut state.waiting) };
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether it is shut.
+    pub(super) fn is_shut(&self) -> bool {
+        self.lock().shut
+    }
+
+    /// Returns once it is open.
+    pub(super) async fn open(&self) {
+        poll_fn(|context| self.poll_open(context)).await
+    }
+
+    fn poll_open(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if !state.shut {
+            return Poll::Ready(());
+        }
+        if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            state.waiting.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection through a gate.
+pub(super) struct Gated<S> {
+    stream: S,
+    gate: Arc<Gate>,
+}
+
+impl<S> Gated<S> {
+    pub(super) fn new(stream: S, gate: Arc<Gate>) -> Self {
+        Gated { stream, gate }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gated<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.gate.poll_open(context) {
+            Poll::Ready(()) => Pin::new(&mut this.stream).poll_read(context, into),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gated<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        match this.gate.poll_open(context) {
+            Poll::Ready(()) => Pin::new(&mut this.stream).poll_write(context, bytes),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.gate.poll_open(context) {
+            Poll::Ready(()) => Pin::new(&mut this.stream).poll_shutdown(context),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Killing a program in the middle of something: while it waits for a child of its.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::task::JoinHandle;
+
+/// Between two looks; a restore of a few rules takes ten times as long.
+const LOOK: Duration = Duration::from_micros(300);
+
+/// A kill that waits for its moment.
+pub struct Ambush(JoinHandle<Option<String>>);
+
+impl Ambush {
+    /// Lies in wait for process group `victim`: `after` that much time of a child whose command line contains `child`, or
+    /// at the child's end if that comes earlier, all of the group gets SIGKILL. Gives up at the limit.
+    pub(super) fn lay(victim: Pid, child: &'static str, after: Duration, limit: Duration) -> Ambush {
+        Ambush(tokio::task::spawn_blocking(move || {
+            let deadline = Instant::now() + limit;
+            while Instant::now() < deadline {
+                if let Some((pid, command)) = child_of(victim, child) {
+                    let seen = Instant::now();
+                    while seen.elapsed() < after && command_line(pid).is_some_and(|line| line == command) {
+                        sleep(LOOK);
+                    }
+                    let lives = command_line(pid).is_some_and(|line| line == command);
+                    let _ = killpg(victim, Signal::SIGKILL);
+                    let program = command.split(' ').next().and_then(|path| path.rsplit('/').next()).unwrap_or(child);
+                    let (spent, where_) =
+                        (seen.elapsed().as_millis(), if lives { "into" } else { "after the start of" });
+                    let end = if lives { "" } else { ", which had just ended" };
+                    return Some(format!("{spent} ms {where_} {program}{end}"));
+                }
+                sleep(LOOK);
+            }
+            None
+        }))
+    }
+
+    /// The moment of the kill, in words; `None` when it never came.
+    pub async fn moment(self) -> Option<String> {
+        self.0.await.ok().flatten()
+    }
+}
+
+/// A child of `parent` whose command line contains `wanted`.
+fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // `PID (NAME) STATE PPID …`, and a name may contain anything.
+        let ppid = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()?;
+        let command = (ppid == parent.as_raw()).then(|| command_line(pid))??;
+        command.contains(wanted).then_some((pid, command))
+    })
+}
+
+/// Arguments with spaces in between; `None` for a process that is gone or a zombie.
+fn command_line(pid: i32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::Command;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_dies_with_its_child_and_not_before() {
+        // The shell's first child is not the one that is waited for.
+        let script = "sleep 0.2; echo begun >&2; sleep 77; echo survived >&2";
+        let shell =
+            Command::new("sh").args(["-c", script]).stderr(std::process::Stdio::piped()).process_group(0).spawn();
+        let shell = shell.unwrap();
+        let pid = Pid::from_raw(shell.id() as i32);
+        let ambush = Ambush::lay(pid, "sleep 77", Duration::from_millis(5), Duration::from_secs(20));
+        let moment = ambush.moment().await.unwrap();
+        assert!(moment.ends_with(" ms into sleep"), "{moment}");
+        let output = shell.wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(9));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "begun\n");
+        let never = Ambush::lay(pid, "sleep 77", Duration::ZERO, Duration::from_millis(5));
+        assert_eq!(never.moment().await, None);
+    }
+}

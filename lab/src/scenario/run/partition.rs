@@ -1,0 +1,30 @@
+//! Steps that cut nodes off and let them in again.
+
+use std::time::Instant;
+
+use super::lab::{Lab, StartError};
+use super::step::Seen;
+
+impl Lab {
+    /// Cuts nodes off from everybody, the API included. The API first: what it would tell must not slip through.
+    pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+        for node in nodes {
+            self.feed.cut_off(node, true)?;
+            self.cluster.cut_off(node, true).await?;
+            self.cut_off.insert(node.clone());
+        }
+        Ok(Seen::new(nodes.join(", "), Vec::new()))
+    }
+
+    /// Lets nodes in again and waits until their proxies have caught up.
+    pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+        let since = Instant::now();
+        for node in nodes {
+            self.cluster.cut_off(node, false).await?;
+            self.feed.cut_off(node, false)?;
+            self.cut_off.remove(node);
+        }
+        let late = self.applied(since).await?;
+        Ok(Seen::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late.into_iter().collect()))
+    }
+}

@@ -1,0 +1,274 @@
+//! A soak: many changes at an even pace, and a look at what they leave behind.
+//!
+//! Judged are: requests to a service that nobody changes, complaints in the proxies' logs, restores that failed, memory
+//! and open files over time, and at the end the rules against those of a fresh proxy on clean tables.
+
+mod compare;
+mod sample;
+mod stream;
+mod traffic;
+mod watch;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use compare::Rules;
+use stream::Stream;
+use traffic::Traffic;
+use watch::Watched;
+
+use super::lab::{Lab, StartError};
+use super::proxies::SIGTERM;
+use super::{Proxy, RunOptions};
+use crate::cluster::spec::Protocol;
+use crate::expect::Mismatch;
+use crate::objects::ObjectKey;
+use crate::scenario::{LoadError, PATIENCE, Scenario, load};
+use crate::traffic::probe::{Place, Probe};
+
+/// Changes before the clock starts, so that the number of objects does not grow while memory is judged; fewer in a soak of
+/// fewer.
+const POPULATION: usize = 1000;
+/// So many of them are made before the proxies are waited for.
+const AT_ONCE: usize = 200;
+/// Between two looks at memory and open files.
+const LOOK: Duration = Duration::from_millis(200);
+/// Parts of the time, each with a row of its own.
+pub const PARTS: u32 = 10;
+/// Who serves what nobody changes.
+const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
+/// Differences that are told for each node.
+const TOLD: usize = 3;
+
+/// How to soak.
+#[derive(Debug, Clone)]
+pub struct SoakOptions {
+    /// Proxy, mode, variant, source of the objects.
+    pub run: RunOptions,
+    /// Decides every change.
+    pub seed: u64,
+    /// How long.
+    pub duration: Duration,
+    /// How many changes in that time.
+    pub changes: usize,
+    /// Shell commands for the first node before its rules are compared: damage, to show that a soak can fail.
+    pub damage: Vec<String>,
+}
+
+/// What there is to tell after a tenth of the time.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Time since the start.
+    pub at: Duration,
+    /// Changes made so far.
+    pub changes: usize,
+    /// Of each node.
+    pub nodes: Vec<NodeRow>,
+    /// Requests sent so far to the service that nobody changes.
+    pub requests: u64,
+    /// Those that were not answered as they should be.
+    pub failed: u64,
+}
+
+/// A proxy over a tenth of the time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    /// Its node.
+    pub node: String,
+    /// Syncs since it was started.
+    pub syncs: u64,
+    /// Resident memory in KiB, the median over this tenth.
+    pub rss: u64,
+    /// Open files, likewise.
+    pub fds: u64,
+    /// Complaints in its log so far, and restores that failed.
+    pub errors: u64,
+}
+
+/// The end.
+#[derive(Debug, Clone, Default)]
+pub struct SoakReport {
+    /// Every promise that was not kept.
+    pub broken: Vec<String>,
+    /// Rules that were compared.
+    pub rules: usize,
+    /// Versions that the objects went through.
+    pub versions: u64,
+}
+
+impl SoakReport {
+    fn note(&mut self, broken: Option<Mismatch>) {
+        let words = |broken: Mismatch| format!("expected: {}; seen: {}", broken.expected, broken.seen);
+        self.broken.extend(broken.map(words));
+    }
+}
+
+/// The cluster to soak, which no file describes.
+fn scenario(seed: u64) -> Result<Scenario, LoadError> {
+    load::parse(Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
+}
+
+/// Soaks; `told` gets a row for each tenth of the time.
+///
+/// # Errors
+/// When the lab itself cannot go on. Broken promises are in the report.
+pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) -> Result<SoakReport, StartError> {
+    if matches!(&options.run.proxy, Proxy::Foreign(foreign) if foreign.cleanup.is_none()) {
+        let message = "a soak starts the proxy again on clean tables: its description needs a `cleanup` command";
+        return Err(StartError::Step(message.to_owned()));
+    }
+    let scenario = scenario(options.seed)?;
+    let mut lab = Lab::start(&scenario, &options.run).await?;
+    let mut report = SoakReport::default();
+    let mut stream = Stream::new(options.seed);
+    let population = POPULATION.min(options.changes);
+    for change in 1..=population {
+        lab.store.write(|store| stream.change(store))?;
+        if change % AT_ONCE == 0 || change == population {
+            lab.publish().await?;
+            report.note(lab.applied(Instant::now()).await?);
+        }
+    }
+    for step in &scenario.steps {
+        let seen = lab.step(step).await?;
+        let words =
+            seen.broken.iter().map(|broken| format!("{}: {}; seen: {}", step.name, broken.expected, broken.seen));
+        report.broken.extend(words);
+    }
+    if report.broken.is_empty() {
+        let first = lab.store.version();
+        let caught_up = churn(options, &mut lab, &mut stream, &mut report, told).await?;
+        report.versions = lab.store.version() - first;
+        // The rules of a proxy that lags behind are not yet those that it will have.
+        if caught_up {
+            compare(options, &mut lab, &mut report).await?;
+        }
+    }
+    Ok(report)
+}
+
+/// The changes, with everything that is looked at meanwhile; whether the proxies have caught up with them at the end.
+async fn churn(
+    options: &SoakOptions,
+    lab: &mut Lab,
+    stream: &mut Stream,
+    report: &mut SoakReport,
+    told: &mut (dyn FnMut(&Row) + Send),
+) -> Result<bool, StartError> {
+    let from = Place::Pod { namespace: "default".to_owned(), name: "caller".to_owned() };
+    let traffic = Traffic::begin(&lab.cluster.prober(&from)?, &probes(lab, &from)?, SERVERS);
+    let mut watched: Vec<Watched> = lab.nodes().into_iter().map(|node| Watched::begin(lab, node)).collect();
+    let start = Instant::now();
+    let (mut made, mut next_look) = (0, start);
+    for part in 1..=PARTS {
+        let end = start + options.duration * part / PARTS;
+        watched.iter_mut().for_each(Watched::turn);
+        while Instant::now() < end {
+            let due = share(options.changes, start.elapsed(), options.duration);
+            while made < due {
+                lab.store.write(|store| stream.change(store))?;
+                made += 1;
+            }
+            lab.publish().await?;
+            if Instant::now() >= next_look {
+                watched.iter_mut().for_each(|node| node.look(lab));
+                next_look += LOOK;
+            }
+            let next_change = start + options.duration.mul_f64((made + 1) as f64 / options.changes.max(1) as f64);
+            tokio::time::sleep_until(next_change.min(next_look).min(end).into()).await;
+        }
+        let due = share(options.changes, options.duration * part, options.duration * PARTS);
+        for _ in made..due {
+            lab.store.write(|store| stream.change(store))?;
+        }
+        made = made.max(due);
+        let toll = traffic.toll();
+        let mut nodes = Vec::new();
+        for node in &mut watched {
+            nodes.push(node.row(lab).await);
+        }
+        told(&Row { at: start.elapsed(), changes: made, nodes, requests: toll.made, failed: toll.failed });
+        if let Some(dead) = watched.iter().find(|node| !node.lives(lab)) {
+            report.broken.push(dead.death(lab));
+            break;
+        }
+    }
+    for _ in made..options.changes {
+        lab.store.write(|store| stream.change(store))?;
+    }
+    lab.publish().await?;
+    let late = lab.applied(Instant::now()).await?;
+    let caught_up = late.is_none();
+    report.note(late);
+    let toll = traffic.end().await?;
+    if toll.failed > 0 || toll.made == 0 {
+        let words = format!("{} of {} requests to the service that nobody changes failed", toll.failed, toll.made);
+        report.broken.push(format!("{words}: {}", toll.examples.join(", ")));
+    }
+    report.broken.extend(watched.iter().flat_map(Watched::verdict));
+    Ok(caught_up)
+}
+
+/// How many of `all` are due after `elapsed` of `duration`.
+fn share(all: usize, elapsed: Duration, duration: Duration) -> usize {
+    let part = elapsed.as_secs_f64() / duration.as_secs_f64();
+    ((all as f64 * part) as usize).min(all)
+}
+
+/// One probe to each cluster IP of the service that nobody changes.
+fn probes(lab: &Lab, from: &Place) -> Result<Vec<Probe>, StartError> {
+    let steady = ObjectKey::new(None, "steady");
+    let service = lab.store.read(|store| store.service(&steady).cloned())?;
+    let addresses = service.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
+    let addresses = addresses.iter().filter_map(|address| address.parse().ok());
+    let probe = |address| Probe {
+        from: from.clone(),
+        to: SocketAddr::new(address, 80),
+        protocol: Protocol::Tcp,
+        source_address: None,
+        source_port: None,
+        timeout: PATIENCE,
+    };
+    Ok(addresses.map(probe).collect())
+}
+
+/// Compares every node's rules with those of a fresh proxy.
+async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) -> Result<(), StartError> {
+    let nodes = lab.nodes();
+    let mut soaked = Vec::new();
+    for (number, node) in nodes.iter().enumerate() {
+        lab.proxies.end(node, SIGTERM).await?;
+        let place = Place::Node(node.clone());
+        for command in options.damage.iter().filter(|_| number == 0) {
+            lab.must(&place, &["sh", "-euc", command].map(str::to_owned)).await?;
+        }
+        soaked.push(dump(lab, node).await?);
+        report.note(lab.proxies.cleanup(&lab.cluster, &lab.feed, node).await?);
+        lab.proxies.start(&lab.cluster, &lab.feed, node).await?;
+    }
+    report.note(lab.applied(Instant::now()).await?);
+    for (node, soaked) in nodes.iter().zip(soaked) {
+        let fresh = dump(lab, node).await?;
+        report.rules += fresh.len();
+        let differences = soaked.differences(&fresh);
+        let count = differences.len();
+        report.broken.extend(differences.into_iter().take(TOLD).map(|difference| format!("{node}: {difference}")));
+        if count > TOLD {
+            report.broken.push(format!("{node}: {} more chains differ", count - TOLD));
+        }
+    }
+    Ok(())
+}
+
+async fn dump(lab: &Lab, node: &str) -> Result<Rules, StartError> {
+    let mut rules = Rules::default();
+    for (family, command) in [("IPv4", "iptables-save"), ("IPv6", "ip6tables-save")] {
+        let saved = lab.must(&Place::Node(node.to_owned()), &[command.to_owned()]).await?;
+        rules.read(family, &saved);
+    }
+    if lab.proxies.are_foreign() {
+        rules.sort();
+    }
+    Ok(rules)
+}

@@ -1,0 +1,105 @@
+//! What a proxy needs and says while it works: memory, file descriptors, its log, its metrics.
+
+use std::fs;
+
+/// One look at a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// Resident memory in KiB.
+    pub(super) rss: u64,
+    /// Open file descriptors.
+    pub(super) fds: u64,
+}
+
+impl Sample {
+    /// Of process `pid`; `None` if it is gone.
+    pub(super) fn of(pid: i32) -> Option<Sample> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let rss = rss.trim().strip_suffix(" kB")?.parse().ok()?;
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64;
+        Some(Sample { rss, fds })
+    }
+}
+
+/// The value in the middle; 0 of none.
+pub(super) fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+/// What may be added to memory between the second tenth and the last, in KiB and in percent: what an allocator's
+/// fragments and the objects' number wander about.
+const GROWTH: (u64, u64) = (1024, 5);
+/// What may be added to the file descriptors: listeners of health-check node ports, which come and go with the services.
+const MORE_FDS: u64 = 16;
+
+/// Whether memory or file descriptors grew: the median of the last tenth against that of the second one. In words, if so.
+pub(super) fn growth(second: &[Sample], last: &[Sample]) -> Option<String> {
+    let of = |samples: &[Sample], what: fn(&Sample) -> u64| median(samples.iter().map(what).collect());
+    let (before, after) = (of(second, |sample| sample.rss), of(last, |sample| sample.rss));
+    if after > before + before * GROWTH.1 / 100 + GROWTH.0 {
+        return Some(format!("memory grew from {before} KiB in the second tenth to {after} KiB in the last"));
+    }
+    let (before, after) = (of(second, |sample| sample.fds), of(last, |sample| sample.fds));
+    (after > before + MORE_FDS)
+        .then(|| format!("open files grew from {before} in the second tenth to {after} in the last"))
+}
+
+/// Whether a log line complains: `tracing`'s WARN and ERROR, and klog's W, E and F.
+pub(super) fn complains(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let klog = first.strip_prefix(['W', 'E', 'F']).is_some_and(|day| day.len() == 4 && day.parse::<u16>().is_ok());
+    klog || matches!(words.next(), Some("WARN" | "ERROR"))
+}
+
+/// The sum of a metric's samples over all labels.
+pub(super) fn metric(text: &str, name: &str) -> u64 {
+    let values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
+        rest.rsplit_once(' ')?.1.parse::<f64>().ok()
+    });
+    values.sum::<f64>() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(rss: u64, fds: u64) -> Vec<Sample> {
+        (0..9).map(|wobble| Sample { rss: rss + wobble * 10, fds: fds + wobble % 2 }).collect()
+    }
+
+    #[test]
+    fn growth_is_told_from_wobble() {
+        let before = samples(20_000, 20);
+        assert_eq!(growth(&before, &samples(20_000, 20)), None);
+        assert_eq!(growth(&before, &samples(21_500, 22)), None, "a megabyte and a twentieth are let pass");
+        assert!(growth(&before, &samples(22_500, 20)).is_some_and(|words| words.contains("memory grew")));
+        assert!(growth(&before, &samples(20_000, 40)).is_some_and(|words| words.contains("open files")));
+    }
+
+    #[test]
+    fn a_process_is_looked_at() {
+        let own = Sample::of(std::process::id() as i32);
+        assert!(own.is_some_and(|own| own.rss > 100 && own.fds >= 3), "{own:?}");
+        assert_eq!(Sample::of(-1), None);
+    }
+
+    #[test]
+    fn complaints_are_told_from_news() {
+        assert!(complains("2026-01-01T00:00:00.000000Z  WARN cannot do it"));
+        assert!(complains("2026-01-01T00:00:00.000000Z ERROR cannot do it"));
+        assert!(complains("E0612 12:00:00.000000       1 proxier.go:1] failed"));
+        assert!(!complains("2026-01-01T00:00:00.000000Z  INFO synced: no WARN"));
+        assert!(!complains("I0612 12:00:00.000000       1 proxier.go:1] Error is a word"));
+        assert!(!complains("Endpoints changed") && !complains(""));
+    }
+
+    #[test]
+    fn metrics_are_summed() {
+        let text = "# HELP a b\na_total{x=\"1\"} 2\na_total{x=\"2\"} 3\na_total_more 7\nb 4\n";
+        assert_eq!([metric(text, "a_total"), metric(text, "b"), metric(text, "c")], [5, 4, 0]);
+    }
+}

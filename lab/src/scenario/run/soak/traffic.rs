@@ -1,0 +1,85 @@
+//! Requests to the service that nobody changes: each must be answered by one of its pods.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::cluster::ClusterError;
+use crate::cluster::traffic::Prober;
+use crate::traffic::probe::{Answer, Probe};
+
+/// Tasks that send.
+const WORKERS: usize = 2;
+/// What each waits between two requests.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Examples that are kept.
+const KEPT: usize = 5;
+
+/// What came of the requests so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Toll {
+    pub(super) made: u64,
+    /// Not answered, or by somebody else.
+    pub(super) failed: u64,
+    /// The first few that failed, with their moment.
+    pub(super) examples: Vec<String>,
+}
+
+/// Requests that are being sent; they end when this is dropped.
+pub(super) struct Traffic {
+    toll: Arc<Mutex<Toll>>,
+    workers: JoinSet<Result<(), ClusterError>>,
+}
+
+impl Traffic {
+    /// Sends `probes` by turns, which one of `servers` must answer.
+    pub(super) fn begin(prober: &Prober, probes: &[Probe], servers: &'static [&'static str]) -> Self {
+        let toll = Arc::new(Mutex::new(Toll::default()));
+        let (begun, mut workers) = (Instant::now(), JoinSet::new());
+        for _ in 0..WORKERS {
+            let (prober, probes, toll) = (prober.clone(), probes.to_vec(), Arc::clone(&toll));
+            workers.spawn(async move {
+                for probe in probes.iter().cycle() {
+                    let answer = prober.send(probe).await?.answer;
+                    let moment =
+                        || format!("{:?} from {} after {:.1} s", answer, probe.to, begun.elapsed().as_secs_f64());
+                    let right = matches!(&answer, Answer::Replied { server, .. } if servers.contains(&server.as_str()));
+                    toll.lock().unwrap_or_else(PoisonError::into_inner).count(right, moment);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(())
+            });
+        }
+        Traffic { toll, workers }
+    }
+
+    /// The toll so far.
+    pub(super) fn toll(&self) -> Toll {
+        self.toll.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends it. An error means that the lab could not send.
+    pub(super) async fn end(mut self) -> Result<Toll, ClusterError> {
+        // A worker that ended by itself has met an error.
+        while let Some(ended) = self.workers.try_join_next() {
+            if let Ok(error) = ended {
+                error?;
+            }
+        }
+        self.workers.shutdown().await;
+        Ok(self.toll())
+    }
+}
+
+impl Toll {
+    fn count(&mut self, right: bool, words: impl FnOnce() -> String) {
+        self.made += 1;
+        if !right {
+            self.failed += 1;
+            if self.examples.len() < KEPT {
+                self.examples.push(words());
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! One node's proxy over the whole time.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::sample::{Sample, complains, growth, median, metric};
+use super::{Lab, NodeRow};
+use crate::traffic::probe::Place;
+
+/// kube-proxy's own metrics port.
+const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
+/// How long the metrics may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Complaints that are kept in full.
+const KEPT: usize = 3;
+
+/// What was seen of a proxy.
+pub(super) struct Watched {
+    node: String,
+    pid: i32,
+    /// By tenth.
+    samples: Vec<Vec<Sample>>,
+    /// Lines of its log that were looked at.
+    read: u64,
+    complaints: u64,
+    kept: Vec<String>,
+    failures: u64,
+    syncs: u64,
+}
+
+impl Watched {
+    /// Begins to look; what the log says of the start is none of its business.
+    pub(super) fn begin(lab: &Lab, node: String) -> Self {
+        let handle = lab.proxies.handle(&node);
+        let pid = handle.map_or(-1, |handle| handle.pid());
+        let read = handle.map_or(0, |handle| handle.log_since(u64::MAX).0);
+        Watched { node, pid, samples: Vec::new(), read, complaints: 0, kept: Vec::new(), failures: 0, syncs: 0 }
+    }
+
+    /// The next tenth begins.
+    pub(super) fn turn(&mut self) {
+        self.samples.push(Vec::new());
+    }
+
+    /// Looks at the process and its log.
+    pub(super) fn look(&mut self, lab: &Lab) {
+        if let Some(samples) = self.samples.last_mut() {
+            samples.extend(Sample::of(self.pid));
+        }
+        let Some(handle) = lab.proxies.handle(&self.node) else { return };
+        let (read, lines) = handle.log_since(self.read);
+        self.read = read;
+        for line in lines.into_iter().filter(|line| complains(line)) {
+            self.complaints += 1;
+            if self.kept.len() < KEPT {
+                self.kept.push(line);
+            }
+        }
+    }
+
+    /// The tenth that ends, with the metrics as they are now.
+    pub(super) async fn row(&mut self, lab: &Lab) -> NodeRow {
+        self.look(lab);
+        let place = Place::Node(self.node.clone());
+        if let Ok(answer) = lab.cluster.http_get(&place, METRICS, "/metrics", PATIENCE).await {
+            let of = |name: &str| metric(&answer.body, &format!("kubeproxy_sync_proxy_rules_{name}"));
+            self.syncs = of("duration_seconds_count");
+            self.failures = of("iptables_restore_failures_total") + of("iptables_partial_restore_failures_total");
+        }
+        let samples = self.samples.last().map(Vec::as_slice).unwrap_or_default();
+        NodeRow {
+            node: self.node.clone(),
+            syncs: self.syncs,
+            rss: median(samples.iter().map(|sample| sample.rss).collect()),
+            fds: median(samples.iter().map(|sample| sample.fds).collect()),
+            errors: self.complaints + self.failures,
+        }
+    }
+
+    /// Whether it is still the process that it was at the beginning.
+    pub(super) fn lives(&self, lab: &Lab) -> bool {
+        lab.proxies.handle(&self.node).is_some_and(|handle| handle.is_alive() && handle.pid() == self.pid)
+    }
+
+    /// What is to be said when it does not.
+    pub(super) fn death(&self, lab: &Lab) -> String {
+        let last = lab.proxies.handle(&self.node).map(|handle| handle.log_tail(3)).unwrap_or_default();
+        format!("{}: the proxy has ended: {}", self.node, last.trim())
+    }
+
+    /// What was wrong, in words.
+    pub(super) fn verdict(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.complaints > 0 {
+            wrong.push(format!("{} complaints in the log: {}", self.complaints, self.kept.join(" | ")));
+        }
+        if self.failures > 0 {
+            wrong.push(format!("{} restores failed", self.failures));
+        }
+        if self.syncs == 0 {
+            wrong.push("no sync was counted in /metrics".to_owned());
+        }
+        match &self.samples[..] {
+            [_, second, .., last] if !second.is_empty() && !last.is_empty() => wrong.extend(growth(second, last)),
+            _ => wrong.push("its memory could not be looked at".to_owned()),
+        }
+        wrong.into_iter().map(|words| format!("{}: {words}", self.node)).collect()
+    }
+}

@@ -1,0 +1,79 @@
+//! `svclab soak`, short: what it says when all is well, and that it can say otherwise.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn soak(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.arg("soak").args(args).stdin(Stdio::null());
+    support::finish(command, Duration::from_secs(100))
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Whether this machine cannot run labs; that is a failure in CI.
+fn unable(output: &Output) -> bool {
+    let unable = output.status.code() == Some(3);
+    assert!(!(unable && std::env::var_os("CI").is_some()), "{}", out(output));
+    unable
+}
+
+#[test]
+fn hundreds_of_changes_leave_nothing_behind() {
+    let output = soak(&["--minutes", "0.15", "--changes", "600", "--seed", "4"]);
+    if unable(&output) {
+        return;
+    }
+    let told = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let rows = told.lines().filter(|line| line.contains(" s ") && line.matches('|').count() == 3).count();
+    assert_eq!(rows, 10, "a row for each tenth:\n{told}");
+    assert!(told.contains("all kept") && told.lines().any(|line| line.contains(" 600 |")), "{told}");
+}
+
+#[test]
+fn a_rule_too_many_is_found() {
+    let damage = "iptables -t nat -A KUBE-SERVICES -d 10.96.0.77 -j RETURN";
+    let output = soak(&["--minutes", "0.02", "--changes", "20", "--seed", "4", "--break", damage]);
+    if unable(&output) {
+        return;
+    }
+    let told = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("BROKEN node-a: IPv4 nat KUBE-SERVICES differs; too much: -d 10.96.0.77/32"), "{told}");
+    assert!(told.contains("svclab soak --minutes 0.02 --changes 20 --seed 4"), "{told}");
+}
+
+#[test]
+fn a_proxy_that_complains_is_found() {
+    // The shell in between says a word that no proxy should, once the clock runs, and lives as long as the proxy.
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("proxy");
+    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let proxy = std::env::var("SVCPROXY").unwrap_or_else(|_| beside.display().to_string());
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" != --cleanup ] || exec {proxy} \"$@\"\n\
+         (while :; do echo 2026-01-01T00:00:00Z WARN 'something is wrong'; sleep 0.1; done) &\nexec {proxy} \"$@\"\n"
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = soak(&["--minutes", "0.02", "--changes", "20", "--proxy", script.to_str().unwrap()]);
+    if unable(&output) {
+        return;
+    }
+    let told = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("complaints in the log: 2026-01-01T00:00:00Z WARN something is wrong"), "{told}");
+}
+
+#[test]
+fn wrong_usage_says_what_is_expected() {
+    let output = soak(&["--minutes", "0"]);
+    assert_eq!(output.status.code(), Some(2), "{}", out(&output));
+    assert!(out(&output).contains("expected a number of minutes"), "{}", out(&output));
+}
