@@ -14,6 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{eventually, finish};
 
+/// A scenario in which three hours pass.
+const HOURS: &str = "tests/microvm-hours.yaml";
 /// How long a run of several guests may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 
@@ -79,15 +81,15 @@ fn three_hours_pass_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("report");
     let file = report.to_str().unwrap();
-    let Some(output) = run(&["run", "../scenarios/microvm/affinity-hours.yaml", "--json", file]) else { return };
+    let Some(output) = run(&["run", HOURS, "--deadline", "1000", "--json", file]) else { return };
     let told = told(&output);
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("for affinity-hours needs virtual time"), "it is told why: {told}");
+    assert!(told.contains("for microvm-hours needs virtual time"), "it is told why: {told}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     assert!(report["scenarios"][0]["seconds"].as_f64().unwrap() > 3.0 * 3600.0, "{report}");
-    let output = finish(svclab(&["run", "../scenarios/microvm/affinity-hours.yaml", "--kernel", "host"]), LIMIT);
+    let output = finish(svclab(&["run", HOURS, "--kernel", "host"]), LIMIT);
     assert_eq!(output.status.code(), Some(2));
-    assert!(self::told(&output).contains("affinity-hours needs virtual time"), "{}", self::told(&output));
+    assert!(self::told(&output).contains("microvm-hours needs virtual time"), "{}", self::told(&output));
 }
 
 #[test]
