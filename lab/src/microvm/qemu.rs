@@ -96,7 +96,7 @@ fn kernel_arguments(clock: Clock) -> String {
 pub fn arguments(boot: &Boot) -> Vec<String> {
     let machine = match boot.clock {
         Clock::Counted { seed } => format!(
-            "-M microvm,rtc=on -accel tcg,thread=single -smp 1 -cpu Nehalem-v1,+rdrand -seed {seed} \
+            "-M microvm,rtc=on -accel tcg,thread=single -smp 1 -cpu Nehalem-v1,+rdrand,+arat -seed {seed} \
              -icount shift=1,sleep=off -rtc base=2026-01-01T00:00:00,clock=vm"
         ),
         Clock::Host => {
