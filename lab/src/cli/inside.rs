@@ -169,6 +169,7 @@ struct Inside {
     files: BTreeMap<String, Vec<u8>>,
     links: BTreeMap<String, String>,
     names: Vec<String>,
+    ipvs: bool,
     proxy: Option<String>,
 }
 
@@ -215,7 +216,8 @@ impl Inside {
             deterministic: guest.deterministic,
             image: image.hash().to_owned(),
         };
-        Ok(Inside { program, image, machine, files, links, names, proxy: described })
+        let ipvs = scenarios.iter().any(|scenario| scenario.needs.contains(&Need::Ipvs));
+        Ok(Inside { ipvs, program, image, machine, files, links, names, proxy: described })
     }
 
     fn run(
@@ -230,6 +232,7 @@ impl Inside {
         let job = Job {
             args: self.arguments(args, seed),
             results: results.into(),
+            ipvs: self.ipvs,
             links: self.links.clone(),
             files: self.files.clone(),
         };

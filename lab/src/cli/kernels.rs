@@ -85,6 +85,7 @@ fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     let job = Job {
         args: ["guest-probe", "/out/abilities"].map(str::to_owned).into(),
         results: BTreeMap::from([("abilities".to_owned(), "/out/abilities".to_owned())]),
+        ipvs: true,
         ..Job::default()
     };
     let program = Program::find(cache)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::mount::{MsFlags, mount};
@@ -17,6 +17,9 @@ use crate::netns::sandbox::WHOLE_MACHINE;
 
 /// Status when the job could not even be started: this machine cannot run it.
 const UNABLE: u8 = 3;
+
+/// What is in the names of IPVS's modules, and of one that needs them.
+const IPVS: [&str; 2] = ["ip_vs", "xt_ipvs"];
 
 /// The whole life of PID 1. Returns only where it is not PID 1, with the sentence to say.
 pub fn init() -> String {
@@ -42,8 +45,8 @@ fn work() -> io::Result<()> {
     fs::write("/proc/sys/vm/panic_on_oom", "1")?;
     // There is nothing to load on demand: all there is gets loaded here.
     fs::write("/proc/sys/kernel/modprobe", "\n")?;
-    load_modules(&Path::new("/").join(GUEST_MODULES))?;
     let job: Job = serde_json::from_slice(&fs::read(Path::new("/").join(PLACE))?)?;
+    load_modules(&Path::new("/").join(GUEST_MODULES), job.ipvs)?;
     let mut line = File::options().write(true).open("/dev/ttyS0")?;
     let status = run(&job, &mut line)?;
     // Kernel messages must not end up in the middle of a result.
@@ -59,10 +62,11 @@ fn work() -> io::Result<()> {
     Ok(())
 }
 
-fn load_modules(folder: &Path) -> io::Result<()> {
+fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     let mut files: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.sort();
-    for file in files {
+    let is_ipvs = |file: &PathBuf| IPVS.iter().any(|part| file.to_string_lossy().contains(part));
+    for file in files.into_iter().filter(|file| ipvs || !is_ipvs(file)) {
         // A module that this machine cannot use (no such hardware, already there) is no reason not to go on; what is
         // missing in the end shows in the scenario.
         if let Err(error) = nix::kmod::finit_module(&File::open(&file)?, c"", nix::kmod::ModuleInitFlags::empty()) {

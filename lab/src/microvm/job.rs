@@ -20,6 +20,9 @@ pub struct Job {
     pub args: Vec<String>,
     /// Results to send back, by name: files that the `svclab` inside writes. One that is missing is left out.
     pub results: BTreeMap<String, String>,
+    /// IPVS is to be there. It wakes the machine up several times a second in every namespace, used or not, and hours of
+    /// virtual time would cost minutes.
+    pub ipvs: bool,
     /// Symbolic links, by path, with what each leads to.
     #[serde(skip)]
     pub links: BTreeMap<String, String>,
@@ -67,7 +70,12 @@ mod tests {
         let bytes = job.archive().unwrap();
         assert_eq!(bytes, job.archive().unwrap());
         let text = String::from_utf8_lossy(&bytes);
-        for part in ["job/s/x.yaml\0", "home/me/y.yaml\0", "name: x", r#"{"args":["run","s/x.yaml"],"results":{}}"#] {
+        for part in [
+            "job/s/x.yaml\0",
+            "home/me/y.yaml\0",
+            "name: x",
+            r#"{"args":["run","s/x.yaml"],"results":{},"ipvs":false}"#,
+        ] {
             assert!(text.contains(part), "{part}");
         }
     }
