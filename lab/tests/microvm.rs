@@ -3,6 +3,7 @@
 //!
 //! Without a network and with an empty cache there is no microVM: that fails in CI, and is told at a desk.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a test that shows nothing says so")]
 
 mod support;
 
