@@ -30,6 +30,11 @@ const EVERY: Duration = Duration::from_millis(10);
 /// How long one attempt may take. A node that knows nothing of the marker yet answers nothing.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
+/// `namespace/name`, as it stands in the comments of its rules.
+pub(super) fn key() -> String {
+    format!("{NAMESPACE}/{NAME}")
+}
+
 /// The marker, at its newest port.
 pub(super) struct Marker {
     /// The node with its endpoint.

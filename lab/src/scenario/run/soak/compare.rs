@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// In the comments of every rule for the lab's own service (see [`super::super::marker`]), which changes with every look.
-const MARKER: &str = "svclab/marker";
+use super::super::marker;
 
 /// Rules of every chain, by `FAMILY TABLE CHAIN`; a chain without rules is there, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,6 +12,8 @@ impl Rules {
     /// Reads `iptables-save`'s output. Counters and comments go, and so does the order of chains; that of a chain's rules
     /// stays.
     pub(super) fn read(&mut self, family: &str, saved: &str) {
+        // The lab's own service changes with every look.
+        let marker = marker::key();
         let mut table = "";
         let mut passed_over = BTreeSet::new();
         for line in saved.lines() {
@@ -23,7 +24,7 @@ impl Rules {
                 self.0.entry(format!("{family} {table} {name}")).or_default();
             } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rule| rule.split_once(' ')) {
                 let chain = format!("{family} {table} {chain}");
-                if rule.contains(MARKER) {
+                if rule.contains(&marker) {
                     passed_over.insert(chain);
                 } else {
                     self.0.entry(chain).or_default().push(rule.to_owned());

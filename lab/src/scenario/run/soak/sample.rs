@@ -1,6 +1,6 @@
 //! What a proxy needs and says while it works: memory, file descriptors, its log, its metrics.
 
-use std::fs;
+use procfs::process::Process;
 
 /// One look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +14,8 @@ pub(super) struct Sample {
 impl Sample {
     /// Of process `pid`; `None` if it is gone.
     pub(super) fn of(pid: i32) -> Option<Sample> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let rss = rss.trim().strip_suffix(" kB")?.parse().ok()?;
-        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64;
-        Some(Sample { rss, fds })
+        let process = Process::new(pid).ok()?;
+        Some(Sample { rss: process.status().ok()?.vmrss?, fds: process.fd_count().ok()? as u64 })
     }
 }
 
