@@ -12,8 +12,8 @@ use crate::microvm::cache::Cache;
 use crate::microvm::console::Ended;
 use crate::microvm::image::Image;
 use crate::microvm::job::Job;
-use crate::microvm::launch;
 use crate::microvm::qemu::{Clock, Program};
+use crate::microvm::{kvm, launch};
 use crate::report::Machine;
 use crate::scenario::file::Need;
 use crate::scenario::run::{ForeignProxy, Proxy};
@@ -45,7 +45,11 @@ pub(super) fn run(args: &RunArgs, guest: &Guest, scenarios: &[Scenario]) -> Resu
     let inside = Inside::prepare(args, guest, scenarios, &proxy)?;
     let most = most(scenarios);
     let deadline = args.vm.deadline.map_or(most, Duration::from_secs);
-    let how = if guest.deterministic { "deterministic" } else { "fast" };
+    let how = match (guest.deterministic, inside.kvm) {
+        (true, _) => "deterministic",
+        (false, true) => "KVM",
+        (false, false) => "fast",
+    };
     let image = &inside.image.hash()[..12];
     eprintln!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because);
     if args.lab.seed.are_several() {
@@ -69,6 +73,7 @@ pub(super) struct Inside {
     links: BTreeMap<String, String>,
     names: Vec<String>,
     ipvs: bool,
+    kvm: bool,
     proxy: Option<String>,
 }
 
@@ -115,8 +120,9 @@ impl Inside {
             deterministic: guest.deterministic,
             image: image.hash().to_owned(),
         };
+        let kvm = !guest.deterministic && kvm::works(&cache, &program, &image.kernel());
         let ipvs = scenarios.iter().any(|scenario| scenario.needs.contains(&Need::Ipvs));
-        Ok(Inside { ipvs, program, image, machine, files, links, names, proxy: described })
+        Ok(Inside { ipvs, kvm, program, image, machine, files, links, names, proxy: described })
     }
 
     /// Runs everything with one seed.
@@ -127,7 +133,7 @@ impl Inside {
         deadline: Duration,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Ended, Exit> {
-        let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host };
+        let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
         let job = Job {
             args: self.arguments(args, seed),
