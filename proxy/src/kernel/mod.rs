@@ -7,5 +7,7 @@ pub mod conntrack;
 pub mod iptables;
 pub mod limits;
 pub mod memory;
+mod netfilter;
+mod nftables;
 pub mod sysctl;
 pub mod watch;
