@@ -77,7 +77,8 @@ pub struct RunOptions {
 /// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.
 #[derive(Debug, Clone)]
 pub struct Break {
-    /// The scenario's name; `None`: whichever has the step.
+    /// The only scenario that is damaged; it ends with a broken step, for it may have hours before it. `None`: whichever has
+    /// the step.
     pub scenario: Option<String>,
     /// The step's name.
     pub before: String,
@@ -163,9 +164,8 @@ async fn steps(
     progress: &mut dyn Progress,
 ) {
     let mut broken = false;
-    // After damage the proxies are stopped: what follows a broken step would show nothing more.
-    let damaged = |damage: &Break| scenario.steps.iter().any(|step| damage.is_before(&scenario.name, &step.name));
-    let keep_going = options.keep_going && !options.breaks.iter().any(damaged);
+    let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
+    let keep_going = options.keep_going && !is_damaged;
     for step in &scenario.steps {
         let begin = Instant::now();
         let (verdict, seen) = if broken && !keep_going {
