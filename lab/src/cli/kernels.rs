@@ -74,7 +74,7 @@ pub(super) fn on_host() -> Result<Abilities, Exit> {
 }
 
 /// What `kernel` can do: known from an earlier time, or tried out in a guest.
-fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
+pub(super) fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     let own =
         std::env::current_exe().map_err(|source| VmError::Io { attempted: "finding svclab itself".into(), source })?;
     let image = Image::get(cache, kernel, &BTreeMap::from([("svclab".to_owned(), own)]))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::inside::{self, VmArgs, Where};
-use super::{BROKEN, Exit, LabArgs, UNABLE, find};
+use super::place::{VmArgs, Where};
+use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, find, inside};
 use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
@@ -42,6 +42,30 @@ pub(super) struct RunArgs {
     pub(super) lab: LabArgs,
     #[command(flatten)]
     pub(super) vm: VmArgs,
+}
+
+impl RunArgs {
+    /// The flags that mean the same wherever the scenarios are run.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let mut flags = Vec::new();
+        let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
+        flag("patience", self.patience.to_string());
+        flag("iptables-variant", word(self.lab.iptables_variant));
+        flag("source", word(self.lab.source));
+        for mode in &self.mode {
+            flag("mode", word(*mode));
+        }
+        for damage in &self.breaks {
+            flag("break", damage.written.clone());
+        }
+        flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
+        flags
+    }
+}
+
+/// A flag's value as it is written.
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,6 +107,9 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.each().start;
     let scenarios = find::load_all(&args.files, seed)?;
     check_breaks(args, &scenarios)?;
+    if args.vm.is_every_kernel() {
+        return every_kernel::run(args, &scenarios);
+    }
     match args.vm.choose(&scenarios)? {
         Where::Host => on_host(args, &scenarios),
         Where::Inside(guest) => inside::run(args, &guest, &scenarios),
