@@ -35,7 +35,7 @@ pub(super) struct RunArgs {
     /// Write the report as JUnit XML (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
-    /// Damage before a step, as JSON {"before", "on", "commands"}: for the tests that show that scenarios can fail.
+    /// Damage before a step, as JSON {"scenario" (or left out), "before", "on", "commands"}: for the tests that show that scenarios can fail.
     #[arg(long = "break", hide = true, value_name = "JSON", value_parser = parse_break)]
     pub(super) breaks: Vec<BreakArg>,
     #[command(flatten)]
@@ -92,12 +92,14 @@ fn parse_break(text: &str) -> Result<BreakArg, String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Written {
+        scenario: Option<String>,
         before: String,
         on: String,
         commands: Vec<String>,
     }
     let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let meant = Break { before: written.before, on: written.on.parse()?, commands: written.commands };
+    let Written { scenario, before, on, commands } = written;
+    let meant = Break { scenario, before, on: on.parse()?, commands };
     Ok(BreakArg { written: text.to_owned(), meant })
 }
 
@@ -117,7 +119,8 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
 /// Mistakes that the files and flags show before anything is run.
 fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
     for damage in args.breaks.iter().map(|damage| &damage.meant) {
-        if !scenarios.iter().flat_map(|scenario| &scenario.steps).any(|step| step.name == damage.before) {
+        let has = |scenario: &Scenario| scenario.steps.iter().any(|step| damage.is_before(&scenario.name, &step.name));
+        if !scenarios.iter().any(has) {
             return Err(Exit::usage(format!("--break: no step is named {:?}", damage.before)));
         }
     }
