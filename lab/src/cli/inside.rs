@@ -119,6 +119,7 @@ impl Inside {
             kernel: guest.kernel.to_string(),
             deterministic: guest.deterministic,
             image: image.hash().to_owned(),
+            qemu: program.version().map_err(unable)?,
         };
         let kvm = !guest.deterministic && kvm::works(&cache, &program, &image.kernel());
         let ipvs = scenarios.iter().any(|scenario| scenario.needs.contains(&Need::Ipvs));

@@ -1,6 +1,7 @@
 //! QEMU's command line. Pure: what each argument is for stands here, who runs it does not.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::VmError;
 use super::cache::Cache;
@@ -63,6 +64,22 @@ impl Program {
             Some(program) => Ok(Program { command: vec![program.display().to_string()], env: Vec::new() }),
             None => Ok(Program::unpacked(&tools::qemu(cache)?.path)),
         }
+    }
+
+    /// Its version, such as `7.2.22`; another one may translate, count or seed in its own way.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn version(&self) -> Result<String, VmError> {
+        let (name, first) = self.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
+        let output = Command::new(name).args(first).arg("--version").envs(self.env.iter().cloned()).output();
+        let output = output.map_err(|error| VmError::Qemu(format!("cannot start QEMU ({name}): {error}")))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let version = said.split_once(" version ").and_then(|(_, rest)| rest.split_whitespace().next());
+        version.map(str::to_owned).ok_or_else(|| {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            VmError::Qemu(format!("{name} --version tells no version: {}", complaint.trim()))
+        })
     }
 
     /// QEMU in a folder: with its own loader and libraries, whatever the host has.
@@ -172,6 +189,14 @@ mod tests {
     fn the_machine_on_the_hosts_own_processor() {
         let arguments = arguments(&boot(Clock::Host { kvm: true })).join(" ");
         assert!(arguments.starts_with("-M q35 -accel kvm -cpu host -smp 2 -nodefaults"), "{arguments}");
+    }
+
+    #[test]
+    fn a_qemu_tells_its_version() {
+        let saying = |word: &str| Program { command: vec!["echo".to_owned(), word.to_owned()], env: Vec::new() };
+        let said = saying("QEMU emulator version 7.2.22 (Debian 1:7.2)").version();
+        assert_eq!(said.ok().as_deref(), Some("7.2.22"));
+        assert!(saying("what").version().is_err());
     }
 
     #[test]

@@ -95,6 +95,9 @@ pub struct Machine {
     pub deterministic: bool,
     /// The hash of its image.
     pub image: String,
+    /// The version of QEMU.
+    #[serde(default)]
+    pub qemu: String,
 }
 
 impl Machine {
