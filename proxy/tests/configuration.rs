@@ -174,7 +174,10 @@ fn every_field_reaches_the_proxy() {
 fn a_mistake_is_named_by_file_line_and_field() {
     let directory = tempfile::tempdir().unwrap();
     for (text, expected) in [
-        ("mode: userspace\n", ", line 3: mode: the mode userspace is not in this version, which has iptables and ipvs only"),
+        (
+            "mode: userspace\n",
+            ", line 3: mode: the mode userspace is not in this version, which has iptables and ipvs only",
+        ),
         ("mode: kernelspace\n", ", line 3: mode: kernelspace is the mode of Windows nodes; this proxy is for Linux"),
         (
             "iptables:\n  masqueradebit: 3\n",

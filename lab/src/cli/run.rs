@@ -20,8 +20,8 @@ pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Only these modes.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
+    /// Modes. IPVS needs a kernel that has it: with `--kernel auto`, a microVM is taken where the host's has not.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE", default_value = "iptables")]
     pub(super) mode: Vec<ModeArg>,
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]
@@ -47,12 +47,14 @@ pub(super) struct RunArgs {
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum ModeArg {
     Iptables,
+    Ipvs,
 }
 
 impl From<ModeArg> for Mode {
     fn from(mode: ModeArg) -> Self {
         match mode {
             ModeArg::Iptables => Mode::Iptables,
+            ModeArg::Ipvs => Mode::Ipvs,
         }
     }
 }
@@ -81,10 +83,20 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.each().start;
     let scenarios = find::load_all(&args.files, seed)?;
     check_breaks(args, &scenarios)?;
+    let scenarios = with_needs_of_modes(scenarios, &args.mode);
     match args.vm.choose(&scenarios)? {
         Where::Host => on_host(args, &scenarios),
         Where::Inside(guest) => inside::run(args, &guest, &scenarios),
     }
+}
+
+/// What a mode needs of the kernel, each scenario that is run in it needs.
+fn with_needs_of_modes(mut scenarios: Vec<Scenario>, modes: &[ModeArg]) -> Vec<Scenario> {
+    for scenario in &mut scenarios {
+        let of_modes = modes.iter().copied().map(Mode::from).filter(|mode| scenario.modes.contains(mode));
+        scenario.needs.extend(of_modes.flat_map(Mode::needs));
+    }
+    scenarios
 }
 
 /// Mistakes that the files and flags show before anything is run.
@@ -131,7 +143,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
             eprintln!("{} is not run: {reason}", scenario.name);
             continue;
         }
-        let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|only| Mode::from(*only) == *mode);
+        let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
         for mode in scenario.modes.iter().copied().filter(wanted) {
             let options = RunOptions {
                 proxy: proxy.clone(),

@@ -68,17 +68,28 @@ impl Need {
 pub enum Mode {
     /// iptables rules.
     Iptables,
+    /// Virtual servers of the kernel's IPVS.
+    Ipvs,
 }
 
 impl Mode {
     /// Every mode that the lab can run.
-    pub const ALL: [Mode; 1] = [Mode::Iptables];
+    pub const ALL: [Mode; 2] = [Mode::Iptables, Mode::Ipvs];
+
+    /// What the kernel must have for it, besides netfilter.
+    pub fn needs(self) -> &'static [Need] {
+        match self {
+            Mode::Iptables => &[],
+            Mode::Ipvs => &[Need::Ipvs, Need::Dummy],
+        }
+    }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mode::Iptables => f.write_str("iptables"),
+            Mode::Ipvs => f.write_str("ipvs"),
         }
     }
 }
@@ -144,6 +155,7 @@ impl<'de> Deserialize<'de> for TextOrList {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct StepFile {
     pub name: String,
+    pub modes: Option<Vec<Mode>>,
     pub apply: Option<Manifests>,
     pub delete: Option<OneOrMany<ObjectRef>>,
     pub ready: Option<OneOrMany<PodRef>>,

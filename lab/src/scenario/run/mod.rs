@@ -153,7 +153,7 @@ async fn steps(
     progress: &mut dyn Progress,
 ) {
     let mut broken = false;
-    for step in &scenario.steps {
+    for step in scenario.steps.iter().filter(|step| step.modes.contains(&options.mode)) {
         let begin = Instant::now();
         let (verdict, seen) = if broken && !options.keep_going {
             (Verdict::Skipped, Seen::new("", Vec::new()))

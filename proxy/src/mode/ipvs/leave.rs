@@ -125,4 +125,9 @@ impl<K: Servers + Sets + Device> Leaving<K> {
         remove_empty_device(&mut self.kernel)?;
         Ok(None)
     }
+
+    /// The kernel adapter, for tests.
+    pub fn into_kernel(self) -> K {
+        self.kernel
+    }
 }
