@@ -345,6 +345,20 @@ fn code(payload: &[u8]) -> Option<i32> {
     (number != 0).then_some(-number)
 }
 
+/// ipset has numbers of its own (`include/uapi/linux/netfilter/ipset/ip_set.h`).
 fn error_of(code: i32) -> io::Error {
-    io::Error::from_raw_os_error(code)
+    let said = match code {
+        4096 => "ipset: a private error",
+        4097 => "ipset: the kernel speaks another version of its protocol",
+        4098 => "the kernel has no such set type",
+        4099 => "there is no room for another set",
+        4100 => "the set is in use",
+        4101 => "there is a set of that name already",
+        4102 => "the sets are of different types",
+        4103 => "the member is there already, or is not",
+        4108 => "the set is referred to",
+        4352 => "the set is full",
+        _ => return io::Error::from_raw_os_error(code),
+    };
+    io::Error::other(said)
 }
