@@ -291,7 +291,7 @@ fn a_mistake_is_named_by_file_line_and_field() {
 #[test]
 fn a_mistake_in_a_flag_is_named_by_the_flag() {
     for (flag, expected) in [
-        ("--proxy-mode=userspace", "--proxy-mode: the mode userspace is not in this version, which has iptables only"),
+        ("--proxy-mode=userspace", "--proxy-mode: the mode userspace is not in this version, which has iptables and ipvs only"),
         ("--bind-address=x", "--bind-address: \"x\" is no IP address"),
         ("--kube-api-burst=-1", "--kube-api-burst: -1 is less than nothing"),
         ("--iptables-min-sync-period=1h", "--iptables-min-sync-period: 1h0m0s is longer than the syncPeriod, 30s"),

@@ -13,7 +13,7 @@ use serde_saphyr::Spanned;
 
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
 pub use kill::{KillFile, Moment};
-pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, ProxyFile};
+pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
 
 use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
 use crate::expect::counters::PacketCount;

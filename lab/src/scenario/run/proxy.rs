@@ -162,6 +162,8 @@ fn set(config: &mut Value, flag: &str, value: &str) {
         "iptables-min-sync-period" => {
             config["iptables"]["minSyncPeriod"] = json!(if value == "0ms" { "1ms" } else { value });
         }
+        "ipvs-scheduler" => config["ipvs"]["scheduler"] = text(),
+        "ipvs-strict-arp" => config["ipvs"]["strictARP"] = yes(),
         "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
         _ => {}
     }
