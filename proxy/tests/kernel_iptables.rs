@@ -10,7 +10,7 @@ use support::{Proxy, dump, every_kind, inside, shell, svcproxy, wait_for};
 
 use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
 use svcproxy::kernel::addresses;
-use svcproxy::kernel::iptables::Commands;
+use svcproxy::kernel::iptables::{Commands, Iptables, Table};
 use svcproxy::mode::iptables::family::FamilyProxy;
 use svcproxy::model::Family;
 use svcproxy::source::read_directory;
@@ -92,6 +92,26 @@ fn a_second_synchronisation_sends_nothing() {
                 let second = proxy().sync().unwrap();
                 assert!(second.full && second.is_empty(), "{name} {family} {config:?}: {second:?}\n{}", dump(name));
             }
+        }
+        clear(name);
+    }
+}
+
+/// With the nft variant this is netlink of our own, which must see what the command sees.
+#[test]
+fn a_chain_is_found_where_it_is_and_nowhere_else() {
+    if !inside("a_chain_is_found_where_it_is_and_nowhere_else") {
+        return;
+    }
+    for (name, variant) in VARIANTS {
+        for (family, command) in [(Family::V4, "iptables"), (Family::V6, "ip6tables")] {
+            let mut commands = Commands::find(family, variant).unwrap();
+            let mut seen = |table| commands.chain_exists(table, "CANARY").unwrap();
+            assert_eq!(Table::ALL.map(&mut seen), [false; 3], "{name} {family}: there are no tables");
+            shell(&format!("{command}-{name} -t mangle -N CANARY && {command}-{name} -t nat -N CANARY-2"));
+            assert_eq!(Table::ALL.map(&mut seen), [false, true, false], "{name} {family}: filter, mangle, nat");
+            shell(&format!("{command}-{name} -t mangle -X CANARY"));
+            assert_eq!(Table::ALL.map(&mut seen), [false; 3], "{name} {family}: it is gone");
         }
         clear(name);
     }

@@ -18,6 +18,21 @@ use crate::netns::sandbox::WHOLE_MACHINE;
 /// Status when the job could not even be started: this machine cannot run it.
 const UNABLE: u8 = 3;
 
+/// Settings of the guest, below `/proc/sys`; what a kernel lacks is left out (`Documentation/admin-guide/sysctl/`).
+const SETTINGS: [(&str, &str); 7] = [
+    // Out of memory is the lab's end, and not that of some proxy, which would then be judged.
+    ("vm/panic_on_oom", "1"),
+    // There is nothing to load on demand: all there is gets loaded here.
+    ("kernel/modprobe", "\n"),
+    // Housekeeping that wakes an idle machine up, several times a second in all: compacting memory, counting pages,
+    // writing back, and probing neighbours that nobody asked to be probed.
+    ("vm/compaction_proactiveness", "0"),
+    ("vm/stat_interval", "3600"),
+    ("vm/dirty_writeback_centisecs", "0"),
+    ("net/ipv4/neigh/default/interval_probe_time_ms", "3600000"),
+    ("net/ipv6/neigh/default/interval_probe_time_ms", "3600000"),
+];
+
 /// What is in the names of IPVS's modules, and of one that needs them.
 const IPVS: [&str; 2] = ["ip_vs", "xt_ipvs"];
 
@@ -41,10 +56,12 @@ fn work() -> io::Result<()> {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         mount(Some(kind), at, Some(kind), MsFlags::empty(), None::<&str>)?;
     }
-    // Out of memory is the lab's end, and not that of some proxy, which would then be judged.
-    fs::write("/proc/sys/vm/panic_on_oom", "1")?;
-    // There is nothing to load on demand: all there is gets loaded here.
-    fs::write("/proc/sys/kernel/modprobe", "\n")?;
+    for (setting, value) in SETTINGS {
+        match fs::write(Path::new("/proc/sys").join(setting), value) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
     let job: Job = serde_json::from_slice(&fs::read(Path::new("/").join(PLACE))?)?;
     load_modules(&Path::new("/").join(GUEST_MODULES), job.ipvs)?;
     let mut line = File::options().write(true).open("/dev/ttyS0")?;

@@ -82,13 +82,14 @@ fn kernel_arguments(clock: Clock) -> String {
     // nokaslr, norandmaps: addresses are no business of the seed, and equal ones are translated once.
     // tsc=reliable: `microvm` has no other clock to measure it against.
     // mitigations=off: an emulated processor has nothing to leak, and a page table switch is dear.
+    // psi=0, cgroup_disable=memory: their statistics wake an idle machine up, and idle time is what hours consist of.
     let clock = match clock {
         Clock::Counted { .. } => "tsc=reliable",
         Clock::Host => "reboot=t",
     };
     format!(
         "console=ttyS0 quiet panic=-1 nokaslr norandmaps {clock} mitigations=off init_on_alloc=0 lsm= audit=0 nowatchdog \
-         cryptomgr.notests rdinit=/usr/bin/svclab -- guest-init"
+         cryptomgr.notests psi=0 cgroup_disable=memory rdinit=/usr/bin/svclab -- guest-init"
     )
 }
 

@@ -182,7 +182,7 @@ fn usable<M: ModeAtWork>(config: &Config, mode: impl Fn(Commands) -> anyhow::Res
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
         let commands = Commands::find(family, config.variant).and_then(|mut commands| {
-            nft = commands.is_nft()?;
+            nft = commands.is_nft();
             // A dump is the cheapest question that needs the rights and the kernel support which the work needs.
             commands.save(Table::Nat)?;
             Ok(commands)

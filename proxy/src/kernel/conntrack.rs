@@ -3,17 +3,14 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::{
-    DefaultNla, ErrorContext as _, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    Nla,
-};
+use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_DUMP, Nla};
 use netlink_packet_netfilter::conntrack::{
     ConntrackAttribute, ConntrackMessage, IPTuple, ProtoTuple, Protocol as Number, Status, Tuple,
 };
-use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily};
-use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
+use netlink_sys::Socket;
 
+use super::netfilter;
 use crate::model::{Family, Protocol};
 use crate::plan::flows::Flow;
 
@@ -21,8 +18,6 @@ use crate::plan::flows::Flow;
 const CTA_ID: u16 = 12;
 /// `CTA_ZONE`: only entries outside the default zone have it.
 const CTA_ZONE: u16 = 18;
-/// A dump comes in messages of up to 32 KiB (`netlink(7)`).
-const BUFFER: usize = 1 << 16;
 
 /// The conntrack table of one network namespace.
 pub trait Conntrack {
@@ -39,9 +34,7 @@ pub struct Netlink;
 
 impl Conntrack for Netlink {
     fn delete(&mut self, family: Family, stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
-        let mut socket = Socket::new(NETLINK_NETFILTER)?;
-        socket.bind_auto()?;
-        socket.connect(&NetlinkAddr::new(0, 0))?;
+        let socket = netfilter::connect()?;
         let mut found = Vec::new();
         exchange(&socket, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
             if let Some(flow) = read(&attributes)
@@ -87,38 +80,11 @@ fn exchange(
         Family::V4 => NetfilterProtoFamily::IPv4,
         Family::V6 => NetfilterProtoFamily::IPv6,
     };
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | flags;
-    let payload = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
-    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(payload));
-    packet.finalize();
-    let mut request = vec![0; packet.buffer_len()];
-    packet.serialize(&mut request);
-    socket.send(&request, 0)?;
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let length = socket.recv(&mut &mut buffer[..], 0)?;
-        let mut rest = &buffer[..length];
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<NetfilterMessage>::deserialize(rest)
-                .context("an answer of conntrack")
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-            // Messages begin at multiples of four bytes (NLMSG_ALIGN).
-            let advance = (message.header.length as usize).next_multiple_of(4).clamp(4, rest.len());
-            rest = &rest[advance..];
-            match message.payload {
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(()),
-                NetlinkPayload::Error(error) => return Err(error.to_io()),
-                NetlinkPayload::InnerMessage(inner) => {
-                    if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = inner.inner {
-                        entry(attributes);
-                    }
-                }
-                _ => {}
-            }
+    netfilter::exchange(socket, family, flags, message, |answer| {
+        if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = answer {
+            entry(attributes);
         }
-    }
+    })
 }
 
 /// An entry of a protocol that Services have, in the default zone.

@@ -10,6 +10,8 @@ pub mod iptables;
 pub mod ipvs;
 pub mod limits;
 pub mod memory;
+mod netfilter;
+mod nftables;
 pub mod netlink;
 pub mod sysctl;
 pub mod watch;

@@ -63,10 +63,11 @@ impl Need {
 }
 
 /// A proxy mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// iptables rules.
+    #[default]
     Iptables,
     /// Virtual servers of the kernel's IPVS.
     Ipvs,
@@ -258,6 +259,9 @@ pub struct RuleFile {
     pub exists: Option<bool>,
     #[serde(default)]
     pub family: RuleFamily,
+    /// The mode whose rule it is; the others have not looked at it.
+    #[serde(default)]
+    pub mode: Mode,
 }
 
 /// iptables or ip6tables.

@@ -6,7 +6,7 @@ use iptables::IPTables;
 
 use super::{Counters, Iptables, IptablesError, Table};
 use crate::config::Variant;
-use crate::kernel::command;
+use crate::kernel::{command, nftables};
 use crate::model::Family;
 
 /// Seconds that a command waits for the lock that all legacy iptables commands share.
@@ -14,6 +14,9 @@ pub(super) const LOCK_WAIT: &str = "5";
 
 /// The commands of one family and variant.
 pub struct Commands {
+    family: Family,
+    /// The nft variant, by the command's own word; legacy says `(legacy)`, and old versions nothing.
+    is_nft: bool,
     single: IPTables,
     save: String,
     restore: String,
@@ -37,6 +40,8 @@ impl Commands {
         let output = start(name, &["--version"], None)?;
         let version = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(Commands {
+            family,
+            is_nft: version.contains("nf_tables"),
             // Both options are there since 1.4.20, far below what the nft variant began with.
             single: IPTables { cmd: name, has_check: true, has_wait: true, is_numeric: true },
             save: format!("{name}-save"),
@@ -45,13 +50,9 @@ impl Commands {
         })
     }
 
-    /// Whether these are the nft variant, by their own word; legacy says `(legacy)`, and old versions nothing.
-    ///
-    /// # Errors
-    /// When the command cannot be run.
-    pub fn is_nft(&self) -> Result<bool, IptablesError> {
-        let output = start(self.single.cmd, &["--version"], None)?;
-        Ok(String::from_utf8_lossy(&output.stdout).contains("nf_tables"))
+    /// Whether these are the nft variant.
+    pub fn is_nft(&self) -> bool {
+        self.is_nft
     }
 
     /// The counters of the same tables.
@@ -89,6 +90,10 @@ impl Iptables for Commands {
     }
 
     fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
+        if self.is_nft {
+            let answer = nftables::chain_exists(self.family, table.as_str(), chain);
+            return answer.map_err(|source| IptablesError::Netlink { chain: chain.to_owned(), table, source });
+        }
         let answer = self.single.chain_exists(table.as_str(), chain);
         answer.map_err(|error| failed(format!("{} -t {table} -L {chain}", self.single.cmd), 1, &error.to_string()))
     }

@@ -124,4 +124,14 @@ pub enum IptablesError {
         /// What it said, with the line that it complained of.
         message: String,
     },
+    /// nf_tables did not tell whether a chain is there.
+    #[error("cannot ask nf_tables for the chain {chain} of the table {table}: {source}")]
+    Netlink {
+        /// The chain.
+        chain: String,
+        /// Its table.
+        table: Table,
+        /// Why.
+        source: std::io::Error,
+    },
 }

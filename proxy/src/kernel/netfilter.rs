@@ -1,0 +1,64 @@
+//! Requests to netfilter's subsystems through netlink (`include/uapi/linux/netfilter/nfnetlink.h`), and what they answer.
+
+use std::io;
+
+use netlink_packet_core::{ErrorContext as _, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use netlink_sys::{Socket, SocketAddr};
+
+/// A dump comes in messages of up to 32 KiB (`netlink(7)`).
+const BUFFER: usize = 1 << 16;
+
+/// A socket to netfilter in this network namespace.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub(super) fn connect() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+/// Sends a request and hands on every message of the answer. `flags` ask for a dump (`NLM_F_DUMP`) or an acknowledgement
+/// (`NLM_F_ACK`): one of the two ends the answer.
+///
+/// # Errors
+/// What the kernel answers, and what it sends that cannot be understood.
+pub(super) fn exchange(
+    socket: &Socket,
+    family: NetfilterProtoFamily,
+    flags: u16,
+    message: impl Into<NetfilterMessageInner>,
+    mut each: impl FnMut(NetfilterMessageInner),
+) -> io::Result<()> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags;
+    let payload = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
+    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(payload));
+    packet.finalize();
+    let mut request = vec![0; packet.buffer_len()];
+    packet.serialize(&mut request);
+    socket.send(&request, 0)?;
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let length = socket.recv(&mut &mut buffer[..], 0)?;
+        let mut rest = &buffer[..length];
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<NetfilterMessage>::deserialize(rest)
+                .context("an answer of netfilter")
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+            // Messages begin at multiples of four bytes (NLMSG_ALIGN).
+            let advance = (message.header.length as usize).next_multiple_of(4).clamp(4, rest.len());
+            rest = &rest[advance..];
+            match message.payload {
+                NetlinkPayload::Done(_) => return Ok(()),
+                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(()),
+                NetlinkPayload::Error(error) => return Err(error.to_io()),
+                NetlinkPayload::InnerMessage(inner) => each(inner.inner),
+                _ => {}
+            }
+        }
+    }
+}
