@@ -51,7 +51,10 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         }
         _ => {
             let mut usable = usable(&config, |commands| Ok(iptables::syncer::Syncer::new(commands)))?;
-            usable.chore = leaving(&config)?;
+            usable.chore = leaving(&config).unwrap_or_else(|error| {
+                warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
+                None
+            });
             start(config, configuration, file.as_ref(), origin, usable)
         }
     }

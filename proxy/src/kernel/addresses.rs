@@ -21,6 +21,10 @@ pub fn read() -> std::io::Result<NodeAddresses> {
         if !interface.flags.contains(InterfaceFlags::IFF_UP) || interface.interface_name == DEVICE {
             continue;
         }
+        // Every pod's interface brings a link-local address of IPv6 along: a change that concerns no service.
+        if address.is_ipv6() && is_link_local(&address) {
+            continue;
+        }
         found.local.push(address);
         let family = Family::of(&address);
         let has_primary = found.primary.iter().any(|p| Family::of(p) == family);
