@@ -187,7 +187,8 @@ fn every_field_reaches_the_proxy() {
     assert_eq!(config, expected);
 
     // In IPVS mode its own periods count, and node ports do not answer on the loopback range.
-    let text = text.replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00").replace("localhostNodePorts: false, ", "");
+    let text =
+        text.replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00").replace("localhostNodePorts: false, ", "");
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap()]).unwrap().config;
     assert_eq!((config.mode, config.localhost_node_ports), (Mode::Ipvs, false));
@@ -291,7 +292,10 @@ fn a_mistake_is_named_by_file_line_and_field() {
 #[test]
 fn a_mistake_in_a_flag_is_named_by_the_flag() {
     for (flag, expected) in [
-        ("--proxy-mode=userspace", "--proxy-mode: the mode userspace is not in this version, which has iptables and ipvs only"),
+        (
+            "--proxy-mode=userspace",
+            "--proxy-mode: the mode userspace is not in this version, which has iptables and ipvs only",
+        ),
         ("--bind-address=x", "--bind-address: \"x\" is no IP address"),
         ("--kube-api-burst=-1", "--kube-api-burst: -1 is less than nothing"),
         ("--iptables-min-sync-period=1h", "--iptables-min-sync-period: 1h0m0s is longer than the syncPeriod, 30s"),

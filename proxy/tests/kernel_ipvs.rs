@@ -105,16 +105,14 @@ fn sets_are_made_filled_read_exchanged_and_destroyed() {
                     .flat_map(|protocol| (1..1500).map(move |port| Member::IpPort(ip, protocol, port)))
                     .collect(),
                 Kind::HashIpPortIp => vec![Member::IpPortIp(ip, Protocol::Tcp, 80, ip)],
-                Kind::HashIpPortNet => vec![
-                    Member::IpPortNet(ip, Protocol::Udp, 53, net),
-                    Member::IpPortNet(ip, Protocol::Udp, 53, host),
-                ],
+                Kind::HashIpPortNet => {
+                    vec![Member::IpPortNet(ip, Protocol::Udp, 53, net), Member::IpPortNet(ip, Protocol::Udp, 53, host)]
+                }
             };
             let header = SetHeader { name: "ONE".into(), kind, family, maxelem: 70_000 };
             sets.create_set(&header).unwrap();
             assert!(sets.create_set(&header).is_err(), "there is one already");
-            let change =
-                |add, members: &[Member]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
+            let change = |add, members: &[Member]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
             sets.change_sets(&change(true, &members)).unwrap();
             // Once more is no error.
             sets.change_sets(&change(true, &members)).unwrap();
@@ -154,7 +152,8 @@ fn a_full_set_and_one_in_use_are_told_clearly() {
     let header = SetHeader { maxelem: 2, ..SetId::ClusterIp.header(Family::V4, 0) };
     sets.create_set(&header).unwrap();
     let members = (1..2000).map(|port| Member::IpPort("10.96.0.1".parse().unwrap(), Protocol::Tcp, port)).collect();
-    let error = sets.change_sets(&[SetChange { set: header.name.clone(), add: true, members }]).unwrap_err().to_string();
+    let error =
+        sets.change_sets(&[SetChange { set: header.name.clone(), add: true, members }]).unwrap_err().to_string();
     assert!(error.ends_with("the set is full"), "{error}");
     shell("iptables-legacy -A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT");
     let error = sets.destroy_set(&header.name).unwrap_err().to_string();

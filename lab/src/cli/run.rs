@@ -20,8 +20,9 @@ pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Modes. IPVS needs a kernel that has it: with `--kernel auto`, a microVM is taken where the host's has not.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE", default_value = "iptables")]
+    /// Modes [default: iptables, and another where a scenario is not for that]. IPVS needs a kernel that has it: with
+    /// `--kernel auto`, a microVM is taken where the host's has not.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
     pub(super) mode: Vec<ModeArg>,
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]
@@ -90,11 +91,21 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     }
 }
 
+/// The modes that a scenario is run in, of those that are asked for.
+fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
+    let all = scenario.modes.iter().copied();
+    match asked {
+        [] if scenario.modes.contains(&Mode::Iptables) => vec![Mode::Iptables],
+        [] => all.collect(),
+        asked => all.filter(|mode| asked.iter().any(|one| Mode::from(*one) == *mode)).collect(),
+    }
+}
+
 /// What a mode needs of the kernel, each scenario that is run in it needs.
 fn with_needs_of_modes(mut scenarios: Vec<Scenario>, modes: &[ModeArg]) -> Vec<Scenario> {
     for scenario in &mut scenarios {
-        let of_modes = modes.iter().copied().map(Mode::from).filter(|mode| scenario.modes.contains(mode));
-        scenario.needs.extend(of_modes.flat_map(Mode::needs));
+        let needs = modes_of(scenario, modes).into_iter().flat_map(Mode::needs);
+        scenario.needs.extend(needs);
     }
     scenarios
 }
@@ -143,8 +154,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
             eprintln!("{} is not run: {reason}", scenario.name);
             continue;
         }
-        let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
-        for mode in scenario.modes.iter().copied().filter(wanted) {
+        for mode in modes_of(scenario, &args.mode) {
             let options = RunOptions {
                 proxy: proxy.clone(),
                 mode,

@@ -11,7 +11,7 @@ pub mod ipvs;
 pub mod limits;
 pub mod memory;
 mod netfilter;
-mod nftables;
 pub mod netlink;
+mod nftables;
 pub mod sysctl;
 pub mod watch;
