@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde::Deserialize;
-use support::runs::{names_for_host, run};
+use support::runs::{Run, is_for_microvm, names, run, run_in_microvm};
 
 /// One damage.
 #[derive(Deserialize, Clone)]
@@ -48,7 +48,9 @@ fn main() {
     let text = include_str!("broken.yaml");
     let table: BTreeMap<String, Vec<Damage>> = serde_saphyr::from_str(text).expect("broken.yaml can be read");
     let known: BTreeSet<String> = table.keys().cloned().collect();
-    let mut trials: Vec<Trial> = table
+    let (in_microvm, on_host): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        table.into_iter().partition(|(scenario, _)| is_for_microvm(scenario));
+    let mut trials: Vec<Trial> = on_host
         .into_iter()
         .flat_map(|(scenario, damages)| damages.into_iter().map(move |damage| (scenario.clone(), damage)))
         .map(|(scenario, damage)| {
@@ -56,12 +58,19 @@ fn main() {
             Trial::ignorable_test(name, move || turns_red(&scenario, &damage))
         })
         .collect();
+    // A boot takes long: the first damage of each in one boot, the second of each in another, and so on.
+    let rounds = in_microvm.values().map(Vec::len).max().unwrap_or_default();
+    trials.extend((0..rounds).map(|round| {
+        let damages = in_microvm.iter().filter_map(|(name, damages)| Some((name.clone(), damages.get(round)?.clone())));
+        let damages: Vec<(String, Damage)> = damages.collect();
+        Trial::ignorable_test(format!("microvm::damage_{}_of_each", round + 1), move || turn_red_in_microvm(&damages))
+    }));
     trials.push(Trial::test("every_scenario_is_broken_by_something", move || every_scenario(&known)));
     libtest_mimic::run(&arguments, trials).exit();
 }
 
 fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
-    let all: BTreeSet<String> = names_for_host().into_iter().collect();
+    let all: BTreeSet<String> = names().into_iter().collect();
     if *known == all {
         return Ok(());
     }
@@ -71,13 +80,40 @@ fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
 }
 
 fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
-    let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
-    let hook = serde_json::json!({ "before": damage.before, "on": damage.on, "commands": commands }).to_string();
+    let hook = hook(scenario, damage);
     // What is broken on purpose mostly falls silent: two seconds of it are enough.
     let run = run(scenario, &["--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
         return support::unable(&run.told);
     }
+    is_red(damage, &run)
+}
+
+fn turn_red_in_microvm(damages: &[(String, Damage)]) -> Result<Completion, Failed> {
+    let names: Vec<&str> = damages.iter().map(|(name, _)| name.as_str()).collect();
+    let hooks: Vec<String> = damages.iter().map(|(name, damage)| hook(name, damage)).collect();
+    let flags = hooks.iter().flat_map(|hook| ["--break", hook]).chain(["--patience", "2000"]);
+    let runs = run_in_microvm(&names, &flags.collect::<Vec<_>>());
+    for ((name, damage), run) in damages.iter().zip(&runs) {
+        if run.status == 3 {
+            return support::unable(&run.told);
+        }
+        is_red(damage, run).map_err(|failed| format!("{name}, {}: {failed:?}", damage.damage))?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// The flag's value that does the damage.
+fn hook(scenario: &str, damage: &Damage) -> String {
+    let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
+    let scenario = scenario.rsplit('/').next();
+    let hook =
+        serde_json::json!({ "scenario": scenario, "before": damage.before, "on": damage.on, "commands": commands });
+    hook.to_string()
+}
+
+/// Whether the run turned red at the right step, and said what it should.
+fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
     let red = damage.red.as_ref().unwrap_or(&damage.before);
     let broken = run.broken();
     let right = matches!(&broken[..], [(step, words)] if step == red && words.contains(&damage.says));

@@ -176,3 +176,21 @@ fn flags_that_contradict_each_other_are_refused() {
         assert!(told(&output).contains(why), "{}", told(&output));
     }
 }
+
+#[test]
+fn every_kernel_runs_what_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, junit] = ["json", "junit"].map(|name| directory.path().join(name));
+    let flags = ["--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
+    let mut command = vec!["run", "../scenarios/hairpin.yaml", "../scenarios/sctp.yaml", "--kernel", "all"];
+    command.extend(flags);
+    let Some(output) = run(&command) else { return };
+    let told = told(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    let ran = |kernel: &str| scenarios.iter().filter(|one| one["machine"]["kernel"] == kernel).count();
+    assert_eq!([ran("debian-6.1"), ran("debian-6.12")], [2, 2], "{told}");
+    assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), scenarios.len());
+    assert!(told.lines().any(|line| line.starts_with("hairpin  ") && line.matches("kept").count() == 3), "{told}");
+}

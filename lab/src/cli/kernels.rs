@@ -14,7 +14,7 @@ use crate::microvm::job::Job;
 use crate::microvm::kernels::{Kernel, PACKAGED};
 use crate::microvm::probe::{self, Abilities};
 use crate::microvm::qemu::{Clock, Program};
-use crate::microvm::{VmError, launch};
+use crate::microvm::{VmError, kvm, launch};
 use crate::netns::sandbox;
 
 #[derive(Args)]
@@ -74,7 +74,7 @@ pub(super) fn on_host() -> Result<Abilities, Exit> {
 }
 
 /// What `kernel` can do: known from an earlier time, or tried out in a guest.
-fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
+pub(super) fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     let own =
         std::env::current_exe().map_err(|source| VmError::Io { attempted: "finding svclab itself".into(), source })?;
     let image = Image::get(cache, kernel, &BTreeMap::from([("svclab".to_owned(), own)]))?;
@@ -90,7 +90,8 @@ fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     };
     let program = Program::find(cache)?;
     let mut told = Vec::new();
-    let ended = launch::run(&program, &image, &job, Clock::Host, DEADLINE, &mut |line| told.push(line.to_owned()))?;
+    let clock = Clock::Host { kvm: kvm::works(cache, &program, &image.kernel()) };
+    let ended = launch::run(&program, &image, &job, clock, DEADLINE, &mut |line| told.push(line.to_owned()))?;
     let failed = || VmError::Guest { why: format!("{kernel} did not tell what it can do"), console: told.join("\n") };
     let text = ended.results.get("abilities").ok_or_else(failed)?;
     let abilities = serde_json::from_slice(text).map_err(|_| failed())?;

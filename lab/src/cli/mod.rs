@@ -3,12 +3,15 @@
 
 mod check;
 mod compare;
+mod every_kernel;
+mod every_seed;
 mod exec;
 mod find;
 mod inside;
 mod kernels;
 mod list;
 mod objects;
+mod place;
 mod replay;
 mod run;
 mod seeds;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::inside::{self, VmArgs, Where};
-use super::{BROKEN, Exit, LabArgs, UNABLE, find};
+use super::place::{VmArgs, Where};
+use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, find, inside};
 use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
@@ -36,13 +36,37 @@ pub(super) struct RunArgs {
     /// Write the report as JUnit XML (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
-    /// Damage before a step, as JSON {"before", "on", "commands"}: for the tests that show that scenarios can fail.
+    /// Damage before a step, as JSON {"scenario" (or left out), "before", "on", "commands"}: for the tests that show that scenarios can fail.
     #[arg(long = "break", hide = true, value_name = "JSON", value_parser = parse_break)]
     pub(super) breaks: Vec<BreakArg>,
     #[command(flatten)]
     pub(super) lab: LabArgs,
     #[command(flatten)]
     pub(super) vm: VmArgs,
+}
+
+impl RunArgs {
+    /// The flags that mean the same wherever the scenarios are run.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let mut flags = Vec::new();
+        let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
+        flag("patience", self.patience.to_string());
+        flag("iptables-variant", word(self.lab.iptables_variant));
+        flag("source", word(self.lab.source));
+        for mode in &self.mode {
+            flag("mode", word(*mode));
+        }
+        for damage in &self.breaks {
+            flag("break", damage.written.clone());
+        }
+        flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
+        flags
+    }
+}
+
+/// A flag's value as it is written.
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -71,12 +95,14 @@ fn parse_break(text: &str) -> Result<BreakArg, String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Written {
+        scenario: Option<String>,
         before: String,
         on: String,
         commands: Vec<String>,
     }
     let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let meant = Break { before: written.before, on: written.on.parse()?, commands: written.commands };
+    let Written { scenario, before, on, commands } = written;
+    let meant = Break { scenario, before, on: on.parse()?, commands };
     Ok(BreakArg { written: text.to_owned(), meant })
 }
 
@@ -85,6 +111,9 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let scenarios = find::load_all(&args.files, seed)?;
     check_breaks(args, &scenarios)?;
     let scenarios = with_needs_of_modes(scenarios, &args.mode);
+    if args.vm.is_every_kernel() {
+        return every_kernel::run(args, &scenarios);
+    }
     match args.vm.choose(&scenarios)? {
         Where::Host => on_host(args, &scenarios),
         Where::Inside(guest) => inside::run(args, &guest, &scenarios),
@@ -113,7 +142,8 @@ fn with_needs_of_modes(mut scenarios: Vec<Scenario>, modes: &[ModeArg]) -> Vec<S
 /// Mistakes that the files and flags show before anything is run.
 fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
     for damage in args.breaks.iter().map(|damage| &damage.meant) {
-        if !scenarios.iter().flat_map(|scenario| &scenario.steps).any(|step| step.name == damage.before) {
+        let has = |scenario: &Scenario| scenario.steps.iter().any(|step| damage.is_before(&scenario.name, &step.name));
+        if !scenarios.iter().any(has) {
             return Err(Exit::usage(format!("--break: no step is named {:?}", damage.before)));
         }
     }

@@ -1,5 +1,6 @@
 //! `--seed N` and `--seed A..B`.
 
+use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -31,6 +32,12 @@ impl Seeds {
     }
 }
 
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.are_several() { write!(f, "{}..{}", self.0.start, self.0.end) } else { write!(f, "{}", self.0.start) }
+    }
+}
+
 impl FromStr for Seeds {
     type Err = String;
 
@@ -58,6 +65,7 @@ mod tests {
     fn one_or_several() {
         let seeds: Seeds = "7".parse().unwrap();
         assert!(!seeds.are_several() && seeds.each().eq([7]));
+        assert_eq!(["7", "3..6"].map(|text| text.parse::<Seeds>().unwrap().to_string()), ["7", "3..6"]);
         let seeds: Seeds = "3..6".parse().unwrap();
         assert!(seeds.are_several() && seeds.each().eq([3, 4, 5]) && seeds.one().is_err());
         for wrong in ["", "x", "-1", "3..3", "5..2", "1..", "..4", "18446744073709551615"] {

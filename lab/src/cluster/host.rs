@@ -10,6 +10,7 @@ use super::validate::{address_for, gateway, range_for};
 use crate::netns::links::{Bridge, Hop, Route, VethEnd};
 use crate::netns::mac::{self, End, Mac};
 use crate::netns::namespace::{Isolation, Namespace};
+use crate::netns::netem::Impairment;
 
 /// The loopback interface; the kernel's number.
 pub(super) const LOOPBACK: u32 = 1;
@@ -121,6 +122,12 @@ impl Fabric {
     pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
         let segment = (!cut_off).then_some(SEGMENT);
         let done = self.namespace.links().set_controller(FIRST_PORT + port, segment).await;
+        done.map_err(ClusterError::kernel("node network"))
+    }
+
+    /// Has what the switch sends to the host on port `port` delayed, lost and so on; or no longer.
+    pub(super) async fn impair(&self, port: u32, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
+        let done = self.namespace.links().impair(FIRST_PORT + port, impairment).await;
         done.map_err(ClusterError::kernel("node network"))
     }
 

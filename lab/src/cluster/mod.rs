@@ -38,6 +38,7 @@ use spec::{ClusterSpec, NodeSpec, PodSpec};
 use crate::netns::enter;
 use crate::netns::links::{Hop, Route};
 use crate::netns::namespace::Namespace;
+use crate::netns::netem::Impairment;
 use crate::netns::sockets;
 use crate::traffic::probe::Place;
 
@@ -162,6 +163,12 @@ impl Cluster {
     /// pods. It keeps its links, addresses, routes and rules; its pods go on among themselves.
     pub async fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), ClusterError> {
         self.fabric.cut_off(self.node(node)?.port, cut_off).await
+    }
+
+    /// Has everything that others send to a node, or to its pods, delayed, lost and so on; or no longer. What the node sends
+    /// is left alone, and so is what its own pods send to each other.
+    pub async fn impair(&self, node: &str, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
+        self.fabric.impair(self.node(node)?.port, impairment).await
     }
 
     /// Starts a long-running program on a node (its network namespace, `/sys` and `/run`).

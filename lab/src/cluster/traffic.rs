@@ -1,5 +1,6 @@
 //! Probes from places of the cluster.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -7,7 +8,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::{Cluster, ClusterError};
 use crate::netns::namespace::Namespace;
 use crate::traffic::client::{self, Connection};
+use crate::traffic::pair;
 use crate::traffic::probe::{Outcome, Place, Probe};
+use crate::traffic::stray::Tap;
 
 /// Sends probes from one place, by itself.
 #[derive(Clone)]
@@ -41,6 +44,27 @@ impl Cluster {
         let mut outcomes: Vec<(usize, Outcome)> = sent.try_collect().await?;
         outcomes.sort_by_key(|(index, _)| *index);
         Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+    }
+
+    /// Sends two datagrams at once from one socket, so many times, one after the other; an outcome for each datagram.
+    pub async fn probe_pairs(&self, probe: &Probe, count: usize) -> Result<Vec<Outcome>, ClusterError> {
+        let namespace = self.namespace(&probe.from)?;
+        let mut outcomes = Vec::with_capacity(2 * count);
+        for _ in 0..count {
+            let failed = ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to));
+            outcomes.extend(pair::send(&namespace, probe).await.map_err(failed)?);
+        }
+        Ok(outcomes)
+    }
+
+    /// A tap on what pod `namespace/name` gets over TCP on its address of the family of `like`.
+    pub async fn tap(&self, namespace: &str, name: &str, like: SocketAddr) -> Result<Tap, ClusterError> {
+        let pod = self.pod(namespace, name)?;
+        let own = pod.spec.addresses.iter().copied().find(|address| address.is_ipv4() == like.is_ipv4());
+        let pod_name = format!("pod {namespace}/{name}");
+        let own = own.ok_or_else(|| ClusterError::invalid(pod_name.clone(), "has no address of that family"))?;
+        let opened = pod.namespace.run(move || Tap::open(own)).await.map_err(ClusterError::kernel(pod_name.clone()))?;
+        opened.map_err(ClusterError::io(format!("listening to what {pod_name} gets")))
     }
 
     /// Opens a TCP connection that stays open; see [`Connection::ask`]. The inner error is what came back instead.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -10,7 +11,7 @@ use crate::traffic::probe::{Answer, Outcome};
 fn reply(server: &str, peer: &str) -> Outcome {
     let peer = SocketAddr::new(peer.parse().unwrap(), 40_000);
     let client = Some("10.0.0.9:40000".parse().unwrap());
-    Outcome { answer: Answer::Replied { server: server.into(), peer }, client }
+    Outcome { answer: Answer::Replied { server: server.into(), peer }, client, took: Duration::ZERO }
 }
 
 fn replies(counts: &[(&str, usize)]) -> Vec<Outcome> {
@@ -52,7 +53,7 @@ fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
 
 #[test]
 fn refused_and_dropped_accept_nothing_else() {
-    let with = |answer: Answer| vec![Outcome { answer, client: None }];
+    let with = |answer: Answer| vec![Outcome { answer, client: None, took: Duration::ZERO }];
     assert!(judge(&Wanted::Refused, &with(Answer::Refused)).is_empty());
     assert!(judge(&Wanted::Dropped, &with(Answer::TimedOut)).is_empty());
     assert!(!judge(&Wanted::Refused, &with(Answer::TimedOut)).is_empty());
@@ -79,7 +80,7 @@ fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());
-    outcomes.push(Outcome { answer: Answer::TimedOut, client: None });
+    outcomes.push(Outcome { answer: Answer::TimedOut, client: None, took: Duration::ZERO });
     let mismatches = judge(&wanted(false), &outcomes);
     assert_eq!(mismatches[0].seen, "d/a ×3, d/b ×2; saw 10.0.0.9; no answer ×1");
 }

@@ -19,7 +19,7 @@ use super::qemu::{self, Boot, Clock, Program};
 use crate::netns::die_with_this_process;
 
 /// How often the console is looked at.
-const LOOK: Duration = Duration::from_millis(25);
+pub(super) const LOOK: Duration = Duration::from_millis(25);
 
 /// Runs `job` in `image` to its end; `progress` gets the guest's lines as they come.
 ///
@@ -42,12 +42,12 @@ pub fn run(
         clock,
         memory: qemu::MEMORY,
     };
-    let mut guest = Guest { child: start(program, &qemu::arguments(&boot))?, line: console, read: 0 };
+    let mut guest = Guest::new(start(program, &qemu::arguments(&boot))?, console);
     let end = Instant::now() + deadline;
     let mut console = Console::default();
     loop {
         // Asked first: what it wrote before its end is then all there.
-        let over = guest.child.try_wait().map_err(VmError::io("waiting for QEMU"))?;
+        let is_over = guest.is_over();
         let came = guest.news().map_err(VmError::io("reading the microVM's console"))?;
         for line in console.feed(&came) {
             progress(&line);
@@ -55,12 +55,12 @@ pub fn run(
         if let Some(ended) = console.ended() {
             return Ok(ended);
         }
-        let why = match over {
-            Some(_) => guest.why_it_ended(&console),
-            None if Instant::now() >= end => {
+        let why = match is_over {
+            true => guest.why_it_ended(&console),
+            false if Instant::now() >= end => {
                 format!("the microVM did not come to its end within {} s", deadline.as_secs())
             }
-            None => {
+            false => {
                 std::thread::sleep(LOOK);
                 continue;
             }
@@ -70,15 +70,25 @@ pub fn run(
 }
 
 /// A running QEMU; dropping it ends it.
-struct Guest {
+pub(super) struct Guest {
     child: Child,
     line: File,
     read: u64,
 }
 
 impl Guest {
+    /// What `child` is, which writes to `line`.
+    pub(super) fn new(child: Child, line: File) -> Guest {
+        Guest { child, line, read: 0 }
+    }
+
+    /// Whether it has ended, or nobody knows any more.
+    pub(super) fn is_over(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// What has been written to the console since last time.
-    fn news(&mut self) -> io::Result<Vec<u8>> {
+    pub(super) fn news(&mut self) -> io::Result<Vec<u8>> {
         let (mut news, mut piece) = (Vec::new(), [0; 16 * 1024]);
         loop {
             let length = self.line.read_at(&mut piece, self.read)?;
@@ -117,7 +127,8 @@ impl Drop for Guest {
     }
 }
 
-fn start(program: &Program, arguments: &[String]) -> Result<Child, VmError> {
+/// Starts QEMU so that it dies with this thread.
+pub(super) fn start(program: &Program, arguments: &[String]) -> Result<Child, VmError> {
     let (name, first) = program.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
     let mut command = Command::new(name);
     command.args(first).args(arguments).envs(program.env.iter().cloned());
@@ -135,12 +146,12 @@ fn archive(image: &Image, job: &Job) -> io::Result<File> {
 }
 
 /// A file in memory that children inherit.
-fn memory(name: &str) -> io::Result<File> {
+pub(super) fn memory(name: &str) -> io::Result<File> {
     let descriptor: OwnedFd = memfd_create(name, MFdFlags::empty())?;
     Ok(File::from(descriptor))
 }
 
 /// The path by which a child opens a descriptor that it inherited.
-fn inherited(file: &File) -> PathBuf {
+pub(super) fn inherited(file: &File) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }

@@ -15,6 +15,7 @@ pub mod guest;
 pub mod image;
 pub mod job;
 pub mod kernels;
+pub mod kvm;
 pub mod launch;
 pub mod modules;
 pub mod probe;

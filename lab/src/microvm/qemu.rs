@@ -16,7 +16,10 @@ pub enum Clock {
         seed: u64,
     },
     /// As many processors as are useful; the host's time.
-    Host,
+    Host {
+        /// With the processor's own virtualization, where that works.
+        kvm: bool,
+    },
 }
 
 /// What is booted.
@@ -87,7 +90,7 @@ fn kernel_arguments(clock: Clock) -> String {
     // psi=0, cgroup_disable=memory: their statistics wake an idle machine up, and idle time is what hours consist of.
     let clock = match clock {
         Clock::Counted { .. } => "tsc=reliable nolapic_timer",
-        Clock::Host => "reboot=t",
+        Clock::Host { .. } => "reboot=t",
     };
     format!(
         "console=ttyS0 quiet panic=-1 nokaslr norandmaps {clock} mitigations=off init_on_alloc=0 lsm= audit=0 nowatchdog \
@@ -104,22 +107,37 @@ pub fn arguments(boot: &Boot) -> Vec<String> {
             "-M q35 -accel tcg,thread=single -smp 1 -cpu Nehalem-v1,+rdrand,+arat -seed {seed} \
              -icount shift=1,sleep=off -rtc base=2026-01-01T00:00:00,clock=vm"
         ),
-        Clock::Host => {
+        Clock::Host { kvm: true } => format!("{KVM} -smp {PROCESSORS}"),
+        Clock::Host { kvm: false } => {
             format!("-M q35 -accel tcg,thread=multi -smp {PROCESSORS} -cpu Westmere-v1,+rdrand,+arat")
         }
     };
+    let mut arguments = bare(&machine, boot.memory, &boot.kernel, &boot.console, &kernel_arguments(boot.clock));
+    arguments.extend(["-initrd".to_owned(), boot.archive.display().to_string()]);
+    arguments
+}
+
+/// A machine on the host's own processor.
+const KVM: &str = "-M q35 -accel kvm -cpu host";
+
+/// The arguments for trying KVM out: a kernel without an archive, whose every word goes to `console`.
+pub(super) fn probe_arguments(kernel: &Path, console: &Path) -> Vec<String> {
+    bare(KVM, 256, kernel, console, "console=ttyS0 panic=-1 reboot=t")
+}
+
+/// What every machine has: memory in MiB, a kernel, a serial line that goes to a file, and no other device.
+fn bare(machine: &str, memory: u32, kernel: &Path, console: &Path, append: &str) -> Vec<String> {
     let fixed = "-nodefaults -no-user-config -nic none -display none -monitor none -no-reboot";
     let mut arguments: Vec<String> = format!("{machine} {fixed}").split_whitespace().map(str::to_owned).collect();
     // A comma ends an option's value; a doubled one is a comma.
-    let console = boot.console.display().to_string().replace(',', ",,");
+    let console = console.display().to_string().replace(',', ",,");
     for (option, value) in [
-        ("-m", boot.memory.to_string()),
+        ("-m", memory.to_string()),
         // A file takes everything at once: a pipe that is full would be the host's time in the guest.
         ("-chardev", format!("file,id=console,path={console}")),
         ("-serial", "chardev:console".to_owned()),
-        ("-kernel", boot.kernel.display().to_string()),
-        ("-initrd", boot.archive.display().to_string()),
-        ("-append", kernel_arguments(boot.clock)),
+        ("-kernel", kernel.display().to_string()),
+        ("-append", append.to_owned()),
     ] {
         arguments.extend([option.to_owned(), value]);
     }
@@ -147,7 +165,13 @@ mod tests {
 
     #[test]
     fn the_fast_machine() {
-        insta::assert_snapshot!(arguments(&boot(Clock::Host)).join("\n"));
+        insta::assert_snapshot!(arguments(&boot(Clock::Host { kvm: false })).join("\n"));
+    }
+
+    #[test]
+    fn the_machine_on_the_hosts_own_processor() {
+        let arguments = arguments(&boot(Clock::Host { kvm: true })).join(" ");
+        assert!(arguments.starts_with("-M q35 -accel kvm -cpu host -smp 2 -nodefaults"), "{arguments}");
     }
 
     #[test]

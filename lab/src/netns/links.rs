@@ -83,7 +83,7 @@ impl Route {
 #[derive(Clone)]
 pub struct Links {
     namespace: Arc<str>,
-    handle: Handle,
+    pub(super) handle: Handle,
     _connection: Arc<AbortOnDrop>,
 }
 
@@ -105,7 +105,7 @@ impl Links {
         Ok(Links { namespace: namespace.into(), handle, _connection: Arc::new(AbortOnDrop(task)) })
     }
 
-    fn failed(&self, what: impl std::fmt::Display) -> impl FnOnce(rtnetlink::Error) -> NetnsError {
+    pub(super) fn failed(&self, what: impl std::fmt::Display) -> impl FnOnce(rtnetlink::Error) -> NetnsError {
         NetnsError::netlink(format!("{}: {what}", self.namespace))
     }
 

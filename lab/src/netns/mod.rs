@@ -7,6 +7,7 @@ pub mod enter;
 pub mod links;
 pub mod mac;
 pub mod namespace;
+pub mod netem;
 mod outer;
 mod probe;
 pub mod sandbox;

@@ -4,14 +4,24 @@ use std::fmt::Write;
 
 use super::{ScenarioReport, StepReport, Verdict};
 
+/// How every document begins.
+const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
+
 /// The whole document.
 pub fn render(reports: &[ScenarioReport]) -> String {
-    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    let mut xml = String::from(HEAD);
     for report in reports {
         suite(&mut xml, report);
     }
     xml.push_str("</testsuites>\n");
     xml
+}
+
+/// One document of the suites of several that [`render`] made.
+pub fn join(documents: &[String]) -> String {
+    let suites = documents.iter().filter_map(|document| Some(document.split_once("<testsuites>\n")?.1));
+    let suites: String = suites.filter_map(|rest| Some(rest.rsplit_once("</testsuites>")?.0)).collect();
+    format!("{HEAD}{suites}</testsuites>\n")
 }
 
 fn suite(xml: &mut String, report: &ScenarioReport) {
@@ -20,7 +30,12 @@ fn suite(xml: &mut String, report: &ScenarioReport) {
     let errors = count(|verdict| matches!(verdict, Verdict::Failed(_))) + usize::from(report.not_started.is_some());
     let skipped = count(|verdict| matches!(verdict, Verdict::Skipped));
     let tests = report.steps.len() + usize::from(report.not_started.is_some());
-    let name = format!("{} ({})", report.name, report.mode);
+    let place = match &report.machine {
+        None => String::new(),
+        Some(machine) if machine.deterministic => format!(", {}, seed {}", machine.kernel, report.seed),
+        Some(machine) => format!(", {}", machine.kernel),
+    };
+    let name = format!("{} ({}{place})", report.name, report.mode);
     // Writing to a String cannot fail.
     let _ = writeln!(
         xml,
@@ -87,10 +102,24 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Machine;
 
     #[test]
     fn a_suite_per_scenario_a_case_per_step() {
         insta::assert_snapshot!(render(&super::super::sample()));
+    }
+
+    #[test]
+    fn several_documents_are_one() {
+        let mut reports = super::super::sample();
+        let first = render(&reports);
+        reports[0].machine = Some(Machine { kernel: "debian-6.1".into(), deterministic: true, image: "0123".into() });
+        let joined = join(&[first, render(&reports), join(&[])]);
+        assert_eq!(joined.matches("<testsuites>").count(), 1);
+        let names =
+            ["<testsuite name=\"hairpin (iptables)\"", "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\""];
+        assert!(names.iter().all(|name| joined.matches(name).count() == 1), "{joined}");
+        assert!(joined.ends_with("  </testsuite>\n</testsuites>\n"));
     }
 
     #[test]

@@ -86,8 +86,8 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
     let probe = |plan: Result<resolve::ProbePlan, _>| {
         let Ok(plan) = plan else { return Vec::new() };
         let via = plan.route.map(|(_, _, node)| format!(" by way of {node}")).unwrap_or_default();
-        let sent =
-            format!("{} × {} from {} to {}{via}", plan.count, plan.probe.protocol, plan.probe.from, plan.probe.to);
+        let (pair, probe) = (if plan.pair { "two datagrams at once, " } else { "" }, plan.probe);
+        let sent = format!("{} × {pair}{} from {} to {}{via}", plan.count, probe.protocol, probe.from, probe.to);
         vec![sent, promise(&plan.wanted, &step.expect)]
     };
     match &step.action {
@@ -95,9 +95,10 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         Action::Connect(file) => probe(resolve::connect(store, file, &step.expect)),
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
         Action::KillLater(nodes, _) => vec![format!("in the next step's restore, on {}", nodes.join(", "))],
-        Action::Proxy(_, nodes) | Action::Partition(nodes) | Action::Heal(nodes) => {
+        Action::Proxy(_, nodes) | Action::Partition(nodes) | Action::Heal(nodes) | Action::Repair(nodes) => {
             vec![format!("{} on {}", step.action.key(), nodes.join(", "))]
         }
+        Action::Impair(nodes, how) => vec![format!("on the way to {}: {how}", nodes.join(", "))],
         Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
         action => vec![action.key().to_owned()],
     }
@@ -127,6 +128,9 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
     }
     if let Some(other) = &expect.differs_from {
         let _ = write!(text, ", not the same as in {:?}", other.value);
+    }
+    for bound in expect.took.iter().flat_map(|bounds| &bounds.0) {
+        let _ = write!(text, ", in {} each", bound.value);
     }
     if !expect.counters.is_empty() {
         let _ = write!(text, "; {} rule counters agree", expect.counters.len());

@@ -10,6 +10,7 @@ use super::file::{ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepF
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
+use crate::netns::netem::Impairment;
 use crate::objects::StoreOptions;
 
 /// Upstream's EndpointSlice controller default.
@@ -78,7 +79,7 @@ impl Loader<'_> {
         });
         let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
-        needs.extend(steps.iter().any(|step| matches!(step.action, Action::Advance(_))).then_some(Need::VirtualTime));
+        needs.extend(steps.iter().filter_map(|step| step.action.needs()));
         let scenario = Scenario {
             needs,
             path: self.path.to_owned(),
@@ -176,6 +177,7 @@ impl Loader<'_> {
         actions.extend(file.probe.map(Action::Probe));
         actions.extend(file.connect.map(Action::Connect));
         actions.extend(file.send.map(|name| Action::Send(name.value)));
+        actions.extend(file.send_stray.map(|name| Action::SendStray(name.value)));
         actions.extend(file.rules.map(|rules| Action::Rules(rules.into_iter().map(|rule| rule.value).collect())));
         actions.extend(file.exec.map(Action::Exec));
         for (what, nodes) in [
@@ -203,6 +205,14 @@ impl Loader<'_> {
         actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
         actions.extend(file.partition.map(|nodes| Action::Partition(self.nodes(&nodes, at, cluster))));
         actions.extend(file.heal.map(|nodes| Action::Heal(self.nodes(&nodes, at, cluster))));
+        actions.extend(file.impair.map(|impair| {
+            let meant = impair.meant().unwrap_or_else(|message| {
+                self.problem(at, message);
+                Impairment::default()
+            });
+            Action::Impair(self.nodes(&impair.node, at, cluster), meant)
+        }));
+        actions.extend(file.repair.map(|nodes| Action::Repair(self.nodes(&nodes, at, cluster))));
         actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
@@ -225,8 +235,17 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 }
 
 impl Action {
+    /// What it needs without being told.
+    fn needs(&self) -> Option<Need> {
+        match self {
+            Action::Advance(_) => Some(Need::VirtualTime),
+            Action::Impair(..) => Some(Need::Netem),
+            _ => None,
+        }
+    }
+
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 23] = [
+    pub const KEYS: [&'static str; 26] = [
         "apply",
         "delete",
         "ready",
@@ -235,6 +254,7 @@ impl Action {
         "probe",
         "connect",
         "send",
+        "sendStray",
         "rules",
         "exec",
         "killProxy",
@@ -249,6 +269,8 @@ impl Action {
         "api",
         "partition",
         "heal",
+        "impair",
+        "repair",
         "advance",
     ];
 
@@ -263,6 +285,7 @@ impl Action {
             Action::Probe(_) => "probe",
             Action::Connect(_) => "connect",
             Action::Send(_) => "send",
+            Action::SendStray(_) => "sendStray",
             Action::Rules(_) => "rules",
             Action::Exec(_) => "exec",
             Action::Proxy(ProxyAction::Kill, _) | Action::KillLater(..) => "killProxy",
@@ -277,6 +300,8 @@ impl Action {
             Action::Api(_) => "api",
             Action::Partition(_) => "partition",
             Action::Heal(_) => "heal",
+            Action::Impair(..) => "impair",
+            Action::Repair(_) => "repair",
             Action::Advance(_) => "advance",
         }
     }
@@ -287,7 +312,7 @@ impl ExpectFile {
     fn keys(&self) -> Vec<(&'static str, &'static [&'static str])> {
         const PROBE: &[&str] = &["probe"];
         const OPEN: &[&str] = &["probe", "connect"];
-        const ASK: &[&str] = &["probe", "connect", "send"];
+        const ASK: &[&str] = &["probe", "connect", "send", "sendStray"];
         const EXEC: &[&str] = &["exec"];
         const HEALTH: &[&str] = &["healthCheck"];
         const TOLL: &[&str] = &["endTraffic"];
@@ -301,13 +326,14 @@ impl ExpectFile {
             ("refused", self.refused.is_some(), OPEN),
             ("dropped", self.dropped.is_some(), OPEN),
             ("unanswered", self.unanswered.is_some(), OPEN),
+            ("took", self.took.is_some(), ASK),
             ("counters", !self.counters.is_empty(), ASK),
             ("status", self.status.is_some(), &["exec", "healthCheck"]),
             ("output", self.output.is_some(), EXEC),
             ("lacks", self.lacks.is_some(), EXEC),
             ("localEndpoints", self.local_endpoints.is_some(), HEALTH),
             ("healthyNodes", self.healthy_nodes.is_some(), &["loadBalancer"]),
-            ("alive", self.alive.is_some(), &["send"]),
+            ("alive", self.alive.is_some(), &["send", "sendStray"]),
             ("made", self.made.is_some(), TOLL),
             ("failed", self.failed.is_some(), TOLL),
             ("misdelivered", self.misdelivered.is_some(), TOLL),

@@ -27,6 +27,7 @@ pub use resolve::PATIENCE;
 
 use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
+use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
 use file::{ConnectFile, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, TrafficFile};
 use words::ObjectRef;
@@ -103,6 +104,8 @@ pub enum Action {
     Connect(ConnectFile),
     /// Asks over the connection of that name.
     Send(String),
+    /// Has the pod at its other end send a segment that belongs nowhere, and asks after it.
+    SendStray(String),
     /// Looks at chains and rules.
     Rules(Vec<RuleFile>),
     /// Runs a command.
@@ -127,6 +130,10 @@ pub enum Action {
     Partition(Vec<String>),
     /// Lets them in again.
     Heal(Vec<String>),
+    /// Has what is sent to these nodes delayed, lost and so on.
+    Impair(Vec<String>, Impairment),
+    /// Has it no longer so.
+    Repair(Vec<String>),
     /// Lets so much of the guest's time pass: in a deterministic microVM, where idle time is skipped.
     Advance(Duration),
 }

@@ -39,6 +39,8 @@ pub struct ProbePlan {
     pub wanted: Wanted,
     /// Each probe is a draw of its own: the service has no affinity, and the source port changes.
     pub drawn: bool,
+    /// Each is two datagrams at once.
+    pub pair: bool,
 }
 
 /// A route that a client needs: the client, the destination, the node to go by.
@@ -53,8 +55,24 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     }
     let patience = if matches!(wanted, Wanted::Dropped | Wanted::Unanswered) { SILENCE } else { PATIENCE };
     let (probe, route) = aim(store, file, patience)?;
-    let drawn = file.source_port.is_none() && !has_affinity(store, &file.to.value);
-    Ok(ProbePlan { drawn, probe, count, concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1), route, wanted })
+    let pair = file.pair.as_ref().is_some_and(|pair| pair.value);
+    if let Some(at) = file.pair.as_ref().filter(|_| pair && probe.protocol != Protocol::Udp) {
+        return Err(Problem::new(
+            at.referenced,
+            format!("pair: two datagrams at once go over UDP, not {}", probe.protocol),
+        ));
+    }
+    // The second of a pair follows the first.
+    let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
+    Ok(ProbePlan {
+        drawn,
+        pair,
+        probe,
+        count,
+        concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1),
+        route,
+        wanted,
+    })
 }
 
 /// Whether the service behind `to` sends a client to the same pod again.

@@ -85,6 +85,21 @@ fn every_mistake_is_reported_with_its_line() {
         errors("- name: one\n  killProxy: {node: all, when: restoring}\n"),
         errors("- name: one\n  partition: node-q\n"),
         errors("- name: one\n  heal: node-a\n"),
+        errors("- name: one\n  impair: {node: node-q, delay: 5ms}\n"),
+        errors("- name: one\n  impair: {node: node-a}\n"),
+        errors("- name: one\n  impair: {node: node-a, delay: 5ms, jitter: 6ms}\n"),
+        errors("- name: one\n  impair: {node: node-a, loss: 10%, reorder: 10%}\n"),
+        errors("- name: one\n  impair: {node: node-a, loss: much}\n"),
+        errors("- name: one\n  impair: {node: node-a, los: 10%}\n"),
+        errors("- name: one\n  repair: node-a\n"),
+        errors("- name: one\n  sendStray: c1\n"),
+        errors(
+            "- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a, pair: true}\n  expect: {answered: web-1}\n",
+        ),
+        errors(
+            "- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a}\n  expect: {answered: web-1, took: 5ms}\n",
+        ),
+        errors("- name: one\n  unready: web-1\n  expect: {took: \">=5ms\"}\n"),
         errors("- name: one\n  partition: all\n- name: two\n  partition: [node-b]\n"),
         errors("- name: one\n  partition: node-a\n  expect: {dropped: true}\n"),
         errors(
@@ -142,6 +157,10 @@ fn words_mean_what_they_say() {
     assert_eq!([share("1/4"), share("25%"), share("0.25")], [Ok(0.25), Ok(0.25), Ok(0.25)]);
     assert!(share("5/4").is_err() && share("1/0").is_err() && share("half").is_err());
     assert_eq!("2m".parse::<Span>().unwrap().0.as_secs(), 120);
+    let bound = |text: &str| text.parse::<Bound>();
+    let second = Duration::from_secs(1);
+    assert_eq!([bound(">=1s"), bound("<= 1000ms")], [Ok(Bound::AtLeast(second)), Ok(Bound::AtMost(second))]);
+    assert!(bound("1s").is_err() && bound(">1s").is_err() && bound(">=soon").is_err());
     assert!("2".parse::<Span>().is_err() && "s".parse::<Span>().is_err());
 }
 
@@ -163,11 +182,13 @@ fn a_spread_is_probed_as_often_as_it_takes() {
 }
 
 #[test]
-fn a_scenario_that_lets_time_pass_needs_virtual_time() {
+fn what_a_step_needs_goes_without_saying() {
     let text = format!("{HEAD}steps:\n- name: three hours\n  advance: 3h\n");
     let scenario = load_text(&text).unwrap();
     assert_eq!(scenario.needs, [file::Need::VirtualTime].into());
     assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span == Duration::from_secs(10_800)));
+    let text = format!("{HEAD}steps:\n- name: one\n  impair: {{node: all, loss: 10%}}\n- name: two\n  repair: all\n");
+    assert_eq!(load_text(&text).unwrap().needs, [file::Need::Netem].into());
     let unknown = load_text(&format!("{HEAD}needs: [money]\nsteps: []\n")).unwrap_err();
     assert!(unknown.contains("money") && unknown.contains("virtualTime"), "{unknown}");
 }

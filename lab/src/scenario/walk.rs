@@ -72,6 +72,7 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
         connections: BTreeSet::new(),
         traffic: BTreeSet::new(),
         cut_off: BTreeSet::new(),
+        impaired: BTreeSet::new(),
     };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
     apply_all(&mut store, &scenario.manifests, walk.errors);
@@ -108,6 +109,7 @@ struct Walk<'a> {
     connections: BTreeSet<&'a str>,
     traffic: BTreeSet<&'a str>,
     cut_off: BTreeSet<&'a str>,
+    impaired: BTreeSet<&'a str>,
 }
 
 impl<'a> Walk<'a> {
@@ -139,7 +141,7 @@ impl<'a> Walk<'a> {
         for problem in self.problems(store, step) {
             self.report(step, problem);
         }
-        if matches!(step.action, Action::Probe(_) | Action::Connect(_) | Action::Send(_)) {
+        if matches!(step.action, Action::Probe(_) | Action::Connect(_) | Action::Send(_) | Action::SendStray(_)) {
             self.probes.insert(&step.name);
         }
     }
@@ -166,13 +168,15 @@ impl<'a> Walk<'a> {
                 self.connections.insert(&connect.name.value);
                 problems
             }
-            Action::Send(name) if !self.connections.contains(name.as_str()) => {
+            Action::Send(name) | Action::SendStray(name) if !self.connections.contains(name.as_str()) => {
                 vec![Problem::new(
                     Location::UNKNOWN,
-                    format!("send: there is no connection {name:?}; a `connect` step opens one"),
+                    format!("{}: there is no connection {name:?}; a `connect` step opens one", step.action.key()),
                 )]
             }
-            Action::Send(_) => resolve::send(store, expect).err().into_iter().chain(counters()).collect(),
+            Action::Send(_) | Action::SendStray(_) => {
+                resolve::send(store, expect).err().into_iter().chain(counters()).collect()
+            }
             Action::Rules(rules) => rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)).collect(),
             Action::Exec(exec) if exec.command.is_empty() => {
                 vec![Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments")]
@@ -194,8 +198,19 @@ impl<'a> Walk<'a> {
             }
             Action::Partition(nodes) => self.cut(nodes, true),
             Action::Heal(nodes) => self.cut(nodes, false),
+            Action::Impair(nodes, _) => {
+                self.impaired.extend(nodes.iter().map(String::as_str));
+                Vec::new()
+            }
+            Action::Repair(nodes) => self.repair(nodes),
             _ => Vec::new(),
         }
+    }
+
+    fn repair(&mut self, nodes: &[String]) -> Vec<Problem> {
+        let sound = nodes.iter().filter(|node| !self.impaired.remove(node.as_str()));
+        let message = |node| format!("repair: the way to {node} is not impaired; an `impair` step does that");
+        sound.map(|node| Problem::new(Location::UNKNOWN, message(node))).collect()
     }
 
     /// A partition of nodes that are in, or the return of nodes that are cut off; anything else is a slip of the author's.

@@ -23,7 +23,7 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(ApiFault, PlaceRef, Target, ObjectRef, PodRef, Share, Span, Source, NodeChoice);
+from_text!(ApiFault, Bound, PlaceRef, Target, ObjectRef, PodRef, Share, Span, Source, NodeChoice);
 
 /// What the Kubernetes API is to do wrong, or to stop doing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,6 +291,48 @@ impl FromStr for Span {
             _ => return Err(wanted()),
         };
         Ok(Span(span))
+    }
+}
+
+/// A bound on a time: `">=100ms"` or `"<=2s"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// That long, or longer.
+    AtLeast(Duration),
+    /// That long, or shorter.
+    AtMost(Duration),
+}
+
+impl Bound {
+    /// Whether `time` keeps within it.
+    pub fn accepts(self, time: Duration) -> bool {
+        match self {
+            Bound::AtLeast(least) => time >= least,
+            Bound::AtMost(most) => time <= most,
+        }
+    }
+}
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || format!("{text:?}: expected a bound on a time such as \">=100ms\" or \"<=2s\"");
+        let span = |text: &str| text.trim().parse::<Span>().map(|span| span.0).map_err(|_| wanted());
+        match (text.strip_prefix(">="), text.strip_prefix("<=")) {
+            (Some(least), _) => span(least).map(Bound::AtLeast),
+            (_, Some(most)) => span(most).map(Bound::AtMost),
+            _ => Err(wanted()),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::AtLeast(least) => write!(f, "at least {least:?}"),
+            Bound::AtMost(most) => write!(f, "at most {most:?}"),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -47,7 +47,8 @@ pub(crate) async fn send(namespace: &Namespace, probe: &Probe) -> Result<Outcome
 /// Opens a connection and leaves it open; the inner error is what came back instead of an acceptance.
 pub(crate) async fn connect(namespace: &Namespace, probe: &Probe) -> Result<Result<Connection, Outcome>, NetnsError> {
     let socket = stream_socket(namespace, probe).await?;
-    let refused = |answer| Outcome { answer, client: None };
+    let start = Instant::now();
+    let refused = |answer| Outcome { answer, client: None, took: start.elapsed() };
     let stream = match timeout(probe.timeout, socket.connect(probe.to)).await {
         Err(_) => return Ok(Err(refused(Answer::TimedOut))),
         Ok(Err(error)) => return Ok(Err(refused(classify(&error)))),
@@ -63,7 +64,7 @@ async fn send_stream(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Ne
     let socket = stream_socket(namespace, probe).await?;
     // An abortive close leaves no TIME_WAIT, so that a source port can be used again at once.
     socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
-    let mut client = None;
+    let (mut client, start) = (None, Instant::now());
     let exchange = async {
         let stream = match socket.connect(probe.to).await {
             Ok(stream) => stream,
@@ -73,7 +74,7 @@ async fn send_stream(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Ne
         question(&mut BufReader::new(stream)).await
     };
     let answer = timeout(probe.timeout, exchange).await.unwrap_or(Answer::TimedOut);
-    Ok(Outcome { answer, client })
+    Ok(Outcome { answer, client, took: start.elapsed() })
 }
 
 async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
@@ -91,7 +92,7 @@ async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
 async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
     let bind = source(probe);
     let socket = sockets::udp(namespace, bind).await?;
-    let mut client = None;
+    let (mut client, start) = (None, Instant::now());
     let exchange = async {
         // A connected socket hears ICMP errors.
         if let Err(error) = socket.connect(probe.to).await {
@@ -108,7 +109,7 @@ async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Netns
         }
     };
     let answer = timeout(probe.timeout, exchange).await.unwrap_or(Answer::TimedOut);
-    Ok(Outcome { answer, client })
+    Ok(Outcome { answer, client, took: start.elapsed() })
 }
 
 async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
@@ -131,14 +132,14 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
 }
 
 /// Where to bind: the wildcard of the destination's family and port 0, as far as nothing else is asked for.
-fn source(probe: &Probe) -> SocketAddr {
+pub(super) fn source(probe: &Probe) -> SocketAddr {
     let any = sockets::anywhere(probe.to);
     let port = probe.source_port.unwrap_or(any.port());
     SocketAddr::new(probe.source_address.unwrap_or(any.ip()), port)
 }
 
 /// What an error before the answer means.
-fn classify(error: &io::Error) -> Answer {
+pub(super) fn classify(error: &io::Error) -> Answer {
     match error.kind() {
         ErrorKind::ConnectionRefused => Answer::Refused,
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Answer::Broken(error.to_string()),
@@ -150,16 +151,23 @@ fn classify(error: &io::Error) -> Answer {
 }
 
 fn parse(line: &str) -> Answer {
+    parse_with_question(line).0
+}
+
+/// The answer, and what it is one to.
+pub(super) fn parse_with_question(line: &str) -> (Answer, String) {
     #[derive(serde::Deserialize)]
     struct Reply {
         server: String,
         peer: SocketAddr,
+        question: String,
     }
     match serde_json::from_str::<Reply>(line) {
-        Ok(Reply { server, peer }) => {
-            Answer::Replied { server, peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()) }
+        Ok(Reply { server, peer, question }) => {
+            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+            (Answer::Replied { server, peer }, question)
         }
-        Err(_) => Answer::Broken(format!("not an echo server's answer: {}", line.trim_end())),
+        Err(_) => (Answer::Broken(format!("not an echo server's answer: {}", line.trim_end())), String::new()),
     }
 }
 
@@ -181,7 +189,7 @@ mod tests {
 
     #[test]
     fn mapped_addresses_are_told_as_ipv4() {
-        let reply = parse(r#"{"server":"default/web","peer":"[::ffff:10.0.0.1]:4711"}"#);
+        let reply = parse(r#"{"server":"default/web","peer":"[::ffff:10.0.0.1]:4711","question":"who?"}"#);
         let Answer::Replied { peer, .. } = reply else {
             panic!("{reply:?}");
         };

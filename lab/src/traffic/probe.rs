@@ -79,4 +79,6 @@ pub struct Outcome {
     pub answer: Answer,
     /// The client's own address and port, as its socket had it.
     pub client: Option<SocketAddr>,
+    /// From the first packet to the answer, or to the end of patience.
+    pub took: Duration,
 }

@@ -87,9 +87,11 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort]) -> io::Result<Vec<Bound>
 }
 
 /// The answer: one line of JSON.
-fn answer(identity: &str, peer: SocketAddr) -> String {
+fn answer(identity: &str, peer: SocketAddr, question: &[u8]) -> String {
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    let mut line = serde_json::json!({ "server": identity, "peer": peer.to_string() }).to_string();
+    let question = String::from_utf8_lossy(question);
+    let json = serde_json::json!({ "server": identity, "peer": peer.to_string(), "question": question.trim_end() });
+    let mut line = json.to_string();
     line.push('\n');
     line
 }
@@ -111,7 +113,6 @@ async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
 }
 
 async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<str>) {
-    let answer = answer(&identity, peer);
     let (reader, mut writer) = stream.split();
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -119,7 +120,7 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<str>) {
         line.clear();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
         let whole = read.is_ok() && line.last() == Some(&b'\n');
-        if !whole || writer.write_all(answer.as_bytes()).await.is_err() {
+        if !whole || writer.write_all(answer(&identity, peer, &line).as_bytes()).await.is_err() {
             return;
         }
     }
@@ -129,8 +130,8 @@ async fn serve_udp(socket: UdpSocket, identity: Arc<str>) {
     let mut datagram = [0; 2048];
     loop {
         // Errors are late ICMP messages about earlier answers.
-        if let Ok((_, peer)) = socket.recv_from(&mut datagram).await {
-            let _ = socket.send_to(answer(&identity, peer).as_bytes(), peer).await;
+        if let Ok((length, peer)) = socket.recv_from(&mut datagram).await {
+            let _ = socket.send_to(answer(&identity, peer, &datagram[..length]).as_bytes(), peer).await;
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 mod cluster;
+mod impair;
 mod kill;
 mod proxy;
 
@@ -12,10 +13,13 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
+pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
 
-use super::words::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text};
+use super::words::{
+    ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
+};
 use crate::expect::counters::PacketCount;
 
 /// A whole file.
@@ -165,6 +169,7 @@ pub struct StepFile {
     pub probe: Option<ProbeFile>,
     pub connect: Option<ConnectFile>,
     pub send: Option<Spanned<String>>,
+    pub send_stray: Option<Spanned<String>>,
     pub rules: Option<Vec<Spanned<RuleFile>>>,
     pub exec: Option<ExecFile>,
     pub kill_proxy: Option<KillFile>,
@@ -179,6 +184,8 @@ pub struct StepFile {
     pub api: Option<Spanned<ApiFault>>,
     pub partition: Option<OneOrMany<NodeChoice>>,
     pub heal: Option<OneOrMany<NodeChoice>>,
+    pub impair: Option<ImpairFile>,
+    pub repair: Option<OneOrMany<NodeChoice>>,
     pub advance: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
@@ -199,6 +206,7 @@ pub struct ProbeFile {
     pub source_address: Option<Ip>,
     pub via: Option<Spanned<String>>,
     pub timeout: Option<Span>,
+    pub pair: Option<Spanned<bool>>,
 }
 
 impl ProbeFile {
@@ -215,6 +223,7 @@ impl ProbeFile {
             source_address: None,
             via: None,
             timeout: None,
+            pair: None,
         }
     }
 }
@@ -358,6 +367,7 @@ pub struct ExpectFile {
     pub refused: Option<bool>,
     pub dropped: Option<bool>,
     pub unanswered: Option<bool>,
+    pub took: Option<OneOrMany<Bound>>,
     pub counters: Vec<Spanned<RuleFile>>,
     pub status: Option<i32>,
     pub output: Option<OneOrMany<Text>>,

@@ -6,9 +6,9 @@ use std::collections::btree_map::Entry;
 use super::lab::{Lab, StartError};
 use crate::expect::Mismatch;
 use crate::expect::counters::Ruleset;
-use crate::scenario::file::{RuleFamily, RuleFile};
+use crate::scenario::file::{ExpectFile, RuleFamily, RuleFile};
 use crate::scenario::words::OneOrMany;
-use crate::traffic::probe::Place;
+use crate::traffic::probe::{Outcome, Place};
 
 /// Rules of several nodes and families.
 pub(super) type Saved = BTreeMap<(String, RuleFamily), Ruleset>;
@@ -83,6 +83,16 @@ pub(super) fn compare(
     Ok(found)
 }
 
+/// Bounds of time that requests do not keep.
+pub(super) fn times(expect: &ExpectFile, outcomes: &[Outcome]) -> Vec<Mismatch> {
+    let times = outcomes.iter().map(|outcome| outcome.took);
+    let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };
+    let bounds = expect.took.iter().flat_map(|bounds| &bounds.0).map(|bound| bound.value);
+    let broken = bounds.filter(|bound| !times.clone().all(|time| bound.accepts(time)));
+    let mismatch = |bound| Mismatch::new(format!("every request takes {bound}"), format!("from {least:?} to {most:?}"));
+    broken.map(mismatch).collect()
+}
+
 fn presence(rule: &RuleFile, node: &str, ruleset: &Ruleset) -> Option<Mismatch> {
     let parts = parts(rule);
     let table = rule.table.name();
@@ -116,4 +126,28 @@ fn words(rule: &RuleFile) -> String {
     let chains: Vec<&str> = rule.chain.0.iter().map(|chain| chain.value.0.as_str()).collect();
     let parts = parts(rule).map(|parts| format!(" (rules with {:?})", parts.join(" … "))).unwrap_or_default();
     format!("{} {}{parts}", rule.table.name(), chains.join(" + "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_saphyr::{Location, Spanned};
+
+    use super::*;
+    use crate::scenario::words::Bound;
+    use crate::traffic::probe::Answer;
+
+    #[test]
+    fn every_request_keeps_within_the_time() {
+        let took = |millis| Outcome { answer: Answer::Refused, client: None, took: Duration::from_millis(millis) };
+        let bounds = [Bound::AtLeast(Duration::from_millis(50)), Bound::AtMost(Duration::from_millis(60))];
+        let bounds = bounds.map(|bound| Spanned::new(bound, Location::UNKNOWN, Location::UNKNOWN));
+        let expect = ExpectFile { took: Some(OneOrMany(bounds.into())), ..ExpectFile::default() };
+        assert_eq!(times(&expect, &[took(50), took(60)]), []);
+        let slow = Mismatch::new("every request takes at most 60ms", "from 50ms to 61ms");
+        assert_eq!(times(&expect, &[took(50), took(61)]), [slow]);
+        assert_eq!(times(&expect, &[took(49), took(61)]).len(), 2);
+        assert_eq!(times(&ExpectFile::default(), &[took(5)]), []);
+    }
 }

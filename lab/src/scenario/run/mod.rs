@@ -13,6 +13,7 @@ mod proxies;
 mod proxy;
 pub mod soak;
 mod step;
+mod stray;
 
 use std::time::{Duration, Instant};
 
@@ -76,12 +77,22 @@ pub struct RunOptions {
 /// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.
 #[derive(Debug, Clone)]
 pub struct Break {
+    /// The only scenario that is damaged; it ends with a broken step, for it may have hours before it. `None`: whichever has
+    /// the step.
+    pub scenario: Option<String>,
     /// The step's name.
     pub before: String,
     /// Where.
     pub on: NodeChoice,
     /// Shell commands; none: the proxies are merely stopped.
     pub commands: Vec<String>,
+}
+
+impl Break {
+    /// Whether it is done before step `step` of scenario `scenario`.
+    pub fn is_before(&self, scenario: &str, step: &str) -> bool {
+        self.before == step && self.scenario.as_ref().is_none_or(|only| only == scenario)
+    }
 }
 
 /// What a run tells while it works.
@@ -153,12 +164,14 @@ async fn steps(
     progress: &mut dyn Progress,
 ) {
     let mut broken = false;
+    let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
+    let keep_going = options.keep_going && !is_damaged;
     for step in scenario.steps.iter().filter(|step| step.modes.contains(&options.mode)) {
         let begin = Instant::now();
-        let (verdict, seen) = if broken && !options.keep_going {
+        let (verdict, seen) = if broken && !keep_going {
             (Verdict::Skipped, Seen::new("", Vec::new()))
         } else {
-            one(options, lab, step).await
+            one(&scenario.name, options, lab, step).await
         };
         broken |= verdict != Verdict::Passed;
         let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), begin.elapsed());
@@ -168,9 +181,9 @@ async fn steps(
     }
 }
 
-async fn one(options: &RunOptions, lab: &mut Lab, step: &Step) -> (Verdict, Seen) {
+async fn one(scenario: &str, options: &RunOptions, lab: &mut Lab, step: &Step) -> (Verdict, Seen) {
     let nothing = || Seen::new("", Vec::new());
-    for damage in options.breaks.iter().filter(|damage| damage.before == step.name) {
+    for damage in options.breaks.iter().filter(|damage| damage.is_before(scenario, &step.name)) {
         if let Err(error) = lab.damage(damage).await {
             return (Verdict::Failed(format!("the damage before this step could not be done: {error}")), nothing());
         }

@@ -1,9 +1,10 @@
-//! Steps that cut nodes off and let them in again.
+//! Steps that cut nodes off and let them in again, and those that impair the way to them.
 
 use std::time::Instant;
 
 use super::lab::{Lab, StartError};
 use super::step::Seen;
+use crate::netns::netem::Impairment;
 
 impl Lab {
     /// Cuts nodes off from everybody, the API included. The API first: what it would tell must not slip through.
@@ -26,5 +27,21 @@ impl Lab {
         }
         let late = self.applied(since).await?;
         Ok(Seen::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late.into_iter().collect()))
+    }
+
+    /// Has what is sent to nodes impaired.
+    pub(super) async fn impair(&mut self, nodes: &[String], how: &Impairment) -> Result<Seen, StartError> {
+        for node in nodes {
+            self.cluster.impair(node, Some(how)).await?;
+        }
+        Ok(Seen::new(format!("{}: {how}", nodes.join(", ")), Vec::new()))
+    }
+
+    /// Has it no longer so.
+    pub(super) async fn repair(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+        for node in nodes {
+            self.cluster.impair(node, None).await?;
+        }
+        Ok(Seen::new(nodes.join(", "), Vec::new()))
     }
 }

@@ -26,7 +26,7 @@ const AFTER_RULES: Duration = Duration::from_secs(10);
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an open connection may take to answer, and how long a dead one is listened to.
-const ASK: Duration = Duration::from_secs(5);
+pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
 
 /// What a step saw and which promises were broken.
@@ -75,12 +75,14 @@ impl Lab {
             Action::Api(fault) => self.misbehave(*fault).await,
             Action::Partition(nodes) => self.partition(nodes).await,
             Action::Heal(nodes) => self.heal(nodes).await,
+            Action::Impair(nodes, impairment) => self.impair(nodes, impairment).await,
+            Action::Repair(nodes) => self.repair(nodes).await,
             Action::Advance(time) => self.advance(*time).await,
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Probe(probe) => self.probe(step, probe).await,
             Action::Connect(connect) => self.connect(step, connect).await,
-            Action::Send(name) => self.send(step, name).await,
+            Action::Send(name) | Action::SendStray(name) => self.send(step, name).await,
             Action::Rules(rules) => self.rules(rules).await,
             Action::Exec(exec) => self.command(exec, &step.expect).await,
             Action::KillLater(nodes, after) => {
@@ -116,8 +118,9 @@ impl Lab {
         let now = check::save(self, &counters).await?;
         self.route(plan.route.as_ref(), false).await?;
         let tally = Tally::of(&outcomes);
-        let given_up = plan.count - outcomes.len();
+        let given_up = plan.count - if plan.pair { outcomes.len() / 2 } else { outcomes.len() };
         let mut broken = judge(&plan.wanted, &outcomes);
+        broken.extend(check::times(&step.expect, &outcomes));
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
         let rest = if given_up > 0 { format!("; {given_up} more were not sent") } else { String::new() };
@@ -128,10 +131,14 @@ impl Lab {
     /// is the last: the promise is broken, and hundreds of time-outs would only take minutes.
     async fn send_probes(&self, plan: &ProbePlan) -> Result<Vec<Outcome>, StartError> {
         let patient = !matches!(plan.wanted, Wanted::Answered { .. });
-        let mut outcomes = Vec::with_capacity(plan.count);
-        while outcomes.len() < plan.count {
-            let size = plan.concurrency.min(plan.count - outcomes.len());
-            let batch = self.cluster.probe_many(vec![plan.probe.clone(); size], plan.concurrency).await?;
+        let (mut outcomes, mut sent) = (Vec::with_capacity(plan.count), 0);
+        while sent < plan.count {
+            let size = plan.concurrency.min(plan.count - sent);
+            let batch = match plan.pair {
+                true => self.cluster.probe_pairs(&plan.probe, size).await?,
+                false => self.cluster.probe_many(vec![plan.probe.clone(); size], plan.concurrency).await?,
+            };
+            sent += size;
             let silent = batch.iter().any(|outcome| matches!(outcome.answer, Answer::TimedOut));
             outcomes.extend(batch);
             if silent && !patient {
@@ -162,18 +169,21 @@ impl Lab {
         self.route(plan.route.as_ref(), true).await?;
         let counters = counters(&step.expect, self.mode);
         let before = check::save(self, &counters).await?;
+        let start = Instant::now();
         let outcome = match self.cluster.connect(&plan.probe).await? {
             Ok(mut connection) => {
                 let client = Some(connection.client());
                 let answer = connection.ask(ASK).await;
                 self.connections.insert(file.name.value.clone(), connection);
-                Outcome { answer, client }
+                Outcome { answer, client, took: start.elapsed() }
             }
             Err(outcome) => outcome,
         };
         let now = check::save(self, &counters).await?;
         let tally = Tally::of(std::slice::from_ref(&outcome));
-        let mut broken = judge(&plan.wanted, &[outcome]);
+        let outcome = [outcome];
+        let mut broken = judge(&plan.wanted, &outcome);
+        broken.extend(check::times(&step.expect, &outcome));
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));
         Ok(Seen::new(tally.summary(), broken).answered(tally, plan.drawn))
@@ -186,19 +196,23 @@ impl Lab {
             .map_err(|problem| StartError::Step(problem.message))?;
         let counters = counters(&step.expect, self.mode);
         let before = check::save(self, &counters).await?;
+        if matches!(step.action, Action::SendStray(_)) {
+            self.stray(name).await?;
+        }
         let Some(connection) = self.connections.get_mut(name) else {
             return Ok(Seen::new("", vec![Mismatch::new(format!("connection {name} was opened"), "it was not")]));
         };
-        let client = Some(connection.client());
+        let (client, start) = (Some(connection.client()), Instant::now());
         let answer = connection.ask(if wanted.is_some() { ASK } else { DEAD }).await;
         let alive = matches!(answer, Answer::Replied { .. });
-        let outcome = [Outcome { answer, client }];
+        let outcome = [Outcome { answer, client, took: start.elapsed() }];
         let tally = Tally::of(&outcome);
         let mut broken = match wanted {
             Some(wanted) => judge(&wanted, &outcome),
             None if alive => vec![Mismatch::new(format!("connection {name} is dead"), tally.summary())],
             None => Vec::new(),
         };
+        broken.extend(check::times(&step.expect, &outcome));
         let now = check::save(self, &counters).await?;
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.same(step, &tally));

@@ -1,0 +1,71 @@
+//! `svclab run --seed A..B`: a microVM per seed, and one report of all.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::inside::{Inside, JSON, JUNIT};
+use super::run::{RunArgs, write};
+use super::{BROKEN, Exit, UNABLE};
+use crate::microvm::console::Ended;
+use crate::report::junit;
+
+/// One run per seed, as many at once as there are processors.
+pub(super) fn run(args: &RunArgs, inside: &Inside, deadline: Duration) -> Result<u8, Exit> {
+    let seeds: Vec<u64> = args.lab.seed.each().collect();
+    let outcomes: Mutex<BTreeMap<u64, Result<Ended, Exit>>> = Mutex::default();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = inside.run(args, *seed, deadline, &mut |_| {});
+                    eprintln!("seed {seed}: {}", outcome_words(&outcome));
+                    outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(*seed, outcome);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    sum_up(args, &outcomes)
+}
+
+fn outcome_words(outcome: &Result<Ended, Exit>) -> String {
+    match outcome {
+        Ok(Ended { status: 0, .. }) => "all kept".to_owned(),
+        Ok(Ended { status: BROKEN, .. }) => "broken".to_owned(),
+        Ok(Ended { status, .. }) => format!("status {status}"),
+        Err(exit) => exit.message.clone(),
+    }
+}
+
+/// One report of all seeds, and for every broken one the line that repeats it.
+fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Result<u8, Exit> {
+    let (mut scenarios, mut suites, mut kept, mut worst) = (Vec::new(), Vec::new(), 0, 0);
+    for outcome in outcomes.values() {
+        let Ok(ended) = outcome else {
+            worst = UNABLE;
+            continue;
+        };
+        kept += usize::from(ended.status == 0);
+        worst = worst.max(ended.status);
+        suites.extend(ended.results.get(JUNIT).map(|text| String::from_utf8_lossy(text).into_owned()));
+        let report: Value =
+            ended.results.get(JSON).and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
+        for scenario in report["scenarios"].as_array().into_iter().flatten() {
+            if scenario["passed"] != true {
+                eprintln!("repeat with: {}", scenario["repeat"].as_str().unwrap_or_default());
+            }
+            scenarios.push(scenario.clone());
+        }
+    }
+    eprintln!("{} seeds: {kept} all kept, {} not", outcomes.len(), outcomes.len() - kept);
+    let report = serde_json::json!({ "passed": kept == outcomes.len(), "scenarios": scenarios });
+    write(args.json.as_deref(), &format!("{report:#}\n"))?;
+    write(args.junit.as_deref(), &junit::join(&suites))?;
+    Ok(worst)
+}

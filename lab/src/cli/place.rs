@@ -1,0 +1,129 @@
+//! Where scenarios are run: on the host's kernel, or in a microVM, and in which.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Exit;
+use crate::microvm::kernels::Kernel;
+use crate::report::Machine;
+use crate::scenario::Scenario;
+use crate::scenario::file::Need;
+
+/// Where scenarios are run.
+#[derive(Args)]
+pub(super) struct VmArgs {
+    /// The kernel: `host`, `debian-6.1`, `debian-6.12`, the path of a kernel image with its modules, `auto`: the host's, and
+    /// debian-6.1 where that cannot do what is asked, or `all`: every scenario on each that can do what it needs.
+    #[arg(long, value_name = "KERNEL", default_value = "auto")]
+    kernel: KernelArg,
+    /// Run in a microVM that counts instructions: the same image, scenario and seed give the same report, byte for byte.
+    #[arg(long)]
+    pub(super) deterministic: bool,
+    /// Where fetched packages and built images are kept [default: $SVCLAB_CACHE, or svclab in the user's cache directory].
+    #[arg(long, value_name = "DIR")]
+    pub(super) cache_dir: Option<PathBuf>,
+    /// How long a microVM may take for one seed, in seconds of this machine's time.
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) deadline: Option<u64>,
+    /// The microVM that this is the inside of.
+    #[arg(long, hide = true, value_name = "JSON", value_parser = parse_machine)]
+    pub(super) machine: Option<Machine>,
+}
+
+/// What `--kernel` takes.
+#[derive(Clone)]
+enum KernelArg {
+    All,
+    Auto,
+    Host,
+    Inside(Kernel),
+}
+
+impl std::str::FromStr for KernelArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(KernelArg::All),
+            "auto" => Ok(KernelArg::Auto),
+            "host" => Ok(KernelArg::Host),
+            other => other.parse().map(KernelArg::Inside),
+        }
+    }
+}
+
+fn parse_machine(text: &str) -> Result<Machine, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The choice.
+pub(super) enum Where {
+    Host,
+    Inside(Guest),
+}
+
+/// A microVM to run in.
+pub(super) struct Guest {
+    pub(super) kernel: Kernel,
+    pub(super) deterministic: bool,
+    /// Why not the host's kernel, unless that was told.
+    pub(super) because: String,
+}
+
+impl VmArgs {
+    /// Whether each kernel is to be taken in turn.
+    pub(super) fn is_every_kernel(&self) -> bool {
+        matches!(self.kernel, KernelArg::All)
+    }
+
+    /// Where `scenarios` are run.
+    pub(super) fn choose(&self, scenarios: &[Scenario]) -> Result<Where, Exit> {
+        let needing = |need| scenarios.iter().find(|scenario| scenario.needs.contains(&need));
+        let timeless = needing(Need::VirtualTime).filter(|_| !self.deterministic);
+        let guest = |kernel: &Kernel, deterministic, because: String| {
+            Ok(Where::Inside(Guest { kernel: kernel.clone(), deterministic, because }))
+        };
+        match (&self.kernel, timeless) {
+            // The inside of a microVM.
+            (KernelArg::Host, _) if self.machine.is_some() => Ok(Where::Host),
+            (KernelArg::Host, _) if self.deterministic => Err(Exit::usage(
+                "--deterministic needs a microVM: the host's kernel draws as it likes; leave --kernel host out",
+            )),
+            (KernelArg::Host | KernelArg::Inside(_), Some(scenario)) => Err(Exit::usage(format!(
+                "{} needs virtual time, which only a deterministic microVM has: add --deterministic, without --kernel host",
+                scenario.name
+            ))),
+            (KernelArg::Host, None) => match lacking(scenarios)? {
+                None => Ok(Where::Host),
+                Some(because) => {
+                    Err(Exit::unable(format!("not on the host{because}; without --kernel host a microVM is taken")))
+                }
+            },
+            (KernelArg::Inside(kernel), None) => guest(kernel, self.deterministic, String::new()),
+            (KernelArg::All | KernelArg::Auto, Some(scenario)) => {
+                guest(&Kernel::default(), true, format!(", for {} needs virtual time", scenario.name))
+            }
+            (KernelArg::All | KernelArg::Auto, None) if self.deterministic => {
+                guest(&Kernel::default(), true, String::new())
+            }
+            // `all` is as many runs, each of them with a kernel's name.
+            (KernelArg::All | KernelArg::Auto, None) => match lacking(scenarios)? {
+                None => Ok(Where::Host),
+                Some(because) => guest(&Kernel::default(), false, because),
+            },
+        }
+    }
+}
+
+/// What the host's kernel lacks for `scenarios`, as the end of a sentence. It is asked only if one of them needs something.
+fn lacking(scenarios: &[Scenario]) -> Result<Option<String>, Exit> {
+    if scenarios.iter().all(|scenario| scenario.needs.is_empty()) {
+        return Ok(None);
+    }
+    let host = super::kernels::on_host()?;
+    Ok(scenarios.iter().find_map(|scenario| {
+        let need = scenario.needs.iter().find(|need| !host.has(**need))?;
+        Some(format!(", for {} needs {}, which this machine's kernel lacks", scenario.name, need.name()))
+    }))
+}
