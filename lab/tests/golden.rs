@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use svclab::objects::publish::publish;
+use svclab::scenario::file::Mode;
 use svclab::scenario::load;
 use svcproxy::cli::render::render_to_string;
 
@@ -33,6 +34,9 @@ fn every_scenario_renders_as_pinned() {
         let node = scenario.cluster.nodes[0].name.clone();
         let mut flags = vec!["--manifests".to_owned(), manifests, "--hostname-override".to_owned(), node];
         flags.extend(scenario.proxy_flags.iter().cloned());
+        if !scenario.modes.contains(&Mode::Iptables) {
+            flags.push("--mode=ipvs".to_owned());
+        }
         let v4 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv4());
         let v6 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv6());
         if v4 != v6 {

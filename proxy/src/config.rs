@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::kernel::ipvs::Timeouts;
 use crate::model::Family;
 
 /// Proxy modes, by upstream's words.
@@ -30,8 +31,8 @@ impl Mode {
     /// A sentence that says that it has not.
     pub fn available(self) -> Result<(), String> {
         match self {
-            Mode::Iptables => Ok(()),
-            other => Err(format!("the mode {other} is not in this version, which has iptables only")),
+            Mode::Iptables | Mode::Ipvs => Ok(()),
+            other => Err(format!("the mode {other} is not in this version, which has iptables and ipvs only")),
         }
     }
 }
@@ -131,9 +132,38 @@ pub enum Variant {
     Legacy,
 }
 
+/// Settings of IPVS mode (`ipvs`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ipvs {
+    /// The scheduler of all virtual servers.
+    pub scheduler: String,
+    /// Virtual servers in these ranges are left alone (`excludeCIDRs`).
+    pub exclude: Vec<IpNet>,
+    /// Answer ARP only on the device that has the address (`strictARP`).
+    pub strict_arp: bool,
+    /// Time-outs of connections.
+    pub timeouts: Timeouts,
+    /// How long a backend that leaves may keep its connections.
+    pub drain_limit: Duration,
+}
+
+impl Default for Ipvs {
+    fn default() -> Ipvs {
+        Ipvs {
+            scheduler: "rr".to_owned(),
+            exclude: Vec::new(),
+            strict_arp: false,
+            timeouts: Timeouts::default(),
+            drain_limit: Duration::from_secs(15 * 60),
+        }
+    }
+}
+
 /// An operator's settings, with kube-proxy's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// How services are proxied (`mode`).
+    pub mode: Mode,
     /// This node's Kubernetes name (`--hostname-override`).
     pub node_name: String,
     /// Pod detection.
@@ -170,12 +200,15 @@ pub struct Config {
     pub oom_score_adj: i32,
     /// Limits of connection tracking.
     pub conntrack: Conntrack,
+    /// Settings of IPVS mode.
+    pub ipvs: Ipvs,
 }
 
 impl Config {
     /// kube-proxy's defaults for a node of this name.
     pub fn for_node(node_name: impl Into<String>) -> Config {
         Config {
+            mode: Mode::Iptables,
             node_name: node_name.into(),
             detect_local: DetectLocal::ClusterCidr(Vec::new()),
             masquerade_all: false,
@@ -194,6 +227,7 @@ impl Config {
             service_counters: false,
             oom_score_adj: -999,
             conntrack: Conntrack::default(),
+            ipvs: Ipvs::default(),
         }
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use svcproxy::cli::settings::{Origin, Resolved, Settings};
-use svcproxy::config::{Config, Conntrack, DetectLocal, NodePortAddresses, Variant};
+use svcproxy::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant};
+use svcproxy::kernel::ipvs::Timeouts;
 use svcproxy::kubeproxy_config::{self, KubeProxyConfiguration};
 use svcproxy::model::Family;
 
@@ -133,11 +134,27 @@ fn every_field_reaches_the_proxy() {
          syncPeriod: 1m, minSyncPeriod: 2s}}\ndetectLocalMode: BridgeInterface\ndetectLocal: {{bridgeInterface: cni0}}\n\
          nodePortAddresses: [primary, localhost]\noomScoreAdj: -7\nconntrack: {{maxPerCore: 1, min: 2, \
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
-         udpStreamTimeout: 500ms}}\n"
+         udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
+         tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\n"
     );
     let path = file(directory.path(), &text);
-    let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy"]).unwrap().config;
+    let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy", "--ipvs-drain-limit=90s"])
+        .unwrap()
+        .config;
+    let ipvs = Ipvs {
+        scheduler: "wlc".into(),
+        exclude: vec!["10.99.0.0/16".parse().unwrap()],
+        strict_arp: true,
+        timeouts: Timeouts {
+            tcp: Duration::from_secs(7200),
+            tcp_fin: Duration::from_secs(30),
+            udp: Duration::from_secs(60),
+        },
+        drain_limit: Duration::from_secs(90),
+    };
     let expected = Config {
+        mode: Mode::Iptables,
+        ipvs,
         node_name: "node-7".into(),
         detect_local: DetectLocal::BridgeInterface("cni0".into()),
         masquerade_all: true,
@@ -168,13 +185,39 @@ fn every_field_reaches_the_proxy() {
         },
     };
     assert_eq!(config, expected);
+
+    // In IPVS mode its own periods count, and node ports do not answer on the loopback range.
+    let text =
+        text.replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00").replace("localhostNodePorts: false, ", "");
+    let path = file(directory.path(), &text);
+    let config = resolve(&["--config", path.to_str().unwrap()]).unwrap().config;
+    assert_eq!((config.mode, config.localhost_node_ports), (Mode::Ipvs, false));
+    assert_eq!((config.sync_period, config.min_sync_period), (Duration::from_secs(7), Duration::from_secs(5)));
+    assert_eq!(config.ipvs.drain_limit, Duration::from_secs(15 * 60));
+}
+
+#[test]
+fn what_ipvs_cannot_do_is_named() {
+    for (flags, problem) in [
+        (["--proxy-mode=ipvs", "--ipvs-scheduler=lottery"], "--ipvs-scheduler: \"lottery\" is none of rr, wrr, lc,"),
+        (["--proxy-mode=ipvs", "--ipvs-exclude-cidrs=10.0.0.1-9"], "--ipvs-exclude-cidrs: \"10.0.0.1-9\" is no range"),
+        (["--proxy-mode=ipvs", "--ipvs-udp-timeout=-1s"], "--ipvs-udp-timeout: -1s is less than nothing"),
+        (["--proxy-mode=ipvs", "--service-counters"], "--service-counters: counts by rules of iptables mode"),
+        (["--proxy-mode=ipvs", "--ipvs-drain-limit=-1s"], "--ipvs-drain-limit: -1s is less than nothing"),
+    ] {
+        let error = resolve(&flags).map(|resolved| resolved.config).unwrap_err();
+        assert!(error.starts_with(problem), "{flags:?}: {error}");
+    }
 }
 
 #[test]
 fn a_mistake_is_named_by_file_line_and_field() {
     let directory = tempfile::tempdir().unwrap();
     for (text, expected) in [
-        ("mode: ipvs\n", ", line 3: mode: the mode ipvs is not in this version, which has iptables only"),
+        (
+            "mode: userspace\n",
+            ", line 3: mode: the mode userspace is not in this version, which has iptables and ipvs only",
+        ),
         ("mode: kernelspace\n", ", line 3: mode: kernelspace is the mode of Windows nodes; this proxy is for Linux"),
         (
             "iptables:\n  masqueradebit: 3\n",
@@ -249,7 +292,10 @@ fn a_mistake_is_named_by_file_line_and_field() {
 #[test]
 fn a_mistake_in_a_flag_is_named_by_the_flag() {
     for (flag, expected) in [
-        ("--proxy-mode=userspace", "--proxy-mode: the mode userspace is not in this version, which has iptables only"),
+        (
+            "--proxy-mode=userspace",
+            "--proxy-mode: the mode userspace is not in this version, which has iptables and ipvs only",
+        ),
         ("--bind-address=x", "--bind-address: \"x\" is no IP address"),
         ("--kube-api-burst=-1", "--kube-api-burst: -1 is less than nothing"),
         ("--iptables-min-sync-period=1h", "--iptables-min-sync-period: 1h0m0s is longer than the syncPeriod, 30s"),

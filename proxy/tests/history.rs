@@ -12,7 +12,12 @@ use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;
 use svcproxy::mode::iptables::report::RuleCounts;
 use svcproxy::model::Family;
-use svcproxy::source::{Change, ObjectKey};
+use svcproxy::source::Change;
+
+#[path = "support/changes.rs"]
+mod changes;
+
+use changes::{any_node, any_service, any_slice, key};
 
 /// What may happen to a proxy.
 #[derive(Debug, Clone)]
@@ -22,75 +27,6 @@ enum Event {
     FailNextRestore,
     Restart,
     Flush,
-}
-
-fn key(name: &str) -> ObjectKey {
-    ObjectKey { namespace: "default".into(), name: name.into() }
-}
-
-fn service(index: u8, spec: Value, ingress: Value) -> Change {
-    let name = format!("svc-{index}");
-    let object =
-        json!({ "metadata": { "name": name }, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
-    Change::Service(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
-}
-
-fn any_service() -> impl Strategy<Value = Change> {
-    let policy = || prop::sample::select(vec!["Cluster", "Local"]);
-    let kind = prop::sample::select(vec!["ClusterIP", "NodePort", "LoadBalancer"]);
-    let affinity = prop::sample::select(vec!["None", "ClientIP"]);
-    let flags = (any::<bool>(), any::<bool>());
-    (0u8..4, kind, policy(), policy(), affinity, flags).prop_map(
-        |(index, kind, internal, external, affinity, (ranges, two))| {
-            let node_port = |offset: u16| if kind == "ClusterIP" { 0 } else { 30_000 + u16::from(index) * 10 + offset };
-            let mut ports = vec![json!({ "name": "a", "port": 80, "protocol": "TCP", "nodePort": node_port(0) })];
-            if two {
-                ports.push(json!({ "name": "b", "port": 53, "protocol": "UDP", "nodePort": node_port(1) }));
-            }
-            let ingress =
-                if kind == "LoadBalancer" { json!([{ "ip": format!("198.51.100.{index}") }]) } else { json!([]) };
-            let spec = json!({
-                "type": kind, "clusterIP": format!("10.96.0.{}", index + 1), "ports": ports,
-                "internalTrafficPolicy": internal, "externalTrafficPolicy": external, "sessionAffinity": affinity,
-                "externalIPs": if two { json!(["203.0.113.9"]) } else { json!([]) },
-                "loadBalancerSourceRanges": if ranges { json!(["192.0.2.0/24"]) } else { json!([]) },
-                "healthCheckNodePort": if kind == "LoadBalancer" { 32_000 + i32::from(index) } else { 0 },
-            });
-            service(index, spec, ingress)
-        },
-    )
-}
-
-fn any_slice() -> impl Strategy<Value = Change> {
-    let endpoint = (1u8..6, any::<bool>(), any::<bool>(), any::<bool>(), 0u8..3);
-    (0u8..4, 0u8..2, prop::collection::vec(endpoint, 0..4)).prop_map(|(owner, part, endpoints)| {
-        let endpoints: Vec<Value> = endpoints
-            .into_iter()
-            .map(|(host, ready, terminating, here, zone)| {
-                json!({
-                    "addresses": [format!("10.244.0.{host}")],
-                    "conditions": { "ready": ready && !terminating, "serving": ready, "terminating": terminating },
-                    "nodeName": if here { "node-a" } else { "node-b" },
-                    "hints": if zone == 0 { json!(null) } else { json!({ "forZones": [{ "name": format!("z{zone}") }] }) },
-                })
-            })
-            .collect();
-        let name = format!("svc-{owner}-{part}");
-        let object = json!({
-            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": format!("svc-{owner}") } },
-            "addressType": "IPv4", "endpoints": endpoints,
-            "ports": [{ "name": "a", "port": 8080, "protocol": "TCP" }, { "name": "b", "port": 5353, "protocol": "UDP" }],
-        });
-        Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
-    })
-}
-
-fn any_node() -> impl Strategy<Value = Change> {
-    prop::option::of(1u8..3).prop_map(|zone| {
-        let labels = zone.map_or(json!({}), |z| json!({ "topology.kubernetes.io/zone": format!("z{z}") }));
-        let object = json!({ "metadata": { "name": "node-a", "labels": labels } });
-        Change::Node("node-a".into(), Some(Arc::new(serde_json::from_value(object).unwrap())))
-    })
 }
 
 fn any_event() -> impl Strategy<Value = Event> {

@@ -24,8 +24,8 @@ pub(super) struct CompareArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Only these modes.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
+    /// Modes.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE", default_value = "iptables")]
     mode: Vec<ModeArg>,
     /// Which iptables the proxies use.
     #[arg(long, value_enum, default_value = "auto", value_name = "VARIANT")]
@@ -100,7 +100,7 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[Proxy; 2]) -
             comparison.excused.push(excused);
             continue;
         }
-        let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|only| Mode::from(*only) == *mode);
+        let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
         for mode in scenario.modes.iter().copied().filter(wanted) {
             let [a, b] = proxies;
             let a = one(args, scenario, mode, a, &comparison.names[0]).await;

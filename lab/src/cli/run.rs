@@ -20,7 +20,8 @@ pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Only these modes.
+    /// Modes [default: iptables, and another where a scenario is not for that]. IPVS needs a kernel that has it: with
+    /// `--kernel auto`, a microVM is taken where the host's has not.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
     pub(super) mode: Vec<ModeArg>,
     /// Go on after a broken step and after a broken scenario.
@@ -71,12 +72,14 @@ fn word(value: impl ValueEnum) -> String {
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum ModeArg {
     Iptables,
+    Ipvs,
 }
 
 impl From<ModeArg> for Mode {
     fn from(mode: ModeArg) -> Self {
         match mode {
             ModeArg::Iptables => Mode::Iptables,
+            ModeArg::Ipvs => Mode::Ipvs,
         }
     }
 }
@@ -107,6 +110,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.each().start;
     let scenarios = find::load_all(&args.files, seed)?;
     check_breaks(args, &scenarios)?;
+    let scenarios = with_needs_of_modes(scenarios, &args.mode);
     if args.vm.is_every_kernel() {
         return every_kernel::run(args, &scenarios);
     }
@@ -114,6 +118,25 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         Where::Host => on_host(args, &scenarios),
         Where::Inside(guest) => inside::run(args, &guest, &scenarios),
     }
+}
+
+/// The modes that a scenario is run in, of those that are asked for.
+fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
+    let all = scenario.modes.iter().copied();
+    match asked {
+        [] if scenario.modes.contains(&Mode::Iptables) => vec![Mode::Iptables],
+        [] => all.collect(),
+        asked => all.filter(|mode| asked.iter().any(|one| Mode::from(*one) == *mode)).collect(),
+    }
+}
+
+/// What a mode needs of the kernel, each scenario that is run in it needs.
+fn with_needs_of_modes(mut scenarios: Vec<Scenario>, modes: &[ModeArg]) -> Vec<Scenario> {
+    for scenario in &mut scenarios {
+        let needs = modes_of(scenario, modes).into_iter().flat_map(Mode::needs);
+        scenario.needs.extend(needs);
+    }
+    scenarios
 }
 
 /// Mistakes that the files and flags show before anything is run.
@@ -161,8 +184,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
             eprintln!("{} is not run: {reason}", scenario.name);
             continue;
         }
-        let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|only| Mode::from(*only) == *mode);
-        for mode in scenario.modes.iter().copied().filter(wanted) {
+        for mode in modes_of(scenario, &args.mode) {
             let options = RunOptions {
                 proxy: proxy.clone(),
                 mode,

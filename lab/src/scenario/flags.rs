@@ -64,6 +64,15 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
     }
     let least = iptables.min_sync_period.map_or(0, |value| value.0.as_millis());
     flag("iptables-min-sync-period", format!("{least}ms"));
+    if let Some(value) = &file.ipvs.scheduler {
+        flag("ipvs-scheduler", value.clone());
+    }
+    if let Some(value) = file.ipvs.strict_arp {
+        flag("ipvs-strict-arp", value.to_string());
+    }
+    if let Some(value) = file.ipvs.drain_limit {
+        flag("ipvs-drain-limit", format!("{}ms", value.0.as_millis()));
+    }
     if let Some(value) = file.conntrack.tcp_be_liberal {
         flag("conntrack-tcp-be-liberal", value.to_string());
     }

@@ -135,6 +135,7 @@ impl Loader<'_> {
         let at = step.referenced;
         let mut file = step.value;
         let name = std::mem::take(&mut file.name);
+        let modes = file.modes.take().unwrap_or_else(|| Mode::ALL.to_vec());
         let expect = file.expect.take();
         let eventually = file.eventually.take().map(|span| span.0);
         let every = file.every.take().map(|span| span.0);
@@ -161,7 +162,7 @@ impl Loader<'_> {
                 self.problem(expect_at, message);
             }
         }
-        Some(Step { line: position(at).0, name, action, expect, eventually, every })
+        Some(Step { line: position(at).0, name, modes, action, expect, eventually, every })
     }
 
     /// Every action that the step asks for.

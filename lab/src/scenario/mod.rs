@@ -75,6 +75,8 @@ pub struct Step {
     pub line: usize,
     /// Its name, unique within the scenario.
     pub name: String,
+    /// Modes that it is for; the others leave it out.
+    pub modes: Vec<Mode>,
     /// What it does.
     pub action: Action,
     /// What is promised.

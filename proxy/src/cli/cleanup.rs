@@ -1,25 +1,47 @@
 //! `svcproxy --cleanup`.
 
 use crate::config::Config;
-use crate::kernel::iptables::{Commands, IptablesError};
-use crate::mode::iptables::cleanup::cleanup;
+use crate::kernel::dummy::{DEVICE, Rtnetlink};
+use crate::kernel::ipset::Nfnetlink;
+use crate::kernel::iptables::Commands;
+use crate::kernel::ipvs::Genetlink;
+use crate::kernel::netlink::NetlinkError;
+use crate::mode::ipvs::kernel::Parts;
+use crate::mode::ipvs::leave::{leave, remove_empty_device};
+use crate::mode::rules::cleanup::cleanup;
 use crate::model::Family;
 
-/// Cleans up both families; goes on with the second when the first fails.
+/// Cleans up both families, whatever the mode was; goes on with the next when one fails.
 pub fn run(config: &Config) -> anyhow::Result<()> {
-    let mut failure: Option<IptablesError> = None;
+    let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {
         let result = Commands::find(family, config.variant).and_then(|mut commands| cleanup(&mut commands, family));
         match result {
             Ok(removed) => tracing::info!(%family, removed, "cleaned up"),
             Err(error) => {
                 tracing::error!(%family, %error, "not cleaned up");
-                failure = Some(error);
+                failure = Some(error.into());
             }
         }
     }
-    match failure {
-        None => Ok(()),
-        Some(error) => Err(error.into()),
+    // Rules refer to the sets, so these come last.
+    if let Err(error) = virtual_servers() {
+        tracing::error!(%error, "virtual servers, sets and addresses not cleaned up");
+        failure = Some(error.into());
     }
+    failure.map_or(Ok(()), Err)
+}
+
+/// What IPVS mode left, if it was ever here: its device is the last thing that goes.
+fn virtual_servers() -> Result<(), NetlinkError> {
+    if nix::net::if_::if_nametoindex(DEVICE).is_err() {
+        return Ok(());
+    }
+    let mut kernel =
+        Parts { rules: (), servers: Genetlink::open()?, sets: Nfnetlink::open()?, device: Rtnetlink::open()? };
+    for family in Family::ALL {
+        let removed = leave(&mut kernel, family, false)?.removed;
+        tracing::info!(%family, removed, "virtual servers, sets and addresses cleaned up");
+    }
+    remove_empty_device(&mut kernel)
 }

@@ -9,9 +9,14 @@ use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables::Table;
 use crate::mode::iptables::family::FamilyProxy;
-use crate::mode::iptables::{fragment, jumps, ruleset, transaction::Transaction};
+use crate::mode::iptables::{fragment, jumps, ruleset};
+use crate::mode::ipvs;
+use crate::mode::ipvs::claims::{Claims, Touched};
+use crate::mode::ipvs::fragment::Surroundings;
+use crate::mode::rules::jumps::Jump;
+use crate::mode::rules::transaction::Transaction;
 use crate::model::Family;
-use crate::plan::plan_node;
+use crate::plan::{NodePlan, ServicePortPlan, plan_node};
 use crate::source::{Batch, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -23,9 +28,9 @@ enum FamilyFlag {
 /// Flags of `render`.
 #[derive(Debug, Args)]
 pub struct Render {
-    /// Mode to render
-    #[arg(long, default_value = "iptables", value_parser = mode)]
-    mode: Mode,
+    /// Mode to render; default: the configuration's, or iptables
+    #[arg(long, value_parser = mode)]
+    mode: Option<Mode>,
     /// Only this address family
     #[arg(long, value_enum)]
     ip_family: Option<FamilyFlag>,
@@ -54,6 +59,7 @@ impl Render {
         let resolved = self.settings.resolve()?;
         super::logging::start(&resolved.configuration.logging);
         let config = resolved.config;
+        let mode = self.mode.unwrap_or(config.mode);
         let reading = read_directory(self.settings.manifests()?)?;
         for line in &reading.skipped {
             tracing::info!("{line}");
@@ -68,7 +74,7 @@ impl Render {
         };
         let each = families
             .into_iter()
-            .map(|family| format!("# {family}\n{}", iptables_text(&config, family, &reading.batch)));
+            .map(|family| format!("# {family}\n{}", text_of(mode, &config, family, &reading.batch)));
         Ok((each.collect(), reading.problems.len()))
     }
 }
@@ -90,9 +96,37 @@ pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Resu
     }
 }
 
-/// The whole of a family as one `iptables-restore` input. Addresses of this host play no part, so that the text is
-/// the same on every machine: `nodePortAddresses` go by the Node object.
-pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
+fn text_of(mode: Mode, config: &Config, family: Family, batch: &Batch) -> String {
+    match mode {
+        Mode::Ipvs => ipvs_text(config, family, batch),
+        _ => iptables_text(config, family, batch),
+    }
+}
+
+/// The whole of a family in IPVS mode: addresses of the device, sets as `ipset save` prints them, virtual servers as
+/// `ipvsadm -Sn` does, and the rules as one `iptables-restore` input. Node ports are on the Node object's addresses.
+pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
+    let (node, addresses, plans) = planned(config, family, batch);
+    let around = Surroundings::new(node, &addresses, &config.ipvs.scheduler);
+    let (mut claims, mut touched) = (Claims::default(), Touched::default());
+    for plan in &plans {
+        claims.replace(&plan.name, Some(ipvs::fragment::render(plan, &around)), &mut touched);
+    }
+    let mut transaction = Transaction::default();
+    for (table, chains) in ipvs::rules::assemble(&around.node, true) {
+        transaction.table(table).write = chains;
+    }
+    format!(
+        "# addresses\n{}# ipset save\n{}# ipvsadm -Sn\n{}# iptables-restore\n{}",
+        ipvs::text::addresses(&claims),
+        ipvs::text::ipset(&claims, family),
+        ipvs::text::ipvsadm(&claims),
+        with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>())
+    )
+}
+
+/// The plans of a family. Addresses of this host play no part, so that they are the same on every machine.
+fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAddresses, Vec<ServicePortPlan>) {
     let mut state = crate::state::State::new(family, config.node_name.clone());
     batch.changes.iter().for_each(|change| state.apply(change));
     let addresses = NodeAddresses { local: state.node().internal_ips.clone(), primary: Vec::new() };
@@ -100,7 +134,14 @@ pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
     let mut proxy = FamilyProxy::new(config.clone(), family, crate::kernel::iptables::Fake::default());
     proxy.apply(&batch.changes);
     proxy.set_addresses(&addresses);
-    let fragments = proxy.plans().iter().map(|plan| (plan.name.clone(), fragment::render(plan, &node))).collect();
+    (node, addresses, proxy.plans())
+}
+
+/// The whole of a family as one `iptables-restore` input. Addresses of this host play no part, so that the text is
+/// the same on every machine: `nodePortAddresses` go by the Node object.
+pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
+    let (node, _, plans) = planned(config, family, batch);
+    let fragments = plans.iter().map(|plan| (plan.name.clone(), fragment::render(plan, &node))).collect();
     let mut transaction = Transaction::default();
     for (table, chains) in ruleset::assemble(&fragments, &node, true) {
         transaction.table(table).write = chains;
@@ -109,7 +150,7 @@ pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
 }
 
 /// Adds the jumps, which the running proxy puts in one by one, before the end of each table.
-fn with_jumps(text: &str, jumps: &[&jumps::Jump]) -> String {
+fn with_jumps(text: &str, jumps: &[&Jump]) -> String {
     let mut out = String::with_capacity(text.len() + 2048);
     let mut table: Option<Table> = None;
     for line in text.lines() {

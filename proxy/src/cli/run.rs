@@ -9,16 +9,24 @@ use super::config_watch::ConfigWatch;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, Variant};
-use crate::daemon::{Daemon, HealthChecks};
+use crate::daemon::{Chore, Daemon, HealthChecks};
 use crate::events::Recorder;
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
+use crate::kernel::dummy::{DEVICE, Rtnetlink};
+use crate::kernel::ipset::Nfnetlink;
 use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
+use crate::kernel::ipvs::Genetlink;
 use crate::kernel::watch::Watch;
 use crate::kernel::{capabilities, limits, sysctl};
+use crate::kubeproxy_config::{KubeProxyConfiguration, LoadedConfig};
 use crate::metrics::{About, Metrics, MetricsServer};
-use crate::mode::iptables::family::FamilyProxy;
-use crate::mode::iptables::scrape;
+use crate::mode::Mode as ModeAtWork;
+use crate::mode::family::FamilyProxy;
+use crate::mode::iptables::{self, scrape};
+use crate::mode::ipvs::kernel::{Linux, Parts};
+use crate::mode::ipvs::leave::Leaving;
+use crate::mode::ipvs::{self, prepare};
 use crate::model::Family;
 use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
 
@@ -30,17 +38,55 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         warn!("{refused}");
     }
     // Also loads kernel modules, for which the rights are gone after it.
-    let usable = usable(&config)?;
+    match config.mode {
+        Mode::Ipvs => {
+            let settings = ipvs::syncer::Settings {
+                scheduler: config.ipvs.scheduler.clone(),
+                exclude: config.ipvs.exclude.clone(),
+                drain_limit: config.ipvs.drain_limit,
+            };
+            let mode = |commands| Ok(ipvs::syncer::Syncer::new(Linux::open(commands)?, settings.clone()));
+            let usable = usable(&config, mode)?;
+            start(config, configuration, file.as_ref(), origin, usable)
+        }
+        _ => {
+            let mut usable = usable(&config, |commands| Ok(iptables::syncer::Syncer::new(commands)))?;
+            usable.chore = leaving(&config).unwrap_or_else(|error| {
+                warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
+                None
+            });
+            start(config, configuration, file.as_ref(), origin, usable)
+        }
+    }
+}
+
+/// What IPVS mode left, if it was ever here: its device is the last thing that goes.
+fn leaving(config: &Config) -> anyhow::Result<Option<Chore>> {
+    if nix::net::if_::if_nametoindex(DEVICE).is_err() {
+        return Ok(None);
+    }
+    let kernel = Parts { rules: (), servers: Genetlink::open()?, sets: Nfnetlink::open()?, device: Rtnetlink::open()? };
+    let mut leaving = Leaving::new(kernel, config.ipvs.drain_limit);
+    Ok(Some(Box::new(move |now| Ok(leaving.work(now)?))))
+}
+
+fn start<M: ModeAtWork>(
+    config: Config,
+    configuration: KubeProxyConfiguration,
+    file: Option<&LoadedConfig>,
+    origin: &Origin,
+    usable: Usable<M>,
+) -> anyhow::Result<()> {
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port())) {
         warn!("{error}; going on with more rights than are needed");
     }
-    let _watch = file.as_ref().map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
+    let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be told");
         None
     });
     let about = About {
-        mode: Mode::Iptables.to_string(),
+        mode: config.mode.to_string(),
         configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -66,17 +112,18 @@ pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
 }
 
 /// Everything but the source.
-struct Proxy {
+struct Proxy<M> {
     config: Config,
     about: About,
-    families: Vec<FamilyProxy<Commands>>,
+    families: Vec<FamilyProxy<M>>,
     watch: Watch,
     metrics: Arc<Metrics>,
+    chore: Option<Chore>,
 }
 
-impl Proxy {
-    fn prepare(config: Config, about: About, usable: Usable) -> anyhow::Result<Proxy> {
-        let Usable { families, counters, nft } = usable;
+impl<M: ModeAtWork> Proxy<M> {
+    fn prepare(config: Config, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
+        let Usable { families, counters, nft, chore } = usable;
         let watch = if nft {
             Watch::nft().context("cannot watch the packet filter")?
         } else {
@@ -87,11 +134,11 @@ impl Proxy {
         if config.service_counters {
             metrics.register(scrape::service_ports(counters)?)?;
         }
-        Ok(Proxy { config, about, families, watch, metrics: Arc::new(metrics) })
+        Ok(Proxy { config, about, families, watch, metrics: Arc::new(metrics), chore })
     }
 
     async fn run<S: Source>(self, source: S, events: Recorder) -> anyhow::Result<()> {
-        let Proxy { config, about, families, watch, metrics } = self;
+        let Proxy { config, about, families, watch, metrics, chore } = self;
         let health = HealthState::new(config.sync_period, &numbers(&families));
         metrics.register(applied_versions(health.clone())?)?;
         metrics.register(source.skipped().metric()?)?;
@@ -110,27 +157,30 @@ impl Proxy {
         }
         let health_checks = HealthChecks::new(health.clone());
         let conntrack = Netlink;
-        let daemon = Daemon { source, families, watch, conntrack, health, health_checks, metrics, events, config };
+        let daemon =
+            Daemon { source, families, watch, conntrack, health, health_checks, metrics, events, config, chore };
         daemon.run().await?;
         Ok(())
     }
 }
 
-fn numbers(families: &[FamilyProxy<Commands>]) -> Vec<Family> {
+fn numbers<M: ModeAtWork>(families: &[FamilyProxy<M>]) -> Vec<Family> {
     families.iter().map(FamilyProxy::family).collect()
 }
 
 /// What can be proxied.
-struct Usable {
+struct Usable<M> {
     /// One proxy per family whose tables can be used.
-    families: Vec<FamilyProxy<Commands>>,
+    families: Vec<FamilyProxy<M>>,
     /// Their rules' counters.
     counters: Vec<(Family, Counters)>,
     /// They are the nft variant's.
     nft: bool,
+    /// What is to be done besides.
+    chore: Option<Chore>,
 }
 
-fn usable(config: &Config) -> anyhow::Result<Usable> {
+fn usable<M: ModeAtWork>(config: &Config, mode: impl Fn(Commands) -> anyhow::Result<M>) -> anyhow::Result<Usable<M>> {
     let (mut families, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
@@ -143,14 +193,14 @@ fn usable(config: &Config) -> anyhow::Result<Usable> {
         match commands {
             Ok(commands) => {
                 counters.push((family, commands.counters()));
-                families.push(FamilyProxy::new(config.clone(), family, commands));
+                families.push(FamilyProxy::with_mode(config.clone(), family, mode(commands)?));
             }
             // As upstream: a node without IPv6 is no reason not to proxy IPv4, nor the other way round.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    Ok(Usable { families, counters, nft })
+    Ok(Usable { families, counters, nft, chore: None })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
@@ -162,6 +212,13 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
         // Somebody has set it already: dropping INVALID packets would take back what it allows.
         config.tcp_be_liberal = true;
+    }
+    if config.mode == Mode::Ipvs {
+        // Loads the module, without which there are no such settings.
+        let mut servers = Genetlink::open().context("IPVS mode")?;
+        prepare::apply(config.ipvs.strict_arp).context("IPVS mode")?;
+        servers.set_timeouts(&config.ipvs.timeouts)?;
+        servers.try_scheduler(&config.ipvs.scheduler).context("ipvs.scheduler (--ipvs-scheduler)")?;
     }
     if config.localhost_node_ports
         && let Err(error) = sysctl::ensure(sysctl::ROUTE_LOCALNET, "1")

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::given::Given;
-use crate::config::{Config, Variant};
+use crate::config::{Config, Mode, Variant};
 use crate::kubeproxy_config::{
-    self, ConfigError, FIELDS, HEALTHZ_PORT, KubeProxyConfiguration, LoadedConfig, METRICS_PORT,
+    self, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration, LoadedConfig, METRICS_PORT,
 };
 use crate::source::Access;
 
@@ -68,6 +68,9 @@ pub struct Settings {
     /// Which iptables commands
     #[arg(long, value_enum, default_value = "auto")]
     pub iptables_variant: VariantFlag,
+    /// IPVS mode: how long a backend that leaves keeps its connections
+    #[arg(long, value_name = "TIME", default_value = "15m")]
+    pub ipvs_drain_limit: GoDuration,
     /// The flags that stand for fields of the configuration file.
     #[command(flatten)]
     pub given: Given,
@@ -123,6 +126,13 @@ impl Settings {
             VariantFlag::Legacy => Variant::Legacy,
         };
         config.service_counters = self.service_counters;
+        if config.service_counters && config.mode != Mode::Iptables {
+            let problem = format!("counts by rules of iptables mode, and the mode is {}", config.mode);
+            return Err(UsageError::flag("--service-counters", problem));
+        }
+        config.ipvs.drain_limit = self.ipvs_drain_limit.positive_or_zero().ok_or_else(|| {
+            UsageError::flag("--ipvs-drain-limit", format!("{} is less than nothing", self.ipvs_drain_limit))
+        })?;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
         Ok(Resolved { configuration, config, file, warnings })
     }

@@ -7,8 +7,8 @@ use tracing::warn;
 
 use crate::events::{About, Event, Recorder};
 use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
-use crate::kernel::iptables::Iptables;
-use crate::mode::iptables::family::FamilyProxy;
+use crate::mode::Mode;
+use crate::mode::family::FamilyProxy;
 use crate::model::Family;
 use crate::plan::NodePortScope;
 
@@ -26,7 +26,7 @@ impl HealthChecks {
     }
 
     /// Brings the listeners to what the families' last syncs planned.
-    pub(super) fn sync<K: Iptables>(&mut self, families: &[FamilyProxy<K>], events: &Recorder) {
+    pub(super) fn sync<M: Mode>(&mut self, families: &[FamilyProxy<M>], events: &Recorder) {
         let addresses = families.iter().flat_map(node_port_addresses).collect();
         let mut told = BTreeSet::new();
         for unserved in self.servers.sync(wanted(families), &addresses) {
@@ -46,7 +46,7 @@ impl HealthChecks {
     }
 }
 
-fn wanted<K: Iptables>(families: &[FamilyProxy<K>]) -> BTreeMap<u16, ServiceHealth> {
+fn wanted<M: Mode>(families: &[FamilyProxy<M>]) -> BTreeMap<u16, ServiceHealth> {
     let mut wanted: BTreeMap<u16, ServiceHealth> = BTreeMap::new();
     for (name, check) in families.iter().flat_map(FamilyProxy::health_checks) {
         // A dual-stack Service has the same pods in both families.
@@ -61,7 +61,7 @@ fn wanted<K: Iptables>(families: &[FamilyProxy<K>]) -> BTreeMap<u16, ServiceHeal
 }
 
 /// Health-check node ports listen where node ports do.
-fn node_port_addresses<K: Iptables>(family: &FamilyProxy<K>) -> Vec<IpAddr> {
+fn node_port_addresses<M: Mode>(family: &FamilyProxy<M>) -> Vec<IpAddr> {
     match (family.node_plan().node_ports, family.family()) {
         (NodePortScope::Addresses(addresses), _) => addresses,
         (NodePortScope::EveryLocalAddress { .. }, Family::V4) => vec![Ipv4Addr::UNSPECIFIED.into()],

@@ -17,11 +17,11 @@ use crate::config::Config;
 use crate::events::Recorder;
 use crate::health::{Applied, HealthState, is_eligible};
 use crate::kernel::conntrack::Conntrack;
-use crate::kernel::iptables::Iptables;
 use crate::kernel::watch::Watch;
 use crate::kernel::{addresses, memory};
 use crate::metrics::Metrics;
-use crate::mode::iptables::family::FamilyProxy;
+use crate::mode::Mode;
+use crate::mode::family::FamilyProxy;
 use crate::source::{Batch, Change, Source, SourceError};
 use failures::Failures;
 pub use health_checks::HealthChecks;
@@ -29,15 +29,20 @@ use pacer::Pacer;
 
 /// How long the nft announcements of one change are gathered before the canary is looked at.
 const SETTLE: Duration = Duration::from_millis(20);
+/// After a failure, what goes on beside syncs is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
 /// The whole state is compared with the kernel's at least so often (upstream's period of full syncs).
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
+/// Work that goes on beside syncs until it is done: says when to come again.
+pub type Chore = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>>>;
+
 /// A running proxy.
-pub struct Daemon<S, K, C> {
+pub struct Daemon<S, M, C> {
     /// Where objects come from.
     pub source: S,
     /// One proxy per address family.
-    pub families: Vec<FamilyProxy<K>>,
+    pub families: Vec<FamilyProxy<M>>,
     /// Other programs' writes.
     pub watch: Watch,
     /// Flows that outlive a change of rules.
@@ -52,6 +57,8 @@ pub struct Daemon<S, K, C> {
     pub events: Recorder,
     /// Settings.
     pub config: Config,
+    /// What is to be done when the rules stand.
+    pub chore: Option<Chore>,
 }
 
 enum Event {
@@ -59,10 +66,11 @@ enum Event {
     SyncDue,
     Tick,
     Foreign,
+    FollowUp,
     Stop,
 }
 
-impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
+impl<S: Source, M: Mode, C: Conntrack> Daemon<S, M, C> {
     /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic.
     ///
     /// # Errors
@@ -78,6 +86,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
         let mut synced_once = false;
         let mut known = false;
         let mut failures = Failures::default();
+        let mut follow_up: Option<Instant> = None;
         loop {
             let due = known && self.families.iter().any(FamilyProxy::is_due);
             let event = tokio::select! {
@@ -87,6 +96,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                 batch = self.source.next() => Event::Batch(batch),
                 () = self.watch.changed(), if synced_once => Event::Foreign,
                 () = sleep_until(pacer.next()), if due => Event::SyncDue,
+                () = sleep_until(follow_up.unwrap_or_else(Instant::now)), if follow_up.is_some() => Event::FollowUp,
                 _ = tick.tick(), if known => Event::Tick,
             };
             match event {
@@ -126,12 +136,17 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                         continue;
                     }
                 }
+                Event::FollowUp => {
+                    follow_up = self.follow_up();
+                    continue;
+                }
                 Event::SyncDue => {}
             }
             if self.sync(&mut failures) {
                 pacer.succeeded(Instant::now());
                 self.metrics.nothing_pending();
                 synced_once = true;
+                follow_up = self.follow_up();
             } else {
                 pacer.failed(Instant::now());
             }
@@ -172,7 +187,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
             match block_in_place(|| family.canary_lives()) {
                 Ok(true) => {}
                 Ok(false) => {
-                    warn!(family = %family.family(), "the canary chain is gone: somebody flushed the tables; writing them anew");
+                    warn!(family = %family.family(), "the canary chain is gone, or a virtual server: somebody flushed the kernel's tables; writing them anew");
                     family.doubt();
                     lost = true;
                 }
@@ -216,6 +231,7 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
                             rules = report.rules,
                             removed_chains = report.removed_chains,
                             jumps = report.jumps,
+                            changes = report.changes,
                             took = ?started.elapsed(),
                             "synced"
                         );
@@ -234,6 +250,35 @@ impl<S: Source, K: Iptables, C: Conntrack> Daemon<S, K, C> {
             memory::give_back();
         }
         all
+    }
+
+    /// Looks after what goes on beside syncs; when to come again.
+    fn follow_up(&mut self) -> Option<Instant> {
+        let now = Instant::now().into_std();
+        let mut next = Vec::new();
+        for family in &mut self.families {
+            match block_in_place(|| family.follow_up(now)) {
+                Ok(again) => next.extend(again),
+                Err(error) => {
+                    warn!(family = %family.family(), %error, "cannot look after what drains; will be tried again");
+                    next.push(now + AGAIN);
+                }
+            }
+        }
+        if let Some(chore) = &mut self.chore {
+            match block_in_place(|| chore(now)) {
+                Ok(Some(again)) => next.push(again),
+                Ok(None) => {
+                    self.chore = None;
+                    info!("what another mode left is gone");
+                }
+                Err(error) => {
+                    warn!(%error, "cannot take away what another mode left; will be tried again");
+                    next.push(now + AGAIN);
+                }
+            }
+        }
+        next.into_iter().min().map(Instant::from_std)
     }
 
     /// Deletes conntrack entries that lead where no rule leads any more. What fails is tried again after the next sync:

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
+use super::dummy::DEVICE;
 use crate::config::NodeAddresses;
 use crate::model::Family;
 
-/// Reads every address of every interface that is up. The primary address of a family is the first that is neither
+/// Reads every address of every interface that is up, but for the device that holds service addresses. The primary address of a family is the first that is neither
 /// loopback nor link-local; a Node object, where there is one, says better.
 ///
 /// # Errors
@@ -17,7 +18,11 @@ pub fn read() -> std::io::Result<NodeAddresses> {
     let mut found = NodeAddresses::default();
     for interface in getifaddrs()? {
         let Some(address) = interface.address.as_ref().and_then(ip) else { continue };
-        if !interface.flags.contains(InterfaceFlags::IFF_UP) {
+        if !interface.flags.contains(InterfaceFlags::IFF_UP) || interface.interface_name == DEVICE {
+            continue;
+        }
+        // Every pod's interface brings a link-local address of IPv6 along: a change that concerns no service.
+        if address.is_ipv6() && is_link_local(&address) {
             continue;
         }
         found.local.push(address);

@@ -100,12 +100,11 @@ fn read(attributes: &[ConntrackAttribute]) -> Option<Flow> {
         }
     }
     let (original, reply) = (End::read(original?), End::read(reply?));
-    Some(Flow {
-        protocol: original.protocol?,
-        destination: SocketAddr::new(original.destination?, original.destination_port?),
-        server: SocketAddr::new(reply.source?, reply.source_port?),
-        translated: status.contains(Status::DstNat),
-    })
+    let destination = SocketAddr::new(original.destination?, original.destination_port?);
+    let server = SocketAddr::new(reply.source?, reply.source_port?);
+    // What IPVS translates has no such bit, but another address in its reply.
+    let translated = status.contains(Status::DstNat) || server != destination;
+    Some(Flow { protocol: original.protocol?, destination, server, translated })
 }
 
 /// One direction of an entry.

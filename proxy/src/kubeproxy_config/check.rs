@@ -6,8 +6,10 @@ use ipnet::IpNet;
 
 use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration};
-use crate::config::{Config, Conntrack, DetectLocal, Mode, NodePortAddresses, Variant};
+use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant};
+use crate::kernel::ipvs::Timeouts;
 use crate::mode::iptables::fragment::pod_source_fits;
+use crate::mode::ipvs::prepare::SCHEDULERS;
 use crate::model::{Family, parse_ip};
 use crate::plan::PodSource;
 
@@ -33,7 +35,7 @@ fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
 pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Config> {
     let mode: Mode = from.mode.parse().or_else(|problem: String| wrong("mode", problem))?;
     mode.available().or_else(|problem| wrong("mode", problem))?;
-    let (sync_period, min_sync_period) = periods(from)?;
+    let (sync_period, min_sync_period) = periods(from, mode)?;
     unused(from)?;
     let bind = match parse_ip(&from.bind_address) {
         None => return wrong("bindAddress", format!("{:?} is no IP address", from.bind_address)),
@@ -41,12 +43,14 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
     };
     let listen = |field, text: &str| bind_address(text).or_else(|problem| wrong(field, problem));
     Ok(Config {
+        mode,
         node_name,
         detect_local: detect_local(from)?,
         masquerade_all: from.iptables.masquerade_all,
         masquerade_bit: in_range("iptables.masqueradeBit", from.iptables.masquerade_bit, 0, 31)?,
         node_port_addresses: node_port_addresses(&from.node_port_addresses)?,
-        localhost_node_ports: from.iptables.localhost_node_ports,
+        // IPVS does not lead what comes from the loopback range.
+        localhost_node_ports: from.iptables.localhost_node_ports && mode == Mode::Iptables,
         tcp_be_liberal: from.conntrack.tcp_be_liberal,
         sync_period,
         min_sync_period,
@@ -59,7 +63,32 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         service_counters: false,
         oom_score_adj: in_range("oomScoreAdj", from.oom_score_adj, -1000, 1000)?,
         conntrack: conntrack(&from.conntrack)?,
+        ipvs: ipvs(&from.ipvs)?,
     })
+}
+
+fn ipvs(from: &super::types::Ipvs) -> Checked<Ipvs> {
+    let default = Ipvs::default();
+    let scheduler = match from.scheduler.as_str() {
+        "" => default.scheduler,
+        known if SCHEDULERS.contains(&known) => known.to_owned(),
+        other => {
+            return wrong("ipvs.scheduler", format!("{other:?} is none of {}", SCHEDULERS.join(", ")));
+        }
+    };
+    let mut exclude: Vec<IpNet> = Vec::new();
+    for range in from.exclude_cidrs.iter().map(|range| range.trim()) {
+        match range.parse::<IpNet>() {
+            Ok(range) => exclude.push(range.trunc()),
+            Err(_) => return wrong("ipvs.excludeCIDRs", format!("{range:?} is no range such as 10.96.7.0/24")),
+        }
+    }
+    let timeouts = Timeouts {
+        tcp: not_negative("ipvs.tcpTimeout", from.tcp_timeout)?,
+        tcp_fin: not_negative("ipvs.tcpFinTimeout", from.tcp_fin_timeout)?,
+        udp: not_negative("ipvs.udpTimeout", from.udp_timeout)?,
+    };
+    Ok(Ipvs { scheduler, exclude, strict_arp: from.strict_arp, timeouts, drain_limit: default.drain_limit })
 }
 
 fn in_range<T: TryFrom<i32>>(field: &'static str, value: i32, least: i32, most: i32) -> Checked<T> {
@@ -76,14 +105,26 @@ fn positive(field: &'static str, value: GoDuration) -> Checked<Duration> {
     if value.is_zero() { wrong(field, "must be longer than nothing") } else { Ok(value) }
 }
 
-fn periods(from: &KubeProxyConfiguration) -> Checked<(Duration, Duration)> {
-    let sync = positive("iptables.syncPeriod", from.iptables.sync_period)?;
-    let least = not_negative("iptables.minSyncPeriod", from.iptables.min_sync_period)?;
-    if least > sync {
-        let (least, sync) = (from.iptables.min_sync_period, from.iptables.sync_period);
-        return wrong("iptables.minSyncPeriod", format!("{least} is longer than the syncPeriod, {sync}"));
+/// The periods of the mode; those of the others must make sense all the same.
+fn periods(from: &KubeProxyConfiguration, mode: Mode) -> Checked<(Duration, Duration)> {
+    let iptables = &from.iptables;
+    let of_iptables = periods_of(
+        ("iptables.syncPeriod", iptables.sync_period),
+        ("iptables.minSyncPeriod", iptables.min_sync_period),
+    )?;
+    let ipvs = &from.ipvs;
+    let of_ipvs = periods_of(("ipvs.syncPeriod", ipvs.sync_period), ("ipvs.minSyncPeriod", ipvs.min_sync_period))?;
+    Ok(if mode == Mode::Ipvs { of_ipvs } else { of_iptables })
+}
+
+type Period = (&'static str, GoDuration);
+
+fn periods_of((sync_field, sync): Period, (least_field, least): Period) -> Checked<(Duration, Duration)> {
+    let (checked, checked_least) = (positive(sync_field, sync)?, not_negative(least_field, least)?);
+    if checked_least > checked {
+        return wrong(least_field, format!("{least} is longer than the syncPeriod, {sync}"));
     }
-    Ok((sync, least))
+    Ok((checked, checked_least))
 }
 
 /// Fields that have no effect must make sense all the same: a mistake in them is a mistake.
@@ -217,7 +258,7 @@ mod tests {
     fn values_that_make_no_sense_are_named_by_their_field() {
         type Change = fn(&mut KubeProxyConfiguration);
         let table: [(&str, Change, &str); 17] = [
-            ("mode", |c| c.mode = "ipvs".into(), "is not in this version"),
+            ("mode", |c| c.mode = "nftables".into(), "is not in this version"),
             ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
             ("mode", |c| c.mode = "x".into(), "none of"),
             ("iptables.masqueradeBit", |c| c.iptables.masquerade_bit = 32, "32 is not from 0 to 31"),

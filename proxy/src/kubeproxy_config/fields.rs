@@ -59,7 +59,6 @@ const fn flag(path: &'static str, name: &'static str, value: Value, state: State
     Field { path, flag: Some((name, value)), help, state }
 }
 
-const IPVS: State = State::Pending("IPVS mode is not in this version");
 const NFTABLES: State = State::Pending("nftables mode is not in this version");
 const WINDOWS: State = State::NoEffect("it is for Windows nodes");
 const JSON: State = State::NoEffect("this proxy asks the API server for JSON, and understands nothing else");
@@ -95,20 +94,20 @@ pub const FIELDS: &[Field] = &[
     flag("bindAddressHardFail", "bind-address-hard-fail", Bool, Honoured, "Whether a port that cannot be bound ends the proxy; otherwise it is tried again"),
     flag("enableProfiling", "profiling", Bool, NoEffect("there is no profiler inside: perf and the like look at it from outside"), "Profiling below /debug/pprof of the metrics server"),
     flag("showHiddenMetricsForVersion", "show-hidden-metrics-for-version", Text, NoEffect("this proxy hides no metric"), "Version whose hidden metrics are to be shown"),
-    flag("mode", "proxy-mode", Text, Different("only iptables in this version; others are refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
+    flag("mode", "proxy-mode", Text, Different("only iptables and ipvs in this version; others are refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
     flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
     flag("iptables.masqueradeAll", "masquerade-all", Bool, Honoured, "Masquerade everything that goes to a cluster IP"),
     flag("iptables.localhostNodePorts", "iptables-localhost-nodeports", Bool, Honoured, "Accept node ports on 127.0.0.1 (IPv4)"),
     flag("iptables.syncPeriod", "iptables-sync-period", Time, Honoured, "Look at the whole state this often, at least"),
     flag("iptables.minSyncPeriod", "iptables-min-sync-period", Time, Honoured, "Sync no more often than this, but for a burst of two"),
-    flag("ipvs.syncPeriod", "ipvs-sync-period", Time, IPVS, "IPVS mode: look at the whole state this often, at least"),
-    flag("ipvs.minSyncPeriod", "ipvs-min-sync-period", Time, IPVS, "IPVS mode: sync no more often than this"),
-    flag("ipvs.scheduler", "ipvs-scheduler", Text, IPVS, "IPVS mode: scheduler"),
-    flag("ipvs.excludeCIDRs", "ipvs-exclude-cidrs", List, IPVS, "IPVS mode: ranges whose virtual servers are left alone"),
-    flag("ipvs.strictARP", "ipvs-strict-arp", Bool, IPVS, "IPVS mode: do not answer ARP for cluster IPs"),
-    flag("ipvs.tcpTimeout", "ipvs-tcp-timeout", Time, IPVS, "IPVS mode: time-out of idle TCP connections; 0: as it is"),
-    flag("ipvs.tcpFinTimeout", "ipvs-tcpfin-timeout", Time, IPVS, "IPVS mode: time-out of TCP connections after a FIN; 0: as it is"),
-    flag("ipvs.udpTimeout", "ipvs-udp-timeout", Time, IPVS, "IPVS mode: time-out of UDP flows; 0: as it is"),
+    flag("ipvs.syncPeriod", "ipvs-sync-period", Time, Honoured, "IPVS mode: look at the whole state this often, at least"),
+    flag("ipvs.minSyncPeriod", "ipvs-min-sync-period", Time, Honoured, "IPVS mode: sync no more often than this"),
+    flag("ipvs.scheduler", "ipvs-scheduler", Text, Honoured, "IPVS mode: scheduler"),
+    flag("ipvs.excludeCIDRs", "ipvs-exclude-cidrs", List, Honoured, "IPVS mode: ranges whose virtual servers are left alone"),
+    flag("ipvs.strictARP", "ipvs-strict-arp", Bool, Honoured, "IPVS mode: do not answer ARP for cluster IPs"),
+    flag("ipvs.tcpTimeout", "ipvs-tcp-timeout", Time, Honoured, "IPVS mode: time-out of idle TCP connections; 0: as it is"),
+    flag("ipvs.tcpFinTimeout", "ipvs-tcpfin-timeout", Time, Honoured, "IPVS mode: time-out of TCP connections after a FIN; 0: as it is"),
+    flag("ipvs.udpTimeout", "ipvs-udp-timeout", Time, Honoured, "IPVS mode: time-out of UDP flows; 0: as it is"),
     field("nftables.masqueradeBit", NFTABLES, "nftables mode: bit of the packet mark that asks for masquerade"),
     field("nftables.masqueradeAll", NFTABLES, "nftables mode: masquerade everything that goes to a cluster IP"),
     field("nftables.syncPeriod", NFTABLES, "nftables mode: look at the whole state this often, at least"),
@@ -148,7 +147,8 @@ pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
     ("metrics-port", "Deprecated: port of /metrics where its address has none; 0: no /metrics", Honoured),
     ("version", "Print the version and exit", Honoured),
     ("manifests", "Directory of manifests to read objects from, instead of the API (not upstream's)", Honoured),
-    ("service-counters", "Count connections per service port: each scrape then reads the filter and nat tables (not upstream's)", Honoured),
+    ("service-counters", "Count connections per service port: each scrape then reads the filter and nat tables (iptables mode; not upstream's)", Honoured),
+    ("ipvs-drain-limit", "IPVS mode: how long a backend that leaves keeps its connections, 15m by default (not upstream's)", Honoured),
     ("iptables-variant", "Which iptables commands: auto, nft or legacy (not upstream's)", Honoured),
 ];
 
@@ -224,7 +224,7 @@ warnings come, is the same one (a test compares them).
 
 As upstream: with `--config` the file decides. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
 other `--log…` flags go before it, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
-`--service-counters` and `--iptables-variant` are no fields of it; every other flag is ignored, which the log says. An
+`--service-counters`, `--iptables-variant` and `--ipvs-drain-limit` are no fields of it; every other flag is ignored, which the log says. An
 empty text, a `null` or a zero time in the file means the default.
 
 Objects come from exactly one place: `--manifests DIR`; or the API server, by `--kubeconfig` (in the file:

@@ -13,7 +13,7 @@ use prometheus::{
     Encoder, Error, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
-use crate::mode::iptables::report::{Report, RuleCounts};
+use crate::mode::rules::report::{Report, RuleCounts};
 use crate::model::Family;
 use crate::plan::tally::Tally;
 use crate::source::{Batch, Change};

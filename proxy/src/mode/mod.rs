@@ -1,3 +1,63 @@
 //! The modes: each writes plans down as kernel objects of its kind and brings the kernel there.
 
+pub mod family;
 pub mod iptables;
+pub mod ipvs;
+pub mod rules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use crate::config::NodeAddresses;
+use crate::model::{Protocol, ServicePortName};
+use crate::plan::flows::Frontend;
+use crate::plan::{NodePlan, ServicePortPlan};
+use rules::report::Report;
+
+/// One mode at work in one address family: brings the kernel to what plans say.
+pub trait Mode {
+    /// What the kernel may answer.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Whether only a full sync will do: the kernel's state is not known.
+    fn needs_full(&self) -> bool;
+
+    /// The kernel's state is in doubt: somebody else wrote to it.
+    fn doubt(&mut self);
+
+    /// The frontends of datagram protocols that full syncs have found in the kernel since the last call: a predecessor's,
+    /// too.
+    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)>;
+
+    /// Whether nobody has flushed the tables.
+    ///
+    /// # Errors
+    /// When they cannot be looked at.
+    fn canary_lives(&mut self) -> Result<bool, Self::Error>;
+
+    /// Compares the whole state with the kernel's and sends the difference.
+    ///
+    /// # Errors
+    /// When the kernel refuses something; the next sync must be full again.
+    fn full(
+        &mut self,
+        node: NodePlan,
+        addresses: &NodeAddresses,
+        plans: &[ServicePortPlan],
+    ) -> Result<Report, Self::Error>;
+
+    /// Sends what changed in these service ports (`None`: gone). Does a full sync's work in no case: the caller asks
+    /// [`Mode::needs_full`] first.
+    ///
+    /// # Errors
+    /// When the kernel refuses something; the next sync must be full.
+    fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, Self::Error>;
+
+    /// Looks after what goes on after a sync, such as backends that drain; when to come again, if at all.
+    ///
+    /// # Errors
+    /// When the kernel refuses something.
+    fn follow_up(&mut self, _now: Instant) -> Result<Option<Instant>, Self::Error> {
+        Ok(None)
+    }
+}

@@ -195,6 +195,9 @@ pub struct NodePlan {
     pub masquerade_mark: u32,
     /// How pods are told; `None`: they cannot be.
     pub pods: Option<PodSource>,
+    /// Who is masqueraded to cluster IPs: what [`Internal::treatment`] has for every service port, for modes that have one
+    /// rule for all.
+    pub internal_masquerade: Masquerade,
     /// Where node ports are accepted.
     pub node_ports: NodePortScope,
     /// Packets from elsewhere to the loopback range are dropped: the guard that `route_localnet` makes necessary (CVE-2020-8558).

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::service_port::internal_masquerade;
 use super::{NodePlan, NodePortScope, PodSource};
 use crate::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses};
 use crate::model::Family;
@@ -15,6 +16,7 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         family,
         masquerade_mark: 1 << config.masquerade_bit,
         pods: pods(config, family, node),
+        internal_masquerade: internal_masquerade(config.masquerade_all),
         node_ports: node_ports(config, family, node, addresses, loopback),
         guard_loopback: loopback,
         drop_invalid: !config.tcp_be_liberal,

@@ -36,10 +36,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
         affinity: port.affinity,
         internal: Internal {
             address: port.cluster_ip,
-            treatment: Treatment {
-                verdict: internal_verdict,
-                masquerade: if around.masquerade_all { Masquerade::Always } else { Masquerade::NotPods },
-            },
+            treatment: Treatment { verdict: internal_verdict, masquerade: internal_masquerade(around.masquerade_all) },
         },
         health_check: port
             .health_check_node_port
@@ -53,6 +50,11 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
         cluster_backends: backends.cluster,
         local_backends: backends.local,
     }
+}
+
+/// Who is masqueraded to cluster IPs.
+pub fn internal_masquerade(masquerade_all: bool) -> Masquerade {
+    if masquerade_all { Masquerade::Always } else { Masquerade::NotPods }
 }
 
 fn verdict(policy: TrafficPolicy, backends: &Backends) -> Verdict {

@@ -15,7 +15,7 @@ use serde_saphyr::Spanned;
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
-pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, ProxyFile};
+pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
 
 use super::words::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
@@ -67,22 +67,34 @@ impl Need {
 }
 
 /// A proxy mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// iptables rules.
+    #[default]
     Iptables,
+    /// Virtual servers of the kernel's IPVS.
+    Ipvs,
 }
 
 impl Mode {
     /// Every mode that the lab can run.
-    pub const ALL: [Mode; 1] = [Mode::Iptables];
+    pub const ALL: [Mode; 2] = [Mode::Iptables, Mode::Ipvs];
+
+    /// What the kernel must have for it, besides netfilter.
+    pub fn needs(self) -> &'static [Need] {
+        match self {
+            Mode::Iptables => &[],
+            Mode::Ipvs => &[Need::Ipvs, Need::Dummy],
+        }
+    }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mode::Iptables => f.write_str("iptables"),
+            Mode::Ipvs => f.write_str("ipvs"),
         }
     }
 }
@@ -148,6 +160,7 @@ impl<'de> Deserialize<'de> for TextOrList {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct StepFile {
     pub name: String,
+    pub modes: Option<Vec<Mode>>,
     pub apply: Option<Manifests>,
     pub delete: Option<OneOrMany<ObjectRef>>,
     pub ready: Option<OneOrMany<PodRef>>,
@@ -255,6 +268,9 @@ pub struct RuleFile {
     pub exists: Option<bool>,
     #[serde(default)]
     pub family: RuleFamily,
+    /// The mode whose rule it is; the others have not looked at it.
+    #[serde(default)]
+    pub mode: Mode,
 }
 
 /// iptables or ip6tables.

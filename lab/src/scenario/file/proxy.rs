@@ -16,6 +16,7 @@ pub struct ProxyFile {
     pub detect_local: DetectLocalFile,
     pub node_port_addresses: Option<OneOrMany<Text>>,
     pub iptables: IptablesFile,
+    pub ipvs: IpvsFile,
     pub conntrack: ConntrackFile,
 }
 
@@ -49,6 +50,16 @@ pub struct IptablesFile {
     pub localhost_node_ports: Option<bool>,
     pub sync_period: Option<Span>,
     pub min_sync_period: Option<Span>,
+}
+
+/// `proxy.ipvs:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct IpvsFile {
+    pub scheduler: Option<String>,
+    #[serde(rename = "strictARP")]
+    pub strict_arp: Option<bool>,
+    pub drain_limit: Option<Span>,
 }
 
 /// `proxy.conntrack:`

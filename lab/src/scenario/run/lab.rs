@@ -16,6 +16,7 @@ use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
 use crate::objects::ObjectError;
 use crate::objects::publish::PublishError;
+use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, Scenario};
 use crate::traffic::client::Connection;
 use crate::traffic::probe::Place;
@@ -80,6 +81,7 @@ pub struct Lab {
     pub(super) feed: Feed,
     pub(super) proxies: Proxies,
     pub(super) patience: Duration,
+    pub(super) mode: Mode,
     pub(super) virtual_time: bool,
     tools: Option<PathBuf>,
     /// Tells when a change has been applied, where the proxies do not.
@@ -116,6 +118,7 @@ impl Lab {
             feed,
             proxies,
             patience: options.patience,
+            mode: options.mode,
             virtual_time: options.machine.as_ref().is_some_and(|machine| machine.deterministic),
             tools,
             marker,

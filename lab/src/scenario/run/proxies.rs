@@ -39,6 +39,13 @@ pub(super) struct Proxies {
     used: Vec<Usage>,
 }
 
+/// The flag of IPVS mode that means the same as one of iptables mode's.
+fn of_ipvs(flag: &str) -> Option<String> {
+    let period = flag.strip_prefix("--iptables-")?;
+    let is_period = period.starts_with("sync-period=") || period.starts_with("min-sync-period=");
+    is_period.then(|| format!("--ipvs-{period}"))
+}
+
 impl Proxies {
     pub(super) fn new(options: &RunOptions, flags: &[String], path: Option<String>) -> Self {
         Proxies {
@@ -63,7 +70,9 @@ impl Proxies {
                     format!("--healthz-bind-address={HEALTH}"),
                     format!("--iptables-variant={}", self.variant.name()),
                 ];
+                args.push(format!("--proxy-mode={}", self.mode));
                 args.extend(self.flags.iter().cloned());
+                args.extend(self.flags.iter().filter_map(|flag| of_ipvs(flag)));
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
             }
             Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node)?,

@@ -154,11 +154,16 @@ fn set(config: &mut Value, flag: &str, value: &str) {
             config["iptables"]["masqueradeBit"] = value.parse().map_or(Value::Null, |bit: i32| json!(bit));
         }
         "iptables-localhost-nodeports" => config["iptables"]["localhostNodePorts"] = yes(),
-        "iptables-sync-period" => config["iptables"]["syncPeriod"] = text(),
+        "iptables-sync-period" => {
+            config["iptables"]["syncPeriod"] = text();
+            config["ipvs"]["syncPeriod"] = text();
+        }
         // kube-proxy takes zero in a file for its default, one second.
         "iptables-min-sync-period" => {
             config["iptables"]["minSyncPeriod"] = json!(if value == "0ms" { "1ms" } else { value });
         }
+        "ipvs-scheduler" => config["ipvs"]["scheduler"] = text(),
+        "ipvs-strict-arp" => config["ipvs"]["strictARP"] = yes(),
         "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
         _ => {}
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Iptables, IptablesError, Table};
-use crate::mode::iptables::saved::target;
+use crate::mode::rules::saved::target;
 
 type Chains = BTreeMap<String, Vec<String>>;
 

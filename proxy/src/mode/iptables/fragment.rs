@@ -1,16 +1,13 @@
 //! What one service port contributes to the tables: chains of its own, and lines in the shared chains.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::names;
 use super::rule::Rule;
+use crate::mode::rules::Chains;
 use crate::plan::{
     BackendSet, External, Internal, Masquerade, NodePlan, PodSource, ServicePortPlan, ShortCircuit, Treatment, Verdict,
 };
-
-/// Rules by chain.
-pub type Chains = BTreeMap<String, Vec<String>>;
 
 /// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

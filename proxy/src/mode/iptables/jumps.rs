@@ -1,25 +1,9 @@
-//! The jumps from the kernel's own chains into ours: few, constant, and the only thing that touches chains of others.
+//! The jumps of this mode.
 
 use super::names;
 use crate::kernel::iptables::Table;
+use crate::mode::rules::jumps::Jump;
 use crate::plan::NodePlan;
-
-/// A rule in one of the kernel's chains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Jump {
-    /// The table.
-    pub table: Table,
-    /// The kernel's chain.
-    pub from: &'static str,
-    /// The rule, as `iptables-save` prints it.
-    pub rule: &'static str,
-    /// Our chain.
-    pub to: &'static str,
-}
-
-const fn jump(table: Table, from: &'static str, to: &'static str, rule: &'static str) -> Jump {
-    Jump { table, from, rule, to }
-}
 
 const EXTERNAL: &str = "-m conntrack --ctstate NEW -m comment --comment \"kubernetes externally-visible service portals\" -j KUBE-EXTERNAL-SERVICES";
 const PORTALS: &str = "-m conntrack --ctstate NEW -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES";
@@ -30,30 +14,30 @@ const NAT_PORTALS: &str = "-m comment --comment \"kubernetes service portals\" -
 /// Every jump, in the order in which they are put before what stands in the kernel's chain: the last one is the
 /// first that a packet meets. The filter ones look at new connections only, so established traffic does not pay.
 pub const ALL: [Jump; 14] = [
-    jump(Table::Filter, "INPUT", names::EXTERNAL_SERVICES, EXTERNAL),
-    jump(Table::Filter, "FORWARD", names::EXTERNAL_SERVICES, EXTERNAL),
-    jump(
+    Jump::new(Table::Filter, "INPUT", names::EXTERNAL_SERVICES, EXTERNAL),
+    Jump::new(Table::Filter, "FORWARD", names::EXTERNAL_SERVICES, EXTERNAL),
+    Jump::new(
         Table::Filter,
         "INPUT",
         names::NODE_PORTS,
         "-m comment --comment \"kubernetes health check service ports\" -j KUBE-NODEPORTS",
     ),
-    jump(Table::Filter, "FORWARD", names::SERVICES, PORTALS),
-    jump(Table::Filter, "OUTPUT", names::SERVICES, PORTALS),
-    jump(
+    Jump::new(Table::Filter, "FORWARD", names::SERVICES, PORTALS),
+    Jump::new(Table::Filter, "OUTPUT", names::SERVICES, PORTALS),
+    Jump::new(
         Table::Filter,
         "FORWARD",
         names::FORWARD,
         "-m comment --comment \"kubernetes forwarding rules\" -j KUBE-FORWARD",
     ),
-    jump(Table::Filter, "INPUT", names::PROXY_FIREWALL, FIREWALL),
-    jump(Table::Filter, "OUTPUT", names::PROXY_FIREWALL, FIREWALL),
-    jump(Table::Filter, "FORWARD", names::PROXY_FIREWALL, FIREWALL),
-    jump(Table::Filter, "INPUT", names::FIREWALL, "-j KUBE-FIREWALL"),
-    jump(Table::Filter, "OUTPUT", names::FIREWALL, "-j KUBE-FIREWALL"),
-    jump(Table::Nat, "OUTPUT", names::SERVICES, NAT_PORTALS),
-    jump(Table::Nat, "PREROUTING", names::SERVICES, NAT_PORTALS),
-    jump(
+    Jump::new(Table::Filter, "INPUT", names::PROXY_FIREWALL, FIREWALL),
+    Jump::new(Table::Filter, "OUTPUT", names::PROXY_FIREWALL, FIREWALL),
+    Jump::new(Table::Filter, "FORWARD", names::PROXY_FIREWALL, FIREWALL),
+    Jump::new(Table::Filter, "INPUT", names::FIREWALL, "-j KUBE-FIREWALL"),
+    Jump::new(Table::Filter, "OUTPUT", names::FIREWALL, "-j KUBE-FIREWALL"),
+    Jump::new(Table::Nat, "OUTPUT", names::SERVICES, NAT_PORTALS),
+    Jump::new(Table::Nat, "PREROUTING", names::SERVICES, NAT_PORTALS),
+    Jump::new(
         Table::Nat,
         "POSTROUTING",
         names::POSTROUTING,

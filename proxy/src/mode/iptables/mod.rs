@@ -1,20 +1,39 @@
 //! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
 //!
-//! [`fragment`] writes one service port down, [`ruleset`] puts the shared chains together, [`transaction`] is what
-//! is sent, [`saved`] what is read back, [`syncer`] decides between a full and a partial sync, [`cleanup`] takes
-//! everything away again; [`connections`] and [`scrape`] read what rules have counted. Commands are run behind
-//! [`crate::kernel::iptables`] only.
+//! [`fragment`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
+//! kernel; [`found`] reads what a predecessor left, [`connections`] and [`scrape`] what rules have counted. What other
+//! modes do alike is in [`crate::mode::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
 
-pub mod cleanup;
 pub mod connections;
-pub mod family;
+pub mod found;
 pub mod fragment;
 pub mod jumps;
-pub mod names;
-pub mod report;
-pub mod rule;
 pub mod ruleset;
-pub mod saved;
 pub mod scrape;
 pub mod syncer;
-pub mod transaction;
+
+pub use crate::mode::rules::{cleanup, names, report, rule};
+
+/// One address family's proxy in this mode.
+pub mod family {
+    use super::syncer::Syncer;
+    use crate::config::Config;
+    use crate::kernel::iptables::Iptables;
+    use crate::mode::family;
+    use crate::model::Family;
+
+    /// A proxy over this kernel adapter.
+    pub type FamilyProxy<K> = family::FamilyProxy<Syncer<K>>;
+
+    impl<K: Iptables> FamilyProxy<K> {
+        /// A proxy that knows of no object yet.
+        pub fn new(config: Config, family: Family, kernel: K) -> FamilyProxy<K> {
+            family::FamilyProxy::with_mode(config, family, Syncer::new(kernel))
+        }
+
+        /// The kernel adapter, for tests.
+        pub fn kernel(&mut self) -> &mut K {
+            self.mode().kernel()
+        }
+    }
+}

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::fragment::{Chains, Fragment};
+use super::fragment::Fragment;
 use super::names;
 use super::rule::Rule;
 use crate::kernel::iptables::Table;
-use crate::model::{Family, ServicePortName};
+use crate::mode::rules::Tables;
+use crate::mode::rules::common::{self, Chain, loopback_guard};
+use crate::model::ServicePortName;
 use crate::plan::{NodePlan, NodePortScope};
 
 /// Every service port's share, in order of name.
@@ -74,15 +76,9 @@ impl Shared {
     }
 }
 
-/// What one table should hold of ours.
-pub type Tables = BTreeMap<Table, Chains>;
-
 /// Everything, put together.
 pub fn assemble(fragments: &Fragments, node: &NodePlan, random_fully: bool) -> Tables {
     let mut tables = Tables::new();
-    for table in Table::ALL {
-        tables.entry(table).or_default().insert(names::CANARY.to_owned(), Vec::new());
-    }
     for (table, chain, rules) in constant_chains(node, random_fully) {
         tables.entry(table).or_default().insert(chain.to_owned(), rules);
     }
@@ -98,43 +94,15 @@ pub fn assemble(fragments: &Fragments, node: &NodePlan, random_fully: bool) -> T
 }
 
 /// The chains that depend on the node alone.
-fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<(Table, &'static str, Vec<String>)> {
-    let mark = node.masquerade_mark;
-    let random = if random_fully { " --random-fully" } else { "" };
-    let postrouting = vec![
-        Rule::new().marked(mark, true).target("RETURN"),
-        // The mark is taken off again, so that a packet that comes by once more (IPsec, overlay) is not masqueraded twice.
-        Rule::new().target(format_args!("MARK --set-xmark {mark:#x}/0x0")),
-        Rule::commented("kubernetes service traffic requiring SNAT").target(format_args!("MASQUERADE{random}")),
-    ];
-    let mark_masq = vec![Rule::new().target(format_args!("MARK --set-xmark {mark:#x}/{mark:#x}"))];
-    let mut forward = Vec::new();
-    if node.drop_invalid {
-        forward.push(Rule::new().conntrack("--ctstate INVALID").target("DROP"));
-    }
-    // Node-port traffic is forwarded even where the FORWARD policy is DROP.
-    forward.push(Rule::commented("kubernetes forwarding rules").marked(mark, false).target("ACCEPT"));
-    let established =
-        Rule::commented("kubernetes forwarding conntrack rule").conntrack("--ctstate RELATED,ESTABLISHED");
-    forward.push(established.target("ACCEPT"));
-    let mut chains = vec![
-        (Table::Nat, names::POSTROUTING, postrouting),
-        (Table::Nat, names::MARK_MASQ, mark_masq),
-        (Table::Filter, names::FORWARD, forward),
-    ];
+fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<Chain> {
+    let mut chains: Vec<Chain> = common::canaries().collect();
+    chains.push((Table::Nat, names::POSTROUTING, common::masquerade_marked(node, random_fully)));
+    chains.push(common::mark_masq(node));
+    chains.push(common::forward(node, node.drop_invalid));
     if node.guard_loopback {
         chains.push((Table::Filter, names::FIREWALL, vec![loopback_guard(node.family)]));
     }
     chains
-}
-
-/// `route_localnet` opens the loopback range to the network; this closes it again (CVE-2020-8558).
-pub fn loopback_guard(family: Family) -> String {
-    Rule::commented("block incoming localnet connections")
-        .destination_loopback(family, false)
-        .source_not_loopback(family)
-        .conntrack("! --ctstate RELATED,ESTABLISHED,DNAT")
-        .target("DROP")
 }
 
 fn node_port_jumps(node: &NodePlan) -> Vec<String> {

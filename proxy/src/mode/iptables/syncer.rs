@@ -9,14 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use super::fragment::{Chains, Fragment, render};
+use super::found::datagram_frontends;
+use super::fragment::{Fragment, render};
 use super::jumps;
-use super::names;
 use super::report::{Report, RuleCounts};
-use super::ruleset::{Fragments, Shared, Tables, assemble};
-use super::saved::{Saved, SavedTable, datagram_frontends};
-use super::transaction::Transaction;
+use super::ruleset::{Fragments, Shared, assemble};
+use crate::config::NodeAddresses;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::mode::Mode;
+use crate::mode::rules::Chains;
+use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -94,45 +97,44 @@ impl<K: Iptables> Syncer<K> {
         Syncer { kernel, sent: None, found: BTreeSet::new() }
     }
 
-    /// Whether only a full sync will do.
-    pub fn needs_full(&self) -> bool {
-        self.sent.is_none()
-    }
-
-    /// The kernel's state is in doubt: somebody else wrote to it.
-    pub fn doubt(&mut self) {
-        self.sent = None;
-    }
-
-    /// The frontends of datagram protocols that full syncs have found in the kernel since the last call: a predecessor's,
-    /// too.
-    pub fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
-        std::mem::take(&mut self.found)
-    }
-
     /// The kernel adapter, for tests.
     pub fn kernel(&mut self) -> &mut K {
         &mut self.kernel
     }
 
-    /// Whether the canary chains are all there.
-    ///
-    /// # Errors
-    /// When a command fails.
-    pub fn canary_lives(&mut self) -> Result<bool, IptablesError> {
-        for table in Table::ALL {
-            if !self.kernel.chain_exists(table, names::CANARY)? {
-                return Ok(false);
-            }
+    fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
+        if !transaction.is_empty() {
+            transaction.send(&mut self.kernel)?;
         }
-        Ok(true)
+        Ok(Report::of(transaction))
+    }
+}
+
+impl<K: Iptables> Mode for Syncer<K> {
+    type Error = IptablesError;
+
+    fn needs_full(&self) -> bool {
+        self.sent.is_none()
     }
 
-    /// Compares the whole state with the kernel's and sends the difference.
-    ///
-    /// # Errors
-    /// When a command fails; the next sync must be full again.
-    pub fn full(&mut self, node: NodePlan, plans: &[ServicePortPlan]) -> Result<Report, IptablesError> {
+    fn doubt(&mut self) {
+        self.sent = None;
+    }
+
+    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+        std::mem::take(&mut self.found)
+    }
+
+    fn canary_lives(&mut self) -> Result<bool, IptablesError> {
+        difference::canary_lives(&mut self.kernel)
+    }
+
+    fn full(
+        &mut self,
+        node: NodePlan,
+        _addresses: &NodeAddresses,
+        plans: &[ServicePortPlan],
+    ) -> Result<Report, IptablesError> {
         self.sent = None;
         // What stays is made first and the text of all chains after it, though that renders everything twice: what stays
         // would otherwise stand between the text, and keep its memory from being given back.
@@ -147,28 +149,26 @@ impl<K: Iptables> Syncer<K> {
         wanted.entry(Table::Nat).or_default().extend(plans.iter().flat_map(|plan| render(plan, &node).chains));
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
-        let mut saved = Saved::default();
-        for table in Table::ALL {
-            saved.tables.insert(table, SavedTable::parse(&self.kernel.save(table)?));
-        }
+        let saved = difference::read(&mut self.kernel)?;
         self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
         // Jumps first, to chains that are still empty: each is a command of its own, and with the legacy variant such a
         // command reads and writes the whole table, which on a fresh node is tiny now and huge after the restore.
-        let jumps = self.ensure_jumps(&node, &saved)?;
+        let jumps: Vec<_> = jumps::wanted(&node).collect();
+        let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), &saved)?;
+        let ours: BTreeSet<(Table, String)> =
+            wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
         let mut report = self.send(&difference(wanted, &saved))?;
+        let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
+        let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, &saved)?;
         report.full = true;
-        report.jumps = jumps;
+        report.jumps = made + gone;
+        report.removed_chains += chains;
         report.total = total;
         self.sent = Some(Sent { node, lines, own, total });
         Ok(report)
     }
 
-    /// Sends what changed in these service ports (`None`: gone). Does a full sync's work in no case: the caller
-    /// asks [`Syncer::needs_full`] first.
-    ///
-    /// # Errors
-    /// When a command fails; the next sync must be full.
-    pub fn partial(
+    fn partial(
         &mut self,
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
     ) -> Result<Report, IptablesError> {
@@ -205,41 +205,6 @@ impl<K: Iptables> Syncer<K> {
         self.sent = Some(sent);
         Ok(report)
     }
-
-    fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
-        let tables = || transaction.tables.values();
-        Ok(Report {
-            rules: tables().map(|table| table.rules() + table.write.values().filter(|r| r.is_empty()).count()).sum(),
-            removed_chains: tables().map(|table| table.remove.len()).sum(),
-            sent: RuleCounts::of(
-                transaction
-                    .tables
-                    .iter()
-                    .flat_map(|(table, change)| change.write.values().map(|rules| (*table, rules))),
-            ),
-            ..Report::default()
-        })
-    }
-
-    fn ensure_jumps(&mut self, node: &NodePlan, saved: &Saved) -> Result<usize, IptablesError> {
-        let present = |jump: &jumps::Jump| {
-            let rules = saved.tables.get(&jump.table).and_then(|table| table.chains.get(jump.from));
-            rules.is_some_and(|rules| rules.iter().any(|rule| rule == jump.rule))
-        };
-        let missing: Vec<_> = jumps::wanted(node).filter(|jump| !present(jump)).collect();
-        let mut made = BTreeSet::new();
-        for jump in &missing {
-            let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
-            if !there && made.insert((jump.table, jump.to)) {
-                self.kernel.new_chain(jump.table, jump.to)?;
-            }
-            self.kernel.insert_first(jump.table, jump.from, jump.rule)?;
-        }
-        Ok(missing.len())
-    }
 }
 
 fn own_chains(transaction: &mut Transaction, before: &OwnChains, after: &OwnChains, chains: Chains) {
@@ -247,41 +212,4 @@ fn own_chains(transaction: &mut Transaction, before: &OwnChains, after: &OwnChai
     let before_names = before.chains.iter().map(|(chain, _)| chain.to_text());
     nat.remove.extend(before_names.filter(|chain| !chains.contains_key(chain)));
     nat.write.extend(chains.into_iter().filter(|(chain, _)| before.get(chain) != after.get(chain)));
-}
-
-/// What brings `saved` to `wanted`. A chain of ours that nobody wants is emptied, and removed unless a rule of
-/// somebody else still jumps to it: such a jump would make the kernel refuse the whole table.
-fn difference(wanted: Tables, saved: &Saved) -> Transaction {
-    let mut transaction = Transaction::default();
-    let nothing = SavedTable::default();
-    for (table, chains) in wanted {
-        let saved = saved.tables.get(&table).unwrap_or(&nothing);
-        let change = transaction.table(table);
-        let mut stale: Vec<&String> = saved.per_service_chains().filter(|chain| !chains.contains_key(*chain)).collect();
-        stale.sort_unstable();
-        let foreign = |from: &str| !chains.contains_key(from) && !names::is_per_service(from);
-        for chain in stale {
-            if saved.is_referred_to(chain, foreign) {
-                if saved.chains.get(chain).is_some_and(|rules| !rules.is_empty()) {
-                    change.write.insert(chain.clone(), Vec::new());
-                }
-            } else {
-                change.remove.push(chain.clone());
-            }
-        }
-        for (chain, rules) in chains {
-            let present = saved.chains.get(&chain);
-            if chain == names::FIREWALL {
-                // kubelet may have rules of its own in it: ours only has to be there.
-                if present.is_none_or(|present| !rules.iter().all(|rule| present.contains(rule))) {
-                    let mut kept = present.cloned().unwrap_or_default();
-                    kept.extend(rules);
-                    change.write.insert(chain, kept);
-                }
-            } else if present != Some(&rules) {
-                change.write.insert(chain, rules);
-            }
-        }
-    }
-    transaction
 }

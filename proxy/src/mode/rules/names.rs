@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use data_encoding::BASE32;
 use sha2::{Digest, Sha256};
 
+use crate::kernel::iptables::Table;
 use crate::model::ServicePortName;
 
 /// nat and filter: every service address.
@@ -25,6 +26,41 @@ pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 pub const FIREWALL: &str = "KUBE-FIREWALL";
 /// mangle, nat and filter: an empty chain whose loss tells that somebody flushed the tables.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
+
+/// nat, IPVS mode: node ports; filter: health-check node ports.
+pub const NODE_PORT: &str = "KUBE-NODE-PORT";
+/// nat, IPVS mode: load-balancer IPs.
+pub const LOAD_BALANCER: &str = "KUBE-LOAD-BALANCER";
+/// filter, IPVS mode: who may use load-balancer IPs with `loadBalancerSourceRanges`.
+pub const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
+/// filter, IPVS mode: keeps the host's own listeners from answering on service addresses.
+pub const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
+/// mangle (upstream: filter), IPVS mode: what the node itself may not send to service addresses.
+pub const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
+
+/// Every chain with a name of its own that a mode of this proxy, or of kube-proxy, makes, by table; without `KUBE-FIREWALL`,
+/// which is kubelet's too.
+pub const FIXED: [(Table, &str); 19] = [
+    (Table::Filter, SERVICES),
+    (Table::Filter, EXTERNAL_SERVICES),
+    (Table::Filter, NODE_PORTS),
+    (Table::Filter, FORWARD),
+    (Table::Filter, PROXY_FIREWALL),
+    (Table::Filter, NODE_PORT),
+    (Table::Filter, SOURCE_RANGES_FIREWALL),
+    (Table::Filter, IPVS_FILTER),
+    (Table::Filter, IPVS_OUT_FILTER),
+    (Table::Filter, CANARY),
+    (Table::Mangle, CANARY),
+    (Table::Mangle, IPVS_OUT_FILTER),
+    (Table::Nat, SERVICES),
+    (Table::Nat, NODE_PORTS),
+    (Table::Nat, POSTROUTING),
+    (Table::Nat, MARK_MASQ),
+    (Table::Nat, NODE_PORT),
+    (Table::Nat, LOAD_BALANCER),
+    (Table::Nat, CANARY),
+];
 
 /// Prefix of a service port's chain for policy Cluster.
 pub const SVC: &str = "KUBE-SVC-";
@@ -61,9 +97,9 @@ pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }
 
-/// Whether a chain is one of those that come and go with services.
-pub fn is_per_service(chain: &str) -> bool {
-    PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix))
+/// Whether a chain of this table is one of this proxy's, whatever the mode.
+pub fn is_ours(table: Table, chain: &str) -> bool {
+    PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix)) || FIXED.contains(&(table, chain))
 }
 
 #[cfg(test)]

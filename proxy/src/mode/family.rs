@@ -1,14 +1,14 @@
-//! One address family's proxy in iptables mode: state in, syncs out. Everything but the commands behind
-//! [`Iptables`] is pure, so the whole of it runs against the fake.
+//! One address family's proxy: state in, syncs out. Everything but what its mode asks of the kernel is pure, so the whole
+//! of it runs against a fake.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::report::Report;
-use super::syncer::Syncer;
+use super::Mode;
+use super::rules::report::Report;
 use crate::config::{Config, NodeAddresses};
-use crate::kernel::iptables::{Iptables, IptablesError};
 use crate::model::{Family, Protocol, ServicePortName};
 use crate::plan::flows::{Flows, Frontend, is_judged};
 use crate::plan::node::primary_addresses;
@@ -19,10 +19,10 @@ use crate::source::Change;
 use crate::state::{Changed, State};
 
 /// One family's proxy.
-pub struct FamilyProxy<K> {
+pub struct FamilyProxy<M> {
     config: Config,
     state: State,
-    syncer: Syncer<K>,
+    mode: M,
     addresses: NodeAddresses,
     pending: Changed,
     health_checks: BTreeMap<ServicePortName, HealthCheck>,
@@ -32,13 +32,13 @@ pub struct FamilyProxy<K> {
     flows_due: bool,
 }
 
-impl<K: Iptables> FamilyProxy<K> {
+impl<M: Mode> FamilyProxy<M> {
     /// A proxy that knows of no object yet.
-    pub fn new(config: Config, family: Family, kernel: K) -> FamilyProxy<K> {
+    pub fn with_mode(config: Config, family: Family, mode: M) -> FamilyProxy<M> {
         FamilyProxy {
             state: State::new(family, config.node_name.clone()),
             config,
-            syncer: Syncer::new(kernel),
+            mode,
             addresses: NodeAddresses::default(),
             pending: Changed::default(),
             health_checks: BTreeMap::new(),
@@ -65,31 +65,39 @@ impl<K: Iptables> FamilyProxy<K> {
     pub fn set_addresses(&mut self, addresses: &NodeAddresses) {
         if self.addresses != *addresses {
             self.addresses = addresses.clone();
-            self.syncer.doubt();
+            self.mode.doubt();
         }
     }
 
-    /// Somebody else may have written to the tables: the next sync compares everything.
+    /// Somebody else may have written to the kernel: the next sync compares everything.
     pub fn doubt(&mut self) {
-        self.syncer.doubt();
+        self.mode.doubt();
     }
 
     /// Whether the next sync is a full one.
     pub fn needs_full(&self) -> bool {
-        self.syncer.needs_full() || self.pending.node
+        self.mode.needs_full() || self.pending.node
     }
 
     /// Whether a sync would have anything to do.
     pub fn is_due(&self) -> bool {
-        self.syncer.needs_full() || !self.pending.is_empty()
+        self.mode.needs_full() || !self.pending.is_empty()
     }
 
     /// Whether the canary chains are all there.
     ///
     /// # Errors
-    /// When a command fails.
-    pub fn canary_lives(&mut self) -> Result<bool, IptablesError> {
-        self.syncer.canary_lives()
+    /// When the kernel refuses something.
+    pub fn canary_lives(&mut self) -> Result<bool, M::Error> {
+        self.mode.canary_lives()
+    }
+
+    /// Looks after what goes on after a sync; when to come again.
+    ///
+    /// # Errors
+    /// When the kernel refuses something.
+    pub fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, M::Error> {
+        self.mode.follow_up(now)
     }
 
     /// The health checks that service ports ask for, as of the last sync.
@@ -114,22 +122,22 @@ impl<K: Iptables> FamilyProxy<K> {
     }
 
     /// When that happened which the last changes of endpoints follow from; to be asked after a sync.
-    pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<K> {
+    pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<M> {
         self.state.take_triggers()
     }
 
-    /// The kernel adapter, for tests.
-    pub fn kernel(&mut self) -> &mut K {
-        self.syncer.kernel()
+    /// The mode.
+    pub fn mode(&mut self) -> &mut M {
+        &mut self.mode
     }
 
     /// Brings the kernel to the state: a partial sync where that is known to do, else a full one.
     ///
     /// # Errors
-    /// When a command fails; everything that was pending is then part of the next sync, which is full.
-    pub fn sync(&mut self) -> Result<Report, IptablesError> {
+    /// When the kernel refuses something; everything that was pending is then part of the next sync, which is full.
+    pub fn sync(&mut self) -> Result<Report, M::Error> {
         let pending = std::mem::take(&mut self.pending);
-        let full = self.syncer.needs_full() || pending.node;
+        let full = self.mode.needs_full() || pending.node;
         let flows_due = full || pending.service_ports.iter().any(|name| is_judged(name.protocol));
         let report = if full { self.full() } else { self.partial(pending) }?;
         self.flows_due |= flows_due;
@@ -142,7 +150,7 @@ impl<K: Iptables> FamilyProxy<K> {
         if !self.flows_due {
             return None;
         }
-        self.frontends.extend(self.syncer.take_found());
+        self.frontends.extend(self.mode.take_found());
         let node = self.node_plan();
         let ports = self.state.service_ports().filter(|port| is_judged(port.name.protocol));
         let ports = ports.map(|port| (port, self.state.endpoints(&port.name)));
@@ -155,13 +163,13 @@ impl<K: Iptables> FamilyProxy<K> {
         self.frontends = flows.frontends().collect();
     }
 
-    fn partial(&mut self, pending: Changed) -> Result<Report, IptablesError> {
+    fn partial(&mut self, pending: Changed) -> Result<Report, M::Error> {
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
             pending.service_ports.into_iter().map(|name| (name.clone(), self.plan_one(&name))).collect();
         for (name, plan) in &changed {
             self.note(name, plan.as_ref());
         }
-        self.syncer.partial(changed)
+        self.mode.partial(changed)
     }
 
     /// The plans of all service ports.
@@ -169,7 +177,7 @@ impl<K: Iptables> FamilyProxy<K> {
         self.state.service_ports().filter_map(|port| self.plan_one(&port.name)).collect()
     }
 
-    fn full(&mut self) -> Result<Report, IptablesError> {
+    fn full(&mut self) -> Result<Report, M::Error> {
         let plans = self.plans();
         self.health_checks.clear();
         self.tally = Tally::default();
@@ -177,7 +185,7 @@ impl<K: Iptables> FamilyProxy<K> {
             self.note(&plan.name, Some(plan));
         }
         let node = self.node_plan();
-        self.syncer.full(node, &plans)
+        self.mode.full(node, &self.addresses, &plans)
     }
 
     fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::fragment::Chains;
-use super::names;
+use super::{Chains, names};
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 
 /// Rules in a transaction where the kernel takes no large ones: with the usual `net.core.wmem_max` of 212,992 bytes

@@ -108,6 +108,28 @@ impl Rule {
         self.match_with(format_args!("-m addrtype --src-type LOCAL"))
     }
 
+    /// The source is no address of this node.
+    pub fn not_from_local_address(mut self) -> Rule {
+        self.match_with(format_args!("-m addrtype ! --src-type LOCAL"))
+    }
+
+    /// Source in the family's loopback range.
+    pub fn source_loopback(mut self, family: Family) -> Rule {
+        self.source = Some(format!("-s {}", family.loopback_range()));
+        self
+    }
+
+    /// The transport protocol alone.
+    pub fn protocol(mut self, protocol: Protocol) -> Rule {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    /// The packet is, or (`negated`) is not, in an IP set, by these of its addresses and ports.
+    pub fn in_set(mut self, set: &str, directions: &str, negated: bool) -> Rule {
+        self.match_with(format_args!("-m set {}--match-set {set} {directions}", not(negated)))
+    }
+
     /// The mark's bit is set, or (`negated`) is not.
     pub fn marked(mut self, mark: u32, negated: bool) -> Rule {
         self.match_with(format_args!("-m mark {}--mark {mark:#x}/{mark:#x}", not(negated)))

@@ -1,5 +1,6 @@
 //! What a sync tells about itself.
 
+use super::transaction::Transaction;
 use crate::kernel::iptables::Table;
 
 /// Rules of the proxy's own by table; mangle has none.
@@ -12,7 +13,7 @@ pub struct RuleCounts {
 }
 
 impl RuleCounts {
-    pub(super) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<String>)>) -> RuleCounts {
+    pub(in crate::mode) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<String>)>) -> RuleCounts {
         let mut counts = RuleCounts::default();
         for (table, rules) in chains {
             counts.replace(table, 0, rules.len());
@@ -21,7 +22,7 @@ impl RuleCounts {
     }
 
     /// So many rules of a table give way to so many others.
-    pub(super) fn replace(&mut self, table: Table, before: usize, after: usize) {
+    pub(in crate::mode) fn replace(&mut self, table: Table, before: usize, after: usize) {
         let count = match table {
             Table::Filter => &mut self.filter,
             Table::Nat => &mut self.nat,
@@ -42,6 +43,8 @@ pub struct Report {
     pub removed_chains: usize,
     /// Jumps put back into the kernel's chains.
     pub jumps: usize,
+    /// Changes of other kernel objects than rules: set members, virtual servers and their destinations, addresses.
+    pub changes: usize,
     /// Rules sent, by table; without those that only emptied a chain.
     pub sent: RuleCounts,
     /// Rules that are in the kernel now.
@@ -49,8 +52,24 @@ pub struct Report {
 }
 
 impl Report {
+    /// What sending this to the tables does.
+    pub(in crate::mode) fn of(transaction: &Transaction) -> Report {
+        let tables = || transaction.tables.values();
+        Report {
+            rules: tables().map(|table| table.rules() + table.write.values().filter(|r| r.is_empty()).count()).sum(),
+            removed_chains: tables().map(|table| table.remove.len()).sum(),
+            sent: RuleCounts::of(
+                transaction
+                    .tables
+                    .iter()
+                    .flat_map(|(table, change)| change.write.values().map(|rules| (*table, rules))),
+            ),
+            ..Report::default()
+        }
+    }
+
     /// Nothing was sent.
     pub fn is_empty(&self) -> bool {
-        self.rules == 0 && self.removed_chains == 0 && self.jumps == 0
+        self.rules == 0 && self.removed_chains == 0 && self.jumps == 0 && self.changes == 0
     }
 }

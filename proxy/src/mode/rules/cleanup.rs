@@ -1,23 +1,12 @@
-//! Takes everything away that this mode, in this proxy or in kube-proxy, has put into the tables.
+//! Takes everything away that this proxy or kube-proxy, in any mode, has put into the tables.
 
+use super::common::loopback_guard;
 use super::jumps;
 use super::names;
-use super::ruleset::loopback_guard;
 use super::saved::SavedTable;
 use super::transaction::Transaction;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::model::Family;
-
-const OURS: [&str; 8] = [
-    names::SERVICES,
-    names::EXTERNAL_SERVICES,
-    names::NODE_PORTS,
-    names::POSTROUTING,
-    names::MARK_MASQ,
-    names::FORWARD,
-    names::PROXY_FIREWALL,
-    names::CANARY,
-];
 
 /// Removes our jumps first, so that no packet meets a half-empty chain, then our chains. `KUBE-FIREWALL`, which
 /// kubelet shares, stays while it holds rules of others.
@@ -31,17 +20,21 @@ pub fn cleanup<K: Iptables>(kernel: &mut K, family: Family) -> Result<usize, Ipt
         let guard = loopback_guard(family);
         let firewall = saved.chains.get(names::FIREWALL);
         let others_guard = firewall.is_some_and(|rules| rules.iter().any(|rule| *rule != guard));
-        for jump in jumps::ALL.iter().filter(|jump| jump.table == table) {
+        let mut done: Vec<&jumps::Jump> = Vec::new();
+        for jump in jumps::of_all_modes().filter(|jump| jump.table == table) {
             let present = saved.chains.get(jump.from).is_some_and(|rules| rules.iter().any(|rule| rule == jump.rule));
-            if present && !(jump.to == names::FIREWALL && others_guard) {
+            if present
+                && !(jump.to == names::FIREWALL && others_guard)
+                && !done.iter().any(|other| other.is_same_rule(jump))
+            {
+                done.push(jump);
                 kernel.delete_all(table, jump.from, jump.rule)?;
                 removed += 1;
             }
         }
         let mut transaction = Transaction::default();
         let change = transaction.table(table);
-        let mut chains: Vec<&String> = saved.per_service_chains().collect();
-        chains.extend(saved.chains.keys().filter(|chain| OURS.contains(&chain.as_str())));
+        let mut chains: Vec<&String> = saved.chains.keys().filter(|chain| names::is_ours(table, chain)).collect();
         chains.sort_unstable();
         change.remove = chains.into_iter().cloned().collect();
         match firewall {

@@ -1,0 +1,220 @@
+//! The device that holds service addresses, so that packets to them are taken for the node's own and reach IPVS: a dummy,
+//! which is never up and answers nothing itself.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::libc::{self, EADDRNOTAVAIL, EEXIST, ENODEV};
+use nix::net::if_::if_nametoindex;
+
+use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
+use crate::model::Family;
+
+/// The device's name, as upstream's.
+pub const DEVICE: &str = "kube-ipvs0";
+
+/// `IFLA_IFNAME`, `IFLA_LINKINFO`, `IFLA_INFO_KIND` (`include/uapi/linux/if_link.h`).
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+/// `IFA_ADDRESS`, `IFA_LOCAL` (`include/uapi/linux/if_addr.h`).
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+/// `IFA_F_NODAD`: usable at once, without asking the link who else has it.
+const IFA_F_NODAD: u8 = 2;
+
+/// One change of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressChange {
+    /// It comes.
+    Bind(IpAddr),
+    /// It goes.
+    Unbind(IpAddr),
+}
+
+/// The device.
+pub trait Device {
+    /// Makes the device, if it is not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn ensure_device(&mut self) -> Result<(), NetlinkError>;
+
+    /// Its addresses of one family, but for those that the kernel gives by itself.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn addresses(&mut self, family: Family) -> Result<BTreeSet<IpAddr>, NetlinkError>;
+
+    /// Makes changes, in order. An address that is there already, or not, is no error.
+    ///
+    /// # Errors
+    /// When the kernel refuses one; others may have been made.
+    fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError>;
+
+    /// Removes the device with its addresses; that there is none is no error.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn remove_device(&mut self) -> Result<(), NetlinkError>;
+}
+
+/// A device in memory. Fields are open for tests to look at and to tamper with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fake {
+    /// Its addresses; `None`: it is not there.
+    pub addresses: Option<BTreeSet<IpAddr>>,
+    /// Every change that was taken.
+    pub changes: Vec<AddressChange>,
+}
+
+impl Device for Fake {
+    fn ensure_device(&mut self) -> Result<(), NetlinkError> {
+        self.addresses.get_or_insert_default();
+        Ok(())
+    }
+
+    fn addresses(&mut self, family: Family) -> Result<BTreeSet<IpAddr>, NetlinkError> {
+        let all = self.addresses.iter().flatten();
+        Ok(all.filter(|address| Family::of(address) == family).copied().collect())
+    }
+
+    fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError> {
+        for change in changes {
+            let gone = || NetlinkError::new(format!("{change:?}"), io::Error::from_raw_os_error(ENODEV));
+            let addresses = self.addresses.as_mut().ok_or_else(gone)?;
+            match change {
+                AddressChange::Bind(address) => addresses.insert(*address),
+                AddressChange::Unbind(address) => addresses.remove(address),
+            };
+            self.changes.push(*change);
+        }
+        Ok(())
+    }
+
+    fn remove_device(&mut self) -> Result<(), NetlinkError> {
+        self.addresses = None;
+        Ok(())
+    }
+}
+
+/// The kernel's device, by routing netlink.
+pub struct Rtnetlink(Netlink);
+
+impl Rtnetlink {
+    /// Opens a socket.
+    ///
+    /// # Errors
+    /// When the kernel has none for us.
+    pub fn open() -> Result<Rtnetlink, NetlinkError> {
+        let opened = Netlink::open(NETLINK_ROUTE);
+        opened.map(Rtnetlink).map_err(|error| NetlinkError::new("open a socket for routing netlink", error))
+    }
+}
+
+impl Device for Rtnetlink {
+    fn ensure_device(&mut self) -> Result<(), NetlinkError> {
+        let info = Attributes::new().text(IFLA_INFO_KIND, "dummy");
+        let attributes = Attributes::new().text(IFLA_IFNAME, DEVICE).nested(IFLA_LINKINFO, &info);
+        let attempt = format!("make the device {DEVICE} (module dummy)");
+        let request = request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link(0), attributes, attempt, &[EEXIST]);
+        self.0.send(&[request])
+    }
+
+    fn addresses(&mut self, family: Family) -> Result<BTreeSet<IpAddr>, NetlinkError> {
+        let attempt = format!("list the addresses of {DEVICE}");
+        let Ok(index) = if_nametoindex(DEVICE) else { return Ok(BTreeSet::new()) };
+        let header = address_header(family, 0, 0);
+        let mut found = BTreeSet::new();
+        let request = request(libc::RTM_GETADDR, 0, header, Attributes::new(), attempt, &[]);
+        self.0.ask(&request, true, |payload| {
+            let of_device = payload.get(4..8) == Some(&index.to_ne_bytes());
+            let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
+            let address = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(read_address);
+            found.extend(address.filter(|address| of_device && !is_automatic(address)));
+        })?;
+        Ok(found)
+    }
+
+    fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let index = if_nametoindex(DEVICE)
+            .map_err(|error| NetlinkError::new(format!("find the device {DEVICE}"), io::Error::from(error)))?;
+        let requests: Vec<Request> = changes.iter().map(|change| address_request(*change, index)).collect();
+        self.0.send(&requests)
+    }
+
+    fn remove_device(&mut self) -> Result<(), NetlinkError> {
+        let Ok(index) = if_nametoindex(DEVICE) else { return Ok(()) };
+        let attempt = format!("remove the device {DEVICE}");
+        self.0.send(&[request(libc::RTM_DELLINK, 0, link(index), Attributes::new(), attempt, &[ENODEV])])
+    }
+}
+
+fn request(
+    kind: u16,
+    flags: u16,
+    header: Vec<u8>,
+    attributes: Attributes,
+    attempt: String,
+    harmless: &'static [i32],
+) -> Request {
+    Request { kind, flags, header, attributes, attempt, harmless }
+}
+
+/// `struct ifinfomsg`: family, padding, type, index, flags, change mask.
+fn link(index: u32) -> Vec<u8> {
+    let mut header = vec![0; 16];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header
+}
+
+/// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
+fn address_header(family: Family, flags: u8, index: u32) -> Vec<u8> {
+    let number = match family {
+        Family::V4 => libc::AF_INET,
+        Family::V6 => libc::AF_INET6,
+    };
+    let mut header = vec![u8::try_from(number).unwrap_or_default(), family.address_bits(), flags, 0];
+    header.extend(index.to_ne_bytes());
+    header
+}
+
+fn address_request(change: AddressChange, index: u32) -> Request {
+    let (kind, flags, address, verb, harmless): (_, _, _, _, &'static [i32]) = match change {
+        AddressChange::Bind(address) => (libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, address, "bind", &[EEXIST]),
+        AddressChange::Unbind(address) => (libc::RTM_DELADDR, 0, address, "unbind", &[EADDRNOTAVAIL]),
+    };
+    let family = Family::of(&address);
+    let flag = if family == Family::V6 { IFA_F_NODAD } else { 0 };
+    let bytes = match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let attributes = Attributes::new().bytes(IFA_LOCAL, &bytes).bytes(IFA_ADDRESS, &bytes);
+    request(
+        kind,
+        flags,
+        address_header(family, flag, index),
+        attributes,
+        format!("{verb} {address} ({DEVICE})"),
+        harmless,
+    )
+}
+
+fn read_address(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(v4).into());
+    }
+    Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into())
+}
+
+/// The link-local address that IPv6 puts on every device.
+fn is_automatic(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}

@@ -1,0 +1,99 @@
+//! Sets in memory, as strict as the kernel's: of the right type, no larger than they were made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use nix::libc::{EEXIST, EINVAL, ENOENT, ENOSPC};
+
+use super::{Kind, Member, Set, SetChange, SetHeader, Sets};
+use crate::kernel::netlink::NetlinkError;
+use crate::model::Family;
+
+/// The fake. Fields are open for tests to look at and to tamper with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fake {
+    /// Sets by name.
+    pub sets: BTreeMap<String, (SetHeader, BTreeSet<Member>)>,
+    /// Every change of members that was taken.
+    pub changes: Vec<SetChange>,
+}
+
+fn refuse<T>(attempt: String, code: i32) -> Result<T, NetlinkError> {
+    Err(NetlinkError::new(attempt, io::Error::from_raw_os_error(code)))
+}
+
+impl Fake {
+    fn fits(header: &SetHeader, member: &Member) -> bool {
+        let range_is_storable = match member {
+            Member::IpPortNet(_, _, _, range) => range.prefix_len() > 0 && *range == range.trunc(),
+            _ => true,
+        };
+        let of_family = member.address().is_none_or(|address| Family::of(&address) == header.family);
+        member.kind() == header.kind && of_family && range_is_storable
+    }
+}
+
+impl Sets for Fake {
+    fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
+        let read = |(header, members): &(SetHeader, BTreeSet<Member>)| Set {
+            kind: header.kind.as_str().to_owned(),
+            maxelem: if header.kind == Kind::BitmapPort { 0 } else { header.maxelem },
+            members: members.clone(),
+        };
+        Ok(self.sets.get(name).map(read))
+    }
+
+    fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError> {
+        if header.name.len() > 31 {
+            return refuse(format!("create {}", header.name), EINVAL);
+        }
+        match self.sets.insert(header.name.clone(), (header.clone(), BTreeSet::new())) {
+            None => Ok(()),
+            Some(_) => refuse(format!("create {}", header.name), EEXIST),
+        }
+    }
+
+    fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError> {
+        for change in changes {
+            let attempt = format!("{change:?}");
+            let Some((header, members)) = self.sets.get_mut(&change.set) else { return refuse(attempt, ENOENT) };
+            for member in &change.members {
+                if !Fake::fits(header, member) {
+                    return refuse(attempt, EINVAL);
+                }
+                if change.add {
+                    members.insert(*member);
+                } else {
+                    members.remove(member);
+                }
+                if header.kind != Kind::BitmapPort && members.len() > header.maxelem as usize {
+                    members.remove(member);
+                    return refuse(attempt, ENOSPC);
+                }
+            }
+            self.changes.push(change.clone());
+        }
+        Ok(())
+    }
+
+    fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError> {
+        let attempt = format!("swap {one} and {other}");
+        let (Some(first), Some(second)) = (self.sets.get(one).cloned(), self.sets.get(other).cloned()) else {
+            return refuse(attempt, ENOENT);
+        };
+        if first.0.kind != second.0.kind || first.0.family != second.0.family {
+            return refuse(attempt, EINVAL);
+        }
+        let named = |(header, members): (SetHeader, BTreeSet<Member>), name: &str| {
+            (SetHeader { name: name.to_owned(), ..header }, members)
+        };
+        self.sets.insert(one.to_owned(), named(second, one));
+        self.sets.insert(other.to_owned(), named(first, other));
+        Ok(())
+    }
+
+    fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
+        self.sets.remove(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! Netlink as far as IPVS and ipset need it: attributes written and read, many requests in one system call.
+//!
+//! Neither has a crate that speaks it in process, and both are little more than attributes (`Documentation/userspace-api/
+//! netlink/intro.rst`); sockets and the walk over attributes are crates' all the same.
+
+mod attributes;
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_sys::{Socket, SocketAddr};
+
+pub use attributes::{Attributes, Parsed};
+
+/// `NLMSG_ERROR`, `NLMSG_DONE` (`include/uapi/linux/netlink.h`).
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// Length of a netlink header (`struct nlmsghdr`).
+const HEADER: usize = 16;
+/// A dump comes in messages of up to 32 KiB (`netlink(7)`).
+const RECEIVE: usize = 1 << 16;
+/// Bytes of requests in one system call: well below the usual socket buffer of 212,992 bytes.
+const BATCH_BYTES: usize = 48 * 1024;
+/// Requests in one system call: were each refused, the answers must fit into the socket's buffer.
+const BATCH_REQUESTS: usize = 64;
+
+/// A request that the kernel refused, or that could not be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {attempt}: {source}")]
+pub struct NetlinkError {
+    /// What was attempted, on what.
+    pub attempt: String,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl NetlinkError {
+    /// An error of this attempt.
+    pub fn new(attempt: impl Into<String>, source: io::Error) -> NetlinkError {
+        NetlinkError { attempt: attempt.into(), source }
+    }
+
+    /// The kernel's error number.
+    pub fn code(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+/// One request: the message's type, its own header, its attributes.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// Flags besides `NLM_F_REQUEST` and `NLM_F_ACK`.
+    pub flags: u16,
+    /// What follows the netlink header, before the attributes.
+    pub header: Vec<u8>,
+    /// The attributes.
+    pub attributes: Attributes,
+    /// What is attempted, for people.
+    pub attempt: String,
+    /// Error numbers that mean that there is nothing to do.
+    pub harmless: &'static [i32],
+}
+
+impl Request {
+    fn message(&self, sequence: u32, flags: u16) -> Vec<u8> {
+        let length = HEADER + self.header.len() + self.attributes.len();
+        let mut message = Vec::with_capacity(length);
+        message.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
+        message.extend(self.kind.to_ne_bytes());
+        message.extend((NLM_F_REQUEST | self.flags | flags).to_ne_bytes());
+        message.extend(sequence.to_ne_bytes());
+        message.extend(0u32.to_ne_bytes());
+        message.extend(&self.header);
+        self.attributes.append_to(&mut message);
+        message.resize(message.len().next_multiple_of(4), 0);
+        message
+    }
+}
+
+/// A socket of one netlink protocol.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+    /// System calls that sent something, for figures.
+    pub sent: usize,
+}
+
+/// An answer of the kernel's, without its netlink header.
+struct Answer<'a> {
+    kind: u16,
+    sequence: u32,
+    payload: &'a [u8],
+}
+
+impl Netlink {
+    /// Opens a socket of this protocol.
+    ///
+    /// # Errors
+    /// When the kernel has none for us.
+    pub fn open(protocol: isize) -> io::Result<Netlink> {
+        let mut socket = Socket::new(protocol)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Netlink { socket, sequence: 0, sent: 0 })
+    }
+
+    /// Asks, and hands on the payload of every answer.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ask(&mut self, request: &Request, dump: bool, mut answer: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
+        let failed = |source| NetlinkError::new(&request.attempt, source);
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        let flags = if dump { NLM_F_DUMP } else { NLM_F_ACK };
+        self.socket.send(&request.message(sequence, flags), 0).map_err(failed)?;
+        self.sent += 1;
+        let mut outcome = Ok(());
+        self.answers(|one| match one.kind {
+            _ if one.sequence != sequence => false,
+            NLMSG_DONE => true,
+            NLMSG_ERROR => {
+                outcome = code(one.payload).map_or(Ok(()), Err);
+                true
+            }
+            _ => {
+                answer(one.payload);
+                false
+            }
+        })
+        .map_err(failed)?;
+        match outcome {
+            Err(code) if !request.harmless.contains(&code) => Err(failed(error_of(code))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends many requests, in order and in few system calls. All are tried; the first refusal is the error.
+    ///
+    /// # Errors
+    /// When the kernel refuses one, but for what is harmless.
+    pub fn send(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
+        let mut first = None;
+        let mut rest = requests;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |request: &Request| {
+                bytes += HEADER + request.header.len() + request.attributes.len() + 4;
+                bytes <= BATCH_BYTES
+            };
+            let count = rest.iter().take(BATCH_REQUESTS).map(fits).take_while(|fits| *fits).count().max(1);
+            let (batch, after) = rest.split_at(count);
+            rest = after;
+            if let Err(error) = self.batch(batch) {
+                first.get_or_insert(error);
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Every request may be refused; only the last one is confirmed.
+    fn batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
+        let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Ok(()) };
+        let failed = |source| NetlinkError::new(format!("{} and what follows", first.attempt), source);
+        let begin = self.sequence.wrapping_add(1);
+        let mut buffer = Vec::new();
+        for (index, request) in requests.iter().enumerate() {
+            self.sequence = self.sequence.wrapping_add(1);
+            let is_last = index + 1 == requests.len();
+            buffer.extend(request.message(self.sequence, if is_last { NLM_F_ACK } else { 0 }));
+        }
+        let end = self.sequence;
+        self.socket.send(&buffer, 0).map_err(failed)?;
+        self.sent += 1;
+        let mut refused = None;
+        self.answers(|one| {
+            if one.kind == NLMSG_ERROR
+                && let Some(code) = code(one.payload)
+            {
+                let index = usize::try_from(one.sequence.wrapping_sub(begin)).unwrap_or(usize::MAX);
+                let request = requests.get(index).unwrap_or(last);
+                if !request.harmless.contains(&code) {
+                    refused.get_or_insert_with(|| NetlinkError::new(&request.attempt, error_of(code)));
+                }
+            }
+            one.kind == NLMSG_ERROR && one.sequence == end
+        })
+        .map_err(failed)?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Hands on answers until one was the last.
+    fn answers(&self, mut last: impl FnMut(Answer<'_>) -> bool) -> io::Result<()> {
+        let mut buffer = vec![0; RECEIVE];
+        loop {
+            let length = self.socket.recv(&mut &mut buffer[..], 0)?;
+            let mut rest = &buffer[..length];
+            while rest.len() >= HEADER {
+                let word = |at: usize| -> io::Result<u32> {
+                    let bytes = rest.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+                    bytes.map(u32::from_ne_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+                };
+                let length = usize::try_from(word(0)?).unwrap_or(rest.len()).clamp(HEADER, rest.len());
+                let kind = u16::from_ne_bytes([rest[4], rest[5]]);
+                if last(Answer { kind, sequence: word(8)?, payload: &rest[HEADER..length] }) {
+                    return Ok(());
+                }
+                rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+            }
+        }
+    }
+}
+
+/// The error number in an `NLMSG_ERROR`; `None`: success.
+fn code(payload: &[u8]) -> Option<i32> {
+    let number = payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes)?;
+    (number != 0).then_some(-number)
+}
+
+/// ipset has numbers of its own (`include/uapi/linux/netfilter/ipset/ip_set.h`).
+fn error_of(code: i32) -> io::Error {
+    let said = match code {
+        4096 => "ipset: a private error",
+        4097 => "ipset: the kernel speaks another version of its protocol",
+        4098 => "the kernel has no such set type",
+        4099 => "there is no room for another set",
+        4100 => "the set is in use",
+        4101 => "there is a set of that name already",
+        4102 => "the sets are of different types",
+        4103 => "the member is there already, or is not",
+        4108 => "the set is referred to",
+        4352 => "the set is full",
+        _ => return io::Error::from_raw_os_error(code),
+    };
+    io::Error::other(said)
+}

@@ -1,0 +1,45 @@
+//! The frontends that a predecessor's rules lead somewhere.
+
+use std::net::SocketAddr;
+
+use super::names;
+use crate::mode::rules::saved::SavedTable;
+use crate::model::Protocol;
+use crate::plan::flows::{Frontend, is_judged};
+
+/// The frontends of UDP and SCTP service ports that rules of ours in this table lead somewhere.
+pub fn datagram_frontends(table: &SavedTable) -> Vec<(Protocol, Frontend)> {
+    let rules = [names::SERVICES, names::NODE_PORTS].into_iter().filter_map(|chain| table.chains.get(chain)).flatten();
+    rules.filter_map(|rule| frontend(rule)).filter(|(protocol, _)| is_judged(*protocol)).collect()
+}
+
+/// The frontend that a rule of a shared chain is about, from the options that it is rendered with.
+fn frontend(rule: &str) -> Option<(Protocol, Frontend)> {
+    let after = |option: &str| rule.split_once(option)?.1.split(' ').next();
+    let protocol = Protocol::from_api(Some(&after("-p ")?.to_uppercase()))?;
+    let port = after("--dport ")?.parse().ok()?;
+    let address = || after("-d ")?.split('/').next()?.parse().ok();
+    let at_address = rule.starts_with("-d ");
+    let frontend =
+        if at_address { Frontend::Address(SocketAddr::new(address()?, port)) } else { Frontend::NodePort(port) };
+    Some((protocol, frontend))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frontends_of_datagrams_are_read_from_rules() {
+        let text = concat!(
+            "-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m comment --comment \"kube-system/dns:dns cluster IP\" -m udp --dport 53 -j KUBE-SVC-A\n",
+            "-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"kube-system/dns:dns-tcp cluster IP\" -m tcp --dport 53 -j KUBE-SVC-B\n",
+            "-A KUBE-SERVICES -m comment --comment \"kubernetes service nodeports\" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n",
+            "-A KUBE-NODEPORTS -p sctp -m comment --comment \"default/gate\" -m sctp --dport 30068 -j KUBE-EXT-C\n",
+            "-A OTHER -d 10.96.0.11/32 -p udp -m udp --dport 53 -j ACCEPT\n",
+        );
+        let found = datagram_frontends(&SavedTable::parse(text));
+        let dns = Frontend::Address("10.96.0.10:53".parse().unwrap());
+        assert_eq!(found, [(Protocol::Udp, dns), (Protocol::Sctp, Frontend::NodePort(30_068))]);
+    }
+}

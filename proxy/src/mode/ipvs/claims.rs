@@ -1,0 +1,122 @@
+//! What all service ports together want. Several may want the same: a backend behind two services is one member of a set, a
+//! shared load-balancer IP is one address. So each thing counts who wants it, and what one service port changes costs
+//! nothing for the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::fragment::{Fragment, Server};
+use super::sets::SetId;
+use crate::kernel::ipset::Member;
+use crate::kernel::ipvs::ServerKey;
+use crate::model::ServicePortName;
+
+/// The shares of all service ports.
+#[derive(Debug, Default)]
+pub struct Claims {
+    fragments: BTreeMap<ServicePortName, Fragment>,
+    servers: BTreeMap<ServerKey, BTreeSet<ServicePortName>>,
+    members: BTreeMap<(SetId, Member), u32>,
+    addresses: BTreeMap<IpAddr, u32>,
+}
+
+/// What somebody began or ceased to want, or wants in another way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Virtual servers.
+    pub servers: BTreeSet<ServerKey>,
+    /// Members of sets.
+    pub members: BTreeSet<(SetId, Member)>,
+    /// Addresses.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Claims {
+    /// A service port wants this now, or nothing any more.
+    pub fn replace(&mut self, name: &ServicePortName, fragment: Option<Fragment>, touched: &mut Touched) {
+        let before = self.fragments.remove(name).unwrap_or_default();
+        let after = fragment.as_ref();
+        let nothing = Fragment::default();
+        let now = after.unwrap_or(&nothing);
+        for (key, server) in &before.servers {
+            if now.servers.get(key) != Some(server) {
+                touched.servers.insert(*key);
+            }
+            if !now.servers.contains_key(key)
+                && let Some(names) = self.servers.get_mut(key)
+            {
+                names.remove(name);
+                if names.is_empty() {
+                    self.servers.remove(key);
+                }
+            }
+        }
+        for key in now.servers.keys().filter(|key| !before.servers.contains_key(*key)) {
+            touched.servers.insert(*key);
+            self.servers.entry(*key).or_default().insert(name.clone());
+        }
+        count(&mut self.members, &before.members, &now.members, &mut touched.members);
+        count(&mut self.addresses, &before.addresses, &now.addresses, &mut touched.addresses);
+        if let Some(fragment) = fragment {
+            self.fragments.insert(name.clone(), fragment);
+        }
+    }
+
+    /// A virtual server, if it is wanted. Of two service ports on one address, which is a mistake of the cluster's, the
+    /// first by name has it.
+    pub fn server(&self, key: &ServerKey) -> Option<&Server> {
+        let first = self.servers.get(key)?.first()?;
+        self.fragments.get(first)?.servers.get(key)
+    }
+
+    /// Whether a member is wanted.
+    pub fn has_member(&self, set: SetId, member: Member) -> bool {
+        self.members.contains_key(&(set, member))
+    }
+
+    /// Whether an address is wanted on the device.
+    pub fn has_address(&self, address: &IpAddr) -> bool {
+        self.addresses.contains_key(address)
+    }
+
+    /// All virtual servers.
+    pub fn servers(&self) -> impl Iterator<Item = &ServerKey> {
+        self.servers.keys()
+    }
+
+    /// All members of a set, in order.
+    pub fn members(&self, set: SetId) -> impl Iterator<Item = &Member> {
+        let least = (set, Member::Port(0));
+        self.members.range(least..).map(|(key, _)| key).take_while(move |key| key.0 == set).map(|(_, member)| member)
+    }
+
+    /// All addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = &IpAddr> {
+        self.addresses.keys()
+    }
+}
+
+/// One claimant's things were these and are those.
+fn count<T: Ord + Copy>(
+    counts: &mut BTreeMap<T, u32>,
+    before: &BTreeSet<T>,
+    now: &BTreeSet<T>,
+    touched: &mut BTreeSet<T>,
+) {
+    for thing in now.difference(before) {
+        let claims = counts.entry(*thing).or_default();
+        *claims += 1;
+        if *claims == 1 {
+            touched.insert(*thing);
+        }
+    }
+    for thing in before.difference(now) {
+        if let Some(claims) = counts.get_mut(thing) {
+            *claims -= 1;
+            if *claims == 0 {
+                counts.remove(thing);
+                touched.insert(*thing);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Everything of the kernel's that this mode uses, in one.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::dummy::{self, AddressChange, Device, Rtnetlink};
+use crate::kernel::ipset::{self, Nfnetlink, Set, SetChange, SetHeader, Sets};
+use crate::kernel::iptables::{self, Commands, Iptables, IptablesError, Table};
+use crate::kernel::ipvs::{self, Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
+use crate::kernel::netlink::NetlinkError;
+use crate::model::Family;
+
+/// Rules, virtual servers, sets and the device.
+pub trait Kernel: Iptables + Servers + Sets + Device {}
+
+impl<K: Iptables + Servers + Sets + Device> Kernel for K {}
+
+/// Four adapters as one.
+#[derive(Debug, Clone, Default)]
+pub struct Parts<R, V, S, D> {
+    /// Rules.
+    pub rules: R,
+    /// Virtual servers.
+    pub servers: V,
+    /// Sets.
+    pub sets: S,
+    /// The device.
+    pub device: D,
+}
+
+/// The node's own kernel.
+pub type Linux = Parts<Commands, Genetlink, Nfnetlink, Rtnetlink>;
+/// A kernel in memory.
+pub type Fake = Parts<iptables::Fake, ipvs::Fake, ipset::Fake, dummy::Fake>;
+
+impl Linux {
+    /// With these commands.
+    ///
+    /// # Errors
+    /// When the kernel has no IPVS or no IP sets.
+    pub fn open(rules: Commands) -> Result<Linux, NetlinkError> {
+        let (servers, sets, device) = (Genetlink::open()?, Nfnetlink::open()?, Rtnetlink::open()?);
+        Ok(Parts { rules, servers, sets, device })
+    }
+}
+
+impl<R: Iptables, V, S, D> Iptables for Parts<R, V, S, D> {
+    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
+        self.rules.save(table)
+    }
+
+    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
+        self.rules.restore(input)
+    }
+
+    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError> {
+        self.rules.new_chain(table, chain)
+    }
+
+    fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
+        self.rules.insert_first(table, chain, rule)
+    }
+
+    fn delete_all(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
+        self.rules.delete_all(table, chain, rule)
+    }
+
+    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
+        self.rules.chain_exists(table, chain)
+    }
+
+    fn random_fully(&self) -> bool {
+        self.rules.random_fully()
+    }
+}
+
+impl<R, V: Servers, S, D> Servers for Parts<R, V, S, D> {
+    fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
+        self.servers.servers(family)
+    }
+
+    fn destinations(&mut self, keys: &[ServerKey]) -> Result<Vec<Destinations>, NetlinkError> {
+        self.servers.destinations(keys)
+    }
+
+    fn change_servers(&mut self, changes: &[ServerChange]) -> Result<(), NetlinkError> {
+        self.servers.change_servers(changes)
+    }
+}
+
+impl<R, V, S: Sets, D> Sets for Parts<R, V, S, D> {
+    fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
+        self.sets.set(name)
+    }
+
+    fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError> {
+        self.sets.create_set(header)
+    }
+
+    fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError> {
+        self.sets.change_sets(changes)
+    }
+
+    fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError> {
+        self.sets.swap_sets(one, other)
+    }
+
+    fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
+        self.sets.destroy_set(name)
+    }
+}
+
+impl<R, V, S, D: Device> Device for Parts<R, V, S, D> {
+    fn ensure_device(&mut self) -> Result<(), NetlinkError> {
+        self.device.ensure_device()
+    }
+
+    fn addresses(&mut self, family: Family) -> Result<std::collections::BTreeSet<std::net::IpAddr>, NetlinkError> {
+        self.device.addresses(family)
+    }
+
+    fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError> {
+        self.device.change_addresses(changes)
+    }
+
+    fn remove_device(&mut self) -> Result<(), NetlinkError> {
+        self.device.remove_device()
+    }
+}

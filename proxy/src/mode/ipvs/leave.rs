@@ -1,0 +1,133 @@
+//! Takes away what this mode, in this proxy or in kube-proxy, has left besides rules: virtual servers, addresses, sets and
+//! the device. Everybody else's stays.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::present::Present;
+use super::sets::SetId;
+use crate::kernel::dummy::{AddressChange, Device};
+use crate::kernel::ipset::Sets;
+use crate::kernel::ipvs::{ServerChange, ServerKey, Servers};
+use crate::kernel::netlink::NetlinkError;
+use crate::model::Family;
+
+/// How often what is left is looked at while it has connections.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How much is still there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Things taken away.
+    pub removed: usize,
+    /// Virtual servers that were spared.
+    pub spared: usize,
+}
+
+/// Takes away what is left in one family: all of it, or (`gently`) only virtual servers without connections, and the rest
+/// when none is left. Rules that refer to the sets must be gone.
+///
+/// # Errors
+/// When the kernel refuses; what could be taken away before it is.
+pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
+    let present = sets_that_are(kernel, family)?;
+    let mut left = Left::default();
+    let ours: Vec<ServerKey> = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
+    let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
+    left.spared = busy.len();
+    let idle: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
+    left.removed += idle.len();
+    kernel.change_servers(&idle)?;
+    let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
+    let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
+    let unbind: Vec<AddressChange> = kernel
+        .addresses(family)?
+        .into_iter()
+        .filter(|address| owned(address) && !needed.contains(address))
+        .map(AddressChange::Unbind)
+        .collect();
+    left.removed += unbind.len();
+    kernel.change_addresses(&unbind)?;
+    if busy.is_empty() {
+        for set in present.sets.keys() {
+            kernel.destroy_set(&set.name(family))?;
+            left.removed += 1;
+        }
+    }
+    Ok(left)
+}
+
+/// Removes the device, if nobody has an address on it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove_empty_device<K: Device>(kernel: &mut K) -> Result<(), NetlinkError> {
+    for family in Family::ALL {
+        if !kernel.addresses(family)?.is_empty() {
+            return Ok(());
+        }
+    }
+    kernel.remove_device()
+}
+
+/// The sets that are there, with their members.
+fn sets_that_are<K: Sets>(kernel: &mut K, family: Family) -> Result<Present, NetlinkError> {
+    let mut present = Present::default();
+    for set in SetId::ALL {
+        if let Some(found) = kernel.set(&set.name(family))?.filter(|found| found.kind == set.kind().as_str()) {
+            present.sets.insert(set, found.members);
+        }
+    }
+    Ok(present)
+}
+
+type Keys = Vec<ServerKey>;
+
+/// Virtual servers with connections, and those without.
+fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkError> {
+    let states = kernel.destinations(&keys)?;
+    let has_connections: Vec<bool> =
+        states.iter().map(|all| all.values().any(|destination| destination.connections > 0)).collect();
+    let (busy, idle): (Vec<_>, Vec<_>) = keys.into_iter().zip(has_connections).partition(|(_, busy)| *busy);
+    let keys = |pairs: Vec<(ServerKey, bool)>| pairs.into_iter().map(|(key, _)| key).collect();
+    Ok((keys(busy), keys(idle)))
+}
+
+/// What another mode's start finds of this one, which it takes away when its own rules stand: connections that IPVS leads go
+/// on until they end, or their time is over.
+pub struct Leaving<K> {
+    kernel: K,
+    began: Option<Instant>,
+    limit: Duration,
+}
+
+impl<K: Servers + Sets + Device> Leaving<K> {
+    /// By this kernel adapter, with so much time for connections.
+    pub fn new(kernel: K, limit: Duration) -> Leaving<K> {
+        Leaving { kernel, began: None, limit }
+    }
+
+    /// Takes away what can go; when to come again, if anything is left.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, NetlinkError> {
+        let began = *self.began.get_or_insert(now);
+        let gently = now.saturating_duration_since(began) < self.limit;
+        let mut spared = 0;
+        for family in Family::ALL {
+            spared += leave(&mut self.kernel, family, gently)?.spared;
+        }
+        if spared > 0 {
+            return Ok(Some(now + LOOK));
+        }
+        remove_empty_device(&mut self.kernel)?;
+        Ok(None)
+    }
+
+    /// The kernel adapter, for tests.
+    pub fn into_kernel(self) -> K {
+        self.kernel
+    }
+}

@@ -1,0 +1,157 @@
+//! What the kernel has of ours, read back at each full sync: nothing is known from memory alone, so a restart goes on where
+//! its predecessor was.
+//!
+//! What is ours is written down in the sets: an address in `KUBE-IPVS-IPS`, a frontend or node port in its set. Members
+//! therefore come in before, and go out after, the virtual servers and addresses that they stand for. Whatever else there is
+//! of virtual servers, sets and addresses is somebody else's and stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::IpvsError;
+use super::claims::Claims;
+use super::kernel::Kernel;
+use super::sets::SetId;
+use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader};
+use crate::kernel::ipvs::{ServerKey, ServerSpec};
+use crate::model::{Family, Protocol};
+use crate::plan::flows::{Frontend, is_judged};
+
+/// A virtual server in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresentServer {
+    /// What it is like.
+    pub spec: ServerSpec,
+    /// Destinations and their weights.
+    pub destinations: BTreeMap<SocketAddr, u32>,
+}
+
+/// Everything of ours in one family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Present {
+    /// Virtual servers.
+    pub servers: BTreeMap<ServerKey, PresentServer>,
+    /// Members by set.
+    pub sets: BTreeMap<SetId, BTreeSet<Member>>,
+    /// Addresses on the device.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Present {
+    /// Reads it. Sets and the device are made where they are missing, and sets with too little room for what is wanted are
+    /// made larger.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a set of another type has our name.
+    pub fn read<K: Kernel>(
+        kernel: &mut K,
+        family: Family,
+        claims: &Claims,
+        exclude: &[IpNet],
+    ) -> Result<Present, IpvsError> {
+        let mut present = Present::default();
+        for set in SetId::ALL {
+            present.sets.insert(set, read_set(kernel, set, family, claims)?);
+        }
+        kernel.ensure_device()?;
+        let on_device = kernel.addresses(family)?;
+        let ours = |address: &IpAddr| present.has(SetId::IpvsIps, Member::Ip(*address)) || claims.has_address(address);
+        let kept =
+            |address: &IpAddr| exclude.iter().any(|range| range.contains(address)) && !claims.has_address(address);
+        let addresses = on_device.into_iter().filter(|address| ours(address) && !kept(address)).collect();
+        present.addresses = addresses;
+        let excluded = |key: &ServerKey| exclude.iter().any(|range| range.contains(&key.address.ip()));
+        let all = kernel.servers(family)?;
+        let ours: Vec<(ServerKey, ServerSpec)> = all
+            .into_iter()
+            .filter(|(key, _)| claims.server(key).is_some() || (present.owns(key) && !excluded(key)))
+            .collect();
+        let keys: Vec<ServerKey> = ours.iter().map(|(key, _)| *key).collect();
+        for ((key, spec), destinations) in ours.into_iter().zip(kernel.destinations(&keys)?) {
+            let destinations = destinations.into_iter().map(|(address, state)| (address, state.weight)).collect();
+            present.servers.insert(key, PresentServer { spec, destinations });
+        }
+        Ok(present)
+    }
+
+    /// Whether a set has a member.
+    pub fn has(&self, set: SetId, member: Member) -> bool {
+        self.sets.get(&set).is_some_and(|members| members.contains(&member))
+    }
+
+    /// Whether a virtual server was made by us, or by kube-proxy.
+    pub fn owns(&self, key: &ServerKey) -> bool {
+        let (ip, port) = (key.address.ip(), key.address.port());
+        let on_address = Member::IpPort(ip, key.protocol, port);
+        let (node_ports, _) = SetId::node_ports(key.protocol);
+        let as_node_port = if key.protocol == Protocol::Sctp { on_address } else { Member::Port(port) };
+        self.has(SetId::IpvsIps, Member::Ip(ip))
+            || [SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal, SetId::LoadBalancer]
+                .into_iter()
+                .any(|set| self.has(set, on_address))
+            || self.has(node_ports, as_node_port)
+    }
+
+    /// The frontends of datagram protocols.
+    pub fn datagram_frontends(&self) -> BTreeSet<(Protocol, Frontend)> {
+        let mut found = BTreeSet::new();
+        for (set, members) in &self.sets {
+            found.extend(members.iter().filter_map(|member| datagram_frontend(*set, member)));
+        }
+        found
+    }
+}
+
+fn datagram_frontend(set: SetId, member: &Member) -> Option<(Protocol, Frontend)> {
+    let found = match (set, member) {
+        (SetId::NodePortUdp, Member::Port(port)) => (Protocol::Udp, Frontend::NodePort(*port)),
+        (SetId::NodePortSctp, Member::IpPort(_, protocol, port)) => (*protocol, Frontend::NodePort(*port)),
+        (
+            SetId::ClusterIp | SetId::ExternalIp | SetId::ExternalIpLocal | SetId::LoadBalancer,
+            Member::IpPort(ip, protocol, port),
+        ) => (*protocol, Frontend::Address(SocketAddr::new(*ip, *port))),
+        _ => return None,
+    };
+    Some(found).filter(|(protocol, _)| is_judged(*protocol))
+}
+
+fn read_set<K: Kernel>(
+    kernel: &mut K,
+    set: SetId,
+    family: Family,
+    claims: &Claims,
+) -> Result<BTreeSet<Member>, IpvsError> {
+    let wanted = claims.members(set).count();
+    let header = set.header(family, wanted);
+    let Some(found) = kernel.set(&header.name)? else {
+        kernel.create_set(&header)?;
+        return Ok(BTreeSet::new());
+    };
+    if found.kind != set.kind().as_str() {
+        return Err(IpvsError::SetType { name: header.name, found: found.kind, wanted: set.kind().as_str() });
+    }
+    // Members come in before others go out.
+    let most = found.members.len() + wanted;
+    if set.kind() != Kind::BitmapPort
+        && wanted > 0
+        && most > found.maxelem as usize
+        && wanted * 2 > found.maxelem as usize
+    {
+        grow(kernel, &set.header(family, most), &found.members)?;
+    }
+    Ok(found.members)
+}
+
+/// A set cannot be made larger: a larger one takes its place, without a moment between.
+fn grow<K: Kernel>(kernel: &mut K, header: &SetHeader, members: &BTreeSet<Member>) -> Result<(), IpvsError> {
+    let larger = SetHeader { name: "KUBE-SVCPROXY-LARGER".to_owned(), ..header.clone() };
+    kernel.destroy_set(&larger.name)?;
+    kernel.create_set(&larger)?;
+    let members = members.iter().copied().collect();
+    kernel.change_sets(&[SetChange { set: larger.name.clone(), add: true, members }])?;
+    kernel.swap_sets(&header.name, &larger.name)?;
+    kernel.destroy_set(&larger.name)?;
+    Ok(())
+}

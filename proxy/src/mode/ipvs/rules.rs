@@ -1,0 +1,165 @@
+//! The iptables rules: a handful, whatever the number of services. What they are about stands in the sets.
+
+use super::sets::SetId;
+use crate::kernel::iptables::Table;
+use crate::mode::rules::common::{self, Chain};
+use crate::mode::rules::rule::Rule;
+use crate::mode::rules::{Tables, names};
+use crate::model::Protocol;
+use crate::plan::{Masquerade, NodePlan};
+
+/// The packet goes to a member: address and port.
+const TO: &str = "dst,dst";
+/// The packet goes to a member's address and port, and comes from its second address.
+const TO_AND_FROM: &str = "dst,dst,src";
+/// The packet goes to a member: a port alone.
+const PORT: &str = "dst";
+
+/// Everything.
+pub fn assemble(node: &NodePlan, random_fully: bool) -> Tables {
+    let rules = Rules { node };
+    let mut chains: Vec<Chain> = common::canaries().collect();
+    let mut postrouting = rules.hairpin(random_fully);
+    postrouting.extend(common::masquerade_marked(node, random_fully));
+    chains.extend([
+        (Table::Nat, names::POSTROUTING, postrouting),
+        (Table::Nat, names::SERVICES, rules.services()),
+        (Table::Nat, names::LOAD_BALANCER, rules.load_balancer()),
+        (Table::Nat, names::NODE_PORT, rules.node_port()),
+        common::mark_masq(node),
+        // IPVS translates what it knows, whatever conntrack thinks of it: nothing is forwarded untranslated.
+        common::forward(node, false),
+        (Table::Filter, names::NODE_PORT, rules.health_checks()),
+        (Table::Filter, names::PROXY_FIREWALL, rules.firewall()),
+        (Table::Filter, names::SOURCE_RANGES_FIREWALL, rules.source_ranges()),
+        (Table::Filter, names::IPVS_FILTER, rules.host_listeners()),
+        (Table::Mangle, names::IPVS_OUT_FILTER, rules.own_traffic()),
+    ]);
+    let mut tables = Tables::new();
+    for (table, chain, rules) in chains {
+        tables.entry(table).or_default().insert(chain.to_owned(), rules);
+    }
+    tables
+}
+
+struct Rules<'a> {
+    node: &'a NodePlan,
+}
+
+impl Rules<'_> {
+    /// Packets that match a set, with the set's comment.
+    fn commented(&self, set: SetId, direction: &str) -> Rule {
+        Rule::commented(set.comment()).in_set(&set.name(self.node.family), direction, false)
+    }
+
+    fn plain(&self, set: SetId, direction: &str) -> Rule {
+        Rule::new().in_set(&set.name(self.node.family), direction, false)
+    }
+
+    /// A pod that reaches itself must see its node as the client, or the reply would not come back this way.
+    fn hairpin(&self, random_fully: bool) -> Vec<String> {
+        let random = if random_fully { " --random-fully" } else { "" };
+        let rule = self.commented(SetId::LoopBack, TO_AND_FROM);
+        vec![rule.target(format_args!("MASQUERADE{random}"))]
+    }
+
+    /// nat `KUBE-SERVICES`: who is masqueraded.
+    fn services(&self) -> Vec<String> {
+        let mut rules = vec![Rule::new().source_loopback(self.node.family).target("RETURN")];
+        rules.push(self.commented(SetId::LoadBalancer, TO).target(names::LOAD_BALANCER));
+        rules.extend(self.cluster_ip());
+        rules.push(self.commented(SetId::ExternalIp, TO).masquerade());
+        rules.push(self.commented(SetId::ExternalIpLocal, TO).from_local_address().masquerade());
+        for set in [SetId::ClusterIp, SetId::LoadBalancer, SetId::ExternalIp, SetId::ExternalIpLocal] {
+            rules.push(self.plain(set, TO).target("ACCEPT"));
+        }
+        // After the addresses of services: a cluster IP's port is no node port, though it may have the same number.
+        rules.push(Rule::new().to_local_address().target(names::NODE_PORT));
+        rules
+    }
+
+    fn cluster_ip(&self) -> Option<String> {
+        let to = || self.commented(SetId::ClusterIp, TO);
+        match (self.node.internal_masquerade, &self.node.pods) {
+            (Masquerade::Always, _) => Some(to().masquerade()),
+            (Masquerade::NotPods, Some(pods)) => Some(to().pods(pods, true).masquerade()),
+            // The node's own connection to a cluster IP has that very address, which is on its device, as source.
+            (Masquerade::NotPods, None) | (Masquerade::Never, _) => {
+                Some(self.commented(SetId::ClusterIp, "src,dst").masquerade())
+            }
+        }
+    }
+
+    /// Under policy Local the client's address stays, but for the node's own, which could be the frontend itself.
+    fn load_balancer(&self) -> Vec<String> {
+        vec![
+            self.commented(SetId::LoadBalancerLocal, TO).from_local_address().masquerade(),
+            self.commented(SetId::LoadBalancerLocal, TO).target("RETURN"),
+            Rule::new().masquerade(),
+        ]
+    }
+
+    fn node_port(&self) -> Vec<String> {
+        let mut rules = Vec::new();
+        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+            let direction = if protocol == Protocol::Sctp { TO } else { PORT };
+            let (all, local) = SetId::node_ports(protocol);
+            let rule = |set| self.commented(set, direction).protocol(protocol);
+            rules.push(rule(local).from_local_address().masquerade());
+            rules.push(rule(local).target("RETURN"));
+            rules.push(rule(all).masquerade());
+        }
+        rules
+    }
+
+    fn health_checks(&self) -> Vec<String> {
+        vec![self.commented(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp).target("ACCEPT")]
+    }
+
+    /// filter `KUBE-PROXY-FIREWALL`, before IPVS takes what comes from elsewhere.
+    fn firewall(&self) -> Vec<String> {
+        let lost = self.commented(SetId::NoLocalEndpoints, TO).conntrack("--ctstate NEW").not_from_local_address();
+        let lost = match &self.node.pods {
+            Some(pods) => lost.pods(pods, true),
+            None => lost,
+        };
+        vec![
+            self.commented(SetId::LoadBalancerFw, TO).target(names::SOURCE_RANGES_FIREWALL),
+            self.commented(SetId::ClusterIpNoLocalEndpoints, TO).conntrack("--ctstate NEW").target("DROP"),
+            lost.target("DROP"),
+        ]
+    }
+
+    fn source_ranges(&self) -> Vec<String> {
+        vec![
+            self.commented(SetId::LoadBalancerSourceCidr, TO_AND_FROM).target("RETURN"),
+            self.commented(SetId::LoadBalancerSourceIp, TO_AND_FROM).target("RETURN"),
+            Rule::new().target("DROP"),
+        ]
+    }
+
+    /// filter `KUBE-IPVS-FILTER`: on service addresses only services answer, not who listens on every address of the host
+    /// (kubernetes/kubernetes#72236).
+    fn host_listeners(&self) -> Vec<String> {
+        let sets = [SetId::LoadBalancer, SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal];
+        let mut rules: Vec<String> = sets.into_iter().map(|set| self.plain(set, TO).target("RETURN")).collect();
+        let checks = self.plain(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp);
+        rules.push(checks.target("RETURN"));
+        let name = SetId::IpvsIps.name(self.node.family);
+        rules.push(Rule::new().conntrack("--ctstate NEW").in_set(&name, "dst", false).reject(self.node.family));
+        rules
+    }
+
+    /// mangle `KUBE-IPVS-OUT-FILTER`: what is dropped of the node's own traffic, before IPVS takes it.
+    fn own_traffic(&self) -> Vec<String> {
+        let name = |set: SetId| set.name(self.node.family);
+        let restricted = self
+            .commented(SetId::LoadBalancerFw, TO)
+            .in_set(&name(SetId::LoadBalancerSourceCidr), TO_AND_FROM, true)
+            .in_set(&name(SetId::LoadBalancerSourceIp), TO_AND_FROM, true);
+        vec![
+            restricted.target("DROP"),
+            self.commented(SetId::ClusterIpNoLocalEndpoints, TO).conntrack("--ctstate NEW").target("DROP"),
+        ]
+    }
+}

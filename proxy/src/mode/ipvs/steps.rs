@@ -1,0 +1,220 @@
+//! From what the kernel has to what is wanted, as steps in an order under which no packet meets half a service:
+//!
+//! 1. members come into sets, so that rules know what is about to be there;
+//! 2. virtual servers and destinations come, and destinations that leave get weight 0;
+//! 3. addresses come onto the device: from now on packets to them reach IPVS;
+//! 4. members of service addresses go, so that the filter refuses what would else reach the host's own listeners;
+//! 5. addresses go, then virtual servers;
+//! 6. all other members go: those that tell what is ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::IpvsError;
+use super::claims::{Claims, Touched};
+use super::fragment::Server;
+use super::kernel::Kernel;
+use super::present::{Present, PresentServer};
+use super::sets::SetId;
+use crate::kernel::dummy::AddressChange;
+use crate::kernel::ipset::{Member, SetChange};
+use crate::kernel::ipvs::{ServerChange, ServerKey};
+use crate::model::{Family, Protocol};
+
+/// The weight of a destination that new connections go to. All have the same.
+pub const WEIGHT: u32 = 1;
+
+/// Members by set.
+type Members = BTreeMap<SetId, Vec<Member>>;
+
+/// What has to be done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Steps {
+    add_members: Members,
+    servers: Vec<ServerChange>,
+    bind: Vec<IpAddr>,
+    remove_members_first: Members,
+    unbind: Vec<IpAddr>,
+    delete_servers: Vec<ServerKey>,
+    remove_members_last: Members,
+}
+
+impl Steps {
+    /// For everything that is wanted or there.
+    pub fn full(claims: &Claims, present: &Present) -> Steps {
+        let mut touched = Touched::default();
+        touched.servers.extend(claims.servers().chain(present.servers.keys()).copied());
+        touched.addresses.extend(claims.addresses().chain(&present.addresses).copied());
+        for (set, members) in &present.sets {
+            touched.members.extend(claims.members(*set).chain(members).map(|member| (*set, *member)));
+        }
+        Steps::of(&touched, claims, present)
+    }
+
+    /// For what was touched.
+    pub fn of(touched: &Touched, claims: &Claims, present: &Present) -> Steps {
+        let mut steps = Steps::default();
+        for (set, member) in &touched.members {
+            match (claims.has_member(*set, *member), present.has(*set, *member)) {
+                (true, false) => steps.add_members.entry(*set).or_default().push(*member),
+                (false, true) => {
+                    let told_by_address = |address| present.has(SetId::IpvsIps, Member::Ip(address));
+                    let first = *set != SetId::IpvsIps && member.address().is_some_and(told_by_address);
+                    let list = if first { &mut steps.remove_members_first } else { &mut steps.remove_members_last };
+                    list.entry(*set).or_default().push(*member);
+                }
+                _ => {}
+            }
+        }
+        for key in &touched.servers {
+            match (claims.server(key), present.servers.get(key)) {
+                (Some(wanted), present) => steps.server(key, wanted, present),
+                (None, Some(_)) => steps.delete_servers.push(*key),
+                (None, None) => {}
+            }
+        }
+        for address in &touched.addresses {
+            match (claims.has_address(address), present.addresses.contains(address)) {
+                (true, false) => steps.bind.push(*address),
+                (false, true) => steps.unbind.push(*address),
+                _ => {}
+            }
+        }
+        steps
+    }
+
+    fn server(&mut self, key: &ServerKey, wanted: &Server, present: Option<&PresentServer>) {
+        match present {
+            None => self.servers.push(ServerChange::Add(*key, wanted.spec.clone())),
+            Some(present) if present.spec != wanted.spec => {
+                self.servers.push(ServerChange::Set(*key, wanted.spec.clone()));
+            }
+            Some(_) => {}
+        }
+        let nobody = BTreeMap::new();
+        let there = present.map_or(&nobody, |present| &present.destinations);
+        for address in &wanted.destinations {
+            match there.get(address) {
+                None => self.servers.push(ServerChange::AddDestination(*key, *address, WEIGHT)),
+                Some(weight) if *weight != WEIGHT => {
+                    self.servers.push(ServerChange::SetWeight(*key, *address, WEIGHT));
+                }
+                Some(_) => {}
+            }
+        }
+        for (address, weight) in there.iter().filter(|(address, _)| wanted.destinations.binary_search(address).is_err())
+        {
+            // Datagrams have no end to wait for.
+            if key.protocol != Protocol::Tcp {
+                self.servers.push(ServerChange::DeleteDestination(*key, *address));
+            } else if *weight != 0 {
+                self.servers.push(ServerChange::SetWeight(*key, *address, 0));
+            }
+        }
+    }
+
+    /// How many changes these are.
+    pub fn len(&self) -> usize {
+        let members = [&self.add_members, &self.remove_members_first, &self.remove_members_last];
+        let members: usize = members.iter().flat_map(|members| members.values().map(Vec::len)).sum();
+        members + self.servers.len() + self.delete_servers.len() + self.bind.len() + self.unbind.len()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Steps 1 and 2.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn prepare<K: Kernel>(&self, kernel: &mut K, family: Family) -> Result<(), IpvsError> {
+        kernel.change_sets(&changes(&self.add_members, true, family))?;
+        kernel.change_servers(&self.servers)?;
+        Ok(())
+    }
+
+    /// Step 3.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn bind<K: Kernel>(&self, kernel: &mut K) -> Result<(), IpvsError> {
+        let binds: Vec<AddressChange> = self.bind.iter().copied().map(AddressChange::Bind).collect();
+        kernel.change_addresses(&binds)?;
+        Ok(())
+    }
+
+    /// Steps 4 to 6.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove<K: Kernel>(&self, kernel: &mut K, family: Family) -> Result<(), IpvsError> {
+        kernel.change_sets(&changes(&self.remove_members_first, false, family))?;
+        let unbinds: Vec<AddressChange> = self.unbind.iter().copied().map(AddressChange::Unbind).collect();
+        kernel.change_addresses(&unbinds)?;
+        let deletions: Vec<ServerChange> = self.delete_servers.iter().copied().map(ServerChange::Delete).collect();
+        kernel.change_servers(&deletions)?;
+        kernel.change_sets(&changes(&self.remove_members_last, false, family))?;
+        Ok(())
+    }
+
+    /// The kernel has taken all steps.
+    pub fn note(&self, present: &mut Present) {
+        for (set, members) in &self.add_members {
+            present.sets.entry(*set).or_default().extend(members);
+        }
+        for (set, members) in self.remove_members_first.iter().chain(&self.remove_members_last) {
+            let there = present.sets.entry(*set).or_default();
+            members.iter().for_each(|member| {
+                there.remove(member);
+            });
+        }
+        self.servers.iter().for_each(|change| note_server(change, present));
+        for key in &self.delete_servers {
+            present.servers.remove(key);
+        }
+        present.addresses.extend(&self.bind);
+        let gone: BTreeSet<IpAddr> = self.unbind.iter().copied().collect();
+        present.addresses.retain(|address| !gone.contains(address));
+    }
+}
+
+/// The kernel has taken a change.
+pub fn note_server(change: &ServerChange, present: &mut Present) {
+    match change {
+        ServerChange::Add(key, spec) => {
+            let server = PresentServer { spec: spec.clone(), destinations: BTreeMap::new() };
+            present.servers.insert(*key, server);
+        }
+        ServerChange::Set(key, spec) => {
+            if let Some(server) = present.servers.get_mut(key) {
+                server.spec = spec.clone();
+            }
+        }
+        ServerChange::Delete(key) => {
+            present.servers.remove(key);
+        }
+        ServerChange::AddDestination(key, address, weight) | ServerChange::SetWeight(key, address, weight) => {
+            if let Some(server) = present.servers.get_mut(key) {
+                server.destinations.insert(*address, *weight);
+            }
+        }
+        ServerChange::DeleteDestination(key, address) => {
+            if let Some(server) = present.servers.get_mut(key) {
+                server.destinations.remove(address);
+            }
+        }
+    }
+}
+
+/// What allows comes in before what forbids, and goes out after it.
+fn changes(members: &Members, add: bool, family: Family) -> Vec<SetChange> {
+    let change =
+        |(set, members): (&SetId, &Vec<Member>)| SetChange { set: set.name(family), add, members: members.clone() };
+    let mut changes: Vec<SetChange> = members.iter().map(change).collect();
+    if !add {
+        changes.reverse();
+    }
+    changes
+}

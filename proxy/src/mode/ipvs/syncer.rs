@@ -1,0 +1,197 @@
+//! Brings one family's virtual servers, addresses, sets and rules to what is wanted: the whole against what the kernel says
+//! (full), or what changed against what was sent last (partial). A partial sync never touches a rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+
+use super::IpvsError;
+use super::claims::{Claims, Touched};
+use super::drain::Drains;
+use super::fragment::{Surroundings, render};
+use super::jumps;
+use super::kernel::Kernel;
+use super::present::Present;
+use super::rules;
+use super::steps::{Steps, note_server};
+use crate::config::NodeAddresses;
+use crate::kernel::iptables::Table;
+use crate::kernel::ipvs::ServerKey;
+use crate::mode::Mode;
+use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::names;
+use crate::mode::rules::report::{Report, RuleCounts};
+use crate::mode::rules::saved::Saved;
+use crate::model::{Protocol, ServicePortName};
+use crate::plan::flows::Frontend;
+use crate::plan::{NodePlan, ServicePortPlan};
+
+/// What an operator decides about this mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The scheduler of all virtual servers.
+    pub scheduler: String,
+    /// Virtual servers and addresses in these ranges are left alone, unless they are wanted.
+    pub exclude: Vec<IpNet>,
+    /// How long a backend that leaves may keep its connections.
+    pub drain_limit: Duration,
+}
+
+/// One family's state.
+pub struct Syncer<K> {
+    kernel: K,
+    settings: Settings,
+    /// What was sent last; `None` while the kernel's state is in doubt.
+    sent: Option<Sent>,
+    drains: Drains,
+    found: BTreeSet<(Protocol, Frontend)>,
+}
+
+struct Sent {
+    around: Surroundings,
+    claims: Claims,
+    present: Present,
+    total: RuleCounts,
+}
+
+impl<K: Kernel> Syncer<K> {
+    /// Knows nothing of the kernel's state yet.
+    pub fn new(kernel: K, settings: Settings) -> Syncer<K> {
+        Syncer { kernel, settings, sent: None, drains: Drains::default(), found: BTreeSet::new() }
+    }
+
+    /// The kernel adapter, for tests.
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    fn rules(&mut self, node: &NodePlan, saved: &Saved) -> Result<Report, IpvsError> {
+        let wanted = rules::assemble(node, self.kernel.random_fully());
+        let total =
+            RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
+        let jumps: Vec<_> = jumps::ALL.iter().collect();
+        let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), saved)?;
+        let ours: BTreeSet<(Table, String)> =
+            wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
+        let transaction = difference(wanted, saved);
+        let mut report = Report { total, jumps: made, ..Report::of(&transaction) };
+        if !transaction.is_empty() {
+            transaction.send(&mut self.kernel)?;
+        }
+        let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
+        let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, saved)?;
+        report.jumps += gone;
+        report.removed_chains += chains;
+        Ok(report)
+    }
+}
+
+impl<K: Kernel> Mode for Syncer<K> {
+    type Error = IpvsError;
+
+    fn needs_full(&self) -> bool {
+        self.sent.is_none()
+    }
+
+    fn doubt(&mut self) {
+        self.sent = None;
+    }
+
+    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Tables, virtual servers and addresses: each can be flushed by one command.
+    fn canary_lives(&mut self) -> Result<bool, IpvsError> {
+        if !difference::canary_lives(&mut self.kernel)? {
+            return Ok(false);
+        }
+        let Some(sent) = &self.sent else { return Ok(true) };
+        let servers = self.kernel.servers(sent.around.node.family)?;
+        let addresses = self.kernel.addresses(sent.around.node.family)?;
+        Ok(sent.present.servers.keys().all(|key| servers.contains_key(key))
+            && sent.present.addresses.is_subset(&addresses))
+    }
+
+    fn full(
+        &mut self,
+        node: NodePlan,
+        addresses: &NodeAddresses,
+        plans: &[ServicePortPlan],
+    ) -> Result<Report, IpvsError> {
+        self.sent = None;
+        let family = node.family;
+        let around = Surroundings::new(node, addresses, &self.settings.scheduler);
+        let mut claims = Claims::default();
+        let mut touched = Touched::default();
+        for plan in plans {
+            claims.replace(&plan.name, Some(render(plan, &around)), &mut touched);
+        }
+        drop(touched);
+        let mut present = Present::read(&mut self.kernel, family, &claims, &self.settings.exclude)?;
+        self.found.extend(present.datagram_frontends());
+        let steps = Steps::full(&claims, &present);
+        let saved = difference::read(&mut self.kernel)?;
+        steps.prepare(&mut self.kernel, family)?;
+        // Rules of iptables mode keep leading packets until ours stand in their place, and to addresses that are on the
+        // device already. Without such rules ours must come first: what reaches IPVS must be masqueraded.
+        let from_other_mode = is_led_by_iptables_mode(&saved);
+        if from_other_mode {
+            steps.bind(&mut self.kernel)?;
+        }
+        let mut report = self.rules(&around.node, &saved)?;
+        if !from_other_mode {
+            steps.bind(&mut self.kernel)?;
+        }
+        steps.remove(&mut self.kernel, family)?;
+        steps.note(&mut present);
+        self.drains.keep(&present);
+        let keys: Vec<ServerKey> = present.servers.keys().copied().collect();
+        self.drains.note(&keys, &claims, &present);
+        report.full = true;
+        report.changes = steps.len();
+        self.sent = Some(Sent { around, claims, present, total: report.total });
+        Ok(report)
+    }
+
+    fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, IpvsError> {
+        // Doubt until everything has been taken.
+        let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
+        let family = sent.around.node.family;
+        let mut touched = Touched::default();
+        for (name, plan) in changed {
+            let fragment = plan.map(|plan| render(&plan, &sent.around));
+            sent.claims.replace(&name, fragment, &mut touched);
+        }
+        let steps = Steps::of(&touched, &sent.claims, &sent.present);
+        steps.prepare(&mut self.kernel, family)?;
+        steps.bind(&mut self.kernel)?;
+        steps.remove(&mut self.kernel, family)?;
+        steps.note(&mut sent.present);
+        self.drains.note(&touched.servers, &sent.claims, &sent.present);
+        let report = Report { changes: steps.len(), total: sent.total, ..Report::default() };
+        self.sent = Some(sent);
+        Ok(report)
+    }
+
+    fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, IpvsError> {
+        let Some(sent) = &mut self.sent else { return Ok(None) };
+        let keys = self.drains.servers();
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let states = self.kernel.destinations(&keys)?;
+        let over = self.drains.over(&states, now, self.settings.drain_limit);
+        self.kernel.change_servers(&over)?;
+        over.iter().for_each(|change| note_server(change, &mut sent.present));
+        self.drains.gone(&over);
+        Ok(self.drains.next(now))
+    }
+}
+
+/// Whether rules of iptables mode translate destinations now.
+fn is_led_by_iptables_mode(saved: &Saved) -> bool {
+    let nat = saved.tables.get(&Table::Nat);
+    nat.is_some_and(|nat| nat.chains.keys().any(|chain| chain.starts_with(names::SVC) || chain.starts_with(names::SVL)))
+}

@@ -1,0 +1,57 @@
+//! What this mode wants, as the commands would print it: `ipvsadm -Sn`, `ipset save`.
+
+use std::fmt::Write as _;
+
+use super::claims::Claims;
+use super::sets::SetId;
+use super::steps::WEIGHT;
+use crate::kernel::ipset::Member;
+use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
+use crate::model::Family;
+
+/// Virtual servers with their destinations, as `ipvsadm -Sn` prints them.
+pub fn ipvsadm(claims: &Claims) -> String {
+    let mut text = String::new();
+    for key in claims.servers() {
+        let Some(server) = claims.server(key) else { continue };
+        let _ = writeln!(text, "{}", server_line(key, &server.spec));
+        for destination in &server.destinations {
+            let _ = writeln!(text, "-a {key} -r {destination} -m -w {WEIGHT}");
+        }
+    }
+    text
+}
+
+fn server_line(key: &ServerKey, spec: &ServerSpec) -> String {
+    let mut line = format!("-A {key} -s {}", spec.scheduler);
+    if let Some(seconds) = spec.persistence {
+        let _ = write!(line, " -p {seconds}");
+    }
+    if spec.flags & FLAG_SCHED2 != 0 {
+        let _ = write!(line, " -b {}-port", spec.scheduler);
+    }
+    line
+}
+
+/// Sets with their members, as `ipset save` prints them.
+pub fn ipset(claims: &Claims, family: Family) -> String {
+    let mut text = String::new();
+    for set in SetId::ALL {
+        let members: Vec<&Member> = claims.members(set).collect();
+        let header = set.header(family, members.len());
+        let _ = writeln!(text, "{header}");
+        for member in members {
+            let _ = writeln!(text, "add {} {member}", header.name);
+        }
+    }
+    text
+}
+
+/// The addresses on the device, as `ip` would be told of them.
+pub fn addresses(claims: &Claims) -> String {
+    let line = |address: &std::net::IpAddr| {
+        let length = Family::of(address).address_bits();
+        format!("ip addr add {address}/{length} dev {}\n", crate::kernel::dummy::DEVICE)
+    };
+    claims.addresses().map(line).collect()
+}

@@ -1,0 +1,146 @@
+//! From what the tables hold to what they should hold.
+
+use std::collections::BTreeSet;
+
+use super::jumps::{self, Jump};
+use super::names;
+use super::saved::{Saved, SavedTable};
+use super::transaction::Transaction;
+use super::{Chains, Tables};
+use crate::kernel::iptables::{Iptables, IptablesError, Table};
+
+/// Reads all tables.
+///
+/// # Errors
+/// When a command fails.
+pub fn read<K: Iptables>(kernel: &mut K) -> Result<Saved, IptablesError> {
+    let mut saved = Saved::default();
+    for table in Table::ALL {
+        saved.tables.insert(table, SavedTable::parse(&kernel.save(table)?));
+    }
+    Ok(saved)
+}
+
+/// Whether the canary chains are all there.
+///
+/// # Errors
+/// When a command fails.
+pub fn canary_lives<K: Iptables>(kernel: &mut K) -> Result<bool, IptablesError> {
+    for table in Table::ALL {
+        if !kernel.chain_exists(table, names::CANARY)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What brings `saved` to `wanted`. A chain of ours, of whatever mode, that nobody wants is emptied, and removed unless
+/// a rule of somebody else, or a jump of another mode, still leads to it: such a jump would make the kernel refuse the
+/// whole table.
+pub fn difference(wanted: Tables, saved: &Saved) -> Transaction {
+    let mut transaction = Transaction::default();
+    let nothing = SavedTable::default();
+    for (table, chains) in wanted {
+        let saved = saved.tables.get(&table).unwrap_or(&nothing);
+        let change = transaction.table(table);
+        for chain in stale(table, &chains, saved) {
+            if saved.is_referred_to(&chain, |from| is_elsewhere(table, &chains, from)) {
+                if saved.chains.get(&chain).is_some_and(|rules| !rules.is_empty()) {
+                    change.write.insert(chain, Vec::new());
+                }
+            } else {
+                change.remove.push(chain);
+            }
+        }
+        for (chain, rules) in chains {
+            let present = saved.chains.get(&chain);
+            if chain == names::FIREWALL {
+                // kubelet may have rules of its own in it: ours only has to be there.
+                if present.is_none_or(|present| !rules.iter().all(|rule| present.contains(rule))) {
+                    let mut kept = present.cloned().unwrap_or_default();
+                    kept.extend(rules);
+                    change.write.insert(chain, kept);
+                }
+            } else if present != Some(&rules) {
+                change.write.insert(chain, rules);
+            }
+        }
+    }
+    transaction
+}
+
+/// Chains of ours that are there and not wanted.
+fn stale(table: Table, wanted: &Chains, saved: &SavedTable) -> Vec<String> {
+    let mut stale: Vec<String> = saved
+        .chains
+        .keys()
+        .filter(|chain| names::is_ours(table, chain) && !wanted.contains_key(*chain))
+        .cloned()
+        .collect();
+    stale.sort_unstable();
+    stale
+}
+
+/// Whether a chain's rules stay as they are.
+fn is_elsewhere(table: Table, wanted: &Chains, from: &str) -> bool {
+    !wanted.contains_key(from) && !names::is_ours(table, from)
+}
+
+/// Puts in the jumps that are missing, each to a chain that is made empty if it is not there; how many there were.
+///
+/// # Errors
+/// When a command fails.
+pub fn ensure_jumps<'a, K: Iptables>(
+    kernel: &mut K,
+    wanted: impl IntoIterator<Item = &'a Jump>,
+    saved: &Saved,
+) -> Result<usize, IptablesError> {
+    let missing: Vec<&Jump> = wanted.into_iter().filter(|jump| !jump.is_in(saved)).collect();
+    let mut made = BTreeSet::new();
+    for jump in &missing {
+        let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
+        if !there && made.insert((jump.table, jump.to)) {
+            kernel.new_chain(jump.table, jump.to)?;
+        }
+        kernel.insert_first(jump.table, jump.from, jump.rule)?;
+    }
+    Ok(missing.len())
+}
+
+/// Jumps and chains that another mode left; to be called when the mode's own rules stand. How many jumps and chains.
+///
+/// # Errors
+/// When a command fails.
+pub fn remove_other_modes<K: Iptables>(
+    kernel: &mut K,
+    wanted_jumps: &[&Jump],
+    wanted: impl Fn(Table, &str) -> bool,
+    saved: &Saved,
+) -> Result<(usize, usize), IptablesError> {
+    // The guard of the loopback range stays: `route_localnet` may have been set for good.
+    let stale: Vec<&Jump> = jumps::of_all_modes()
+        .filter(|jump| jump.to != names::FIREWALL && jump.is_in(saved))
+        .filter(|jump| !wanted_jumps.iter().any(|wanted| wanted.is_same_rule(jump)))
+        .collect();
+    let mut transaction = Transaction::default();
+    let mut freed = BTreeSet::new();
+    for jump in &stale {
+        kernel.delete_all(jump.table, jump.from, jump.rule)?;
+        freed.insert((jump.table, jump.to));
+    }
+    for (table, chain) in freed {
+        let Some(saved) = saved.tables.get(&table) else { continue };
+        let is_stale_jump = |from: &str, rule: &str| {
+            stale.iter().any(|jump| jump.table == table && jump.from == from && jump.rule == rule)
+        };
+        let elsewhere = |from: &str| !wanted(table, from) && !names::is_ours(table, from);
+        if !wanted(table, chain) && !saved.is_referred_to_but(chain, elsewhere, is_stale_jump) {
+            transaction.table(table).remove.push(chain.to_owned());
+        }
+    }
+    let removed = transaction.tables.values().map(|change| change.remove.len()).sum();
+    if !transaction.is_empty() {
+        transaction.send(kernel)?;
+    }
+    Ok((stale.len(), removed))
+}

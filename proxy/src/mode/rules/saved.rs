@@ -1,0 +1,78 @@
+//! What `iptables-save` printed, as far as the proxy must understand it: chains and the text of their rules.
+
+use std::collections::HashMap;
+
+use crate::kernel::iptables::Table;
+
+/// One table as the kernel has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SavedTable {
+    /// Rules by chain, the kernel's own chains included.
+    pub chains: HashMap<String, Vec<String>>,
+}
+
+impl SavedTable {
+    /// Reads one table's dump. Lines that are none of the format's (warnings of nft) are passed over.
+    pub fn parse(text: &str) -> SavedTable {
+        let mut table = SavedTable::default();
+        for line in text.lines() {
+            if let Some(declared) = line.strip_prefix(':') {
+                let chain = declared.split(' ').next().unwrap_or_default();
+                table.chains.entry(chain.to_owned()).or_default();
+            } else if let Some(rule) = line.strip_prefix("-A ") {
+                let (chain, rule) = rule.split_once(' ').unwrap_or((rule, ""));
+                table.chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
+            }
+        }
+        table
+    }
+
+    /// Whether a rule of a chain that is `elsewhere` jumps or goes to `chain`.
+    pub fn is_referred_to(&self, chain: &str, elsewhere: impl Fn(&str) -> bool) -> bool {
+        self.is_referred_to_but(chain, elsewhere, |_, _| false)
+    }
+
+    /// The same, but for rules that are `leaving` (given as chain and rule).
+    pub fn is_referred_to_but(
+        &self,
+        chain: &str,
+        elsewhere: impl Fn(&str) -> bool,
+        leaving: impl Fn(&str, &str) -> bool,
+    ) -> bool {
+        self.chains
+            .iter()
+            .filter(|(from, _)| elsewhere(from))
+            .any(|(from, rules)| rules.iter().any(|rule| target(rule) == Some(chain) && !leaving(from, rule)))
+    }
+}
+
+/// The chain or target that a rule jumps or goes to.
+pub fn target(rule: &str) -> Option<&str> {
+    let rest = rule.split_once("-j ").or_else(|| rule.split_once("-g "))?.1;
+    // A comment may hold `-j `; the jump proper is the last one.
+    let rest = rest.rsplit_once(" -j ").map_or(rest, |(_, last)| last);
+    rest.split(' ').next()
+}
+
+/// The tables that were read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// By table.
+    pub tables: HashMap<Table, SavedTable>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_and_rules_are_read() {
+        let text = "# Generated\n*nat\n:PREROUTING ACCEPT [1:60]\n:KUBE-SVC-A - [0:0]\n:OTHER - [0:0]\n\
+                    -A PREROUTING -m comment --comment \"a -j b\" -j KUBE-SVC-A\n-A OTHER\nCOMMIT\n";
+        let table = SavedTable::parse(text);
+        assert_eq!(table.chains.len(), 3);
+        assert_eq!(table.chains["OTHER"], [""]);
+        assert!(table.is_referred_to("KUBE-SVC-A", |from| from == "PREROUTING"));
+        assert!(!table.is_referred_to("KUBE-SVC-A", |from| from == "OTHER"));
+    }
+}

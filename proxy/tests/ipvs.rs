@@ -1,0 +1,476 @@
+//! However the proxy got to a state – in which order, with which failures, restarts and flushes on the way – virtual servers,
+//! sets, addresses and rules are those of a clean start, and what is of others is as it was.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use svcproxy::config::{Config, DetectLocal, NodeAddresses};
+use svcproxy::kernel::ipset::{Member, SetHeader, Sets};
+use svcproxy::kernel::iptables::Table;
+use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
+use svcproxy::kernel::{dummy::Device, iptables};
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::ipvs::kernel::Fake;
+use svcproxy::mode::ipvs::leave::{Leaving, leave, remove_empty_device};
+use svcproxy::mode::ipvs::sets::SetId;
+use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::rules::cleanup::cleanup;
+use svcproxy::model::{Family, Protocol};
+use svcproxy::source::Change;
+
+#[path = "support/changes.rs"]
+mod changes;
+
+use changes::{any_node, any_service, any_slice, key};
+
+const LIMIT: Duration = Duration::from_secs(900);
+
+type Proxy = FamilyProxy<Syncer<Fake>>;
+
+fn config() -> Config {
+    Config {
+        detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+        ..Config::for_node("node-a")
+    }
+}
+
+fn proxy(kernel: Fake) -> Proxy {
+    let settings =
+        Settings { scheduler: "rr".to_owned(), exclude: vec!["10.99.0.0/16".parse().unwrap()], drain_limit: LIMIT };
+    let mut proxy = FamilyProxy::with_mode(config(), Family::V4, Syncer::new(kernel, settings));
+    proxy.set_addresses(&NodeAddresses {
+        local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
+        primary: vec!["192.0.2.1".parse().unwrap()],
+    });
+    proxy
+}
+
+fn server(protocol: Protocol, address: &str) -> ServerKey {
+    ServerKey { protocol, address: address.parse().unwrap() }
+}
+
+fn tcp(address: &str) -> ServerKey {
+    server(Protocol::Tcp, address)
+}
+
+/// A load balancer of somebody else's on the same node, with a set and an address of its own.
+fn kernel_with_foreign_things() -> Fake {
+    let mut kernel = Fake::default();
+    let spec = ServerSpec { scheduler: "wlc".into(), flags: 0, persistence: None, netmask: u32::MAX };
+    let foreign = tcp("203.0.113.200:80");
+    let excluded = tcp("10.99.0.1:80");
+    let backend: SocketAddr = "198.51.100.77:80".parse().unwrap();
+    for key in [foreign, excluded] {
+        let changes = [ServerChange::Add(key, spec.clone()), ServerChange::AddDestination(key, backend, 3)];
+        kernel.change_servers(&changes).unwrap();
+    }
+    let header = SetHeader { name: "BLOCKLIST".into(), ..SetId::IpvsIps.header(Family::V4, 0) };
+    kernel.create_set(&header).unwrap();
+    let nat = kernel.rules.tables.get_mut(&Table::Nat).unwrap();
+    nat.insert("DOCKER".into(), vec!["-p tcp -j RETURN".into()]);
+    nat.get_mut("PREROUTING").unwrap().push("-j DOCKER".into());
+    kernel
+}
+
+/// Everything that can be seen from outside: what drains is there only if `draining`.
+fn state(kernel: &Fake) -> Value {
+    let servers: BTreeMap<String, Value> = kernel
+        .servers
+        .servers
+        .iter()
+        .map(|(key, (spec, destinations))| {
+            let serving = destinations.iter().filter(|(_, state)| state.weight > 0);
+            let serving: Vec<String> = serving.map(|(address, state)| format!("{address} {}", state.weight)).collect();
+            (key.to_string(), json!({ "spec": format!("{spec:?}"), "destinations": serving }))
+        })
+        .collect();
+    let sets: BTreeMap<&String, Vec<String>> = kernel
+        .sets
+        .sets
+        .iter()
+        .map(|(name, (_, members))| (name, members.iter().map(ToString::to_string).collect()))
+        .collect();
+    json!({
+        "servers": servers, "sets": sets, "addresses": format!("{:?}", kernel.device.addresses),
+        "rules": format!("{:?}", kernel.rules.tables),
+    })
+}
+
+/// What may happen to a proxy.
+#[derive(Debug, Clone)]
+enum Event {
+    Change(Box<Change>),
+    Sync,
+    FollowUp(u64),
+    Connections(u64),
+    FailNextRestore,
+    Restart,
+    FlushRules,
+    FlushServers,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let change = |change| Event::Change(Box::new(change));
+    prop_oneof![
+        6 => any_service().prop_map(change),
+        8 => any_slice().prop_map(change),
+        1 => any_node().prop_map(change),
+        2 => (0u8..4).prop_map(move |i| change(Change::Service(key(&format!("svc-{i}")), None))),
+        2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
+        6 => Just(Event::Sync),
+        2 => (0u64..1000).prop_map(Event::FollowUp),
+        2 => (0u64..3).prop_map(Event::Connections),
+        1 => Just(Event::FailNextRestore),
+        1 => Just(Event::Restart),
+        1 => Just(Event::FlushRules),
+        1 => Just(Event::FlushServers),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_ends_as_a_clean_start(events in prop::collection::vec(any_event(), 0..60)) {
+        let mut current = proxy(kernel_with_foreign_things());
+        let mut changes = Vec::new();
+        let mut now = Instant::now();
+        let mut rules_flushed = false;
+        let mut servers_flushed = false;
+        for event in events {
+            match event {
+                Event::Change(change) => {
+                    current.apply([&*change]);
+                    changes.push(*change);
+                }
+                Event::Sync => drop(current.sync()),
+                Event::FollowUp(seconds) => {
+                    now += Duration::from_secs(seconds);
+                    current.follow_up(now).unwrap();
+                }
+                Event::Connections(connections) => {
+                    for (_, destinations) in current.mode().kernel().servers.servers.values_mut() {
+                        destinations.values_mut().for_each(|state| state.connections = connections);
+                    }
+                }
+                Event::FailNextRestore => current.mode().kernel().rules.fail_restores = 1,
+                Event::Restart => {
+                    let kernel = current.mode().kernel().clone();
+                    current = proxy(kernel);
+                    current.apply(&changes);
+                }
+                Event::FlushRules => {
+                    current.mode().kernel().rules.flush();
+                    current.doubt();
+                    rules_flushed = true;
+                }
+                Event::FlushServers => {
+                    current.mode().kernel().servers.servers.clear();
+                    current.doubt();
+                    servers_flushed = true;
+                }
+            }
+        }
+        let before = || {
+            let mut kernel = kernel_with_foreign_things();
+            if rules_flushed {
+                kernel.rules = iptables::Fake::default();
+            }
+            if servers_flushed {
+                kernel.servers.servers.clear();
+            }
+            kernel
+        };
+        current.mode().kernel().rules.fail_restores = 0;
+        current.sync().unwrap();
+        let mut clean = proxy(before());
+        clean.apply(&changes);
+        clean.sync().unwrap();
+        prop_assert_eq!(state(current.mode().kernel()), state(clean.mode().kernel()));
+
+        // A second sync sends nothing, not even a full one.
+        prop_assert!(current.sync().unwrap().is_empty());
+        current.doubt();
+        let report = current.sync().unwrap();
+        prop_assert!(report.full && report.is_empty(), "{:?}", report);
+        prop_assert!(current.canary_lives().unwrap());
+
+        // Whoever drains goes when the time is over, and then the kernel is as after a clean start to the last detail.
+        now += Duration::from_secs(1);
+        let looked = current.follow_up(now).unwrap();
+        if looked.is_some() {
+            prop_assert_eq!(current.follow_up(now + LIMIT).unwrap(), None);
+        }
+        for kernel in [current.mode().kernel(), clean.mode().kernel()] {
+            for (_, destinations) in kernel.servers.servers.values_mut() {
+                destinations.values_mut().for_each(|state| state.connections = 0);
+            }
+        }
+        prop_assert_eq!(&current.mode().kernel().servers.servers, &clean.mode().kernel().servers.servers);
+
+        // And a clean-up leaves what was there before the proxy.
+        let kernel = current.mode().kernel();
+        cleanup(kernel, Family::V4).unwrap();
+        leave(kernel, Family::V4, false).unwrap();
+        remove_empty_device(kernel).unwrap();
+        prop_assert_eq!(state(kernel), state(&before()));
+    }
+}
+
+fn service(name: &str, ip: &str, ports: &Value) -> Change {
+    let object = json!({ "metadata": { "name": name }, "spec": { "clusterIP": ip, "ports": ports } });
+    Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn slice(name: &str, hosts: &[&str], protocol: &str) -> Change {
+    let endpoints: Vec<Value> = hosts.iter().map(|host| json!({ "addresses": [host] })).collect();
+    let object = json!({
+        "metadata": { "name": format!("{name}-1"), "labels": { "kubernetes.io/service-name": name } },
+        "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": 8080, "protocol": protocol }],
+    });
+    Change::EndpointSlice(key(&format!("{name}-1")), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn web(hosts: &[&str]) -> [Change; 2] {
+    [service("web", "10.96.0.1", &json!([{ "port": 80 }])), slice("web", hosts, "TCP")]
+}
+
+fn weights(proxy: &mut Proxy, key: &ServerKey) -> Vec<(String, u32)> {
+    let (_, destinations) = &proxy.mode().kernel().servers.servers[key];
+    destinations.iter().map(|(address, state)| (address.to_string(), state.weight)).collect()
+}
+
+#[test]
+fn one_changed_endpoint_among_ten_thousand_services_is_a_handful_of_changes() {
+    let mut proxy = proxy(Fake::default());
+    let ip = |svc: u32| format!("10.{}.{}.{}", 100 + svc / 62_500, svc / 250 % 250, svc % 250 + 1);
+    let hosts = |svc: u32| [1, 2, 3].map(|host| format!("10.{}.{}.{}", 200 + host, svc / 250, svc % 250 + 1));
+    for svc in 0..10_000 {
+        let hosts = hosts(svc);
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let name = format!("s{svc}");
+        proxy.apply([&service(&name, &ip(svc), &json!([{ "port": 80 }])), &slice(&name, &hosts, "TCP")]);
+    }
+    assert!(proxy.sync().unwrap().full);
+    let kernel = proxy.mode().kernel();
+    assert_eq!(kernel.servers.servers.len(), 10_000);
+    kernel.servers.changes.clear();
+    kernel.sets.changes.clear();
+    kernel.device.changes.clear();
+    kernel.rules.restored.clear();
+    kernel.servers.asked = 0;
+    proxy.apply([&slice("s7777", &["10.201.31.28", "10.202.31.28", "10.99.99.99"], "TCP")]);
+    let report = proxy.sync().unwrap();
+    assert!(!report.full);
+    // One destination comes, one gets weight 0, one member of KUBE-LOOP-BACK comes and one goes.
+    assert_eq!(report.changes, 4);
+    let kernel = proxy.mode().kernel();
+    assert_eq!((kernel.servers.changes.len(), kernel.sets.changes.len()), (2, 2));
+    assert_eq!((kernel.device.changes.len(), kernel.rules.restored.len(), kernel.servers.asked), (0, 0, 0));
+    // Only the one that leaves is looked at.
+    proxy.follow_up(Instant::now()).unwrap();
+    assert_eq!(proxy.mode().kernel().servers.asked, 1);
+}
+
+#[test]
+fn a_backend_that_leaves_keeps_its_connections_until_they_end() {
+    let mut proxy = proxy(Fake::default());
+    let key = tcp("10.96.0.1:80");
+    let (stays, leaves): (SocketAddr, SocketAddr) =
+        ("10.244.0.1:8080".parse().unwrap(), "10.244.0.2:8080".parse().unwrap());
+    proxy.apply(&web(&["10.244.0.1", "10.244.0.2"]));
+    proxy.sync().unwrap();
+    proxy.mode().kernel().servers.connect(&key, &leaves, 1);
+    proxy.apply(&web(&["10.244.0.1"]));
+    proxy.sync().unwrap();
+    let now = Instant::now();
+    let with_both = vec![(stays.to_string(), 1), (leaves.to_string(), 0)];
+    assert!(proxy.follow_up(now).unwrap().is_some());
+    assert_eq!(weights(&mut proxy, &key), with_both);
+
+    // A restart in between loses nothing: the state is the kernel's.
+    let kernel = proxy.mode().kernel().clone();
+    let mut proxy = self::proxy(kernel);
+    proxy.apply(&web(&["10.244.0.1"]));
+    assert!(proxy.sync().unwrap().is_empty());
+    assert!(proxy.follow_up(now).unwrap().is_some());
+    assert_eq!(weights(&mut proxy, &key), with_both);
+
+    proxy.mode().kernel().servers.connect(&key, &leaves, 0);
+    assert_eq!(proxy.follow_up(now + Duration::from_secs(5)).unwrap(), None);
+    assert_eq!(weights(&mut proxy, &key), [(stays.to_string(), 1)]);
+}
+
+#[test]
+fn a_backend_that_leaves_goes_when_its_time_is_over_and_may_come_back_before() {
+    let mut proxy = proxy(Fake::default());
+    let key = tcp("10.96.0.1:80");
+    let leaves: SocketAddr = "10.244.0.2:8080".parse().unwrap();
+    let now = Instant::now();
+    for comes_back in [true, false] {
+        proxy.apply(&web(&["10.244.0.1", "10.244.0.2"]));
+        proxy.sync().unwrap();
+        proxy.mode().kernel().servers.connect(&key, &leaves, 5);
+        proxy.apply(&web(&["10.244.0.1"]));
+        proxy.sync().unwrap();
+        proxy.follow_up(now).unwrap();
+        if comes_back {
+            proxy.apply(&web(&["10.244.0.1", "10.244.0.2"]));
+            proxy.sync().unwrap();
+        }
+        assert_eq!(proxy.follow_up(now + LIMIT).unwrap(), None);
+        let kept = weights(&mut proxy, &key).contains(&(leaves.to_string(), 1));
+        assert_eq!(kept, comes_back);
+    }
+}
+
+#[test]
+fn datagrams_have_no_end_to_wait_for() {
+    let mut proxy = proxy(Fake::default());
+    let key = server(Protocol::Udp, "10.96.0.1:53");
+    let dns = service("dns", "10.96.0.1", &json!([{ "port": 53, "protocol": "UDP" }]));
+    proxy.apply([&dns, &slice("dns", &["10.244.0.1", "10.244.0.2"], "UDP")]);
+    proxy.sync().unwrap();
+    proxy.mode().kernel().servers.connect(&key, &"10.244.0.2:8080".parse().unwrap(), 9);
+    proxy.apply([&slice("dns", &["10.244.0.1"], "UDP")]);
+    proxy.sync().unwrap();
+    assert_eq!(weights(&mut proxy, &key), [("10.244.0.1:8080".to_owned(), 1)]);
+}
+
+/// Whoever has set things up so wrongly that new connections go nowhere (kubernetes/kubernetes#92019).
+#[test]
+fn a_weight_that_somebody_left_at_zero_is_mended() {
+    let mut proxy = proxy(Fake::default());
+    proxy.apply(&web(&["10.244.0.1"]));
+    proxy.sync().unwrap();
+    let key = tcp("10.96.0.1:80");
+    let backend: SocketAddr = "10.244.0.1:8080".parse().unwrap();
+    let kernel = proxy.mode().kernel();
+    kernel.servers.servers.get_mut(&key).unwrap().1.insert(backend, Destination { weight: 0, connections: 0 });
+    proxy.doubt();
+    assert_eq!(proxy.sync().unwrap().changes, 1);
+    assert_eq!(weights(&mut proxy, &key), [(backend.to_string(), 1)]);
+}
+
+#[test]
+fn a_set_that_is_too_small_is_replaced_by_a_larger_one() {
+    let mut proxy = proxy(Fake::default());
+    let name = SetId::ClusterIp.name(Family::V4);
+    let small = SetHeader { maxelem: 4, ..SetId::ClusterIp.header(Family::V4, 0) };
+    proxy.mode().kernel().create_set(&small).unwrap();
+    let services: Vec<Change> =
+        (1..20).map(|n| service(&format!("s{n}"), &format!("10.96.0.{n}"), &json!([{ "port": 80 }]))).collect();
+    proxy.apply(&services);
+    proxy.sync().unwrap();
+    let (header, members) = &proxy.mode().kernel().sets.sets[&name];
+    assert_eq!(members.len(), 19);
+    assert_eq!(header.maxelem, 65_536);
+    assert!(!proxy.mode().kernel().sets.sets.contains_key("KUBE-SVCPROXY-LARGER"));
+}
+
+#[test]
+fn a_set_of_another_type_is_a_clear_error() {
+    let mut proxy = proxy(Fake::default());
+    let wrong = SetHeader { name: SetId::ClusterIp.name(Family::V4), ..SetId::IpvsIps.header(Family::V4, 0) };
+    proxy.mode().kernel().create_set(&wrong).unwrap();
+    let error = proxy.sync().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the set KUBE-CLUSTER-IP is of type hash:ip, not hash:ip,port: destroy it (ipset destroy KUBE-CLUSTER-IP)"
+    );
+}
+
+/// A start in one mode takes away what the other left, when its own rules stand.
+#[test]
+fn modes_follow_each_other() {
+    use svcproxy::mode::iptables;
+    let changes = web(&["10.244.0.1", "10.244.0.2"]);
+    let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], primary: Vec::new() };
+    let fresh = |kernel: svcproxy::kernel::iptables::Fake| {
+        let mut proxy = iptables::family::FamilyProxy::new(config(), Family::V4, kernel);
+        proxy.set_addresses(&addresses);
+        proxy.apply(&changes);
+        proxy.sync().unwrap();
+        proxy.kernel().tables.clone()
+    };
+    let guard = |tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>| {
+        let filter = tables.get_mut(&Table::Filter).unwrap();
+        filter.remove("KUBE-FIREWALL");
+        filter.values_mut().for_each(|rules| rules.retain(|rule| !rule.contains("KUBE-FIREWALL")));
+    };
+    let mut in_iptables = fresh(svcproxy::kernel::iptables::Fake::default());
+    let mut ipvs = proxy(Fake::default());
+    ipvs.apply(&changes);
+    ipvs.sync().unwrap();
+    let in_ipvs = ipvs.mode().kernel().rules.tables.clone();
+
+    // iptables, then IPVS: only the guard of the loopback range stays, as route_localnet may.
+    let mut kernel = Fake::default();
+    kernel.rules.tables = in_iptables.clone();
+    let mut after = proxy(kernel);
+    after.apply(&changes);
+    after.sync().unwrap();
+    let mut tables = after.mode().kernel().rules.tables.clone();
+    guard(&mut tables);
+    let sorted = |tables: &BTreeMap<Table, BTreeMap<String, Vec<String>>>| {
+        let mut tables = tables.clone();
+        tables.values_mut().flat_map(BTreeMap::values_mut).for_each(|rules| rules.sort());
+        tables
+    };
+    assert_eq!(sorted(&tables), sorted(&in_ipvs));
+
+    // IPVS, then iptables.
+    let mut back = fresh(ipvs.mode().kernel().rules.clone());
+    guard(&mut back);
+    guard(&mut in_iptables);
+    assert_eq!(sorted(&back), sorted(&in_iptables));
+
+    // Virtual servers go when they have no connections, and then everything else does.
+    let key = tcp("10.96.0.1:80");
+    let mut kernel = ipvs.mode().kernel().clone();
+    kernel.servers.connect(&key, &"10.244.0.1:8080".parse().unwrap(), 1);
+    let now = Instant::now();
+    let mut leaving = Leaving::new(kernel, LIMIT);
+    assert!(leaving.work(now).unwrap().is_some());
+    assert_eq!(leaving.work(now + LIMIT).unwrap(), None);
+    let mut kernel = leaving.into_kernel();
+    assert!(kernel.servers.servers.is_empty() && kernel.sets.sets.is_empty());
+    assert_eq!(kernel.addresses(Family::V4).unwrap(), std::collections::BTreeSet::new());
+    assert_eq!(kernel.device.addresses, None);
+}
+
+/// A load-balancer IP that two services share keeps each one's source ranges.
+#[test]
+fn a_shared_address_keeps_each_services_source_ranges() {
+    let shared = |name: &str, ip: &str, port: u16, range: &str| {
+        let object = json!({
+            "metadata": { "name": name },
+            "spec": { "type": "LoadBalancer", "clusterIP": ip, "ports": [{ "port": port, "nodePort": 30_000 + port }],
+                      "loadBalancerSourceRanges": [range] },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "198.51.100.7" }] } },
+        });
+        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    let mut proxy = proxy(Fake::default());
+    proxy.apply([&shared("a", "10.96.0.1", 80, "192.0.2.0/25"), &slice("a", &["10.244.0.1"], "TCP")]);
+    proxy.apply([&shared("b", "10.96.0.2", 81, "203.0.113.0/24"), &slice("b", &["10.244.0.2"], "TCP")]);
+    proxy.sync().unwrap();
+    let members = |proxy: &mut Proxy, set: SetId| {
+        let (_, members) = &proxy.mode().kernel().sets.sets[&set.name(Family::V4)];
+        members.iter().map(Member::to_string).collect::<Vec<_>>()
+    };
+    let ranges = members(&mut proxy, SetId::LoadBalancerSourceCidr);
+    assert_eq!(ranges, ["198.51.100.7,tcp:80,192.0.2.0/25", "198.51.100.7,tcp:81,203.0.113.0/24"]);
+    // The node itself is in the first one's range only.
+    assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceIp), ["198.51.100.7,tcp:80,198.51.100.7"]);
+    // One of them goes: the other's address and ranges stay.
+    proxy.apply([&Change::Service(key("a"), None)]);
+    proxy.sync().unwrap();
+    assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceCidr), ["198.51.100.7,tcp:81,203.0.113.0/24"]);
+    assert!(members(&mut proxy, SetId::IpvsIps).contains(&"198.51.100.7".to_owned()));
+}
