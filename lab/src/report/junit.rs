@@ -113,7 +113,12 @@ mod tests {
     fn several_documents_are_one() {
         let mut reports = super::super::sample();
         let first = render(&reports);
-        reports[0].machine = Some(Machine { kernel: "debian-6.1".into(), deterministic: true, image: "0123".into(), qemu: String::new() });
+        reports[0].machine = Some(Machine {
+            kernel: "debian-6.1".into(),
+            deterministic: true,
+            image: "0123".into(),
+            qemu: String::new(),
+        });
         let joined = join(&[first, render(&reports), join(&[])]);
         assert_eq!(joined.matches("<testsuites>").count(), 1);
         let names =

@@ -6,7 +6,8 @@ use iptables::IPTables;
 
 use super::{Counters, Iptables, IptablesError, Table};
 use crate::config::Variant;
-use crate::kernel::{command, nftables};
+use crate::kernel::command;
+use crate::kernel::nftables::Questions;
 use crate::model::Family;
 
 /// Seconds that a command waits for the lock that all legacy iptables commands share.
@@ -17,6 +18,7 @@ pub struct Commands {
     family: Family,
     /// The nft variant, by the command's own word; legacy says `(legacy)`, and old versions nothing.
     is_nft: bool,
+    nftables: Questions,
     single: IPTables,
     save: String,
     restore: String,
@@ -42,6 +44,7 @@ impl Commands {
         Ok(Commands {
             family,
             is_nft: version.contains("nf_tables"),
+            nftables: Questions::default(),
             // Both options are there since 1.4.20, far below what the nft variant began with.
             single: IPTables { cmd: name, has_check: true, has_wait: true, is_numeric: true },
             save: format!("{name}-save"),
@@ -91,7 +94,7 @@ impl Iptables for Commands {
 
     fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
         if self.is_nft {
-            let answer = nftables::chain_exists(self.family, table.as_str(), chain);
+            let answer = self.nftables.chain_exists(self.family, table.as_str(), chain);
             return answer.map_err(|source| IptablesError::Netlink { chain: chain.to_owned(), table, source });
         }
         let answer = self.single.chain_exists(table.as_str(), chain);
