@@ -194,3 +194,15 @@ fn every_kernel_runs_what_it_can() {
     assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), scenarios.len());
     assert!(told.lines().any(|line| line.starts_with("hairpin  ") && line.matches("kept").count() == 3), "{told}");
 }
+
+#[test]
+fn a_report_is_replayed_byte_for_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, again] = ["first", "again"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    let run_it = ["run", "tests/microvm.yaml", "--deterministic", "--seed", "3", "--json", &first];
+    let Some(output) = run(&run_it) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let Some(output) = run(&["replay", &first, "--json", &again]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(std::fs::read_to_string(first).unwrap(), std::fs::read_to_string(again).unwrap());
+}

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::place::Guest;
-use super::run::{RunArgs, write};
+use super::run::{RunArgs, modes_of, write};
 use super::{Exit, every_seed, find};
 use crate::microvm::VmError;
 use crate::microvm::cache::Cache;
@@ -15,7 +15,7 @@ use crate::microvm::job::Job;
 use crate::microvm::qemu::{Clock, Program};
 use crate::microvm::{kvm, launch};
 use crate::report::Machine;
-use crate::scenario::file::Need;
+use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{ForeignProxy, Proxy};
 use crate::scenario::{Action, Scenario, Step};
 
@@ -74,6 +74,9 @@ pub(super) struct Inside {
     names: Vec<String>,
     ipvs: bool,
     kvm: bool,
+    /// The modes of an only scenario, where nobody named any: they are named inside, as they are in the line that repeats
+    /// the run, for with other flags it would take another course.
+    modes: Vec<Mode>,
     proxy: Option<String>,
 }
 
@@ -123,7 +126,11 @@ impl Inside {
         };
         let kvm = !guest.deterministic && kvm::works(&cache, &program, &image.kernel());
         let ipvs = scenarios.iter().any(|scenario| scenario.needs.contains(&Need::Ipvs));
-        Ok(Inside { ipvs, kvm, program, image, machine, files, links, names, proxy: described })
+        let modes = match scenarios {
+            [only] if args.mode.is_empty() => modes_of(only, &[]),
+            _ => Vec::new(),
+        };
+        Ok(Inside { ipvs, kvm, modes, program, image, machine, files, links, names, proxy: described })
     }
 
     /// Runs everything with one seed.
@@ -152,6 +159,9 @@ impl Inside {
         arguments.extend(self.names.iter().cloned());
         arguments.extend(args.flags());
         let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        for mode in &self.modes {
+            flag("mode", mode.to_string());
+        }
         flag("kernel", "host".to_owned());
         flag("machine", serde_json::to_string(&self.machine).unwrap_or_default());
         flag("seed", seed.to_string());

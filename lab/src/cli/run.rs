@@ -121,7 +121,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
 }
 
 /// The modes that a scenario is run in, of those that are asked for.
-fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
+pub(super) fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
     let all = scenario.modes.iter().copied();
     match asked {
         [] if scenario.modes.contains(&Mode::Iptables) => vec![Mode::Iptables],
