@@ -1,10 +1,7 @@
 //! `svcproxy --cleanup`.
 
 use crate::config::Config;
-use crate::kernel::dummy::{DEVICE, Rtnetlink};
-use crate::kernel::ipset::Nfnetlink;
 use crate::kernel::iptables::Commands;
-use crate::kernel::ipvs::Genetlink;
 use crate::kernel::netlink::NetlinkError;
 use crate::mode::ipvs::kernel::Parts;
 use crate::mode::ipvs::leave::{leave, remove_empty_device};
@@ -32,13 +29,9 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     failure.map_or(Ok(()), Err)
 }
 
-/// What IPVS mode left, if it was ever here: its device is the last thing that goes.
+/// What IPVS mode left.
 fn virtual_servers() -> Result<(), NetlinkError> {
-    if nix::net::if_::if_nametoindex(DEVICE).is_err() {
-        return Ok(());
-    }
-    let mut kernel =
-        Parts { rules: (), servers: Genetlink::open()?, sets: Nfnetlink::open()?, device: Rtnetlink::open()? };
+    let Some(mut kernel) = Parts::left_behind()? else { return Ok(()) };
     for family in Family::ALL {
         let removed = leave(&mut kernel, family, false)?.removed;
         tracing::info!(%family, removed, "virtual servers, sets and addresses cleaned up");

@@ -13,8 +13,7 @@ use crate::daemon::{Chore, Daemon, HealthChecks};
 use crate::events::Recorder;
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
-use crate::kernel::dummy::{DEVICE, Rtnetlink};
-use crate::kernel::ipset::Nfnetlink;
+use crate::kernel::dummy::DEVICE;
 use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::ipvs::Genetlink;
 use crate::kernel::watch::Watch;
@@ -60,12 +59,9 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     }
 }
 
-/// What IPVS mode left, if it was ever here: its device is the last thing that goes.
+/// What IPVS mode left, to be taken away.
 fn leaving(config: &Config) -> anyhow::Result<Option<Chore>> {
-    if nix::net::if_::if_nametoindex(DEVICE).is_err() {
-        return Ok(None);
-    }
-    let kernel = Parts { rules: (), servers: Genetlink::open()?, sets: Nfnetlink::open()?, device: Rtnetlink::open()? };
+    let Some(kernel) = Parts::left_behind()? else { return Ok(None) };
     let mut leaving = Leaving::new(kernel, config.ipvs.drain_limit);
     Ok(Some(Box::new(move |now| Ok(leaving.work(now)?))))
 }

@@ -43,6 +43,20 @@ impl Linux {
     }
 }
 
+impl Parts<(), Genetlink, Nfnetlink, Rtnetlink> {
+    /// What takes away what IPVS mode left, if it was ever here: its device is the last thing that goes.
+    ///
+    /// # Errors
+    /// When the kernel has no IPVS or no IP sets, though the device is there.
+    pub fn left_behind() -> Result<Option<Self>, NetlinkError> {
+        if nix::net::if_::if_nametoindex(dummy::DEVICE).is_err() {
+            return Ok(None);
+        }
+        let (servers, sets, device) = (Genetlink::open()?, Nfnetlink::open()?, Rtnetlink::open()?);
+        Ok(Some(Parts { rules: (), servers, sets, device }))
+    }
+}
+
 impl<R: Iptables, V, S, D> Iptables for Parts<R, V, S, D> {
     fn save(&mut self, table: Table) -> Result<String, IptablesError> {
         self.rules.save(table)
