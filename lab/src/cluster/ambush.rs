@@ -46,8 +46,10 @@ impl Ambush {
     }
 }
 
-/// A child of `parent` whose command line contains `wanted`.
+/// A child of `parent` whose command line contains `wanted`. One that still has its parent's command line is none yet:
+/// between fork and exec a child is called as its parent is, whose arguments may contain the word, too.
 fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
+    let parents_own = command_line(parent.as_raw())?;
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.find_map(|pid| {
@@ -55,7 +57,7 @@ fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
         // `PID (NAME) STATE PPID …`, and a name may contain anything.
         let ppid = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()?;
         let command = (ppid == parent.as_raw()).then(|| command_line(pid))??;
-        command.contains(wanted).then_some((pid, command))
+        (command.contains(wanted) && command != parents_own).then_some((pid, command))
     })
 }
 
