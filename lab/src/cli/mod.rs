@@ -4,6 +4,7 @@
 mod check;
 mod compare;
 mod every_kernel;
+mod every_mode;
 mod every_seed;
 mod exec;
 mod find;
@@ -11,6 +12,7 @@ mod inside;
 mod kernels;
 mod list;
 mod objects;
+mod part;
 mod place;
 mod replay;
 mod run;

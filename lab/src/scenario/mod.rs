@@ -10,6 +10,7 @@ pub mod file;
 mod flags;
 mod load;
 mod manifests;
+mod modes;
 mod resolve;
 pub mod run;
 mod topology;
@@ -145,8 +146,8 @@ pub enum ProxyAction {
     Kill,
     /// SIGTERM.
     Stop,
-    /// Start, and wait until it has applied everything.
-    Start,
+    /// Start, and wait until it has applied everything; one that runs is stopped before. In another mode, if one is named.
+    Start(Option<Mode>),
     /// `--cleanup` after SIGTERM.
     Cleanup,
 }

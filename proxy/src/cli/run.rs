@@ -62,7 +62,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
 /// What IPVS mode left, to be taken away.
 fn leaving(config: &Config) -> anyhow::Result<Option<Chore>> {
     let Some(kernel) = Parts::left_behind()? else { return Ok(None) };
-    let mut leaving = Leaving::new(kernel, config.ipvs.drain_limit);
+    let mut leaving = Leaving::new(kernel, Netlink, config.ipvs.drain_limit);
     Ok(Some(Box::new(move |now| Ok(leaving.work(now)?))))
 }
 

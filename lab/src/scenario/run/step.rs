@@ -9,7 +9,7 @@ use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
-use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile};
+use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::OneOrMany;
 use crate::scenario::{Action, ProxyAction, Step};
@@ -112,7 +112,7 @@ impl Lab {
             plan.probe.timeout = plan.probe.timeout.min(self.patience);
         }
         self.route(plan.route.as_ref(), true).await?;
-        let counters = counters(&step.expect, self.mode);
+        let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let outcomes = self.send_probes(&plan).await?;
         let now = check::save(self, &counters).await?;
@@ -167,7 +167,7 @@ impl Lab {
             .map_err(|problem| StartError::Step(problem.message))?;
         // The route stays: the connection needs it for as long as it lives.
         self.route(plan.route.as_ref(), true).await?;
-        let counters = counters(&step.expect, self.mode);
+        let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let start = Instant::now();
         let outcome = match self.cluster.connect(&plan.probe).await? {
@@ -194,7 +194,7 @@ impl Lab {
             .store
             .read(|store| resolve::send(store, &step.expect))
             .map_err(|problem| StartError::Step(problem.message))?;
-        let counters = counters(&step.expect, self.mode);
+        let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         if matches!(step.action, Action::SendStray(_)) {
             self.stray(name).await?;
@@ -240,9 +240,8 @@ impl Lab {
     }
 
     async fn rules(&self, rules: &[RuleFile]) -> Result<Seen, StartError> {
-        let rules: Vec<RuleFile> = rules.iter().filter(|rule| rule.mode == self.mode).cloned().collect();
-        let saved = check::save(self, &rules).await?;
-        let broken = check::compare(self, &rules, None, &saved, &|_| 0)?;
+        let saved = check::save(self, rules).await?;
+        let broken = check::compare(self, rules, None, &saved, &|_| 0)?;
         Ok(Seen::new("", broken))
     }
 
@@ -274,7 +273,11 @@ impl Lab {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
                 ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
-                ProxyAction::Start => {
+                ProxyAction::Start(mode) => {
+                    self.proxies.end(node, SIGTERM).await?;
+                    if let Some(mode) = mode {
+                        self.proxies.set_mode(node, mode);
+                    }
                     self.proxies.start(&self.cluster, &self.feed, node).await?;
                     ambushes.extend(self.lie_in_wait());
                 }
@@ -286,7 +289,7 @@ impl Lab {
         }
         let (killed, alive) = self.ambushed(ambushes).await?;
         broken.extend(alive);
-        if action == ProxyAction::Start {
+        if matches!(action, ProxyAction::Start(_)) {
             broken.extend(self.applied(since).await?);
         }
         Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
@@ -335,8 +338,8 @@ impl Lab {
     }
 }
 
-fn counters(expect: &ExpectFile, mode: Mode) -> Vec<RuleFile> {
-    expect.counters.iter().map(|rule| rule.value.clone()).filter(|rule| rule.mode == mode).collect()
+fn counters(expect: &ExpectFile) -> Vec<RuleFile> {
+    expect.counters.iter().map(|rule| rule.value.clone()).collect()
 }
 
 fn answers_of(tally: &Tally, pod: &str) -> u64 {

@@ -1,26 +1,41 @@
 //! Takes away what this mode, in this proxy or in kube-proxy, has left besides rules: virtual servers, addresses, sets and
 //! the device. Everybody else's stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::present::Present;
 use super::sets::SetId;
+use crate::kernel::conntrack::Conntrack;
 use crate::kernel::dummy::{AddressChange, Device};
 use crate::kernel::ipset::Sets;
 use crate::kernel::ipvs::{ServerChange, ServerKey, Servers};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
+use crate::plan::flows::{Flow, is_judged};
 
 /// How often what is left is looked at while it has connections.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// With virtual servers, sets or addresses.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// With conntrack's entries.
+    #[error("cannot delete conntrack's entries of flows that IPVS has led: {0}")]
+    Flows(std::io::Error),
+}
+
 /// How much is still there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
     /// Things taken away.
     pub removed: usize,
+    /// The virtual servers among them.
+    pub gone: Vec<ServerKey>,
     /// Virtual servers that were spared.
     pub spared: usize,
 }
@@ -36,9 +51,10 @@ pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently:
     let ours: Vec<ServerKey> = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
     let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
     left.spared = busy.len();
-    let idle: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
-    left.removed += idle.len();
-    kernel.change_servers(&idle)?;
+    let deletions: Vec<ServerChange> = idle.iter().copied().map(ServerChange::Delete).collect();
+    left.removed += deletions.len();
+    kernel.change_servers(&deletions)?;
+    left.gone = idle;
     let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
     let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
     let unbind: Vec<AddressChange> = kernel
@@ -96,29 +112,39 @@ fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkE
 
 /// What another mode's start finds of this one, which it takes away when its own rules stand: connections that IPVS leads go
 /// on until they end, or their time is over.
-pub struct Leaving<K> {
+///
+/// Flows of datagrams never end while their client talks, and conntrack would keep rules from ever seeing them: they are
+/// forgotten together with the virtual server that led them.
+pub struct Leaving<K, C> {
     kernel: K,
+    conntrack: C,
+    /// Virtual servers that are gone, but whose flows are not yet.
+    gone: BTreeMap<Family, BTreeSet<ServerKey>>,
     began: Option<Instant>,
     limit: Duration,
 }
 
-impl<K: Servers + Sets + Device> Leaving<K> {
-    /// By this kernel adapter, with so much time for connections.
-    pub fn new(kernel: K, limit: Duration) -> Leaving<K> {
-        Leaving { kernel, began: None, limit }
+impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
+    /// By these kernel adapters, with so much time for connections.
+    pub fn new(kernel: K, conntrack: C, limit: Duration) -> Leaving<K, C> {
+        Leaving { kernel, conntrack, gone: BTreeMap::new(), began: None, limit }
     }
 
     /// Takes away what can go; when to come again, if anything is left.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, NetlinkError> {
+    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, LeaveError> {
         let began = *self.began.get_or_insert(now);
         let gently = now.saturating_duration_since(began) < self.limit;
         let mut spared = 0;
         for family in Family::ALL {
-            spared += leave(&mut self.kernel, family, gently)?.spared;
+            let left = leave(&mut self.kernel, family, gently)?;
+            spared += left.spared;
+            let datagrams = left.gone.into_iter().filter(|key| is_judged(key.protocol));
+            self.gone.entry(family).or_default().extend(datagrams);
         }
+        self.forget_flows()?;
         if spared > 0 {
             return Ok(Some(now + LOOK));
         }
@@ -126,8 +152,22 @@ impl<K: Servers + Sets + Device> Leaving<K> {
         Ok(None)
     }
 
-    /// The kernel adapter, for tests.
-    pub fn into_kernel(self) -> K {
-        self.kernel
+    fn forget_flows(&mut self) -> Result<(), LeaveError> {
+        for (family, gone) in &mut self.gone {
+            let was_led = |flow: &Flow| {
+                let key = ServerKey { protocol: flow.protocol, address: flow.destination };
+                flow.by_ipvs && gone.contains(&key)
+            };
+            if !gone.is_empty() {
+                self.conntrack.delete(*family, &was_led).map_err(LeaveError::Flows)?;
+            }
+            gone.clear();
+        }
+        Ok(())
+    }
+
+    /// The kernel adapters, for tests.
+    pub fn into_kernel(self) -> (K, C) {
+        (self.kernel, self.conntrack)
     }
 }
