@@ -1,4 +1,5 @@
-//! Every scenario: all promises are kept. On both variants of iptables, or in a microVM where it needs one; there those
+//! Every scenario: all promises are kept. In iptables mode on both variants of iptables, or in a microVM and in every mode that
+//! it is for, where it needs one; there those
 //! that let hours pass are left out, for they take minutes: see docs/determinism.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -20,7 +21,7 @@ fn main() {
 }
 
 fn kept(name: &str, variant: &str) -> Result<Completion, Failed> {
-    let run = run(name, &["--iptables-variant", variant]);
+    let run = run(name, &["--mode", "iptables", "--iptables-variant", variant]);
     match run.status {
         0 if run.scenario["passed"] == true => Ok(Completion::Completed),
         3 => support::unable(&run.told),

@@ -24,6 +24,8 @@ struct Line {
 struct Piece<'a> {
     part: Part<'a>,
     place: String,
+    /// Why not the host's kernel, as the end of a sentence.
+    because: String,
     in_microvm: bool,
 }
 
@@ -34,12 +36,10 @@ pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
     for piece in divide(args, turns)? {
         let not_run = if worst != 0 && !args.keep_going {
             Some(("another mode came to no good end; --keep-going goes on".to_owned(), false))
-        } else if piece.in_microvm {
-            eprintln!("{} mode, on {}:", piece.part.mode, piece.place);
-            inside::try_out(args, &piece.part).err().map(|why| (why.message, must))
         } else {
-            eprintln!("{} mode, on {}:", piece.part.mode, piece.place);
-            None
+            eprintln!("{} mode, on {}{}:", piece.part.mode, piece.place, piece.because);
+            let microvm = piece.in_microvm.then(|| inside::try_out(args, &piece.part));
+            microvm.and_then(Result::err).map(|why| (why.message, must))
         };
         let verdict = match not_run {
             Some((why, counts)) => {
@@ -68,14 +68,14 @@ pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
 fn divide<'a>(args: &RunArgs, turns: &[Turn<'a>]) -> Result<Vec<Piece<'a>>, Exit> {
     let mut pieces: Vec<Piece<'a>> = Vec::new();
     for turn in turns {
-        let (kernel, deterministic, place) = match args.vm.choose(std::slice::from_ref(turn))? {
+        let (kernel, deterministic, place, because) = match args.vm.choose(std::slice::from_ref(turn))? {
             Where::Host => {
                 args.lab.seed.one()?;
-                ("host".to_owned(), false, format!("this machine's kernel, {}", release()))
+                ("host".to_owned(), false, format!("this machine's kernel, {}", release()), String::new())
             }
             Where::Inside(guest) => {
                 let how = if guest.deterministic { "a deterministic microVM" } else { "a microVM" };
-                (guest.kernel.to_string(), guest.deterministic, format!("{} in {how}", guest.kernel))
+                (guest.kernel.to_string(), guest.deterministic, format!("{} in {how}", guest.kernel), guest.because)
             }
         };
         let fits =
@@ -85,7 +85,7 @@ fn divide<'a>(args: &RunArgs, turns: &[Turn<'a>]) -> Result<Vec<Piece<'a>>, Exit
             None => {
                 let in_microvm = kernel != "host";
                 let part = Part { kernel, deterministic, mode: turn.mode, scenarios: vec![turn.scenario] };
-                pieces.push(Piece { part, place, in_microvm });
+                pieces.push(Piece { part, place, because, in_microvm });
             }
         }
     }

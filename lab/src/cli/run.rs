@@ -77,7 +77,7 @@ impl RunArgs {
 }
 
 /// A flag's value as it is written.
-fn word(value: impl ValueEnum) -> String {
+pub(super) fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 

@@ -224,6 +224,10 @@ fn a_proxy_may_be_started_in_another_mode() {
         ("- name: x\n  startProxy: 7\n", "a node, a list of nodes, or {node: NODE, mode: MODE}"),
         ("- name: x\n  startProxy: {node: node-z, mode: ipvs}\n", "node-z"),
         (
+            "- name: x\n  traffic: {name: t, from: client/laptop, to: nodePort/web@node-a, sourcePort: 7}\n- name: y\n  endTraffic: t\n",
+            "traffic.sourcePort: one port has room for UDP alone",
+        ),
+        (
             "- name: x\n  rules: [{on: node-a, chain: KUBE-SERVICES}]\n",
             "a rule of iptables mode (`mode: iptables`, or none) on node-a, in ipvs by then",
         ),

@@ -347,6 +347,7 @@ pub struct TrafficFile {
     pub via: Option<Spanned<String>>,
     pub concurrency: Option<usize>,
     pub pause: Option<Span>,
+    pub source_port: Option<Spanned<u16>>,
 }
 
 /// `scale:` makes copies of a pod, or takes them away.

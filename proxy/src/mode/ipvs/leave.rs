@@ -1,7 +1,7 @@
 //! Takes away what this mode, in this proxy or in kube-proxy, has left besides rules: virtual servers, addresses, sets and
 //! the device. Everybody else's stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -30,12 +30,10 @@ pub enum LeaveError {
 }
 
 /// How much is still there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
     /// Things taken away.
     pub removed: usize,
-    /// The virtual servers among them.
-    pub gone: Vec<ServerKey>,
     /// Virtual servers that were spared.
     pub spared: usize,
 }
@@ -46,32 +44,50 @@ pub struct Left {
 /// # Errors
 /// When the kernel refuses; what could be taken away before it is.
 pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
-    let present = sets_that_are(kernel, family)?;
-    let mut left = Left::default();
-    let ours: Vec<ServerKey> = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
-    let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
-    left.spared = busy.len();
-    let deletions: Vec<ServerChange> = idle.iter().copied().map(ServerChange::Delete).collect();
-    left.removed += deletions.len();
-    kernel.change_servers(&deletions)?;
-    left.gone = idle;
-    let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
-    let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
-    let unbind: Vec<AddressChange> = kernel
-        .addresses(family)?
-        .into_iter()
-        .filter(|address| owned(address) && !needed.contains(address))
-        .map(AddressChange::Unbind)
-        .collect();
-    left.removed += unbind.len();
-    kernel.change_addresses(&unbind)?;
-    if busy.is_empty() {
-        for set in present.sets.keys() {
-            kernel.destroy_set(&set.name(family))?;
-            left.removed += 1;
-        }
+    Going::look(kernel, family, gently)?.go(kernel)
+}
+
+/// What of one family is about to go.
+struct Going {
+    family: Family,
+    present: Present,
+    /// Virtual servers that go.
+    idle: Keys,
+    /// Those that are spared.
+    busy: Keys,
+}
+
+impl Going {
+    fn look<K: Servers + Sets>(kernel: &mut K, family: Family, gently: bool) -> Result<Going, NetlinkError> {
+        let present = sets_that_are(kernel, family)?;
+        let ours: Keys = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
+        let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
+        Ok(Going { family, present, idle, busy })
     }
-    Ok(left)
+
+    fn go<K: Servers + Sets + Device>(self, kernel: &mut K) -> Result<Left, NetlinkError> {
+        let Going { family, present, idle, busy } = self;
+        let mut left = Left { removed: idle.len(), spared: busy.len() };
+        let deletions: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
+        kernel.change_servers(&deletions)?;
+        let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
+        let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
+        let unbind: Vec<AddressChange> = kernel
+            .addresses(family)?
+            .into_iter()
+            .filter(|address| owned(address) && !needed.contains(address))
+            .map(AddressChange::Unbind)
+            .collect();
+        left.removed += unbind.len();
+        kernel.change_addresses(&unbind)?;
+        if busy.is_empty() {
+            for set in present.sets.keys() {
+                kernel.destroy_set(&set.name(family))?;
+                left.removed += 1;
+            }
+        }
+        Ok(left)
+    }
 }
 
 /// Removes the device, if nobody has an address on it.
@@ -114,12 +130,10 @@ fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkE
 /// on until they end, or their time is over.
 ///
 /// Flows of datagrams never end while their client talks, and conntrack would keep rules from ever seeing them: they are
-/// forgotten together with the virtual server that led them.
+/// forgotten before the virtual server goes that led them, and their next packet meets the rules.
 pub struct Leaving<K, C> {
     kernel: K,
     conntrack: C,
-    /// Virtual servers that are gone, but whose flows are not yet.
-    gone: BTreeMap<Family, BTreeSet<ServerKey>>,
     began: Option<Instant>,
     limit: Duration,
 }
@@ -127,7 +141,7 @@ pub struct Leaving<K, C> {
 impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
     /// By these kernel adapters, with so much time for connections.
     pub fn new(kernel: K, conntrack: C, limit: Duration) -> Leaving<K, C> {
-        Leaving { kernel, conntrack, gone: BTreeMap::new(), began: None, limit }
+        Leaving { kernel, conntrack, began: None, limit }
     }
 
     /// Takes away what can go; when to come again, if anything is left.
@@ -139,12 +153,10 @@ impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
         let gently = now.saturating_duration_since(began) < self.limit;
         let mut spared = 0;
         for family in Family::ALL {
-            let left = leave(&mut self.kernel, family, gently)?;
-            spared += left.spared;
-            let datagrams = left.gone.into_iter().filter(|key| is_judged(key.protocol));
-            self.gone.entry(family).or_default().extend(datagrams);
+            let going = Going::look(&mut self.kernel, family, gently)?;
+            self.forget_flows(family, &going.idle)?;
+            spared += going.go(&mut self.kernel)?.spared;
         }
-        self.forget_flows()?;
         if spared > 0 {
             return Ok(Some(now + LOOK));
         }
@@ -152,18 +164,15 @@ impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
         Ok(None)
     }
 
-    fn forget_flows(&mut self) -> Result<(), LeaveError> {
-        for (family, gone) in &mut self.gone {
-            let was_led = |flow: &Flow| {
-                let key = ServerKey { protocol: flow.protocol, address: flow.destination };
-                flow.by_ipvs && gone.contains(&key)
-            };
-            if !gone.is_empty() {
-                self.conntrack.delete(*family, &was_led).map_err(LeaveError::Flows)?;
-            }
-            gone.clear();
+    fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), LeaveError> {
+        let going: BTreeSet<&ServerKey> = led_by.iter().filter(|key| is_judged(key.protocol)).collect();
+        if going.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let was_led = |flow: &Flow| {
+            flow.by_ipvs && going.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
+        };
+        self.conntrack.delete(family, &was_led).map(drop).map_err(LeaveError::Flows)
     }
 
     /// The kernel adapters, for tests.
