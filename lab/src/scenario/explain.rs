@@ -109,7 +109,7 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
         Wanted::Refused => "every one is refused".to_owned(),
         Wanted::Dropped => "every one is dropped".to_owned(),
         Wanted::Unanswered => "none is answered".to_owned(),
-        Wanted::Answered { by, source, sticky } => {
+        Wanted::Answered { by, source, sticky, turns } => {
             let share =
                 |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
             let by: Vec<String> = by.iter().map(|(name, part)| format!("{name}{}", share(part))).collect();
@@ -119,6 +119,9 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
             }
             if *sticky {
                 text.push_str(", always the same");
+            }
+            if *turns {
+                text.push_str(", in turn");
             }
             text
         }

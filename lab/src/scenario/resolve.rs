@@ -21,6 +21,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(700);
 /// Probes that show that everybody is sent to the same backend: two backends pass by chance once in 2^19.
 const STICKY_PROBES: usize = 20;
+/// Rounds that show that everybody has their turn: two backends that are drawn pass by chance once in 2^19.
+const TURNS: usize = 10;
 /// How many probes are under way at a time unless the step says otherwise.
 const CONCURRENCY: usize = 16;
 
@@ -64,15 +66,22 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     }
     // The second of a pair follows the first.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
-    Ok(ProbePlan {
-        drawn,
-        pair,
-        probe,
-        count,
-        concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1),
-        route,
-        wanted,
-    })
+    Ok(ProbePlan { drawn, pair, probe, count, concurrency: at_a_time(file, &wanted)?, route, wanted })
+}
+
+/// How many probes are under way at a time. Only of probes that wait for each other it is known whose turn it was.
+fn at_a_time(file: &ProbeFile, wanted: &Wanted) -> Result<usize, Problem> {
+    let Wanted::Answered { turns: true, by, sticky, .. } = wanted else {
+        return Ok(file.concurrency.unwrap_or(CONCURRENCY).max(1));
+    };
+    let problem = |message: &str| Err(Problem::new(file.from.referenced, message));
+    match file.concurrency {
+        _ if by.len() < 2 || *sticky => problem("spread: turns are for two pods or more, and contradict `sticky`"),
+        Some(several) if several > 1 => {
+            problem("spread: turns can only be told one at a time; leave out `concurrency`")
+        }
+        _ => Ok(1),
+    }
 }
 
 /// Whether the service behind `to` sends a client to the same pod again.
@@ -150,7 +159,7 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>,
     if expect.answered.is_some() {
         return wanted(store, expect, &Place::LoadBalancer, Location::UNKNOWN).map(Some);
     }
-    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false }))
+    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false, turns: false }))
 }
 
 fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
@@ -331,7 +340,8 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &Place, at: Location) -> Res
         (Some(answered), false, false, false) => {
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
-            Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true) })
+            let turns = expect.spread == Some(Spread::Turns);
+            Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true), turns })
         }
         _ => Err(Problem::new(
             at,
@@ -350,7 +360,8 @@ fn backends(
     match &answered.value {
         Answered::By(pods) if pods.is_empty() => Err(problem("answered: expected at least one pod".to_owned())),
         Answered::By(pods) => {
-            let share = spread.map(|Spread::Even| 1.0 / pods.len() as f64);
+            let even = spread == Some(Spread::Even);
+            let share = even.then(|| 1.0 / pods.len() as f64);
             pods.iter().map(|pod| Ok((known(&pod.0)?, share))).collect()
         }
         Answered::Shares(_) if spread.is_some() => {
@@ -400,6 +411,7 @@ fn source(store: &Store, expect: &ExpectFile, from: &Place) -> Result<Option<Sou
 /// How often to probe: as written, if that is enough for what is claimed; else as often as the claim needs.
 fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Problem> {
     let needed = match wanted {
+        Wanted::Answered { by, turns: true, .. } => TURNS * by.len(),
         Wanted::Answered { by, sticky, .. } => {
             let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
             let for_shares = if shares.is_empty() { Some(1) } else { stats::needed(&shares) };

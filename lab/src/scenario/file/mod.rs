@@ -380,12 +380,14 @@ pub struct ExpectFile {
     pub misdelivered: Option<PacketCount>,
 }
 
-/// `spread: even`
+/// `spread: even` or `spread: turns`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     /// Everybody the same share.
     Even,
+    /// One after the other, always in the same order: what a round robin promises to one client at a time.
+    Turns,
 }
 
 /// `answered:` a pod, a list of pods, or a share for each.
