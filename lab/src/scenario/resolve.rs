@@ -1,5 +1,6 @@
 //! A step's words to addresses and promises, given the objects that are there.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::Problem;
-use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
+use super::file::{
+    Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile, Spread, TrafficFile,
+};
 use super::words::{Frontend, PlaceRef, Source, Target};
 use crate::cluster::spec::Protocol;
 use crate::expect::{SourceWanted, Wanted, stats};
@@ -147,6 +150,46 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
     };
     let (probe, route) = aim(store, &probe_file, PATIENCE)?;
     Ok((service.clone(), probe, route))
+}
+
+/// A scan step, resolved.
+pub(super) struct ScanPlan {
+    /// From where.
+    pub from: Place,
+    /// The address.
+    pub address: IpAddr,
+    /// A route that it needs.
+    pub route: Option<ClientRoute>,
+    /// How long a port may take to answer.
+    pub patience: Duration,
+    /// At which it is knocked.
+    pub ports: BTreeSet<u16>,
+    /// Exactly these are open.
+    pub open: BTreeSet<u16>,
+}
+
+/// Resolves a `scan` step.
+pub(super) fn scan(store: &Store, file: &ScanFile, expect: &ExpectFile) -> Result<ScanPlan, Problem> {
+    let Some(open) = &expect.open else {
+        return Err(Problem::new(file.from.referenced, "scan: expected `open`, the list of ports that are to answer"));
+    };
+    let probe_file = ProbeFile {
+        protocol: Some(ProtocolFile::Tcp),
+        family: file.family.clone(),
+        via: file.via.clone(),
+        timeout: file.timeout,
+        ..ProbeFile::plain(&file.from, &file.to)
+    };
+    let (probe, route) = aim(store, &probe_file, SILENCE)?;
+    let (from, address, patience) = (probe.from, probe.to.ip(), probe.timeout);
+    let ports: BTreeSet<u16> = match &file.ports {
+        Some(ports) => ports.0.iter().flat_map(|ports| ports.value.0.clone()).collect(),
+        None => (1..=u16::MAX).collect(),
+    };
+    if let Some(stray) = open.value.iter().find(|port| !ports.contains(port)) {
+        return Err(Problem::new(open.referenced, format!("open: {stray} is none of the `ports` that are scanned")));
+    }
+    Ok(ScanPlan { from, address, route, patience, ports, open: open.value.iter().copied().collect() })
 }
 
 /// Resolves a `send` step; `None`: the connection is to be dead.

@@ -5,6 +5,7 @@ mod cluster;
 mod impair;
 mod kill;
 mod proxy;
+mod scan;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, N
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
+pub use scan::ScanFile;
 
 use super::words::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
@@ -170,6 +172,7 @@ pub struct StepFile {
     pub connect: Option<ConnectFile>,
     pub send: Option<Spanned<String>>,
     pub send_stray: Option<Spanned<String>>,
+    pub scan: Option<Spanned<ScanFile>>,
     pub rules: Option<Vec<Spanned<RuleFile>>>,
     pub exec: Option<ExecFile>,
     pub kill_proxy: Option<KillFile>,
@@ -375,6 +378,7 @@ pub struct ExpectFile {
     pub local_endpoints: Option<u64>,
     pub healthy_nodes: Option<Vec<Spanned<String>>>,
     pub alive: Option<bool>,
+    pub open: Option<Spanned<Vec<u16>>>,
     pub made: Option<PacketCount>,
     pub failed: Option<PacketCount>,
     pub misdelivered: Option<PacketCount>,
