@@ -6,6 +6,7 @@ mod impair;
 mod kill;
 mod nodes_or;
 mod proxy;
+mod scan;
 mod start;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, N
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
+pub use scan::ScanFile;
 pub use start::StartFile;
 
 use super::words::{
@@ -173,6 +175,7 @@ pub struct StepFile {
     pub connect: Option<ConnectFile>,
     pub send: Option<Spanned<String>>,
     pub send_stray: Option<Spanned<String>>,
+    pub scan: Option<Spanned<ScanFile>>,
     pub rules: Option<Vec<Spanned<RuleFile>>>,
     pub exec: Option<ExecFile>,
     pub kill_proxy: Option<KillFile>,
@@ -379,17 +382,20 @@ pub struct ExpectFile {
     pub local_endpoints: Option<u64>,
     pub healthy_nodes: Option<Vec<Spanned<String>>>,
     pub alive: Option<bool>,
+    pub open: Option<Spanned<Vec<u16>>>,
     pub made: Option<PacketCount>,
     pub failed: Option<PacketCount>,
     pub misdelivered: Option<PacketCount>,
 }
 
-/// `spread: even`
+/// `spread: even` or `spread: turns`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     /// Everybody the same share.
     Even,
+    /// One after the other, always in the same order: what a round robin promises to one client at a time.
+    Turns,
 }
 
 /// `answered:` a pod, a list of pods, or a share for each.
