@@ -65,7 +65,7 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
     let least = iptables.min_sync_period.map_or(0, |value| value.0.as_millis());
     flag("iptables-min-sync-period", format!("{least}ms"));
     if let Some(value) = &file.ipvs.scheduler {
-        flag("ipvs-scheduler", value.clone());
+        flag("ipvs-scheduler", value.to_string());
     }
     if let Some(value) = file.ipvs.strict_arp {
         flag("ipvs-strict-arp", value.to_string());

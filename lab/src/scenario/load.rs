@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
-use super::file::{ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
+use super::file::{Different, ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
@@ -186,7 +186,7 @@ impl Loader<'_> {
         }
         actions.extend(
             file.start_proxy
-                .map(|start| Action::Proxy(ProxyAction::Start(start.mode), self.nodes(&start.node, at, cluster))),
+                .map(|start| Action::Proxy(ProxyAction::Start(start.different), self.nodes(&start.node, at, cluster))),
         );
         actions.extend(file.kill_proxy.map(|kill| {
             let nodes = self.nodes(&kill.node, at, cluster);
@@ -241,7 +241,7 @@ impl Action {
         match self {
             Action::Advance(_) => vec![Need::VirtualTime],
             Action::Impair(..) => vec![Need::Netem],
-            Action::Proxy(ProxyAction::Start(Some(mode)), _) => mode.needs().to_vec(),
+            Action::Proxy(ProxyAction::Start(Different { mode: Some(mode), .. }), _) => mode.needs().to_vec(),
             _ => Vec::new(),
         }
     }

@@ -30,7 +30,7 @@ use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
-use file::{ConnectFile, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, ScanFile, TrafficFile};
+use file::{ConnectFile, Different, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, ScanFile, TrafficFile};
 use words::ObjectRef;
 
 /// A checked scenario.
@@ -148,8 +148,8 @@ pub enum ProxyAction {
     Kill,
     /// SIGTERM.
     Stop,
-    /// Start, and wait until it has applied everything; one that runs is stopped before. In another mode, if one is named.
-    Start(Option<Mode>),
+    /// Start, and wait until it has applied everything; one that runs is stopped before.
+    Start(Different),
     /// `--cleanup` after SIGTERM.
     Cleanup,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_saphyr::Location;
 
 use super::error::Problem;
-use super::file::{Mode, RuleFile};
+use super::file::{Different, Mode, RuleFile};
 use super::{Action, ProxyAction, Scenario, Step};
 
 /// By node.
@@ -31,7 +31,7 @@ impl<'a> Modes<'a> {
             problems.extend(rules.iter().filter_map(|rule| self.idle(rule, Location::UNKNOWN)));
         }
         problems.extend(step.expect.counters.iter().filter_map(|rule| self.idle(&rule.value, rule.referenced)));
-        if let Action::Proxy(ProxyAction::Start(Some(mode)), nodes) = &step.action {
+        if let Action::Proxy(ProxyAction::Start(Different { mode: Some(mode), .. }), nodes) = &step.action {
             let always = all.iter().all(|mode| step.modes.contains(mode));
             for node in nodes {
                 let modes = self.0.entry(node).or_default();
@@ -40,6 +40,13 @@ impl<'a> Modes<'a> {
                 }
                 modes.insert(*mode);
             }
+        }
+        if let Action::Proxy(ProxyAction::Start(Different { scheduler: Some(scheduler), .. }), nodes) = &step.action {
+            let modes = |node: &&String| self.0.get(node.as_str()).is_some_and(|modes| modes.contains(&Mode::Ipvs));
+            let others = nodes.iter().filter(|node| !modes(node));
+            let message =
+                |node| format!("startProxy.scheduler: {scheduler} is IPVS mode's, in which {node} is not by then");
+            problems.extend(others.map(|node| Problem::new(Location::UNKNOWN, message(node))));
         }
         problems
     }

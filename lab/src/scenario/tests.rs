@@ -213,7 +213,7 @@ fn a_proxy_may_be_started_in_another_mode() {
     let scenario = load_text(&format!("{head}steps:\n{steps}")).unwrap();
     assert_eq!(scenario.needs, file::Mode::Ipvs.needs().iter().copied().collect());
     let modes = scenario.steps.iter().map(|step| match step.action {
-        Action::Proxy(ProxyAction::Start(mode), _) => mode,
+        Action::Proxy(ProxyAction::Start(different), _) => different.mode,
         _ => None,
     });
     assert_eq!(modes.collect::<Vec<_>>(), [Some(file::Mode::Ipvs), None]);

@@ -18,9 +18,9 @@ use serde_saphyr::Spanned;
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
-pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
+pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler};
 pub use scan::ScanFile;
-pub use start::StartFile;
+pub use start::{Different, StartFile};
 
 use super::words::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,

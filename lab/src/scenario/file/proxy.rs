@@ -52,11 +52,35 @@ pub struct IptablesFile {
     pub min_sync_period: Option<Span>,
 }
 
+/// Who gets the next connection in IPVS mode: the kernel's schedulers that kube-proxy knows, by ipvsadm(8)'s names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "ipvsadm(8) says what each does")]
+pub enum Scheduler {
+    Rr,
+    Wrr,
+    Lc,
+    Wlc,
+    Lblc,
+    Lblcr,
+    Dh,
+    Sh,
+    Sed,
+    Nq,
+    Mh,
+}
+
+impl std::fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&format!("{self:?}").to_lowercase())
+    }
+}
+
 /// `proxy.ipvs:`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct IpvsFile {
-    pub scheduler: Option<String>,
+    pub scheduler: Option<Scheduler>,
     #[serde(rename = "strictARP")]
     pub strict_arp: Option<bool>,
     pub drain_limit: Option<Span>,

@@ -1,32 +1,43 @@
-//! `startProxy:` a node, a list of nodes, or nodes and the mode.
+//! `startProxy:` a node, a list of nodes, or nodes and what is to be different from now on.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use serde::Deserialize;
 
-use super::Mode;
 use super::nodes_or::{NodesOr, nodes_or};
+use super::{Mode, Scheduler};
 use crate::scenario::words::{NodeChoice, OneOrMany};
 
-/// Whose proxy is started, and in which mode.
+/// Whose proxy is started, and how.
 #[derive(Debug)]
 pub struct StartFile {
     pub node: OneOrMany<NodeChoice>,
-    /// `None`: in the one that it was in.
+    pub different: Different,
+}
+
+/// What is different from the start before. `None`: as it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Different {
+    /// The mode.
     pub mode: Option<Mode>,
+    /// In IPVS mode, who gets the next connection.
+    pub scheduler: Option<Scheduler>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct InMode {
+struct Otherwise {
     node: OneOrMany<NodeChoice>,
-    mode: Mode,
+    mode: Option<Mode>,
+    scheduler: Option<Scheduler>,
 }
 
 impl<'de> Deserialize<'de> for StartFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match nodes_or(deserializer, "{node: NODE, mode: MODE}")? {
-            NodesOr::Nodes(node) => StartFile { node, mode: None },
-            NodesOr::Map(InMode { node, mode }) => StartFile { node, mode: Some(mode) },
+        Ok(match nodes_or(deserializer, "{node: NODE, mode: MODE, scheduler: SCHEDULER}")? {
+            NodesOr::Nodes(node) => StartFile { node, different: Different::default() },
+            NodesOr::Map(Otherwise { node, mode, scheduler }) => {
+                StartFile { node, different: Different { mode, scheduler } }
+            }
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
 use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
-use crate::scenario::file::Mode;
+use crate::scenario::file::{Different, Mode, Scheduler};
 use crate::traffic::probe::Place;
 
 /// kube-proxy's own health port.
@@ -31,6 +31,8 @@ pub(super) struct Proxies {
     proxy: Proxy,
     /// The mode of each node's, where a step has said another.
     modes: BTreeMap<String, Mode>,
+    /// The scheduler of each node's, likewise.
+    schedulers: BTreeMap<String, Scheduler>,
     /// The mode of all others.
     mode: Mode,
     variant: Variant,
@@ -55,6 +57,7 @@ impl Proxies {
         Proxies {
             proxy: options.proxy.clone(),
             modes: BTreeMap::new(),
+            schedulers: BTreeMap::new(),
             mode: options.mode,
             variant: options.variant,
             path: path.map(|path| ("PATH".to_owned(), path)),
@@ -70,9 +73,18 @@ impl Proxies {
         self.modes.get(node).copied().unwrap_or(self.mode)
     }
 
-    /// From its next start on the proxy of `node` is in this mode.
-    pub(super) fn set_mode(&mut self, node: &str, mode: Mode) {
-        self.modes.insert(node.to_owned(), mode);
+    /// From its next start on the proxy of `node` is different.
+    pub(super) fn set(&mut self, node: &str, different: Different) {
+        self.modes.extend(different.mode.map(|mode| (node.to_owned(), mode)));
+        self.schedulers.extend(different.scheduler.map(|scheduler| (node.to_owned(), scheduler)));
+    }
+
+    /// The flags of `node`'s.
+    fn flags_of(&self, node: &str) -> Vec<String> {
+        const SCHEDULER: &str = "--ipvs-scheduler=";
+        let own = self.schedulers.get(node).map(|scheduler| format!("{SCHEDULER}{scheduler}"));
+        let common = self.flags.iter().filter(|flag| own.is_none() || !flag.starts_with(SCHEDULER));
+        common.cloned().chain(own.clone()).collect()
     }
 
     /// Starts the proxy of `node`; one that runs already is replaced.
@@ -86,8 +98,9 @@ impl Proxies {
                     format!("--iptables-variant={}", self.variant.name()),
                 ];
                 args.push(format!("--proxy-mode={}", self.mode_of(node)));
-                args.extend(self.flags.iter().cloned());
-                args.extend(self.flags.iter().filter_map(|flag| of_ipvs(flag)));
+                let flags = self.flags_of(node);
+                args.extend(flags.iter().filter_map(|flag| of_ipvs(flag)));
+                args.extend(flags);
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
             }
             Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node)?,
@@ -113,7 +126,7 @@ impl Proxies {
         let kubeconfig = feed.kubeconfig(node);
         let path = PathBuf::from(WORK_DIR).join(format!("config-{node}.yaml"));
         let mode = self.mode_of(node).to_string();
-        let text = foreign.configuration(&self.flags, kubeconfig.as_deref(), &mode);
+        let text = foreign.configuration(&self.flags_of(node), kubeconfig.as_deref(), &mode);
         std::fs::write(&path, text).map_err(ClusterError::io(format!("writing {}", path.display())))?;
         let shown = |path: &Path| path.display().to_string();
         let places = [

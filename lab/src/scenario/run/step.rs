@@ -274,11 +274,9 @@ impl Lab {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
                 ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
-                ProxyAction::Start(mode) => {
+                ProxyAction::Start(different) => {
                     self.proxies.end(node, SIGTERM).await?;
-                    if let Some(mode) = mode {
-                        self.proxies.set_mode(node, mode);
-                    }
+                    self.proxies.set(node, different);
                     self.proxies.start(&self.cluster, &self.feed, node).await?;
                     ambushes.extend(self.lie_in_wait());
                 }
