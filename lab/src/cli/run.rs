@@ -73,6 +73,7 @@ fn word(value: impl ValueEnum) -> String {
 pub(super) enum ModeArg {
     Iptables,
     Ipvs,
+    Userspace,
 }
 
 impl From<ModeArg> for Mode {
@@ -80,6 +81,7 @@ impl From<ModeArg> for Mode {
         match mode {
             ModeArg::Iptables => Mode::Iptables,
             ModeArg::Ipvs => Mode::Ipvs,
+            ModeArg::Userspace => Mode::Userspace,
         }
     }
 }

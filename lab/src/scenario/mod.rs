@@ -10,6 +10,7 @@ pub mod file;
 mod flags;
 mod load;
 mod manifests;
+mod relayed;
 mod resolve;
 pub mod run;
 mod topology;
