@@ -245,4 +245,6 @@ pub struct NodeAddresses {
     pub local: Vec<IpAddr>,
     /// The node's primary addresses, at most one per family: its Node object's internal addresses if there is one.
     pub primary: Vec<IpAddr>,
+    /// Families in which an interface that packets may come in by has no address, such as a pod's own that no bridge joins.
+    pub bare: Vec<Family>,
 }

@@ -50,7 +50,7 @@ fn a_second_synchronisation_sends_nothing() {
                     );
                     let mut proxy = FamilyProxy::with_mode(config.clone(), family, syncer);
                     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
-                    proxy.set_addresses(&NodeAddresses { local: local.to_vec(), primary: Vec::new() });
+                    proxy.set_addresses(&NodeAddresses { local: local.to_vec(), ..NodeAddresses::default() });
                     proxy.apply(&reading.batch.changes);
                     let report = proxy.sync().unwrap();
                     (report, proxy.mode().relays().listening.clone())

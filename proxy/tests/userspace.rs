@@ -166,7 +166,7 @@ fn proxy() -> Proxy {
     let syncer = Syncer::new(iptables::Fake::default(), relay::Fake::default(), config.port_range);
     let mut proxy = FamilyProxy::with_mode(config, Family::V4, syncer);
     let local = ["127.0.0.1", "172.35.0.100"].iter().map(|text| text.parse().unwrap()).collect();
-    proxy.set_addresses(&NodeAddresses { local, primary: Vec::new() });
+    proxy.set_addresses(&NodeAddresses { local, ..NodeAddresses::default() });
     proxy
 }
 
@@ -315,6 +315,28 @@ fn under_policy_local_pods_and_the_node_are_led_to_all_and_others_to_this_nodes_
     assert!(matches!(&host[..], [rule] if rule.ends_with(&format!("--to-destination 172.35.0.100:{all}"))), "{host:?}");
     let led = proxy.mode().relays().led.values().next().unwrap().clone();
     assert_eq!((led.set(BackendSet::Cluster).len(), led.set(BackendSet::Local).len()), (2, 1));
+}
+
+/// The kernel drops what would be redirected to an interface without an address.
+#[test]
+fn where_pods_have_interfaces_without_an_address_everybody_is_led_to_the_nodes_own() {
+    let mut proxy = proxy();
+    tell(&mut proxy, &nginx_cluster());
+    proxy.sync().unwrap();
+    assert!(chain(&mut proxy, "KUBE-PORTALS-CONTAINER").iter().all(|rule| rule.contains("-j REDIRECT")));
+    let local: Vec<_> = ["127.0.0.1", "172.35.0.100"].iter().map(|text| text.parse().unwrap()).collect();
+    let addresses = |bare: &[Family]| NodeAddresses { local: local.clone(), bare: bare.to_vec(), ..Default::default() };
+    proxy.set_addresses(&addresses(&[Family::V6]));
+    proxy.sync().unwrap();
+    assert!(chain(&mut proxy, "KUBE-PORTALS-CONTAINER")[0].contains("-j REDIRECT"), "the other family's business");
+    for bare in [&[Family::V4][..], &[]] {
+        proxy.set_addresses(&addresses(bare));
+        proxy.sync().unwrap();
+        for name in ["KUBE-PORTALS-CONTAINER", "KUBE-NODEPORT-CONTAINER"] {
+            let rules = chain(&mut proxy, name);
+            assert!(rules.iter().all(|rule| rule.contains("-j DNAT --to-destination 172.35.0.100:")), "{rules:?}");
+        }
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch) -> String 
 fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAddresses, Vec<ServicePortPlan>) {
     let mut state = crate::state::State::new(family, config.node_name.clone());
     batch.changes.iter().for_each(|change| state.apply(change));
-    let addresses = NodeAddresses { local: state.node().internal_ips.clone(), primary: Vec::new() };
+    let addresses = NodeAddresses { local: state.node().internal_ips.clone(), ..NodeAddresses::default() };
     let node = plan_node(config, family, state.node(), &addresses);
     let mut proxy = FamilyProxy::new(config.clone(), family, iptables::Fake::default());
     proxy.apply(&batch.changes);

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, recvmsg,
-    sendmsg, setsockopt, socket, sockopt,
+    send, sendmsg, setsockopt, socket, sockopt,
 };
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -76,6 +76,15 @@ pub fn connect_udp(backend: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     socket.connect(backend)?;
     UdpSocket::from_std(socket)
+}
+
+/// Sends to the backend of a connected socket without waiting. Not by way of the runtime, which does not know yet that a new
+/// socket has room.
+///
+/// # Errors
+/// When the kernel has no room, or the backend has refused an earlier datagram.
+pub fn send_to_backend(socket: &UdpSocket, payload: &[u8]) -> io::Result<usize> {
+    Ok(send(socket.as_raw_fd(), payload, MsgFlags::MSG_DONTWAIT)?)
 }
 
 /// A datagram that came in.

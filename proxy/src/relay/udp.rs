@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::sockets::{LARGEST_DATAGRAM, Received, connect_udp, receive, send_from};
+use super::sockets::{LARGEST_DATAGRAM, Received, connect_udp, receive, send_from, send_to_backend};
 use super::stats::Stats;
 use super::tcp::Context;
 
@@ -136,7 +136,7 @@ impl Port {
         let mut associations = self.associations();
         if let Some(known) = associations.get(&key) {
             known.flow.note();
-            match known.flow.socket.try_send(payload) {
+            match send_to_backend(&known.flow.socket, payload) {
                 Ok(_) => return self.context.stats.bytes[1].add(payload.len() as u64),
                 // It refused an earlier datagram: the next backend gets this one.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -148,7 +148,7 @@ impl Port {
         }
         match self.begin(received, &mut associations) {
             Some(association) => {
-                let sent = association.flow.socket.try_send(payload);
+                let sent = send_to_backend(&association.flow.socket, payload);
                 if sent.is_ok() {
                     self.context.stats.bytes[1].add(payload.len() as u64);
                 }

@@ -42,6 +42,9 @@ pub struct Surroundings {
     pub node: NodePlan,
     /// The address of the node that its own traffic is led to.
     pub host: IpAddr,
+    /// What comes from elsewhere is led to the address of the interface that it came in by. Otherwise to `host`, too: where
+    /// an interface has no address the kernel would drop it.
+    pub redirect: bool,
 }
 
 /// Writes down one service port whose listeners have these ports. One whose listener has none, because no port could be had,
@@ -93,9 +96,8 @@ impl Writer<'_> {
         }
     }
 
-    /// What comes from elsewhere is redirected to the address of the interface that it came in by.
-    fn redirect(port: u16) -> String {
-        format!("REDIRECT --to-ports {port}")
+    fn redirect(&self, port: u16) -> String {
+        if self.around.redirect { format!("REDIRECT --to-ports {port}") } else { self.dnat(port) }
     }
 
     fn dnat(&self, port: u16) -> String {
@@ -105,7 +107,7 @@ impl Writer<'_> {
     /// Everybody's traffic to an address, from elsewhere and from the node itself.
     fn address(&mut self, address: IpAddr, container: Treatment, host: Treatment) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
-        let from_elsewhere = self.port_of(container).map(|port| rule().target(Self::redirect(port)));
+        let from_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
         let from_node = self.port_of(host).map(|port| rule().target(self.dnat(port)));
         self.out.portals_container.extend(from_elsewhere);
         self.out.portals_host.extend(from_node);
@@ -136,7 +138,7 @@ impl Writer<'_> {
         for (from, treatment) in self.from_elsewhere(external) {
             let Some(port) = self.port_of(treatment) else { continue };
             let matching = restricted(from, allowed).into_iter();
-            container.extend(matching.map(|from| from.apply(rule()).target(Self::redirect(port))));
+            container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
         }
         let mut host = Vec::new();
         if let Some(port) = self.port_of(Self::of_node(external)) {
@@ -154,7 +156,7 @@ impl Writer<'_> {
         let rule = || scope(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
         for (from, treatment) in self.from_elsewhere(external) {
-            let line = self.port_of(treatment).map(|port| from.apply(rule()).target(Self::redirect(port)));
+            let line = self.port_of(treatment).map(|port| from.apply(rule()).target(self.redirect(port)));
             container.extend(line);
         }
         let host = self.port_of(Self::of_node(external)).map(|port| rule().target(self.dnat(port)));
@@ -180,7 +182,7 @@ impl Writer<'_> {
                 BackendSet::Local => ON_THIS_NODE,
             };
             let led = rule(of_set).conntrack("--ctstate DNAT").port(self.plan.protocol(), port).target("ACCEPT");
-            let others = rule(" is reached by the service's own addresses only");
+            let others = rule(" is reached by way of its service only");
             let others = others.port(self.plan.protocol(), port).reject(self.around.node.family);
             self.out.listeners.extend([led, others]);
         }

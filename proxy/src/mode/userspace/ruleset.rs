@@ -6,6 +6,7 @@ use super::fragment::Fragment;
 use crate::kernel::iptables::Table;
 use crate::mode::rules::common;
 use crate::mode::rules::filter::FilterChain;
+use crate::mode::rules::rule::Rule;
 use crate::mode::rules::{Tables, names};
 use crate::model::ServicePortName;
 use crate::plan::NodePlan;
@@ -70,8 +71,19 @@ impl Shared {
 
     /// The whole chain.
     pub fn assemble(self, fragments: &Fragments) -> Vec<String> {
-        fragments.values().flat_map(|fragment| self.lines(fragment)).cloned().collect()
+        let mut rules = if self == Shared::Listeners { established() } else { Vec::new() };
+        rules.extend(fragments.values().flat_map(|fragment| self.lines(fragment)).cloned());
+        rules
     }
+}
+
+/// Packets of connections that were let in before meet two rules, not those of all listeners.
+fn established() -> Vec<String> {
+    let led = Rule::commented("service traffic that was led here before").conntrack("--ctstate DNAT");
+    vec![
+        led.conntrack("--ctstate RELATED,ESTABLISHED").target("ACCEPT"),
+        Rule::new().conntrack("! --ctstate NEW").target("RETURN"),
+    ]
 }
 
 /// Everything, put together.

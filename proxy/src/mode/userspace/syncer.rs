@@ -43,6 +43,8 @@ pub struct Syncer<K, R> {
     found: BTreeSet<(Protocol, Frontend)>,
     /// The rules of a predecessor have been read.
     adopted: bool,
+    /// An interface without an address has been seen.
+    bare: bool,
     /// When service ports are tried again that have no listener.
     again: Option<Instant>,
 }
@@ -65,6 +67,7 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
             sent: None,
             found: BTreeSet::new(),
             adopted: false,
+            bare: false,
             again: None,
         }
     }
@@ -81,8 +84,16 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
 
     /// Everything that the tables should hold, with the listeners that it needs.
     pub fn wanted(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &[ServicePortPlan]) -> Tables {
-        let around = Surroundings { host: host(&node, addresses), node };
+        let around = self.surroundings(node, addresses);
         assemble(&self.fragments(plans, &around), &around.node)
+    }
+
+    /// An interface without an address is remembered: on such a node another one will come with the next pod.
+    fn surroundings(&mut self, node: NodePlan, addresses: &NodeAddresses) -> Surroundings {
+        self.bare |= addresses.bare.contains(&node.family);
+        let host = host(&node, addresses);
+        // From elsewhere nothing can be led to the loopback range.
+        Surroundings { host, redirect: !self.bare || host.is_loopback(), node }
     }
 
     fn fragments(&mut self, plans: &[ServicePortPlan], around: &Surroundings) -> Fragments {
@@ -188,7 +199,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
             self.ports.adopt(saved.tables.get(&Table::Filter).map(listening_ports).unwrap_or_default());
             self.adopted = true;
         }
-        let around = Surroundings { host: host(&node, addresses), node };
+        let around = self.surroundings(node, addresses);
         let fragments = self.fragments(plans, &around);
         let wanted = assemble(&fragments, &around.node);
         let total =
