@@ -137,8 +137,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
         assert_eq!(ask(address).unwrap(), "10.244.1.3", "{address}: the relay's address on this device");
     }
     let rules = dump("nft");
-    let port: u16 =
-        rules.split_once("--to-ports ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap();
+    let port: u16 = rules.split_once("--to-ports ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap();
     assert!((4000..=4009).contains(&port));
     let direct = ask((Ipv4Addr::LOCALHOST, port).into()).unwrap_err();
     assert_eq!(direct.kind(), std::io::ErrorKind::ConnectionRefused, "nobody gets there past the rules");

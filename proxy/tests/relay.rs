@@ -111,7 +111,8 @@ async fn megabytes_arrive_whole_and_the_end_of_one_direction_leaves_the_other_op
     let mut engine = engine_of(roomy());
     let backend = echo_at_the_end().await;
     let address = start(&mut engine, Protocol::Tcp, &[backend]);
-    let bytes: Vec<u8> = (0..5_000_000u32).flat_map(|number| (number ^ (number >> 7)).to_le_bytes().into_iter().take(1)).collect();
+    let bytes: Vec<u8> =
+        (0..5_000_000u32).flat_map(|number| (number ^ (number >> 7)).to_le_bytes().into_iter().take(1)).collect();
     assert!(soon("the echo", ask(address, &bytes)).await.unwrap() == bytes);
     let stats = engine.stats();
     assert_eq!(stats.bytes[0].get(), 2 * bytes.len() as u64);
@@ -211,7 +212,8 @@ async fn a_silent_connection_has_two_descriptors() {
         clients.push(TcpStream::connect(address).await.unwrap());
     }
     until("all are led, by two sockets each", || mine(address, backend.port()) == 40).await;
-    let pipes = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let pipes =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
     let pipes: BTreeSet<_> = pipes.filter(|target| target.to_string_lossy().starts_with("pipe:")).collect();
     assert!(pipes.len() < 20, "a pipe only while bytes are on their way: {}", pipes.len());
 }

@@ -254,7 +254,10 @@ fn a_port_that_is_taken_is_passed_over_and_without_any_the_service_is_refused_fo
     assert!(chain(&mut proxy, "KUBE-PORTALS-CONTAINER")[0].ends_with(&format!("--to-ports {other}")));
     // No descriptors are left: a new service is refused, the others go on, and it is tried again.
     proxy.mode().relays().exhausted = true;
-    tell(&mut proxy, &[service("late", "10.96.0.9", &json!({ "ports": [{ "port": 80 }] })), slice("late", &PODS, "TCP")]);
+    tell(
+        &mut proxy,
+        &[service("late", "10.96.0.9", &json!({ "ports": [{ "port": 80 }] })), slice("late", &PODS, "TCP")],
+    );
     proxy.sync().unwrap();
     let refused = proxy.mode().kernel().tables[&Table::Filter]["KUBE-SERVICES"].clone();
     assert!(refused[0].contains("default/late has no listening port") && refused[0].contains("REJECT"), "{refused:?}");
@@ -348,6 +351,9 @@ fn sctp_is_refused() {
     assert!(listening(&mut proxy).is_empty());
     let filter = proxy.mode().kernel().tables[&Table::Filter].clone();
     for chain in ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES"] {
-        assert!(filter[chain][0].contains("SCTP, which is not relayed") && filter[chain][0].contains("REJECT"), "{chain}");
+        assert!(
+            filter[chain][0].contains("SCTP, which is not relayed") && filter[chain][0].contains("REJECT"),
+            "{chain}"
+        );
     }
 }

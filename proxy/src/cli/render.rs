@@ -7,10 +7,10 @@ use tracing::warn;
 
 use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
+use crate::kernel::iptables;
 use crate::kernel::iptables::Table;
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::{fragment, jumps, ruleset};
-use crate::kernel::iptables;
 use crate::mode::ipvs;
 use crate::mode::ipvs::claims::{Claims, Touched};
 use crate::mode::ipvs::fragment::Surroundings;

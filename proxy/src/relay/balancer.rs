@@ -138,6 +138,8 @@ mod tests {
             clients.note(client(number), backend(1), timeout, now);
         }
         assert_eq!(clients.len(), most / 2 + 1);
-        assert!(clients.get(client(0), timeout, start).is_none() && clients.get(client(most), timeout, start).is_some());
+        assert!(
+            clients.get(client(0), timeout, start).is_none() && clients.get(client(most), timeout, start).is_some()
+        );
     }
 }

@@ -32,7 +32,8 @@ impl Relays for Fake {
         if self.exhausted {
             return refused("too many open files");
         }
-        if !self.led.contains_key(&listener.name) || protocol == Protocol::Sctp || self.listening.contains_key(listener) {
+        if !self.led.contains_key(&listener.name) || protocol == Protocol::Sctp || self.listening.contains_key(listener)
+        {
             return refused("nothing to listen for, or not once more");
         }
         let ours = self.listening.iter().any(|(other, taken)| other.name.protocol == protocol && *taken == port);

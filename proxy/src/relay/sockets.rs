@@ -135,7 +135,8 @@ pub fn send_from(socket: &UdpSocket, payload: &[u8], client: SocketAddr, local: 
     let sent = match local {
         IpAddr::V4(ip) => {
             let address = libc::in_addr { s_addr: u32::from(ip).to_be() };
-            let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: libc::in_addr { s_addr: 0 } };
+            let info =
+                libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: libc::in_addr { s_addr: 0 } };
             sendmsg(fd, &slices, &[ControlMessage::Ipv4PacketInfo(&info)], flags, Some(&to))
         }
         IpAddr::V6(ip) => {

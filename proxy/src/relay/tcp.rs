@@ -65,7 +65,9 @@ pub async fn serve(listener: TcpListener, context: Context) {
             Ok(permit) => permit,
             Err(_) => {
                 context.stats.full.inc();
-                context.shared.complain("as many connections as there are descriptors for (RLIMIT_NOFILE): new ones wait");
+                context
+                    .shared
+                    .complain("as many connections as there are descriptors for (RLIMIT_NOFILE): new ones wait");
                 let Ok(permit) = Arc::clone(permits).acquire_owned().await else { return };
                 permit
             }

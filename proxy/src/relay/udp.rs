@@ -187,7 +187,9 @@ impl Port {
     /// Ends the associations of this port that were silent for longest, several at a time, so that not every new one costs a
     /// look at all. `None`: there is none to end.
     fn make_room(&self, all: &mut HashMap<Key, Association>) -> Option<()> {
-        self.context.shared.complain("as many UDP associations as there are descriptors for (RLIMIT_NOFILE): old ones end");
+        self.context
+            .shared
+            .complain("as many UDP associations as there are descriptors for (RLIMIT_NOFILE): old ones end");
         let mut by_age: Vec<(Instant, Key)> = all
             .iter()
             .map(|(key, one)| (one.flow.begin + Duration::from_millis(one.flow.last.load(Ordering::Relaxed)), *key))

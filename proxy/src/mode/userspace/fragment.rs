@@ -118,7 +118,11 @@ impl Writer<'_> {
             self.external_address(*address, external, None);
         }
         for address in &external.load_balancer_ips {
-            self.external_address(*address, external, external.allowed_sources.as_ref().map(|allowed| &allowed.ranges[..]));
+            self.external_address(
+                *address,
+                external,
+                external.allowed_sources.as_ref().map(|allowed| &allowed.ranges[..]),
+            );
         }
         if let Some(port) = external.node_port {
             for scope in scopes(&self.around.node) {
@@ -176,7 +180,8 @@ impl Writer<'_> {
     fn listeners(&mut self) {
         for set in sets(self.plan) {
             let Some(port) = self.ports.get(set) else { continue };
-            let rule = |what: &str| Rule::commented(format!("{}:{}{what}", self.plan.name.service, self.plan.name.port));
+            let rule =
+                |what: &str| Rule::commented(format!("{}:{}{what}", self.plan.name.service, self.plan.name.port));
             let of_set = match set {
                 BackendSet::Cluster => "",
                 BackendSet::Local => ON_THIS_NODE,

@@ -5,8 +5,7 @@ use crate::mode::iptables;
 use crate::mode::rules::jumps::Jump;
 use crate::mode::rules::names;
 
-const PORTALS: &str =
-    "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-CONTAINER";
+const PORTALS: &str = "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-CONTAINER";
 const PORTALS_HOST: &str =
     "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-HOST";
 const NODE_PORTS: &str = "-m addrtype --dst-type LOCAL -m comment --comment \"handle service NodePorts; NOTE: this must be the last rule in the chain\" -j KUBE-NODEPORT-CONTAINER";

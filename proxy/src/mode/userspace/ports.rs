@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use crate::port_range::PortRange;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::BackendSet;
+use crate::port_range::PortRange;
 use crate::relay::Listener;
 
 /// The ports of all listeners of a family.
@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(ports.candidates(&listener("web")).collect::<Vec<_>>(), &first[2..]);
         ports.release(&listener("web"));
         assert_eq!(ports.candidates(&listener("web")).next(), Some(first[0]));
-        let udp = Listener { name: ServicePortName { protocol: Protocol::Udp, ..listener("web").name }, ..listener("web") };
+        let udp =
+            Listener { name: ServicePortName { protocol: Protocol::Udp, ..listener("web").name }, ..listener("web") };
         assert_eq!(ports.candidates(&udp).count(), 10, "a protocol's ports are its own");
     }
 
