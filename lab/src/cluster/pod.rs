@@ -74,7 +74,7 @@ impl Pod {
         } else if servers.is_none() {
             let identity = format!("{}/{}", self.spec.namespace, self.spec.name);
             let (listen, ports) = (self.listen.clone(), self.spec.ports.clone());
-            let started = Servers::start(&self.namespace, &identity, listen, ports).await;
+            let started = Servers::start(&self.namespace, &identity, listen, ports, self.spec.host_network).await;
             let started = started.map_err(ClusterError::kernel(format!("pod {identity}")))?;
             *servers = Some(started);
         }

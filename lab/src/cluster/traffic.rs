@@ -1,7 +1,9 @@
 //! Probes from places of the cluster.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -10,6 +12,7 @@ use crate::netns::namespace::Namespace;
 use crate::traffic::client::{self, Connection};
 use crate::traffic::pair;
 use crate::traffic::probe::{Outcome, Place, Probe};
+use crate::traffic::scan;
 use crate::traffic::stray::Tap;
 
 /// Sends probes from one place, by itself.
@@ -55,6 +58,18 @@ impl Cluster {
             outcomes.extend(pair::send(&namespace, probe).await.map_err(failed)?);
         }
         Ok(outcomes)
+    }
+
+    /// The TCP ports of `address` among `ports` that accept a connection from `place`, each within `patience`.
+    pub async fn scan(
+        &self,
+        place: &Place,
+        address: IpAddr,
+        ports: &BTreeSet<u16>,
+        patience: Duration,
+    ) -> Result<Vec<u16>, ClusterError> {
+        let found = scan::scan(&*self.namespace(place)?, address, ports, patience).await;
+        found.map_err(ClusterError::kernel(format!("scan of {address} from {place}")))
     }
 
     /// A tap on what pod `namespace/name` gets over TCP on its address of the family of `like`.

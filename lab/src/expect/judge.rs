@@ -1,6 +1,6 @@
 //! A probe's outcomes against what was promised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::stats;
@@ -17,6 +17,8 @@ pub enum Wanted {
         source: Option<SourceWanted>,
         /// All answers come from one server.
         sticky: bool,
+        /// All of `by` answer in turn, in an order that stays.
+        turns: bool,
     },
     /// Reset, or ICMP port unreachable.
     Refused,
@@ -128,8 +130,11 @@ pub fn judge(wanted: &Wanted, outcomes: &[Outcome]) -> Vec<Mismatch> {
         Wanted::Refused => only("every probe refused", &|answer| *answer == Answer::Refused),
         Wanted::Unanswered => only("no probe answered", &|answer| !matches!(answer, Answer::Replied { .. })),
         Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == Answer::TimedOut),
-        Wanted::Answered { by, source, sticky } => {
+        Wanted::Answered { by, source, sticky, turns } => {
             let mut found = answered(by, &tally, outcomes.len());
+            if *turns && found.is_empty() {
+                found.extend(out_of_turn(by.len(), outcomes));
+            }
             if *sticky && tally.servers.len() > 1 {
                 found.push(Mismatch::new("all answers from one server", tally.summary()));
             }
@@ -158,6 +163,27 @@ fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mis
         (count < low || count > high).then(|| Mismatch::new(expected, format!("{count} ({})", tally.summary())))
     });
     unlikely.collect()
+}
+
+/// The first answer from a server whose turn it was not. Where the round begins is nobody's promise.
+fn out_of_turn(servers: usize, outcomes: &[Outcome]) -> Option<Mismatch> {
+    let answered = outcomes.iter().filter_map(|outcome| match &outcome.answer {
+        Answer::Replied { server, .. } => Some(server.as_str()),
+        _ => None,
+    });
+    let order: Vec<&str> = answered.collect();
+    let round = &order[..servers.min(order.len())];
+    let twice = round.iter().collect::<BTreeSet<_>>().len() < servers;
+    let wrong = order.iter().enumerate().find(|(index, server)| round.get(index % servers) != Some(*server));
+    let expected = || Mismatch::new(format!("{servers} servers answer in turn"), in_order(&order));
+    (twice || wrong.is_some()).then(expected)
+}
+
+/// Names in the order of their answers, the first of them.
+fn in_order(names: &[&str]) -> String {
+    const SHOWN: usize = 12;
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
 }
 
 fn wrong_source(wanted: &SourceWanted, outcomes: &[Outcome], tally: &Tally) -> Option<Mismatch> {

@@ -21,13 +21,13 @@ fn replies(counts: &[(&str, usize)]) -> Vec<Outcome> {
 fn even(names: &[&str]) -> Wanted {
     let share = 1.0 / names.len() as f64;
     let by = names.iter().map(|name| ((*name).to_owned(), Some(share))).collect();
-    Wanted::Answered { by, source: None, sticky: false }
+    Wanted::Answered { by, source: None, sticky: false, turns: false }
 }
 
 fn source(addresses: &[&str], client: bool, not: bool) -> Wanted {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let source = Some(SourceWanted { words: "x".into(), client, addresses, not });
-    Wanted::Answered { by: vec![("d/a".into(), None)], source, sticky: false }
+    Wanted::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: false }
 }
 
 #[test]
@@ -49,6 +49,24 @@ fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
     assert!(!verdict(&[("d/a", 150), ("d/b", 150)]), "missing");
     assert!(!verdict(&[("d/a", 200), ("d/b", 50), ("d/c", 50)]), "doubled");
     assert!(!verdict(&[("d/a", 100), ("d/b", 100), ("d/c", 99), ("d/d", 1)]), "stranger");
+}
+
+#[test]
+fn turns_are_kept_from_wherever_they_begin() {
+    let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
+    let wanted = Wanted::Answered { by, source: None, sticky: false, turns: true };
+    let verdict = |order: &str| {
+        let outcomes: Vec<Outcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
+        judge(&wanted, &outcomes)
+    };
+    assert_eq!(verdict("abcabcabc"), []);
+    assert_eq!(verdict("cabcabca"), []);
+    assert_eq!(verdict("abcabca"), [], "the last round is cut short");
+    let wrong = Mismatch::new("3 servers answer in turn", "d/a, d/b, d/c, d/a, d/c, d/b");
+    assert_eq!(verdict("abcacb"), [wrong], "the same shares in another order");
+    assert_eq!(verdict("abababab").len(), 1, "one never has its turn");
+    assert_eq!(verdict("aabbcc").len(), 1);
+    assert_eq!(verdict("abcdabcd").len(), 1, "a stranger");
 }
 
 #[test]
@@ -76,7 +94,7 @@ fn sources_are_compared_with_the_client_or_a_list() {
 #[test]
 fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let by = vec![("d/a".to_owned(), None), ("d/b".to_owned(), None)];
-    let wanted = |sticky| Wanted::Answered { by: by.clone(), source: None, sticky };
+    let wanted = |sticky| Wanted::Answered { by: by.clone(), source: None, sticky, turns: false };
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());

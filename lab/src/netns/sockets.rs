@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 
 use super::NetnsError;
@@ -37,6 +37,10 @@ pub(crate) fn tcp(address: SocketAddr) -> io::Result<TcpSocket> {
 pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = tcp(address)?;
     socket.set_reuseaddr(true)?;
+    if address.is_ipv6() {
+        // Or its wildcard would take the IPv4 one's port.
+        SockRef::from(&socket).set_only_v6(true)?;
+    }
     socket.bind(address)?;
     Ok(socket)
 }

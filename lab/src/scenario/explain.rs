@@ -93,6 +93,12 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
     match &step.action {
         Action::Probe(file) => probe(resolve::probe(store, file, &step.expect)),
         Action::Connect(file) => probe(resolve::connect(store, file, &step.expect)),
+        Action::Scan(file) => {
+            let Ok(plan) = resolve::scan(store, file, &step.expect) else { return Vec::new() };
+            let open: Vec<String> = plan.open.iter().map(u16::to_string).collect();
+            let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
+            vec![format!("{} TCP ports of {} from {}; open: {open}", plan.ports.len(), plan.address, plan.from)]
+        }
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
         Action::KillLater(nodes, _) => vec![format!("in the next step's restore, on {}", nodes.join(", "))],
         Action::Proxy(_, nodes) | Action::Partition(nodes) | Action::Heal(nodes) | Action::Repair(nodes) => {
@@ -109,7 +115,7 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
         Wanted::Refused => "every one is refused".to_owned(),
         Wanted::Dropped => "every one is dropped".to_owned(),
         Wanted::Unanswered => "none is answered".to_owned(),
-        Wanted::Answered { by, source, sticky } => {
+        Wanted::Answered { by, source, sticky, turns } => {
             let share =
                 |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
             let by: Vec<String> = by.iter().map(|(name, part)| format!("{name}{}", share(part))).collect();
@@ -119,6 +125,9 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
             }
             if *sticky {
                 text.push_str(", always the same");
+            }
+            if *turns {
+                text.push_str(", in turn");
             }
             text
         }

@@ -178,6 +178,7 @@ impl Loader<'_> {
         actions.extend(file.connect.map(Action::Connect));
         actions.extend(file.send.map(|name| Action::Send(name.value)));
         actions.extend(file.send_stray.map(|name| Action::SendStray(name.value)));
+        actions.extend(file.scan.map(|scan| Action::Scan(scan.value)));
         actions.extend(file.rules.map(|rules| Action::Rules(rules.into_iter().map(|rule| rule.value).collect())));
         actions.extend(file.exec.map(Action::Exec));
         for (what, nodes) in [
@@ -245,7 +246,7 @@ impl Action {
     }
 
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 26] = [
+    pub const KEYS: [&'static str; 27] = [
         "apply",
         "delete",
         "ready",
@@ -255,6 +256,7 @@ impl Action {
         "connect",
         "send",
         "sendStray",
+        "scan",
         "rules",
         "exec",
         "killProxy",
@@ -286,6 +288,7 @@ impl Action {
             Action::Connect(_) => "connect",
             Action::Send(_) => "send",
             Action::SendStray(_) => "sendStray",
+            Action::Scan(_) => "scan",
             Action::Rules(_) => "rules",
             Action::Exec(_) => "exec",
             Action::Proxy(ProxyAction::Kill, _) | Action::KillLater(..) => "killProxy",
@@ -334,6 +337,7 @@ impl ExpectFile {
             ("localEndpoints", self.local_endpoints.is_some(), HEALTH),
             ("healthyNodes", self.healthy_nodes.is_some(), &["loadBalancer"]),
             ("alive", self.alive.is_some(), &["send", "sendStray"]),
+            ("open", self.open.is_some(), &["scan"]),
             ("made", self.made.is_some(), TOLL),
             ("failed", self.failed.is_some(), TOLL),
             ("misdelivered", self.misdelivered.is_some(), TOLL),

@@ -30,7 +30,7 @@ use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
-use file::{ConnectFile, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, TrafficFile};
+use file::{ConnectFile, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, ScanFile, TrafficFile};
 use words::ObjectRef;
 
 /// A checked scenario.
@@ -107,6 +107,8 @@ pub enum Action {
     Send(String),
     /// Has the pod at its other end send a segment that belongs nowhere, and asks after it.
     SendStray(String),
+    /// Knocks at every TCP port of an address.
+    Scan(ScanFile),
     /// Looks at chains and rules.
     Rules(Vec<RuleFile>),
     /// Runs a command.

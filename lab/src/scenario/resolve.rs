@@ -1,5 +1,6 @@
 //! A step's words to addresses and promises, given the objects that are there.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::Problem;
-use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
+use super::file::{
+    Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile, Spread, TrafficFile,
+};
 use super::words::{Frontend, PlaceRef, Source, Target};
 use crate::cluster::spec::Protocol;
 use crate::expect::{SourceWanted, Wanted, stats};
@@ -21,6 +24,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(700);
 /// Probes that show that everybody is sent to the same backend: two backends pass by chance once in 2^19.
 const STICKY_PROBES: usize = 20;
+/// Rounds that show that everybody has their turn: two backends that are drawn pass by chance once in 2^19.
+const TURNS: usize = 10;
 /// How many probes are under way at a time unless the step says otherwise.
 const CONCURRENCY: usize = 16;
 
@@ -64,15 +69,22 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     }
     // The second of a pair follows the first.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
-    Ok(ProbePlan {
-        drawn,
-        pair,
-        probe,
-        count,
-        concurrency: file.concurrency.unwrap_or(CONCURRENCY).max(1),
-        route,
-        wanted,
-    })
+    Ok(ProbePlan { drawn, pair, probe, count, concurrency: at_a_time(file, &wanted)?, route, wanted })
+}
+
+/// How many probes are under way at a time. Only of probes that wait for each other it is known whose turn it was.
+fn at_a_time(file: &ProbeFile, wanted: &Wanted) -> Result<usize, Problem> {
+    let Wanted::Answered { turns: true, by, sticky, .. } = wanted else {
+        return Ok(file.concurrency.unwrap_or(CONCURRENCY).max(1));
+    };
+    let problem = |message: &str| Err(Problem::new(file.from.referenced, message));
+    match file.concurrency {
+        _ if by.len() < 2 || *sticky => problem("spread: turns are for two pods or more, and contradict `sticky`"),
+        Some(several) if several > 1 => {
+            problem("spread: turns can only be told one at a time; leave out `concurrency`")
+        }
+        _ => Ok(1),
+    }
 }
 
 /// Whether the service behind `to` sends a client to the same pod again.
@@ -140,6 +152,46 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
     Ok((service.clone(), probe, route))
 }
 
+/// A scan step, resolved.
+pub(super) struct ScanPlan {
+    /// From where.
+    pub from: Place,
+    /// The address.
+    pub address: IpAddr,
+    /// A route that it needs.
+    pub route: Option<ClientRoute>,
+    /// How long a port may take to answer.
+    pub patience: Duration,
+    /// At which it is knocked.
+    pub ports: BTreeSet<u16>,
+    /// Exactly these are open.
+    pub open: BTreeSet<u16>,
+}
+
+/// Resolves a `scan` step.
+pub(super) fn scan(store: &Store, file: &ScanFile, expect: &ExpectFile) -> Result<ScanPlan, Problem> {
+    let Some(open) = &expect.open else {
+        return Err(Problem::new(file.from.referenced, "scan: expected `open`, the list of ports that are to answer"));
+    };
+    let probe_file = ProbeFile {
+        protocol: Some(ProtocolFile::Tcp),
+        family: file.family.clone(),
+        via: file.via.clone(),
+        timeout: file.timeout,
+        ..ProbeFile::plain(&file.from, &file.to)
+    };
+    let (probe, route) = aim(store, &probe_file, SILENCE)?;
+    let (from, address, patience) = (probe.from, probe.to.ip(), probe.timeout);
+    let ports: BTreeSet<u16> = match &file.ports {
+        Some(ports) => ports.0.iter().flat_map(|ports| ports.value.0.clone()).collect(),
+        None => (1..=u16::MAX).collect(),
+    };
+    if let Some(stray) = open.value.iter().find(|port| !ports.contains(port)) {
+        return Err(Problem::new(open.referenced, format!("open: {stray} is none of the `ports` that are scanned")));
+    }
+    Ok(ScanPlan { from, address, route, patience, ports, open: open.value.iter().copied().collect() })
+}
+
 /// Resolves a `send` step; `None`: the connection is to be dead.
 pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>, Problem> {
     if expect.alive == Some(false) {
@@ -150,7 +202,7 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>,
     if expect.answered.is_some() {
         return wanted(store, expect, &Place::LoadBalancer, Location::UNKNOWN).map(Some);
     }
-    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false }))
+    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false, turns: false }))
 }
 
 fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
@@ -331,7 +383,8 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &Place, at: Location) -> Res
         (Some(answered), false, false, false) => {
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
-            Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true) })
+            let turns = expect.spread == Some(Spread::Turns);
+            Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true), turns })
         }
         _ => Err(Problem::new(
             at,
@@ -350,7 +403,8 @@ fn backends(
     match &answered.value {
         Answered::By(pods) if pods.is_empty() => Err(problem("answered: expected at least one pod".to_owned())),
         Answered::By(pods) => {
-            let share = spread.map(|Spread::Even| 1.0 / pods.len() as f64);
+            let even = spread == Some(Spread::Even);
+            let share = even.then(|| 1.0 / pods.len() as f64);
             pods.iter().map(|pod| Ok((known(&pod.0)?, share))).collect()
         }
         Answered::Shares(_) if spread.is_some() => {
@@ -400,6 +454,7 @@ fn source(store: &Store, expect: &ExpectFile, from: &Place) -> Result<Option<Sou
 /// How often to probe: as written, if that is enough for what is claimed; else as often as the claim needs.
 fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Problem> {
     let needed = match wanted {
+        Wanted::Answered { by, turns: true, .. } => TURNS * by.len(),
         Wanted::Answered { by, sticky, .. } => {
             let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
             let for_shares = if shares.is_empty() { Some(1) } else { stats::needed(&shares) };

@@ -177,6 +177,7 @@ impl<'a> Walk<'a> {
             Action::Send(_) | Action::SendStray(_) => {
                 resolve::send(store, expect).err().into_iter().chain(counters()).collect()
             }
+            Action::Scan(scan) => resolve::scan(store, scan, expect).err().into_iter().collect(),
             Action::Rules(rules) => rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)).collect(),
             Action::Exec(exec) if exec.command.is_empty() => {
                 vec![Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments")]

@@ -3,5 +3,6 @@
 pub mod client;
 pub(crate) mod pair;
 pub mod probe;
+pub(crate) mod scan;
 pub mod servers;
 pub mod stray;

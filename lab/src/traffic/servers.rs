@@ -1,8 +1,9 @@
 //! Echo servers: who answered, and which peer they saw.
 //!
-//! Sockets are bound to each address by itself, never to the wildcard: a datagram's answer then leaves from the address
-//! that it was sent to, without further ado.
+//! Sockets are bound to each address by itself: a datagram's answer then leaves from the address that it was sent to,
+//! without further ado. Only TCP servers on a node's own network listen on every address, as real ones there do.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,15 +34,17 @@ enum Bound {
 }
 
 impl Servers {
-    /// Starts a server named `identity` on every port of every address.
+    /// Starts a server named `identity` on every port of every address; with `wildcard`, those of TCP listen on every
+    /// address of the namespace, in the families of `addresses`.
     pub async fn start(
         namespace: &Namespace,
         identity: &str,
         addresses: Vec<IpAddr>,
         ports: Vec<ServerPort>,
+        wildcard: bool,
     ) -> Result<Servers, NetnsError> {
         let attempt = format!("starting the servers of {identity} in {}", namespace.name());
-        let bound = namespace.run(move || bind_all(&addresses, &ports)).await?;
+        let bound = namespace.run(move || bind_all(&addresses, &ports, wildcard)).await?;
         let tasks = bound.and_then(|bound| serve_all(bound, identity));
         let tasks = tasks.map_err(NetnsError::io(attempt))?;
         Ok(Servers { tasks })
@@ -66,10 +69,14 @@ fn serve_all(bound: Vec<Bound>, identity: &str) -> io::Result<JoinSet<()>> {
     Ok(tasks)
 }
 
-fn bind_all(addresses: &[IpAddr], ports: &[ServerPort]) -> io::Result<Vec<Bound>> {
+fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::Result<Vec<Bound>> {
     let mut bound = Vec::new();
+    let everywhere = |address: &IpAddr| sockets::anywhere(SocketAddr::new(*address, 0)).ip();
+    let wildcards: BTreeSet<IpAddr> = addresses.iter().map(everywhere).collect();
+    let wildcards = Vec::from_iter(wildcards);
     for port in ports {
-        for address in addresses {
+        let listen = if wildcard && port.protocol == Protocol::Tcp { &wildcards[..] } else { addresses };
+        for address in listen {
             let address = SocketAddr::new(*address, port.port);
             let socket = match port.protocol {
                 Protocol::Tcp => sockets::bind_tcp(address).map(Bound::Tcp),

@@ -5,6 +5,7 @@ mod cluster;
 mod impair;
 mod kill;
 mod proxy;
+mod scan;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, N
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
+pub use scan::ScanFile;
 
 use super::words::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
@@ -173,6 +175,7 @@ pub struct StepFile {
     pub connect: Option<ConnectFile>,
     pub send: Option<Spanned<String>>,
     pub send_stray: Option<Spanned<String>>,
+    pub scan: Option<Spanned<ScanFile>>,
     pub rules: Option<Vec<Spanned<RuleFile>>>,
     pub exec: Option<ExecFile>,
     pub kill_proxy: Option<KillFile>,
@@ -378,17 +381,20 @@ pub struct ExpectFile {
     pub local_endpoints: Option<u64>,
     pub healthy_nodes: Option<Vec<Spanned<String>>>,
     pub alive: Option<bool>,
+    pub open: Option<Spanned<Vec<u16>>>,
     pub made: Option<PacketCount>,
     pub failed: Option<PacketCount>,
     pub misdelivered: Option<PacketCount>,
 }
 
-/// `spread: even`
+/// `spread: even` or `spread: turns`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     /// Everybody the same share.
     Even,
+    /// One after the other, always in the same order: what a round robin promises to one client at a time.
+    Turns,
 }
 
 /// `answered:` a pod, a list of pods, or a share for each.

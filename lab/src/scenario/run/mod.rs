@@ -11,6 +11,7 @@ mod measure;
 mod partition;
 mod proxies;
 mod proxy;
+mod scan;
 pub mod soak;
 mod step;
 mod stray;

@@ -84,6 +84,7 @@ impl Lab {
             Action::Probe(probe) => self.probe(step, probe).await,
             Action::Connect(connect) => self.connect(step, connect).await,
             Action::Send(name) | Action::SendStray(name) => self.send(step, name).await,
+            Action::Scan(scan) => self.scan(scan, &step.expect).await,
             Action::Rules(rules) => self.rules(rules).await,
             Action::Exec(exec) => self.command(exec, &step.expect).await,
             Action::KillLater(nodes, after) => {

@@ -1,0 +1,63 @@
+//! `scan:` knocks at every TCP port of an address.
+#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::OneFamily;
+use crate::scenario::words::{OneOrMany, PlaceRef, Span, Target};
+
+/// Who knocks where.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ScanFile {
+    pub from: Spanned<PlaceRef>,
+    /// Its port does not matter.
+    pub to: Spanned<Target>,
+    pub family: Option<Spanned<OneFamily>>,
+    pub via: Option<Spanned<String>>,
+    /// Left out: all of them.
+    pub ports: Option<OneOrMany<Ports>>,
+    /// How long each port may take to answer.
+    pub timeout: Option<Span>,
+}
+
+/// A port, or `A-B`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(pub RangeInclusive<u16>);
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(Ports(first..=last)),
+            _ => Err(format!("{text:?}: expected a port from 1 to 65535, or A-B")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_one_or_a_range() {
+        assert_eq!("80".parse(), Ok(Ports(80..=80)));
+        assert_eq!("1-65535".parse(), Ok(Ports(1..=65535)));
+        for wrong in ["0", "5-4", "65536", "", "http", "1-", "0-7"] {
+            let expected = format!("{wrong:?}: expected a port from 1 to 65535, or A-B");
+            assert_eq!(wrong.parse::<Ports>(), Err(expected));
+        }
+    }
+}
