@@ -65,13 +65,16 @@ pub struct Stats {
     pub bytes: [Count; 2],
 }
 
+/// Values, each with the label that tells it from the others of its metric.
+type Labelled = Vec<(Option<&'static str>, u64)>;
+
 /// The counts of all families as metrics.
 ///
 /// # Errors
 /// When a metric's name is none, which is a mistake here.
 pub fn metrics(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
     let read = move || {
-        let each = |of: &dyn Fn(&Stats) -> Vec<(Option<&'static str>, u64)>| {
+        let each = |of: &dyn Fn(&Stats) -> Labelled| {
             let of_family = |(family, stats): &(Family, Arc<Stats>)| {
                 let family = family.to_string();
                 of(stats).into_iter().map(move |(label, count)| {

@@ -107,9 +107,9 @@ impl Writer<'_> {
     /// Everybody's traffic to an address, from elsewhere and from the node itself.
     fn address(&mut self, address: IpAddr, container: Treatment, host: Treatment) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
-        let from_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
+        let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
         let from_node = self.port_of(host).map(|port| rule().target(self.dnat(port)));
-        self.out.portals_container.extend(from_elsewhere);
+        self.out.portals_container.extend(origins_elsewhere);
         self.out.portals_host.extend(from_node);
     }
 
@@ -139,7 +139,7 @@ impl Writer<'_> {
     fn external_address(&mut self, address: IpAddr, external: &External, allowed: Option<&[IpNet]>) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let mut container = Vec::new();
-        for (from, treatment) in self.from_elsewhere(external) {
+        for (from, treatment) in self.origins_elsewhere(external) {
             let Some(port) = self.port_of(treatment) else { continue };
             let matching = restricted(from, allowed).into_iter();
             container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
@@ -159,7 +159,7 @@ impl Writer<'_> {
     fn node_port(&mut self, node_port: u16, external: &External, scope: &dyn Fn(Rule) -> Rule) {
         let rule = || scope(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
-        for (from, treatment) in self.from_elsewhere(external) {
+        for (from, treatment) in self.origins_elsewhere(external) {
             let line = self.port_of(treatment).map(|port| from.apply(rule()).target(self.redirect(port)));
             container.extend(line);
         }
@@ -169,7 +169,7 @@ impl Writer<'_> {
     }
 
     /// Who comes from elsewhere, and what happens to them: pods before everybody.
-    fn from_elsewhere(&self, external: &External) -> Vec<(From, Treatment)> {
+    fn origins_elsewhere(&self, external: &External) -> Vec<(From, Treatment)> {
         let pods = external.short_circuit.zip(self.around.node.pods.clone());
         let pods = pods.map(|(short, pods)| (From { pods: Some(pods), range: None }, short.pods));
         pods.into_iter().chain([(From::default(), external.treatment)]).collect()
