@@ -177,7 +177,7 @@ async fn wrong_addresses_are_refused() {
     let error = |result: Result<(), svclab::cluster::ClusterError>| result.unwrap_err().to_string();
     assert_eq!(
         error(cluster.set_vips(vec![one.clone(), one.clone()]).await),
-        "load-balancer address 203.0.113.10: is there twice"
+        "load-balancer address 203.0.113.10: is there twice: services that share it must agree on ipMode and healthCheckNodePort"
     );
     assert_eq!(
         error(cluster.set_vips(vec![vip("fd00::1", VipMode::Vip, None)]).await),

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde::Deserialize;
-use support::runs::{Run, is_for_microvm, names, run, run_in_microvm};
+use support::runs::{Run, folder, is_for_microvm, names, run, run_in_microvm};
+use svclab::scenario::file::Mode;
 
 /// One damage.
 #[derive(Deserialize, Clone)]
@@ -82,7 +83,7 @@ fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
 fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     let hook = hook(scenario, damage);
     // What is broken on purpose mostly falls silent: two seconds of it are enough.
-    let run = run(scenario, &["--break", &hook, "--patience", "2000"]);
+    let run = run(scenario, &["--mode", "iptables", "--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
         return support::unable(&run.told);
     }
@@ -90,9 +91,28 @@ fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
 }
 
 fn turn_red_in_microvm(damages: &[(String, Damage)]) -> Result<Completion, Failed> {
+    // Damage is written for the first mode of its scenario.
+    let in_iptables = |(name, _): &&(String, Damage)| {
+        let path = folder().join(name).with_extension("yaml");
+        svclab::scenario::load(&path, 0).is_ok_and(|scenario| scenario.modes.first() == Some(&Mode::Iptables))
+    };
+    let (iptables, ipvs): (Vec<_>, Vec<_>) = damages.iter().partition(in_iptables);
+    for (mode, damages) in [("iptables", iptables), ("ipvs", ipvs)] {
+        let completion = turn_red_in_mode(mode, &damages)?;
+        if !matches!(completion, Completion::Completed) {
+            return Ok(completion);
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn turn_red_in_mode(mode: &str, damages: &[&(String, Damage)]) -> Result<Completion, Failed> {
+    if damages.is_empty() {
+        return Ok(Completion::Completed);
+    }
     let names: Vec<&str> = damages.iter().map(|(name, _)| name.as_str()).collect();
     let hooks: Vec<String> = damages.iter().map(|(name, damage)| hook(name, damage)).collect();
-    let flags = hooks.iter().flat_map(|hook| ["--break", hook]).chain(["--patience", "2000"]);
+    let flags = hooks.iter().flat_map(|hook| ["--break", hook]).chain(["--mode", mode, "--patience", "2000"]);
     let runs = run_in_microvm(&names, &flags.collect::<Vec<_>>());
     for ((name, damage), run) in damages.iter().zip(&runs) {
         if run.status == 3 {

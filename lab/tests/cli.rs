@@ -41,8 +41,8 @@ fn unable(output: &Output) -> bool {
 fn kept_promises_exit_with_0_and_write_both_reports() {
     let directory = tempfile::tempdir().unwrap();
     let (json, junit) = (directory.path().join("r.json"), directory.path().join("r.xml"));
-    let output =
-        run(&["run", "hairpin", "--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap(), "--seed", "7"]);
+    let reports = ["--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
+    let output = run(&[&["run", "hairpin", "--mode", "iptables", "--seed", "7"][..], &reports].concat());
     if unable(&output) {
         return;
     }
@@ -62,7 +62,7 @@ fn kept_promises_exit_with_0_and_write_both_reports() {
 fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
     // The port that packets are sent to now refuses, which is quicker than silence.
     let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
-    let output = run(&["run", "hairpin", "--junit", "-", "--break", damage]);
+    let output = run(&["run", "hairpin", "--mode", "iptables", "--junit", "-", "--break", damage]);
     if unable(&output) {
         return;
     }
@@ -73,7 +73,7 @@ fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
     assert!(told.contains("skip through the load balancer's address"), "the rest is not run: {told}");
     assert!(out(&output).contains("<failure "), "{}", out(&output));
 
-    let output = run(&["run", "hairpin", "--keep-going", "--break", damage]);
+    let output = run(&["run", "hairpin", "--mode", "iptables", "--keep-going", "--break", damage]);
     assert_eq!(output.status.code(), Some(1), "{}", err(&output));
     assert!(!err(&output).contains("skip "), "{}", err(&output));
 }
@@ -91,6 +91,7 @@ fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
         (&["run", "no-such-scenario"], "`svclab list` shows what there is"),
         (&["run"], "<FILE>"),
         (&["run", "hairpin", "--mode", "ipvz"], "ipvz"),
+        (&["run", "kill-mid-sync", "--mode", "ipvs"], "--mode leaves nothing to run: kill-mid-sync is for iptables"),
         (&["list", "/nonexistent"], "/nonexistent"),
         (&["exec", "--pid", "1", "node/a", "--", "true"], "svclab up FILE"),
     ] {
@@ -106,6 +107,52 @@ fn what_the_machine_lacks_exits_with_3_and_says_how_to_get_it() {
     let output = run(&["run", "hairpin", "--proxy", "/nonexistent/proxy"]);
     assert_eq!(output.status.code(), Some(3), "{}", err(&output));
     assert!(err(&output).contains("cargo build -p svcproxy"), "{}", err(&output));
+}
+
+#[test]
+fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed() {
+    // No kernel has been fetched, and none can be.
+    let directory = tempfile::tempdir().unwrap();
+    let apt = directory.path().join("apt-get");
+    std::fs::write(&apt, "#!/bin/sh\necho no network >&2\nexit 100\n").unwrap();
+    std::fs::set_permissions(&apt, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap_or_default());
+    let report = directory.path().join("report");
+    let start = |ci: bool, flags: &[&str]| {
+        let args = [&["run", "hairpin", "--json", report.to_str().unwrap()], flags].concat();
+        let mut command = svclab(&args);
+        command.env("PATH", &path).env("SVCLAB_CACHE", directory.path().join("cache")).env_remove("CI");
+        if ci {
+            command.env("CI", "1");
+        }
+        finish(command, Duration::from_secs(60))
+    };
+    let told = start(false, &[]);
+    let report_of = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap() };
+    let modes = |report: &serde_json::Value| -> Vec<String> {
+        report["scenarios"].as_array().unwrap().iter().map(|one| one["mode"].to_string()).collect()
+    };
+    if !err(&told).contains("not run: ") {
+        // Either the machine has IPVS, or it cannot run labs at all.
+        unable(&told);
+        return;
+    }
+    assert_eq!(told.status.code(), Some(0), "at a desk the other modes count: {}", err(&told));
+    let lines = err(&told);
+    let of = |mode: &str| lines.lines().rev().find(|line| line.starts_with(mode)).unwrap_or_default().to_owned();
+    assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  kept in "), "{lines}");
+    assert!(of("ipvs").contains("debian-6.1 in a microVM") && of("ipvs").contains("  not run: "), "{lines}");
+    assert_eq!((&report_of()["passed"], modes(&report_of())), (&true.into(), vec!["\"iptables\"".to_owned()]));
+    assert_eq!(report_of()["notRun"][0]["mode"], "ipvs");
+
+    let told = start(true, &[]);
+    assert_eq!((told.status.code(), &report_of()["passed"]), (Some(3), &false.into()), "in CI: {}", err(&told));
+    let told = start(false, &["--mode", "iptables,ipvs"]);
+    assert_eq!(told.status.code(), Some(3), "named: {}", err(&told));
+    let damage = r#"{"before":"through the cluster IP","on":"all","commands":["iptables -t nat -F KUBE-SERVICES"]}"#;
+    let told = start(false, &["--patience", "500", "--break", damage]);
+    assert_eq!(told.status.code(), Some(1), "{}", err(&told));
+    assert!(err(&told).contains("not run: another mode came to no good end; --keep-going goes on"), "{}", err(&told));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use support::finish;
 /// Runs scenarios, and further flags, with a proxy that is described by a few more lines; `None`: this machine cannot run it.
 fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
     lab(more, |command, file| {
-        command.arg("run").args(arguments).arg("--keep-going").arg("--proxy").arg(file);
+        command.arg("run").args(arguments).args(["--mode", "iptables", "--keep-going"]).arg("--proxy").arg(file);
     })
 }
 
@@ -123,7 +123,7 @@ fn a_command_line_is_description_enough() {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let line = format!("'{}' --config={{config}} --hostname-override={{node}}", program.display());
     let found = lab("", |command, _| {
-        command.args(["run", "hairpin", "--proxy", &line]);
+        command.args(["run", "hairpin", "--mode", "iptables", "--proxy", &line]);
     });
     let Some((output, told)) = found else { return };
     assert_eq!(output.status.code(), Some(0), "{told}");

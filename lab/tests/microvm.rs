@@ -14,6 +14,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{eventually, finish};
+use svclab::scenario::file::Mode;
 
 /// A scenario in which three hours pass.
 const HOURS: &str = "tests/microvm-hours.yaml";
@@ -46,7 +47,7 @@ fn run(args: &[&str]) -> Option<Output> {
 fn scenario(directory: &Path, command: &str) -> PathBuf {
     let path = directory.join("one.yaml");
     let text = format!(
-        "name: one\nabout: One command.\ncluster: {{nodes: 1}}\nsteps:\n- name: it\n  \
+        "name: one\nabout: One command.\nmodes: [iptables]\ncluster: {{nodes: 1}}\nsteps:\n- name: it\n  \
          exec: {{on: node/node-a, command: [sh, -c, {command:?}]}}\n"
     );
     std::fs::write(&path, text).unwrap();
@@ -182,7 +183,8 @@ fn every_kernel_runs_what_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let [json, junit] = ["json", "junit"].map(|name| directory.path().join(name));
     let flags = ["--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
-    let mut command = vec!["run", "../scenarios/hairpin.yaml", "../scenarios/sctp.yaml", "--kernel", "all"];
+    let mut command =
+        vec!["run", "../scenarios/hairpin.yaml", "../scenarios/sctp.yaml", "--kernel", "all", "--mode", "iptables"];
     command.extend(flags);
     let Some(output) = run(&command) else { return };
     let told = told(&output);
@@ -192,7 +194,10 @@ fn every_kernel_runs_what_it_can() {
     let ran = |kernel: &str| scenarios.iter().filter(|one| one["machine"]["kernel"] == kernel).count();
     assert_eq!([ran("debian-6.1"), ran("debian-6.12")], [2, 2], "{told}");
     assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), scenarios.len());
-    assert!(told.lines().any(|line| line.starts_with("hairpin  ") && line.matches("kept").count() == 3), "{told}");
+    assert!(
+        told.lines().any(|line| line.starts_with("hairpin (iptables)  ") && line.matches("kept").count() == 3),
+        "{told}"
+    );
 }
 
 #[test]
@@ -205,4 +210,31 @@ fn a_report_is_replayed_byte_for_byte() {
     let Some(output) = run(&["replay", &first, "--json", &again]) else { return };
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     assert_eq!(std::fs::read_to_string(first).unwrap(), std::fs::read_to_string(again).unwrap());
+}
+
+#[test]
+fn a_scenario_is_run_in_every_mode_and_so_is_its_replay() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, junit] = ["json", "junit"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    let Some(output) = run(&["run", "../scenarios/hairpin.yaml", "--json", &json, "--junit", &junit]) else { return };
+    let modes = |told: &str| told.lines().filter(|line| line.contains("hairpin (")).map(str::to_owned).collect();
+    let first = told(&output);
+    assert_eq!(output.status.code(), Some(0), "{first}");
+    if first.contains("not run: ") {
+        assert!(std::env::var_os("CI").is_none(), "{first}");
+        eprintln!("no microVM here, so this test shows nothing: {first}");
+        return;
+    }
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let ran = report["scenarios"].as_array().unwrap().iter().map(|one| one["mode"].as_str().unwrap());
+    let ran: Vec<&str> = ran.collect();
+    let all: Vec<String> = Mode::ALL.iter().map(Mode::to_string).collect();
+    assert!(all.iter().all(|mode| ran.contains(&mode.as_str())) && ran.len() == all.len(), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), all.len());
+    let line = |mode: &String| first.lines().any(|line| line.starts_with(mode.as_str()) && line.contains("  kept in "));
+    assert!(all.iter().all(line), "{first}");
+    let Some(output) = run(&["replay", &json]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let (before, after): (Vec<String>, Vec<String>) = (modes(&first), modes(&told(&output)));
+    assert_eq!(before, after, "every mode again, and no other");
 }

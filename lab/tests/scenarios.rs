@@ -1,4 +1,5 @@
-//! Every scenario: all promises are kept. On both variants of iptables and in userspace mode, or in a microVM where it needs one; there those
+//! Every scenario: all promises are kept. In iptables mode on both variants of iptables and in userspace mode, or in a microVM and
+//! in every mode that it is for, where it needs one; there those
 //! that let hours pass are left out, for they take minutes: see docs/determinism.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
+use svcproxy::kernel::conntrack::Conntrack;
 use svcproxy::kernel::ipset::{Member, SetHeader, Sets};
 use svcproxy::kernel::iptables::Table;
 use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
@@ -21,6 +22,7 @@ use svcproxy::mode::ipvs::sets::SetId;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
 use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
+use svcproxy::plan::flows::Flow;
 use svcproxy::source::Change;
 
 #[path = "support/changes.rs"]
@@ -386,6 +388,17 @@ fn a_set_of_another_type_is_a_clear_error() {
     );
 }
 
+/// Conntrack's entries.
+struct Flows(Vec<Flow>);
+
+impl Conntrack for Flows {
+    fn delete(&mut self, _: Family, stale: &dyn Fn(&Flow) -> bool) -> std::io::Result<usize> {
+        let before = self.0.len();
+        self.0.retain(|flow| !stale(flow));
+        Ok(before - self.0.len())
+    }
+}
+
 /// A start in one mode takes away what the other left, when its own rules stand.
 #[test]
 fn modes_follow_each_other() {
@@ -431,15 +444,30 @@ fn modes_follow_each_other() {
     guard(&mut in_iptables);
     assert_eq!(sorted(&back), sorted(&in_iptables));
 
-    // Virtual servers go when they have no connections, and then everything else does.
+    // Virtual servers go when they have no connections, and then everything else does. Flows of datagrams go with them.
+    ipvs.apply(&[service("dns", "10.96.0.53", &json!([{ "port": 53, "protocol": "UDP" }]))]);
+    ipvs.apply(&[slice("dns", &["10.244.0.1"], "UDP")]);
+    ipvs.sync().unwrap();
+    let flow = |protocol, destination: &str, by_ipvs| Flow {
+        protocol,
+        destination: destination.parse().unwrap(),
+        server: "10.244.0.1:8080".parse().unwrap(),
+        translated: true,
+        by_ipvs,
+    };
+    let by_rule = flow(Protocol::Udp, "10.96.0.53:53", false);
+    let others = flow(Protocol::Udp, "203.0.113.200:53", true);
+    let connection = flow(Protocol::Tcp, "10.96.0.1:80", true);
+    let flows = Flows(vec![flow(Protocol::Udp, "10.96.0.53:53", true), by_rule, others, connection]);
     let key = tcp("10.96.0.1:80");
     let mut kernel = ipvs.mode().kernel().clone();
     kernel.servers.connect(&key, &"10.244.0.1:8080".parse().unwrap(), 1);
     let now = Instant::now();
-    let mut leaving = Leaving::new(kernel, LIMIT);
+    let mut leaving = Leaving::new(kernel, flows, LIMIT);
     assert!(leaving.work(now).unwrap().is_some());
     assert_eq!(leaving.work(now + LIMIT).unwrap(), None);
-    let mut kernel = leaving.into_kernel();
+    let (mut kernel, flows) = leaving.into_kernel();
+    assert_eq!(flows.0, [by_rule, others, connection]);
     assert!(kernel.servers.servers.is_empty() && kernel.sets.sets.is_empty());
     assert_eq!(kernel.addresses(Family::V4).unwrap(), std::collections::BTreeSet::new());
     assert_eq!(kernel.device.addresses, None);

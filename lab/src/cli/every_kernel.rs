@@ -3,57 +3,41 @@
 //! Each kernel is a process of its own: a run on the host's becomes another process anyway, inside its sandbox.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::inside::{JSON, JUNIT};
-use super::run::{RunArgs, write};
+use super::part::{Part, Reports};
+use super::run::{RunArgs, Turn};
 use super::{Exit, UNABLE, kernels};
 use crate::microvm::cache::Cache;
 use crate::microvm::kernels::{Kernel, PACKAGED};
 use crate::microvm::probe::Abilities;
-use crate::report::junit;
-use crate::scenario::Scenario;
-use crate::scenario::file::Need;
+use crate::scenario::file::{Mode, Need};
 
 const HOST: &str = "host";
 
-/// Scenarios that are run together: on one kernel, all with virtual time or all without.
-struct Group<'a> {
-    kernel: &'static str,
-    deterministic: bool,
-    scenarios: Vec<&'a Scenario>,
-}
+/// What became of a scenario in a mode on a kernel, in a word or two.
+type Table = BTreeMap<(String, Mode, &'static str), String>;
 
-/// What became of a scenario on a kernel, in a word or two.
-type Table = BTreeMap<(String, &'static str), String>;
-
-pub(super) fn run(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
+pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
     if args.lab.seed.are_several() && !args.vm.deterministic {
         return Err(Exit::usage("--seed A..B is for deterministic runs: add --deterministic"));
     }
-    let (mut table, mut groups) = (Table::new(), Vec::new());
+    let (mut table, mut parts) = (Table::new(), Vec::new());
     for (kernel, abilities) in abilities(args)? {
-        groups.extend(divide(kernel, &abilities, args.vm.deterministic, scenarios, &mut table));
+        let divided = divide(kernel, &abilities, args.vm.deterministic, turns, &mut table);
+        parts.extend(divided.into_iter().map(|part| (kernel, part)));
     }
-    let folder = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
-    let (mut worst, mut reports, mut suites) = (0, Vec::new(), Vec::new());
-    for group in &groups {
-        let status = one(args, group, folder.path())?;
-        worst = worst.max(status);
-        let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
-        suites.push(read(JUNIT));
-        let report: Value = serde_json::from_str(&read(JSON)).unwrap_or_default();
-        let found = report["scenarios"].as_array().cloned().unwrap_or_default();
-        enter(group, status, &found, &mut table);
-        reports.extend(found);
+    let (mut worst, mut reports) = (0, Reports::new()?);
+    for (kernel, part) in &parts {
+        let deterministic = if part.deterministic { ", deterministic" } else { "" };
+        eprintln!("on {kernel}{deterministic}, in {} mode:", part.mode);
+        let done = reports.run(args, part)?;
+        worst = worst.max(done.status);
+        enter(kernel, part, done.status, &done.scenarios, &mut table);
     }
     eprint!("{}", shown(&table));
-    let report = serde_json::json!({ "passed": worst == 0, "scenarios": reports });
-    write(args.json.as_deref(), &format!("{report:#}\n"))?;
-    write(args.junit.as_deref(), &junit::join(&suites))?;
+    reports.write(args, worst == 0, json!({}))?;
     Ok(worst)
 }
 
@@ -72,55 +56,37 @@ fn abilities(args: &RunArgs) -> Result<Vec<(&'static str, Abilities)>, Exit> {
     Ok(found)
 }
 
-/// The groups of one kernel; what it cannot do goes into the table at once.
+/// The parts of one kernel; what it cannot do goes into the table at once.
 fn divide<'a>(
     kernel: &'static str,
     abilities: &Abilities,
     deterministic: bool,
-    scenarios: &'a [Scenario],
+    turns: &[Turn<'a>],
     table: &mut Table,
-) -> Vec<Group<'a>> {
-    let mut groups = [deterministic, true].map(|deterministic| Group { kernel, deterministic, scenarios: Vec::new() });
-    for scenario in scenarios {
-        let apart = scenario.needs.contains(&Need::VirtualTime) && !deterministic;
+) -> Vec<Part<'a>> {
+    let mut parts: Vec<Part<'a>> = Vec::new();
+    for Turn { scenario, mode } in turns.iter().copied() {
+        let timeless = deterministic || scenario.needs.contains(&Need::VirtualTime);
         let can = |need: &Need| if *need == Need::VirtualTime { kernel != HOST } else { abilities.has(*need) };
-        match scenario.needs.iter().find(|need| !can(need)) {
-            Some(need) => drop(table.insert((scenario.name.clone(), kernel), format!("lacks {}", need.name()))),
-            None => groups[usize::from(apart)].scenarios.push(scenario),
+        if let Some(need) = (Turn { scenario, mode }).needs().iter().find(|need| !can(need)) {
+            table.insert((scenario.name.clone(), mode, kernel), format!("lacks {}", need.name()));
+            continue;
+        }
+        match parts.iter_mut().find(|part| (part.mode, part.deterministic) == (mode, timeless)) {
+            Some(part) => part.scenarios.push(scenario),
+            None => {
+                let kernel = kernel.to_owned();
+                parts.push(Part { kernel, deterministic: timeless, mode, scenarios: vec![scenario] });
+            }
         }
     }
-    groups.into_iter().filter(|group| !group.scenarios.is_empty()).collect()
+    parts.sort_by_key(|part| (part.deterministic, part.mode));
+    parts
 }
 
-/// Runs a group in a process of its own; its exit status.
-fn one(args: &RunArgs, group: &Group<'_>, folder: &Path) -> Result<u8, Exit> {
-    for name in [JSON, JUNIT] {
-        // Of the group before; there is none at first.
-        let _ = std::fs::remove_file(folder.join(name));
-    }
-    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab for {}: {error}", group.kernel));
-    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
-    command.arg("run").args(group.scenarios.iter().map(|scenario| &scenario.path)).args(args.flags());
-    command.args(["--kernel", group.kernel, "--seed", &args.lab.seed.to_string()]);
-    command.arg("--json").arg(folder.join(JSON)).arg("--junit").arg(folder.join(JUNIT));
-    if group.deterministic {
-        command.arg("--deterministic");
-    }
-    let paths = [("--proxy", &args.lab.proxy), ("--cache-dir", &args.vm.cache_dir)];
-    for (flag, path) in paths.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
-        command.arg(flag).arg(path);
-    }
-    if let Some(seconds) = args.vm.deadline {
-        command.args(["--deadline", &seconds.to_string()]);
-    }
-    eprintln!("on {}{}:", group.kernel, if group.deterministic { ", deterministic" } else { "" });
-    let status = command.stdin(Stdio::null()).status().map_err(unable)?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE))
-}
-
-/// Enters what a group's report tells into the table.
-fn enter(group: &Group<'_>, status: u8, found: &[Value], table: &mut Table) {
-    for scenario in &group.scenarios {
+/// Enters what a part's report tells into the table.
+fn enter(kernel: &'static str, part: &Part<'_>, status: u8, found: &[Value], table: &mut Table) {
+    for scenario in &part.scenarios {
         let of_it: Vec<&Value> = found.iter().filter(|report| report["name"] == scenario.name.as_str()).collect();
         let word = match &of_it[..] {
             [] if status == UNABLE => "unable",
@@ -128,14 +94,14 @@ fn enter(group: &Group<'_>, status: u8, found: &[Value], table: &mut Table) {
             reports if reports.iter().all(|report| report["passed"] == true) => "kept",
             _ => "BROKEN",
         };
-        table.insert((scenario.name.clone(), group.kernel), word.to_owned());
+        table.insert((scenario.name.clone(), part.mode, kernel), word.to_owned());
     }
 }
 
-/// A line per scenario, a column per kernel.
+/// A line per scenario and mode, a column per kernel.
 fn shown(table: &Table) -> String {
     let mut columns: Vec<&str> = Vec::new();
-    for (_, kernel) in table.keys() {
+    for (_, _, kernel) in table.keys() {
         if !columns.contains(kernel) {
             columns.push(kernel);
         }
@@ -143,9 +109,10 @@ fn shown(table: &Table) -> String {
     // In the order in which they were run.
     let order = |name: &str| PACKAGED.iter().position(|packaged| packaged.name == name);
     columns.sort_by_key(|name| order(name));
-    let mut rows: Vec<&str> = table.keys().map(|(scenario, _)| scenario.as_str()).collect();
+    let mut rows: Vec<(&str, Mode)> = table.keys().map(|(scenario, mode, _)| (scenario.as_str(), *mode)).collect();
     rows.dedup();
-    let width = rows.iter().map(|name| name.len()).max().unwrap_or_default().max("scenario".len());
+    let name = |(scenario, mode): (&str, Mode)| format!("{scenario} ({mode})");
+    let width = rows.iter().map(|row| name(*row).len()).max().unwrap_or_default().max("scenario".len());
     let line = |first: &str, cells: Vec<String>| {
         let cells: String = cells.iter().map(|cell| format!("  {cell:<18}")).collect();
         format!("{first:<width$}{cells}").trim_end().to_owned() + "\n"
@@ -153,17 +120,22 @@ fn shown(table: &Table) -> String {
     let mut text = line("scenario", columns.iter().map(|name| (*name).to_owned()).collect());
     for row in rows {
         let cell = |column: &&str| {
-            let word = table.iter().find(|((scenario, kernel), _)| scenario == row && kernel == column);
+            let word = table
+                .iter()
+                .find(|((scenario, mode, kernel), _)| (scenario.as_str(), *mode) == row && kernel == column);
             word.map_or_else(String::new, |(_, word)| word.clone())
         };
-        text += &line(row, columns.iter().map(cell).collect());
+        text += &line(&name(row), columns.iter().map(cell).collect());
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::scenario::Scenario;
 
     fn load(name: &str) -> Scenario {
         crate::scenario::load(&Path::new("../scenarios").join(name), 0).unwrap()
@@ -178,27 +150,50 @@ mod tests {
         let mut needy = load("udp.yaml");
         needy.needs = [Need::Sctp].into();
         let scenarios = [load("hairpin.yaml"), load("microvm/udp-timeouts.yaml"), needy];
-        let names = |groups: Vec<Group<'_>>| {
-            let one = |group: Group<'_>| {
-                let names: Vec<&str> = group.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
-                format!("{} {}: {}", group.kernel, group.deterministic, names.join(" "))
+        let turn = |scenario, mode| Turn { scenario, mode };
+        let turns = [
+            turn(&scenarios[0], Mode::Iptables),
+            turn(&scenarios[0], Mode::Ipvs),
+            turn(&scenarios[1], Mode::Iptables),
+            turn(&scenarios[2], Mode::Iptables),
+        ];
+        let names = |parts: Vec<Part<'_>>| {
+            let one = |part: Part<'_>| {
+                let names: Vec<&str> = part.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+                format!("{} {} {}: {}", part.kernel, part.mode, part.deterministic, names.join(" "))
             };
-            groups.into_iter().map(one).collect::<Vec<_>>()
+            parts.into_iter().map(one).collect::<Vec<_>>()
         };
         let mut table = Table::new();
-        let host = names(divide(HOST, &able(&[]), false, &scenarios, &mut table));
-        assert_eq!(host, ["host false: hairpin"]);
-        let guest = names(divide("debian-6.1", &able(&["sctp"]), false, &scenarios, &mut table));
-        assert_eq!(guest, ["debian-6.1 false: hairpin udp", "debian-6.1 true: udp-timeouts"]);
-        let counted = names(divide("debian-6.12", &able(&["sctp"]), true, &scenarios, &mut table));
-        assert_eq!(counted, ["debian-6.12 true: hairpin udp-timeouts udp"]);
-        let group = Group { kernel: "debian-6.1", deterministic: true, scenarios: scenarios[1..].iter().collect() };
-        let report =
-            serde_json::json!([{ "name": "udp-timeouts", "passed": true }, { "name": "udp", "passed": false }]);
-        enter(&group, 1, report.as_array().unwrap(), &mut table);
+        let host = names(divide(HOST, &able(&[]), false, &turns, &mut table));
+        assert_eq!(host, ["host iptables false: hairpin"]);
+        let able = able(&["sctp", "ipvs/rr", "dummy"]);
+        let guest = names(divide("debian-6.1", &able, false, &turns, &mut table));
+        assert_eq!(
+            guest,
+            [
+                "debian-6.1 iptables false: hairpin udp",
+                "debian-6.1 ipvs false: hairpin",
+                "debian-6.1 iptables true: udp-timeouts"
+            ]
+        );
+        let counted = names(divide("debian-6.12", &able, true, &turns[2..], &mut table));
+        assert_eq!(counted, ["debian-6.12 iptables true: udp-timeouts udp"]);
+        let part = Part {
+            kernel: "debian-6.1".to_owned(),
+            deterministic: true,
+            mode: Mode::Iptables,
+            scenarios: scenarios[1..].iter().collect(),
+        };
+        let report = json!([{ "name": "udp-timeouts", "passed": true }, { "name": "udp", "passed": false }]);
+        enter("debian-6.1", &part, 1, report.as_array().unwrap(), &mut table);
         let text = shown(&table);
-        let rows = ["scenario      host                debian-6.1", "udp           lacks sctp          BROKEN"];
-        assert_eq!(text.lines().take(2).collect::<Vec<_>>(), rows, "{text}");
-        assert_eq!(text.lines().nth(2), Some("udp-timeouts  lacks virtualTime   kept"), "{text}");
+        let rows = [
+            "scenario                 host                debian-6.1",
+            "hairpin (ipvs)           lacks ipvs",
+            "udp (iptables)           lacks sctp          BROKEN",
+            "udp-timeouts (iptables)  lacks virtualTime   kept",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), rows, "{text}");
     }
 }

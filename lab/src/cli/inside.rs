@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use super::part::Part;
 use super::place::Guest;
-use super::run::{RunArgs, modes_of, write};
+use super::run::{RunArgs, Turn, write};
 use super::{Exit, every_seed, find};
 use crate::microvm::VmError;
 use crate::microvm::cache::Cache;
@@ -29,21 +30,30 @@ pub(super) const JSON: &str = "json";
 pub(super) const JUNIT: &str = "junit";
 
 /// How long a microVM may take for `scenarios`, where nobody says.
-fn most(scenarios: &[Scenario]) -> Duration {
+fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
     let skipped = |step: &Step| match step.action {
         Action::Advance(time) => time,
         _ => step.eventually.unwrap_or_default(),
     };
-    let one = |scenario: &Scenario| SCENARIO + scenario.steps.iter().map(skipped).sum::<Duration>() / SKIPPED;
-    BOOT + scenarios.iter().map(one).sum::<Duration>()
+    let one = |scenario: &'a Scenario| SCENARIO + scenario.steps.iter().map(skipped).sum::<Duration>() / SKIPPED;
+    BOOT + scenarios.map(one).sum::<Duration>()
 }
 
-/// Runs `scenarios`, which are those that `args` names, in a microVM.
-pub(super) fn run(args: &RunArgs, guest: &Guest, scenarios: &[Scenario]) -> Result<u8, Exit> {
+/// Whether there can be a microVM for a part: everything for it is fetched and made.
+pub(super) fn try_out(args: &RunArgs, part: &Part<'_>) -> Result<(), Exit> {
+    let kernel = part.kernel.parse().map_err(Exit::usage)?;
+    let guest = Guest { kernel, deterministic: part.deterministic, because: String::new() };
+    let turns: Vec<Turn<'_>> = part.scenarios.iter().map(|scenario| Turn { scenario, mode: part.mode }).collect();
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    Inside::prepare(args, &guest, &turns, &proxy).map(drop)
+}
+
+/// Runs `turns`, all in one mode, in a microVM.
+pub(super) fn run(args: &RunArgs, guest: &Guest, turns: &[Turn<'_>]) -> Result<u8, Exit> {
     let first = args.lab.seed.each().start;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let inside = Inside::prepare(args, guest, scenarios, &proxy)?;
-    let most = most(scenarios);
+    let inside = Inside::prepare(args, guest, turns, &proxy)?;
+    let most = most(turns.iter().map(|turn| turn.scenario));
     let deadline = args.vm.deadline.map_or(most, Duration::from_secs);
     let how = match (guest.deterministic, inside.kvm) {
         (true, _) => "deterministic",
@@ -74,21 +84,21 @@ pub(super) struct Inside {
     names: Vec<String>,
     ipvs: bool,
     kvm: bool,
-    /// The modes of an only scenario, where nobody named any: they are named inside, as they are in the line that repeats
-    /// the run, for with other flags it would take another course.
-    modes: Vec<Mode>,
+    /// The mode of all: it is named inside, as it is in the line that repeats a run, for with other flags it would take
+    /// another course.
+    mode: Option<Mode>,
     proxy: Option<String>,
 }
 
 impl Inside {
-    fn prepare(args: &RunArgs, guest: &Guest, scenarios: &[Scenario], proxy: &Proxy) -> Result<Inside, Exit> {
+    fn prepare(args: &RunArgs, guest: &Guest, turns: &[Turn<'_>], proxy: &Proxy) -> Result<Inside, Exit> {
         let unable = |error: VmError| Exit::unable(error.to_string());
         let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
         let mut files = BTreeMap::new();
-        for path in scenarios.iter().flat_map(read_by) {
+        for path in turns.iter().flat_map(|turn| read_by(turn.scenario)) {
             files.insert(shown(path), read(path)?);
         }
-        let names = scenarios.iter().map(|scenario| shown(&scenario.path)).collect();
+        let names = turns.iter().map(|turn| shown(&turn.scenario.path)).collect();
         let own =
             std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
         let mut programs = BTreeMap::from([("svclab".to_owned(), own)]);
@@ -125,12 +135,9 @@ impl Inside {
             qemu: program.version().map_err(unable)?,
         };
         let kvm = !guest.deterministic && kvm::works(&cache, &program, &image.kernel());
-        let ipvs = scenarios.iter().any(|scenario| scenario.needs.contains(&Need::Ipvs));
-        let modes = match scenarios {
-            [only] if args.mode.is_empty() => modes_of(only, &[]),
-            _ => Vec::new(),
-        };
-        Ok(Inside { ipvs, kvm, modes, program, image, machine, files, links, names, proxy: described })
+        let ipvs = turns.iter().any(|turn| turn.needs().contains(&Need::Ipvs));
+        let mode = turns.first().map(|turn| turn.mode);
+        Ok(Inside { ipvs, kvm, mode, program, image, machine, files, links, names, proxy: described })
     }
 
     /// Runs everything with one seed.
@@ -157,11 +164,8 @@ impl Inside {
     fn arguments(&self, args: &RunArgs, seed: u64) -> Vec<String> {
         let mut arguments = vec!["run".to_owned()];
         arguments.extend(self.names.iter().cloned());
-        arguments.extend(args.flags());
+        arguments.extend(args.flags_in(self.mode.as_slice()));
         let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
-        for mode in &self.modes {
-            flag("mode", mode.to_string());
-        }
         flag("kernel", "host".to_owned());
         flag("machine", serde_json::to_string(&self.machine).unwrap_or_default());
         flag("seed", seed.to_string());
@@ -220,9 +224,9 @@ mod tests {
     #[test]
     fn hours_of_virtual_time_are_given_their_time() {
         let load = |name: &str| crate::scenario::load(&Path::new("../scenarios").join(name), 0).unwrap();
-        assert_eq!(most(&[load("hairpin.yaml")]), BOOT + SCENARIO);
+        assert_eq!(most([load("hairpin.yaml")].iter()), BOOT + SCENARIO);
         let hours = Duration::from_secs(5 * 3600 + 600);
-        assert_eq!(most(&[load("microvm/api-outage-hours.yaml")]), BOOT + SCENARIO + hours / SKIPPED);
+        assert_eq!(most([load("microvm/api-outage-hours.yaml")].iter()), BOOT + SCENARIO + hours / SKIPPED);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
@@ -61,8 +62,17 @@ fn show(name: &str, abilities: &Abilities) {
     }
 }
 
-/// What the host's kernel can do, tried out in a process of its own: it enters a sandbox.
+/// What the host's kernel can do, tried out once, in a process of its own: it enters a sandbox.
 pub(super) fn on_host() -> Result<Abilities, Exit> {
+    static KNOWN: OnceLock<Abilities> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known.clone());
+    }
+    let found = try_host()?;
+    Ok(KNOWN.get_or_init(|| found).clone())
+}
+
+fn try_host() -> Result<Abilities, Exit> {
     let unable = |problem: String| Exit::unable(format!("cannot try out what this kernel can do: {problem}"));
     let mut command = Command::new("/proc/self/exe");
     command.args(["guest-probe", "-"]).stdin(Stdio::null());

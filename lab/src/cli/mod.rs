@@ -4,13 +4,16 @@
 mod check;
 mod compare;
 mod every_kernel;
+mod every_mode;
 mod every_seed;
 mod exec;
 mod find;
+mod guest;
 mod inside;
 mod kernels;
 mod list;
 mod objects;
+mod part;
 mod place;
 mod replay;
 mod run;
@@ -61,6 +64,12 @@ enum Command {
     /// Try out what this kernel can do.
     #[command(hide = true)]
     GuestProbe(kernels::ProbeArgs),
+    /// Run a program in a microVM, with IPVS.
+    #[command(hide = true)]
+    GuestRun(guest::GuestRunArgs),
+    /// Run a program that `guest-run` has brought along.
+    #[command(hide = true)]
+    GuestExec(guest::GuestExecArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
     /// Change objects for a long time and look at what it leaves behind: errors, memory, rules.
@@ -151,6 +160,8 @@ pub fn main() -> ExitCode {
         Command::Kernels(args) => kernels::kernels(&args),
         Command::GuestProbe(args) => kernels::probe(&args),
         Command::GuestInit => Err(Exit::usage(crate::microvm::guest::init())),
+        Command::GuestRun(args) => guest::run(&args),
+        Command::GuestExec(args) => guest::exec(&args),
         Command::Up(args) => up::up(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Exec(args) => exec::exec(&args),

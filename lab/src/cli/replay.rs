@@ -1,12 +1,13 @@
 //! `svclab replay`
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::{Args, Parser};
 use serde_json::Value;
 
-use super::Exit;
 use super::run::{RunArgs, run};
+use super::{Exit, UNABLE};
 
 #[derive(Args)]
 pub(super) struct ReplayArgs {
@@ -30,8 +31,7 @@ struct Again {
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
     let lines = lines(&args.report, args.scenario.as_deref())?;
-    // A run on the host's kernel continues in a process of its own: only the last may be one.
-    let mut status = 0;
+    let (mut status, several) = (0, lines.len() > 1);
     for (number, mut line) in lines.into_iter().enumerate() {
         if let Some(json) = args.json.as_ref().filter(|_| number == 0) {
             line.extend(["--json".to_owned(), json.display().to_string()]);
@@ -39,9 +39,20 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
         eprintln!("svclab run {}", line.join(" "));
         let again =
             Again::try_parse_from(&line).map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
-        status = status.max(run(&again.run)?);
+        // A run on the host's kernel does not come back, only its exit status does: each of several is a process of its own.
+        status = status.max(if several { apart(&line)? } else { run(&again.run)? });
     }
     Ok(status)
+}
+
+/// The same in another process.
+fn apart(line: &[String]) -> Result<u8, Exit> {
+    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
+    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
+    command.arg("run").args(line).stdin(Stdio::null());
+    crate::netns::die_with_this_process(&mut command);
+    let status = command.status().map_err(unable)?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE))
 }
 
 /// The arguments of `svclab run` for what broke in a report, or for all of it if nothing did.

@@ -1,5 +1,6 @@
 //! `svclab run`
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::place::{VmArgs, Where};
-use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, find, inside};
+use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, every_mode, find, inside};
 use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
-use crate::scenario::file::Mode;
+use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{Break, Progress, Proxy, RunOptions};
 use crate::scenario::{self, PATIENCE, Scenario};
 
@@ -20,8 +21,10 @@ pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Modes [default: iptables, and another where a scenario is not for that]. IPVS needs a kernel that has it: with
-    /// `--kernel auto`, a microVM is taken where the host's has not.
+    /// Only these modes [default: all that a scenario is for]. With `--kernel auto` each is run on the host's kernel if that
+    /// has what the mode needs, else in a microVM; where there can be no microVM either, a mode that is named here, or any
+    /// in CI, is a failure, and another is told of and left out. A run in several modes is one run for each: a microVM of
+    /// its own, and with --seed A..B one per seed.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
     pub(super) mode: Vec<ModeArg>,
     /// Go on after a broken step and after a broken scenario.
@@ -47,16 +50,25 @@ pub(super) struct RunArgs {
 
 impl RunArgs {
     /// The flags that mean the same wherever the scenarios are run.
-    pub(super) fn flags(&self) -> Vec<String> {
+    pub(super) fn flags_in(&self, modes: &[Mode]) -> Vec<String> {
+        self.flags_with(modes, |_| true)
+    }
+
+    /// The same for a run of these scenarios in these modes.
+    pub(super) fn flags_for(&self, modes: &[Mode], scenarios: &[&Scenario]) -> Vec<String> {
+        self.flags_with(modes, |damage| scenarios.iter().any(|scenario| damage.is_done_in(scenario)))
+    }
+
+    fn flags_with(&self, modes: &[Mode], is_for: impl Fn(&BreakArg) -> bool) -> Vec<String> {
         let mut flags = Vec::new();
         let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
         flag("patience", self.patience.to_string());
         flag("iptables-variant", word(self.lab.iptables_variant));
         flag("source", word(self.lab.source));
-        for mode in &self.mode {
-            flag("mode", word(*mode));
+        for mode in modes {
+            flag("mode", mode.to_string());
         }
-        for damage in &self.breaks {
+        for damage in self.breaks.iter().filter(|damage| is_for(damage)) {
             flag("break", damage.written.clone());
         }
         flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
@@ -65,7 +77,7 @@ impl RunArgs {
 }
 
 /// A flag's value as it is written.
-fn word(value: impl ValueEnum) -> String {
+pub(super) fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
@@ -93,6 +105,13 @@ pub(super) struct BreakArg {
     meant: Break,
 }
 
+impl BreakArg {
+    /// Whether a scenario has the step.
+    fn is_done_in(&self, scenario: &Scenario) -> bool {
+        scenario.steps.iter().any(|step| self.meant.is_before(&scenario.name, &step.name))
+    }
+}
+
 fn parse_break(text: &str) -> Result<BreakArg, String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -108,45 +127,61 @@ fn parse_break(text: &str) -> Result<BreakArg, String> {
     Ok(BreakArg { written: text.to_owned(), meant })
 }
 
+/// A scenario in one of its modes.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) mode: Mode,
+}
+
+impl Turn<'_> {
+    /// What it needs of the kernel.
+    pub(super) fn needs(&self) -> BTreeSet<Need> {
+        self.scenario.needs.iter().chain(self.mode.needs()).copied().collect()
+    }
+}
+
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.each().start;
     let scenarios = find::load_all(&args.files, seed)?;
     check_breaks(args, &scenarios)?;
-    let scenarios = with_needs_of_modes(scenarios, &args.mode);
-    if args.vm.is_every_kernel() {
-        return every_kernel::run(args, &scenarios);
+    // The inside of a microVM does everything that it is asked for itself.
+    if args.vm.machine.is_some() {
+        return on_host(args, &scenarios);
     }
-    match args.vm.choose(&scenarios)? {
+    let turns = turns(&scenarios, &args.mode)?;
+    if args.vm.is_every_kernel() {
+        return every_kernel::run(args, &turns);
+    }
+    if turns.iter().any(|turn| turn.mode != turns[0].mode) {
+        return every_mode::run(args, &turns);
+    }
+    match args.vm.choose(&turns)? {
         Where::Host => on_host(args, &scenarios),
-        Where::Inside(guest) => inside::run(args, &guest, &scenarios),
+        Where::Inside(guest) => inside::run(args, &guest, &turns),
     }
 }
 
 /// The modes that a scenario is run in, of those that are asked for.
-pub(super) fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
-    let all = scenario.modes.iter().copied();
-    match asked {
-        [] if scenario.modes.contains(&Mode::Iptables) => vec![Mode::Iptables],
-        [] => all.collect(),
-        asked => all.filter(|mode| asked.iter().any(|one| Mode::from(*one) == *mode)).collect(),
-    }
+fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
+    let is_asked = |mode: &Mode| asked.is_empty() || asked.iter().any(|one| Mode::from(*one) == *mode);
+    scenario.modes.iter().copied().filter(is_asked).collect()
 }
 
-/// What a mode needs of the kernel, each scenario that is run in it needs.
-fn with_needs_of_modes(mut scenarios: Vec<Scenario>, modes: &[ModeArg]) -> Vec<Scenario> {
-    for scenario in &mut scenarios {
-        let needs = modes_of(scenario, modes).into_iter().flat_map(Mode::needs);
-        scenario.needs.extend(needs);
-    }
-    scenarios
+/// Every scenario in every mode that it is run in.
+fn turns<'a>(scenarios: &'a [Scenario], asked: &[ModeArg]) -> Result<Vec<Turn<'a>>, Exit> {
+    let in_modes = |scenario| modes_of(scenario, asked).into_iter().map(move |mode| Turn { scenario, mode });
+    let turns: Vec<Turn<'a>> = scenarios.iter().flat_map(in_modes).collect();
+    let Some(first) = scenarios.first().filter(|_| turns.is_empty()) else { return Ok(turns) };
+    let modes: Vec<String> = first.modes.iter().map(Mode::to_string).collect();
+    Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
 }
 
 /// Mistakes that the files and flags show before anything is run.
 fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
-    for damage in args.breaks.iter().map(|damage| &damage.meant) {
-        let has = |scenario: &Scenario| scenario.steps.iter().any(|step| damage.is_before(&scenario.name, &step.name));
-        if !scenarios.iter().any(has) {
-            return Err(Exit::usage(format!("--break: no step is named {:?}", damage.before)));
+    for damage in &args.breaks {
+        if !scenarios.iter().any(|scenario| damage.is_done_in(scenario)) {
+            return Err(Exit::usage(format!("--break: no step is named {:?}", damage.meant.before)));
         }
     }
     Ok(())

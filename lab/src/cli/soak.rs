@@ -1,16 +1,22 @@
 //! `svclab soak`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::run::{interrupted, runtime};
+use super::run::{ModeArg, interrupted, runtime, word};
 use super::{BROKEN, Exit, LabArgs, UNABLE, find};
+use crate::microvm::kernels::Kernel;
 use crate::netns::sandbox;
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;
 use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
-use crate::scenario::run::{RunOptions, StartError};
+use crate::scenario::run::{Proxy, RunOptions, StartError};
+
+/// What a soak in a microVM may take of the host's time for each minute of its own, and for all that is not churn.
+const SLOWER: u32 = 3;
+const BESIDES: Duration = Duration::from_secs(900);
 
 #[derive(Args)]
 pub(super) struct SoakArgs {
@@ -20,6 +26,13 @@ pub(super) struct SoakArgs {
     /// Changes of objects in that time.
     #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
     changes: usize,
+    /// The proxies' mode. IPVS needs a kernel that has it: where the host's has not, the soak is run in a microVM, whose
+    /// emulated processors are some ten times slower: give it fewer changes a minute.
+    #[arg(long, value_enum, default_value = "iptables", value_name = "MODE")]
+    mode: ModeArg,
+    /// The kernel of that microVM, or `host`.
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<String>,
     /// A shell command on the first node before its rules are compared: for the test that shows that a soak can fail.
     #[arg(long = "break", hide = true, value_name = "COMMAND")]
     damage: Vec<String>,
@@ -34,12 +47,15 @@ fn positive(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
+    if let Some(kernel) = kernel(args)? {
+        return in_microvm(args, &kernel);
+    }
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let run = RunOptions {
         proxy,
-        mode: Mode::Iptables,
+        mode: args.mode.into(),
         variant: args.lab.iptables_variant.into(),
         source: args.lab.source.into(),
         patience: PATIENCE,
@@ -74,6 +90,47 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     Ok(verdict(&report, args, seed))
 }
 
+/// The kernel of the microVM to take; `None`: it is the host's, or that of the microVM that this is the inside of.
+fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
+    match args.kernel.as_deref() {
+        Some("host") => Ok(None),
+        Some(other) => other.parse().map(Some).map_err(Exit::usage),
+        None => {
+            let needs = Mode::from(args.mode).needs();
+            let lacks = !needs.is_empty() && {
+                let host = super::kernels::on_host()?;
+                needs.iter().any(|need| !host.has(*need))
+            };
+            Ok(lacks.then(Kernel::default))
+        }
+    }
+}
+
+/// The same soak on another kernel.
+fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    let Proxy::Own(program) = proxy else {
+        return Err(Exit::usage("a soak in a microVM is for svcproxy alone: another's proxy is soaked on the host"));
+    };
+    let mut line = vec!["soak".to_owned()];
+    let mut flag = |name: &str, value: String| line.extend([format!("--{name}"), value]);
+    flag("kernel", "host".to_owned());
+    flag("mode", Mode::from(args.mode).to_string());
+    flag("minutes", args.minutes.to_string());
+    flag("changes", args.changes.to_string());
+    flag("seed", args.lab.seed.to_string());
+    flag("iptables-variant", word(args.lab.iptables_variant));
+    flag("source", word(args.lab.source));
+    for damage in &args.damage {
+        flag("break", damage.clone());
+    }
+    let mut guest = vec!["guest-exec".to_owned(), "/usr/bin/svclab".to_owned()];
+    guest.extend(line);
+    let programs = BTreeMap::from([("svcproxy".to_owned(), program)]);
+    let deadline = SLOWER * Duration::from_secs_f64(args.minutes * 60.0) + BESIDES;
+    super::guest::boot(None, kernel, programs, guest, deadline, &mut |line| println!("{line}"))
+}
+
 fn header(nodes: &[NodeRow]) -> String {
     let of =
         |node: &NodeRow| format!(" | {:>23} {:>4} {:>6}", format!("{}: syncs rss/KiB", node.node), "fds", "errors");
@@ -98,6 +155,10 @@ fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
         println!("BROKEN {broken}");
     }
     let (minutes, changes) = (args.minutes, args.changes);
-    println!("repeat with: svclab soak --minutes {minutes} --changes {changes} --seed {seed}");
+    let mode = match Mode::from(args.mode) {
+        Mode::Iptables => String::new(),
+        other => format!(" --mode {other}"),
+    };
+    println!("repeat with: svclab soak{mode} --minutes {minutes} --changes {changes} --seed {seed}");
     BROKEN
 }

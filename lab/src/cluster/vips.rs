@@ -23,7 +23,10 @@ impl Cluster {
             balancer.gateway(vip.address)?;
             if !addresses.insert(vip.address) {
                 let item = format!("load-balancer address {}", vip.address);
-                return Err(ClusterError::invalid(item, "is there twice"));
+                return Err(ClusterError::invalid(
+                    item,
+                    "is there twice: services that share it must agree on ipMode and healthCheckNodePort",
+                ));
             }
         }
         let old = balancer.vips();

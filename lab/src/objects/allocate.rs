@@ -13,6 +13,8 @@ pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 pub(super) struct Allocations {
     addresses: BTreeMap<IpAddr, String>,
     node_ports: BTreeMap<(u16, String), String>,
+    /// Ports of addresses that several owners may share, each with ports of its own.
+    frontends: BTreeMap<(IpAddr, u16, String), String>,
     held: BTreeMap<String, Held>,
     /// Host numbers below this are taken, by range: so that filling a range takes no time proportional to its square.
     taken_below: BTreeMap<IpNet, u64>,
@@ -23,6 +25,7 @@ pub(super) struct Allocations {
 pub(super) struct Held {
     addresses: BTreeSet<IpAddr>,
     node_ports: BTreeSet<(u16, String)>,
+    frontends: BTreeSet<(IpAddr, u16, String)>,
 }
 
 impl Allocations {
@@ -36,6 +39,36 @@ impl Allocations {
                 Ok(())
             }
         }
+    }
+
+    /// Gives `owner` these ports (number and protocol) of `address`, which others may have other ports of; whoever has one of
+    /// them, or all of the address, if somebody does.
+    pub(super) fn share_address(
+        &mut self,
+        address: IpAddr,
+        ports: &[(u16, String)],
+        owner: &str,
+    ) -> Result<(), String> {
+        let present = self.addresses.get(&address).filter(|present| *present != owner);
+        if let Some(present) = present.filter(|present| !self.sharers(address).any(|sharer| sharer == *present)) {
+            return Err(present.clone());
+        }
+        let wanted: Vec<_> = ports.iter().map(|(port, protocol)| (address, *port, protocol.clone())).collect();
+        if let Some(other) = wanted.iter().filter_map(|port| self.frontends.get(port)).find(|other| *other != owner) {
+            return Err(other.clone());
+        }
+        self.addresses.entry(address).or_insert_with(|| owner.to_owned());
+        self.frontends.extend(wanted.iter().map(|port| (port.clone(), owner.to_owned())));
+        let held = self.held.entry(owner.to_owned()).or_default();
+        held.addresses.insert(address);
+        held.frontends.extend(wanted);
+        Ok(())
+    }
+
+    /// Who has ports of a shared address.
+    fn sharers(&self, address: IpAddr) -> impl Iterator<Item = &String> {
+        let from = (address, 0, String::new());
+        self.frontends.range(from..).take_while(move |((of, ..), _)| *of == address).map(|(_, owner)| owner)
     }
 
     /// Gives node port `port` to `owner`; the present owner if somebody else has it.
@@ -89,7 +122,15 @@ impl Allocations {
     /// Takes back everything that belongs to `owner`, and says what that was.
     pub(super) fn release(&mut self, owner: &str) -> Held {
         let held = self.held.remove(owner).unwrap_or_default();
+        for port in &held.frontends {
+            self.frontends.remove(port);
+        }
         for address in &held.addresses {
+            let other = self.sharers(*address).next().cloned();
+            if let Some(other) = other {
+                self.addresses.insert(*address, other);
+                continue;
+            }
             self.addresses.remove(address);
             for (range, below) in self.taken_below.iter_mut().filter(|(range, _)| range.contains(address)) {
                 *below = number_of(*range, *address).min(*below);
@@ -104,7 +145,10 @@ impl Allocations {
     /// Gives `owner` exactly what it had when it was released.
     pub(super) fn restore(&mut self, owner: &str, held: Held) {
         self.release(owner);
-        self.addresses.extend(held.addresses.iter().map(|address| (*address, owner.to_owned())));
+        for address in &held.addresses {
+            self.addresses.entry(*address).or_insert_with(|| owner.to_owned());
+        }
+        self.frontends.extend(held.frontends.iter().map(|port| (port.clone(), owner.to_owned())));
         self.node_ports.extend(held.node_ports.iter().map(|port| (port.clone(), owner.to_owned())));
         self.held.insert(owner.to_owned(), held);
     }
@@ -150,6 +194,27 @@ pub(crate) fn mix(seed: u64, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_shared_by_ports() {
+        let address: IpAddr = "10.0.0.7".parse().unwrap();
+        let tcp = |port: u16| [(port, "TCP".to_owned())];
+        let mut allocations = Allocations::default();
+        allocations.share_address(address, &tcp(80), "a").unwrap();
+        allocations.share_address(address, &tcp(25), "b").unwrap();
+        assert_eq!(allocations.share_address(address, &tcp(80), "c"), Err("a".to_owned()), "that port is a's");
+        assert_eq!(allocations.claim_address(address, "d"), Err("a".to_owned()), "not for one alone");
+        let held = allocations.release("a");
+        allocations.share_address(address, &tcp(80), "c").unwrap();
+        assert_eq!(allocations.claim_address(address, "d"), Err("b".to_owned()), "b is still there");
+        allocations.release("c");
+        allocations.restore("a", held);
+        assert_eq!(allocations.share_address(address, &tcp(80), "c"), Err("a".to_owned()));
+        allocations.release("a");
+        allocations.release("b");
+        allocations.claim_address(address, "d").unwrap();
+        assert_eq!(allocations.share_address(address, &tcp(80), "a"), Err("d".to_owned()), "d shares nothing");
+    }
 
     #[test]
     fn the_first_free_address_is_given_again() {

@@ -270,7 +270,7 @@ impl Admission<'_> {
         }
         for entry in &mut ingress {
             let address = self.address("status.loadBalancer.ingress[].ip", entry.ip.as_deref().unwrap_or_default())?;
-            self.claim("status.loadBalancer.ingress[].ip", address)?;
+            self.share(spec, address)?;
             entry.ip_mode.get_or_insert_with(|| "VIP".to_owned());
         }
         if ingress.is_empty() {
@@ -286,6 +286,21 @@ impl Admission<'_> {
         Ok(())
     }
 
+    /// A published address may belong to several services, as far as their ports differ.
+    fn share(&mut self, spec: &ServiceSpec, address: IpAddr) -> Result<(), ObjectError> {
+        let port = |port: &ServicePort| {
+            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+            Some((u16::try_from(port.port).ok()?, protocol))
+        };
+        let ports: Vec<_> = spec.ports.iter().flatten().filter_map(port).collect();
+        self.allocations.share_address(address, &ports, &self.object).map_err(|owner| ObjectError::AddressTaken {
+            object: self.object.clone(),
+            field: "status.loadBalancer.ingress[].ip".to_owned(),
+            address,
+            owner,
+        })
+    }
+
     fn fresh_ingress(&mut self, spec: &ServiceSpec, mode: &str) -> Result<Vec<LoadBalancerIngress>, ObjectError> {
         let families = spec.ip_families.clone().unwrap_or_default();
         let mut ingress = Vec::new();
@@ -295,6 +310,7 @@ impl Admission<'_> {
                     .allocations
                     .next_address(*range, 1, &self.object)
                     .ok_or_else(|| self.exhausted("status.loadBalancer.ingress[].ip", range.to_string()))?;
+                self.share(spec, address)?;
                 let (ip, ip_mode) = (Some(address.to_string()), Some(mode.to_owned()));
                 ingress.push(LoadBalancerIngress { ip, ip_mode, ..LoadBalancerIngress::default() });
             }

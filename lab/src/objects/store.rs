@@ -335,7 +335,18 @@ impl Store {
 
     /// What the cloud load balancer has to serve.
     pub fn vips(&self) -> Vec<LoadBalancerVip> {
-        self.services.values().flat_map(vips_of).collect()
+        let mut vips: Vec<LoadBalancerVip> = Vec::new();
+        for vip in self.services.values().flat_map(vips_of) {
+            let alike = |other: &&mut LoadBalancerVip| {
+                let check = other.health_check_node_port == vip.health_check_node_port;
+                other.address == vip.address && other.mode == vip.mode && check
+            };
+            match vips.iter_mut().find(alike) {
+                Some(shared) => shared.ports.extend(vip.ports),
+                None => vips.push(vip),
+            }
+        }
+        vips
     }
 }
 

@@ -24,6 +24,18 @@ pub fn join(documents: &[String]) -> String {
     format!("{HEAD}{suites}</testsuites>\n")
 }
 
+/// The document of a scenario that was not run in a mode; `counts`: that is a failure.
+pub fn not_run(scenario: &str, mode: &str, why: &str, counts: bool) -> String {
+    let (what, errors) = if counts { ("error", 1) } else { ("skipped", 0) };
+    let (name, case, why) = (escape(&format!("{scenario} ({mode})")), escape(scenario), escape(why));
+    let skipped = 1 - errors;
+    format!(
+        "{HEAD}  <testsuite name=\"{name}\" tests=\"1\" failures=\"0\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"0.000\">\n    \
+         <testcase classname=\"{case}\" name=\"start\">\n      <{what} message=\"{why}\"/>\n    </testcase>\n  \
+         </testsuite>\n</testsuites>\n"
+    )
+}
+
 fn suite(xml: &mut String, report: &ScenarioReport) {
     let count = |wanted: fn(&Verdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
     let failures = count(|verdict| matches!(verdict, Verdict::Broken(_)));
@@ -125,6 +137,15 @@ mod tests {
             ["<testsuite name=\"hairpin (iptables)\"", "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\""];
         assert!(names.iter().all(|name| joined.matches(name).count() == 1), "{joined}");
         assert!(joined.ends_with("  </testsuite>\n</testsuites>\n"));
+    }
+
+    #[test]
+    fn what_was_not_run_is_skipped_or_an_error() {
+        let skipped = not_run("hairpin", "ipvs", "no <network>", false);
+        assert!(skipped.contains("skipped=\"1\"") && skipped.contains("<skipped message=\"no &lt;network&gt;\"/>"));
+        let error = not_run("hairpin", "ipvs", "no network", true);
+        assert!(error.contains("errors=\"1\"") && error.contains("<error message=\"no network\"/>"), "{error}");
+        assert_eq!(join(&[skipped, error]).matches("<testsuite name=\"hairpin (ipvs)\"").count(), 2);
     }
 
     #[test]

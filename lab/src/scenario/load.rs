@@ -79,7 +79,7 @@ impl Loader<'_> {
         });
         let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
-        needs.extend(steps.iter().filter_map(|step| step.action.needs()));
+        needs.extend(steps.iter().flat_map(|step| step.action.needs()));
         let scenario = Scenario {
             needs,
             path: self.path.to_owned(),
@@ -181,13 +181,13 @@ impl Loader<'_> {
         actions.extend(file.scan.map(|scan| Action::Scan(scan.value)));
         actions.extend(file.rules.map(|rules| Action::Rules(rules.into_iter().map(|rule| rule.value).collect())));
         actions.extend(file.exec.map(Action::Exec));
-        for (what, nodes) in [
-            (ProxyAction::Stop, file.stop_proxy),
-            (ProxyAction::Start, file.start_proxy),
-            (ProxyAction::Cleanup, file.cleanup_proxy),
-        ] {
+        for (what, nodes) in [(ProxyAction::Stop, file.stop_proxy), (ProxyAction::Cleanup, file.cleanup_proxy)] {
             actions.extend(nodes.map(|nodes| Action::Proxy(what, self.nodes(&nodes, at, cluster))));
         }
+        actions.extend(
+            file.start_proxy
+                .map(|start| Action::Proxy(ProxyAction::Start(start.mode), self.nodes(&start.node, at, cluster))),
+        );
         actions.extend(file.kill_proxy.map(|kill| {
             let nodes = self.nodes(&kill.node, at, cluster);
             match kill.when {
@@ -237,11 +237,12 @@ fn split<T: Default>(part: Option<Spanned<T>>, top: Location) -> (Location, T) {
 
 impl Action {
     /// What it needs without being told.
-    fn needs(&self) -> Option<Need> {
+    fn needs(&self) -> Vec<Need> {
         match self {
-            Action::Advance(_) => Some(Need::VirtualTime),
-            Action::Impair(..) => Some(Need::Netem),
-            _ => None,
+            Action::Advance(_) => vec![Need::VirtualTime],
+            Action::Impair(..) => vec![Need::Netem],
+            Action::Proxy(ProxyAction::Start(Some(mode)), _) => mode.needs().to_vec(),
+            _ => Vec::new(),
         }
     }
 
@@ -293,7 +294,7 @@ impl Action {
             Action::Exec(_) => "exec",
             Action::Proxy(ProxyAction::Kill, _) | Action::KillLater(..) => "killProxy",
             Action::Proxy(ProxyAction::Stop, _) => "stopProxy",
-            Action::Proxy(ProxyAction::Start, _) => "startProxy",
+            Action::Proxy(ProxyAction::Start(_), _) => "startProxy",
             Action::Proxy(ProxyAction::Cleanup, _) => "cleanupProxy",
             Action::HealthCheck(..) => "healthCheck",
             Action::LoadBalancer(_) => "loadBalancer",

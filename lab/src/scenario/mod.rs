@@ -10,6 +10,7 @@ pub mod file;
 mod flags;
 mod load;
 mod manifests;
+mod modes;
 mod relayed;
 mod resolve;
 pub mod run;
@@ -148,8 +149,8 @@ pub enum ProxyAction {
     Kill,
     /// SIGTERM.
     Stop,
-    /// Start, and wait until it has applied everything.
-    Start,
+    /// Start, and wait until it has applied everything; one that runs is stopped before. In another mode, if one is named.
+    Start(Option<Mode>),
     /// `--cleanup` after SIGTERM.
     Cleanup,
 }

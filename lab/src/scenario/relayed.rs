@@ -12,30 +12,32 @@ use crate::expect::{SourceWanted, Wanted};
 use crate::objects::Store;
 use crate::traffic::probe::Place;
 
-/// Turns a step's promise into what the mode can keep.
-pub(super) fn probe(store: &Store, mode: Mode, to: &Target, plan: &mut ProbePlan) {
-    if mode != Mode::Userspace {
-        return;
-    }
+/// The mode of each node's proxy.
+type ModeOf<'a> = &'a dyn Fn(&str) -> Mode;
+
+/// Turns a step's promise into what the nodes' modes can keep.
+pub(super) fn probe(store: &Store, mode_of: ModeOf<'_>, to: &Target, plan: &mut ProbePlan) {
     let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
     let Some(nodes) = relaying(store, &plan.probe.from, via, to) else { return };
     if let Wanted::Answered { source: Some(source), .. } = &mut plan.wanted {
-        see(store, source, &nodes);
+        see(store, mode_of, source, &nodes);
     }
 }
 
 /// The same over a connection that is open already, which any node may have led.
-pub(super) fn send(store: &Store, mode: Mode, wanted: &mut Option<Wanted>) {
-    if let (Mode::Userspace, Some(Wanted::Answered { source: Some(source), .. })) = (mode, wanted) {
-        see(store, source, &all(store));
+pub(super) fn send(store: &Store, mode_of: ModeOf<'_>, wanted: &mut Option<Wanted>) {
+    if let Some(Wanted::Answered { source: Some(source), .. }) = wanted {
+        see(store, mode_of, source, &all(store));
     }
 }
 
-fn see(store: &Store, source: &mut SourceWanted, nodes: &[String]) {
-    if source.client && !source.not {
-        source.client = false;
-        source.addresses.extend(nodes.iter().flat_map(|node| of_node(store, node)));
-        source.words = format!("{}, which is relayed by {}", source.words, nodes.join(" or "));
+fn see(store: &Store, mode_of: ModeOf<'_>, source: &mut SourceWanted, nodes: &[String]) {
+    let relays: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| mode_of(node) == Mode::Userspace).collect();
+    if source.client && !source.not && !relays.is_empty() {
+        // Another node of another mode may have led it all the same.
+        source.client = relays.len() < nodes.len();
+        source.addresses.extend(relays.iter().flat_map(|node| of_node(store, node)));
+        source.words = format!("{}, which is relayed by {}", source.words, relays.join(" or "));
     }
 }
 

@@ -146,9 +146,16 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
         protocol: file.protocol,
         family: file.family.clone(),
         via: file.via.clone(),
+        source_port: file.source_port.as_ref().map(|port| port.value),
         ..ProbeFile::plain(&file.from, &file.to)
     };
     let (probe, route) = aim(store, &probe_file, PATIENCE)?;
+    let alone = probe.protocol == Protocol::Udp && file.concurrency.is_none_or(|number| number == 1);
+    if let Some(port) = file.source_port.as_ref().filter(|_| !alone) {
+        let message =
+            "traffic.sourcePort: one port has room for UDP alone, and one request at a time (`concurrency: 1`)";
+        return Err(Problem::new(port.referenced, message));
+    }
     Ok((service.clone(), probe, route))
 }
 

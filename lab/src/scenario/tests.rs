@@ -205,3 +205,44 @@ fn only_a_scenario_that_needs_sctp_sends_it() {
     let scenario = load_text(&format!("{head}needs: [sctp]\n{steps}")).unwrap();
     assert_eq!(scenario.needs, [file::Need::Sctp].into());
 }
+
+#[test]
+fn a_proxy_may_be_started_in_another_mode() {
+    let steps = "- name: one\n  startProxy: {node: node-a, mode: ipvs}\n- name: two\n  startProxy: all\n";
+    let head = format!("{HEAD}modes: [iptables]\n");
+    let scenario = load_text(&format!("{head}steps:\n{steps}")).unwrap();
+    assert_eq!(scenario.needs, file::Mode::Ipvs.needs().iter().copied().collect());
+    let modes = scenario.steps.iter().map(|step| match step.action {
+        Action::Proxy(ProxyAction::Start(mode), _) => mode,
+        _ => None,
+    });
+    assert_eq!(modes.collect::<Vec<_>>(), [Some(file::Mode::Ipvs), None]);
+    for (more, says) in [
+        ("- name: x\n  startProxy: {node: node-a, mode: ebpf}\n", "unknown variant `ebpf`"),
+        ("- name: x\n  startProxy: {node: node-a}\n", "missing field `mode`"),
+        ("- name: x\n  startProxy: {on: node-a, mode: ipvs}\n", "unknown field `on`"),
+        ("- name: x\n  startProxy: 7\n", "a node, a list of nodes, or {node: NODE, mode: MODE}"),
+        ("- name: x\n  startProxy: {node: node-z, mode: ipvs}\n", "node-z"),
+        (
+            "- name: x\n  traffic: {name: t, from: client/laptop, to: nodePort/web@node-a, sourcePort: 7}\n- name: y\n  endTraffic: t\n",
+            "traffic.sourcePort: one port has room for UDP alone",
+        ),
+        (
+            "- name: x\n  rules: [{on: node-a, chain: KUBE-SERVICES}]\n",
+            "a rule of iptables mode (`mode: iptables`, or none) on node-a, in ipvs by then",
+        ),
+        (
+            "- name: x\n  startProxy: {node: all, mode: ipvs}\n- name: y\n  modes: [iptables]\n  unready: web-1\n",
+            "no proxy is in mode iptables at this step, but ipvs",
+        ),
+    ] {
+        let error = load_text(&format!("{head}steps:\n{steps}{more}")).unwrap_err();
+        assert!(error.contains(says), "{more}: {error}");
+    }
+    // node-b is in the old one still.
+    for more in
+        ["- name: x\n  modes: [iptables]\n  unready: web-1\n", "- name: x\n  rules: [{on: all, chain: KUBE-SVC}]\n"]
+    {
+        load_text(&format!("{head}steps:\n{steps}{more}")).unwrap();
+    }
+}

@@ -6,6 +6,7 @@ use serde_saphyr::Location;
 
 use super::error::{FileError, Problem};
 use super::file::Need;
+use super::modes::Modes;
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
 use crate::cluster::spec::Protocol;
@@ -73,6 +74,7 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
         traffic: BTreeSet::new(),
         cut_off: BTreeSet::new(),
         impaired: BTreeSet::new(),
+        modes: Modes::of(scenario),
     };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
     apply_all(&mut store, &scenario.manifests, walk.errors);
@@ -97,7 +99,7 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
 fn makes_restore(step: &Step, nodes: &[String]) -> bool {
     match &step.action {
         Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => true,
-        Action::Proxy(ProxyAction::Start, started) => nodes.iter().all(|node| started.contains(node)),
+        Action::Proxy(ProxyAction::Start(_), started) => nodes.iter().all(|node| started.contains(node)),
         _ => false,
     }
 }
@@ -110,6 +112,7 @@ struct Walk<'a> {
     traffic: BTreeSet<&'a str>,
     cut_off: BTreeSet<&'a str>,
     impaired: BTreeSet<&'a str>,
+    modes: Modes<'a>,
 }
 
 impl<'a> Walk<'a> {
@@ -138,7 +141,7 @@ impl<'a> Walk<'a> {
             let message = format!("{:?} is no earlier probe, connect or send step", name.value);
             self.report(step, Problem::new(name.referenced, message));
         }
-        for problem in self.problems(store, step) {
+        for problem in self.problems(store, step).into_iter().chain(self.modes.step(step)).collect::<Vec<_>>() {
             self.report(step, problem);
         }
         if matches!(step.action, Action::Probe(_) | Action::Connect(_) | Action::Send(_) | Action::SendStray(_)) {

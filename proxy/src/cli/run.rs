@@ -85,7 +85,7 @@ fn leaving(config: &Config) -> Option<Chore> {
         warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
         None
     });
-    let mut leaving = Leaving::new(kernel?, config.ipvs.drain_limit);
+    let mut leaving = Leaving::new(kernel?, Netlink, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 

@@ -103,8 +103,9 @@ fn read(attributes: &[ConntrackAttribute]) -> Option<Flow> {
     let destination = SocketAddr::new(original.destination?, original.destination_port?);
     let server = SocketAddr::new(reply.source?, reply.source_port?);
     // What IPVS translates has no such bit, but another address in its reply.
-    let translated = status.contains(Status::DstNat) || server != destination;
-    Some(Flow { protocol: original.protocol?, destination, server, translated })
+    let by_ipvs = server != destination && !status.contains(Status::DstNat);
+    let translated = status.contains(Status::DstNat) || by_ipvs;
+    Some(Flow { protocol: original.protocol?, destination, server, translated, by_ipvs })
 }
 
 /// One direction of an entry.

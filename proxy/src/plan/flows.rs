@@ -25,6 +25,8 @@ pub struct Flow {
     pub server: SocketAddr,
     /// Its destination was translated.
     pub translated: bool,
+    /// That was IPVS's doing, and no rule's.
+    pub by_ipvs: bool,
 }
 
 /// An address that a service answers on.
@@ -143,7 +145,7 @@ mod tests {
 
     fn flow(destination: &str, server: &str) -> Flow {
         let (destination, server) = (socket(destination), socket(server));
-        Flow { protocol: Protocol::Udp, destination, server, translated: destination != server }
+        Flow { protocol: Protocol::Udp, destination, server, translated: destination != server, by_ipvs: false }
     }
 
     #[test]

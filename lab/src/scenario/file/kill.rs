@@ -1,12 +1,9 @@
 //! `killProxy:` a node, a list of nodes, or nodes and the moment.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 
+use super::nodes_or::{NodesOr, nodes_or};
 use crate::scenario::words::{NodeChoice, OneOrMany, Span};
 
 /// Whose proxy is killed, and when.
@@ -37,29 +34,9 @@ struct Later {
 
 impl<'de> Deserialize<'de> for KillFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KillVisitor;
-        impl<'de> Visitor<'de> for KillVisitor {
-            type Value = KillFile;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a node, a list of nodes, or {node: NODE, when: restoring}")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<KillFile, E> {
-                let node = OneOrMany::deserialize(StrDeserializer::new(text))?;
-                Ok(KillFile { node, when: None, after: None })
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, sequence: A) -> Result<KillFile, A::Error> {
-                let node = OneOrMany::deserialize(SeqAccessDeserializer::new(sequence))?;
-                Ok(KillFile { node, when: None, after: None })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<KillFile, A::Error> {
-                let Later { node, when, after } = Later::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(KillFile { node, when: Some(when), after })
-            }
-        }
-        deserializer.deserialize_any(KillVisitor)
+        Ok(match nodes_or(deserializer, "{node: NODE, when: restoring}")? {
+            NodesOr::Nodes(node) => KillFile { node, when: None, after: None },
+            NodesOr::Map(Later { node, when, after }) => KillFile { node, when: Some(when), after },
+        })
     }
 }

@@ -4,8 +4,10 @@
 mod cluster;
 mod impair;
 mod kill;
+mod nodes_or;
 mod proxy;
 mod scan;
+mod start;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +20,7 @@ pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile};
 pub use scan::ScanFile;
+pub use start::StartFile;
 
 use super::words::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
@@ -69,7 +72,7 @@ impl Need {
 }
 
 /// A proxy mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// iptables rules.
@@ -180,7 +183,7 @@ pub struct StepFile {
     pub exec: Option<ExecFile>,
     pub kill_proxy: Option<KillFile>,
     pub stop_proxy: Option<OneOrMany<NodeChoice>>,
-    pub start_proxy: Option<OneOrMany<NodeChoice>>,
+    pub start_proxy: Option<StartFile>,
     pub cleanup_proxy: Option<OneOrMany<NodeChoice>>,
     pub health_check: Option<HealthCheckFile>,
     pub load_balancer: Option<Spanned<LoadBalancerFile>>,
@@ -274,7 +277,7 @@ pub struct RuleFile {
     pub exists: Option<bool>,
     #[serde(default)]
     pub family: RuleFamily,
-    /// The mode whose rule it is; the others have not looked at it.
+    /// The mode whose rule it is: it is looked at where the proxy is in that mode.
     #[serde(default)]
     pub mode: Mode,
 }
@@ -350,6 +353,7 @@ pub struct TrafficFile {
     pub via: Option<Spanned<String>>,
     pub concurrency: Option<usize>,
     pub pause: Option<Span>,
+    pub source_port: Option<Spanned<u16>>,
 }
 
 /// `scale:` makes copies of a pod, or takes them away.

@@ -43,12 +43,14 @@ pub(super) async fn save(lab: &Lab, rules: &[RuleFile]) -> Result<Saved, StartEr
     Ok(saved)
 }
 
+/// The nodes of a rule, but for those whose proxy is in another mode.
 fn on(lab: &Lab, rule: &RuleFile) -> Result<Vec<String>, StartError> {
     let nodes = lab.nodes();
     let mut chosen = Vec::new();
     for choice in &rule.on.0 {
         chosen.extend(choice.value.among(nodes.iter().map(String::as_str)).map_err(StartError::Step)?);
     }
+    chosen.retain(|node| lab.proxies.mode_of(node) == rule.mode);
     Ok(chosen)
 }
 
@@ -65,6 +67,9 @@ pub(super) fn compare(
     for rule in rules {
         let mut packets = 0_i64;
         let nodes = on(lab, rule)?;
+        if nodes.is_empty() {
+            continue;
+        }
         for node in &nodes {
             let key = (node.clone(), rule.family);
             let Some(ruleset) = now.get(&key) else { continue };

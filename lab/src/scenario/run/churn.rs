@@ -64,7 +64,7 @@ impl Lab {
         // The route stays: the traffic needs it for as long as it goes on.
         self.route(route.as_ref(), true).await?;
         let prober = self.cluster.prober(&probe.from)?;
-        let workers = file.concurrency.unwrap_or(WORKERS).max(1);
+        let workers = if file.source_port.is_some() { 1 } else { file.concurrency.unwrap_or(WORKERS).max(1) };
         let pause = file.pause.map_or(PAUSE, |span| span.0);
         let summary = format!("{} to {}", probe.from, probe.to);
         self.traffic.insert(file.name.value.clone(), Background::start(&prober, &probe, service, workers, pause));

@@ -81,7 +81,6 @@ pub struct Lab {
     pub(super) feed: Feed,
     pub(super) proxies: Proxies,
     pub(super) patience: Duration,
-    pub(super) mode: Mode,
     pub(super) virtual_time: bool,
     tools: Option<PathBuf>,
     /// Tells when a change has been applied, where the proxies do not.
@@ -118,7 +117,6 @@ impl Lab {
             feed,
             proxies,
             patience: options.patience,
-            mode: options.mode,
             virtual_time: options.machine.as_ref().is_some_and(|machine| machine.deterministic),
             tools,
             marker,
@@ -152,6 +150,11 @@ impl Lab {
 
     pub(super) fn nodes(&self) -> Vec<String> {
         self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
+    }
+
+    /// Whether the proxy of some node is in one of these modes.
+    pub(super) fn is_in_any(&self, modes: &[Mode]) -> bool {
+        self.nodes().iter().any(|node| modes.contains(&self.proxies.mode_of(node)))
     }
 
     /// Tells the proxies and the load balancer what there is now.
@@ -220,10 +223,11 @@ impl Lab {
     pub(super) async fn damage(&self, damage: &Break) -> Result<(), StartError> {
         // In userspace mode one that is stopped relays nothing, whatever the rules say; nor does it notice what leaves its
         // canary chains in place.
-        if self.mode != Mode::Userspace || damage.commands.is_empty() {
+        let nodes = self.nodes();
+        let relayed = nodes.iter().any(|node| self.proxies.mode_of(node) == Mode::Userspace);
+        if !relayed || damage.commands.is_empty() {
             self.proxies.freeze()?;
         }
-        let nodes = self.nodes();
         let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(StartError::Step)?;
         for node in chosen {
             for command in &damage.commands {

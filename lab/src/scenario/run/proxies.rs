@@ -12,6 +12,7 @@ use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
 use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
+use crate::scenario::file::Mode;
 use crate::traffic::probe::Place;
 
 /// kube-proxy's own health port.
@@ -28,7 +29,10 @@ const SIGSTOP: i32 = 19;
 /// The proxies of a cluster.
 pub(super) struct Proxies {
     proxy: Proxy,
-    mode: String,
+    /// The mode of each node's, where a step has said another.
+    modes: BTreeMap<String, Mode>,
+    /// The mode of all others.
+    mode: Mode,
     variant: Variant,
     /// `PATH` with the chosen iptables first: the only way to tell a foreign proxy.
     path: Option<(String, String)>,
@@ -50,7 +54,8 @@ impl Proxies {
     pub(super) fn new(options: &RunOptions, flags: &[String], path: Option<String>) -> Self {
         Proxies {
             proxy: options.proxy.clone(),
-            mode: options.mode.to_string(),
+            modes: BTreeMap::new(),
+            mode: options.mode,
             variant: options.variant,
             path: path.map(|path| ("PATH".to_owned(), path)),
             flags: flags.to_vec(),
@@ -58,6 +63,16 @@ impl Proxies {
             last_words: BTreeMap::new(),
             used: Vec::new(),
         }
+    }
+
+    /// The mode that the proxy of `node` is in, or was before its end.
+    pub(super) fn mode_of(&self, node: &str) -> Mode {
+        self.modes.get(node).copied().unwrap_or(self.mode)
+    }
+
+    /// From its next start on the proxy of `node` is in this mode.
+    pub(super) fn set_mode(&mut self, node: &str, mode: Mode) {
+        self.modes.insert(node.to_owned(), mode);
     }
 
     /// Starts the proxy of `node`; one that runs already is replaced.
@@ -70,7 +85,7 @@ impl Proxies {
                     format!("--healthz-bind-address={HEALTH}"),
                     format!("--iptables-variant={}", self.variant.name()),
                 ];
-                args.push(format!("--proxy-mode={}", self.mode));
+                args.push(format!("--proxy-mode={}", self.mode_of(node)));
                 args.extend(self.flags.iter().cloned());
                 args.extend(self.flags.iter().filter_map(|flag| of_ipvs(flag)));
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
@@ -97,14 +112,15 @@ impl Proxies {
     ) -> Result<ProcessSpec, ClusterError> {
         let kubeconfig = feed.kubeconfig(node);
         let path = PathBuf::from(WORK_DIR).join(format!("config-{node}.yaml"));
-        let text = foreign.configuration(&self.flags, kubeconfig.as_deref(), &self.mode);
+        let mode = self.mode_of(node).to_string();
+        let text = foreign.configuration(&self.flags, kubeconfig.as_deref(), &mode);
         std::fs::write(&path, text).map_err(ClusterError::io(format!("writing {}", path.display())))?;
         let shown = |path: &Path| path.display().to_string();
         let places = [
             ("node", node.to_owned()),
             ("kubeconfig", kubeconfig.as_deref().map(shown).unwrap_or_default()),
             ("config", shown(&path)),
-            ("mode", self.mode.clone()),
+            ("mode", mode),
         ];
         let mut argv = ForeignProxy::fill(command, &places).into_iter();
         let program = PathBuf::from(argv.next().unwrap_or_default());

@@ -9,7 +9,7 @@ use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
-use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, Mode, ProbeFile, RuleFile};
+use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
 use crate::scenario::relayed;
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::OneOrMany;
@@ -110,12 +110,12 @@ impl Lab {
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
         let plan = self.store.read(|store| resolve::probe(store, file, &step.expect));
         let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
-        self.store.read(|store| relayed::probe(store, self.mode, &file.to.value, &mut plan));
+        self.store.read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
         if file.timeout.is_none() {
             plan.probe.timeout = plan.probe.timeout.min(self.patience);
         }
         self.route(plan.route.as_ref(), true).await?;
-        let counters = counters(&step.expect, self.mode);
+        let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let outcomes = self.send_probes(&plan).await?;
         let now = check::save(self, &counters).await?;
@@ -166,10 +166,10 @@ impl Lab {
     async fn connect(&mut self, step: &Step, file: &ConnectFile) -> Result<Seen, StartError> {
         let plan = self.store.read(|store| resolve::connect(store, file, &step.expect));
         let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
-        self.store.read(|store| relayed::probe(store, self.mode, &file.to.value, &mut plan));
+        self.store.read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
         // The route stays: the connection needs it for as long as it lives.
         self.route(plan.route.as_ref(), true).await?;
-        let counters = counters(&step.expect, self.mode);
+        let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         let start = Instant::now();
         let outcome = match self.cluster.connect(&plan.probe).await? {
@@ -194,8 +194,8 @@ impl Lab {
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
         let wanted = self.store.read(|store| resolve::send(store, &step.expect));
         let mut wanted = wanted.map_err(|problem| StartError::Step(problem.message))?;
-        self.store.read(|store| relayed::send(store, self.mode, &mut wanted));
-        let counters = counters(&step.expect, self.mode);
+        self.store.read(|store| relayed::send(store, &|node| self.proxies.mode_of(node), &mut wanted));
+        let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         if matches!(step.action, Action::SendStray(_)) {
             self.stray(name).await?;
@@ -241,9 +241,8 @@ impl Lab {
     }
 
     async fn rules(&self, rules: &[RuleFile]) -> Result<Seen, StartError> {
-        let rules: Vec<RuleFile> = rules.iter().filter(|rule| rule.mode == self.mode).cloned().collect();
-        let saved = check::save(self, &rules).await?;
-        let broken = check::compare(self, &rules, None, &saved, &|_| 0)?;
+        let saved = check::save(self, rules).await?;
+        let broken = check::compare(self, rules, None, &saved, &|_| 0)?;
         Ok(Seen::new("", broken))
     }
 
@@ -275,7 +274,11 @@ impl Lab {
             match action {
                 ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
                 ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
-                ProxyAction::Start => {
+                ProxyAction::Start(mode) => {
+                    self.proxies.end(node, SIGTERM).await?;
+                    if let Some(mode) = mode {
+                        self.proxies.set_mode(node, mode);
+                    }
                     self.proxies.start(&self.cluster, &self.feed, node).await?;
                     ambushes.extend(self.lie_in_wait());
                 }
@@ -287,7 +290,7 @@ impl Lab {
         }
         let (killed, alive) = self.ambushed(ambushes).await?;
         broken.extend(alive);
-        if action == ProxyAction::Start {
+        if matches!(action, ProxyAction::Start(_)) {
             broken.extend(self.applied(since).await?);
         }
         Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
@@ -336,8 +339,8 @@ impl Lab {
     }
 }
 
-fn counters(expect: &ExpectFile, mode: Mode) -> Vec<RuleFile> {
-    expect.counters.iter().map(|rule| rule.value.clone()).filter(|rule| rule.mode == mode).collect()
+fn counters(expect: &ExpectFile) -> Vec<RuleFile> {
+    expect.counters.iter().map(|rule| rule.value.clone()).collect()
 }
 
 fn answers_of(tally: &Tally, pod: &str) -> u64 {

@@ -7,14 +7,27 @@ use std::time::{Duration, Instant};
 
 use super::present::Present;
 use super::sets::SetId;
+use crate::kernel::conntrack::Conntrack;
 use crate::kernel::dummy::{AddressChange, Device};
 use crate::kernel::ipset::Sets;
 use crate::kernel::ipvs::{ServerChange, ServerKey, Servers};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
+use crate::plan::flows::{Flow, is_judged};
 
 /// How often what is left is looked at while it has connections.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// With virtual servers, sets or addresses.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// With conntrack's entries.
+    #[error("cannot delete conntrack's entries of flows that IPVS has led: {0}")]
+    Flows(std::io::Error),
+}
 
 /// How much is still there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,31 +44,50 @@ pub struct Left {
 /// # Errors
 /// When the kernel refuses; what could be taken away before it is.
 pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
-    let present = sets_that_are(kernel, family)?;
-    let mut left = Left::default();
-    let ours: Vec<ServerKey> = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
-    let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
-    left.spared = busy.len();
-    let idle: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
-    left.removed += idle.len();
-    kernel.change_servers(&idle)?;
-    let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
-    let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
-    let unbind: Vec<AddressChange> = kernel
-        .addresses(family)?
-        .into_iter()
-        .filter(|address| owned(address) && !needed.contains(address))
-        .map(AddressChange::Unbind)
-        .collect();
-    left.removed += unbind.len();
-    kernel.change_addresses(&unbind)?;
-    if busy.is_empty() {
-        for set in present.sets.keys() {
-            kernel.destroy_set(&set.name(family))?;
-            left.removed += 1;
-        }
+    Going::look(kernel, family, gently)?.go(kernel)
+}
+
+/// What of one family is about to go.
+struct Going {
+    family: Family,
+    present: Present,
+    /// Virtual servers that go.
+    idle: Keys,
+    /// Those that are spared.
+    busy: Keys,
+}
+
+impl Going {
+    fn look<K: Servers + Sets>(kernel: &mut K, family: Family, gently: bool) -> Result<Going, NetlinkError> {
+        let present = sets_that_are(kernel, family)?;
+        let ours: Keys = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
+        let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
+        Ok(Going { family, present, idle, busy })
     }
-    Ok(left)
+
+    fn go<K: Servers + Sets + Device>(self, kernel: &mut K) -> Result<Left, NetlinkError> {
+        let Going { family, present, idle, busy } = self;
+        let mut left = Left { removed: idle.len(), spared: busy.len() };
+        let deletions: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
+        kernel.change_servers(&deletions)?;
+        let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
+        let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
+        let unbind: Vec<AddressChange> = kernel
+            .addresses(family)?
+            .into_iter()
+            .filter(|address| owned(address) && !needed.contains(address))
+            .map(AddressChange::Unbind)
+            .collect();
+        left.removed += unbind.len();
+        kernel.change_addresses(&unbind)?;
+        if busy.is_empty() {
+            for set in present.sets.keys() {
+                kernel.destroy_set(&set.name(family))?;
+                left.removed += 1;
+            }
+        }
+        Ok(left)
+    }
 }
 
 /// Removes the device, if nobody has an address on it.
@@ -96,28 +128,34 @@ fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkE
 
 /// What another mode's start finds of this one, which it takes away when its own rules stand: connections that IPVS leads go
 /// on until they end, or their time is over.
-pub struct Leaving<K> {
+///
+/// Flows of datagrams never end while their client talks, and conntrack would keep rules from ever seeing them: they are
+/// forgotten before the virtual server goes that led them, and their next packet meets the rules.
+pub struct Leaving<K, C> {
     kernel: K,
+    conntrack: C,
     began: Option<Instant>,
     limit: Duration,
 }
 
-impl<K: Servers + Sets + Device> Leaving<K> {
-    /// By this kernel adapter, with so much time for connections.
-    pub fn new(kernel: K, limit: Duration) -> Leaving<K> {
-        Leaving { kernel, began: None, limit }
+impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
+    /// By these kernel adapters, with so much time for connections.
+    pub fn new(kernel: K, conntrack: C, limit: Duration) -> Leaving<K, C> {
+        Leaving { kernel, conntrack, began: None, limit }
     }
 
     /// Takes away what can go; when to come again, if anything is left.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, NetlinkError> {
+    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, LeaveError> {
         let began = *self.began.get_or_insert(now);
         let gently = now.saturating_duration_since(began) < self.limit;
         let mut spared = 0;
         for family in Family::ALL {
-            spared += leave(&mut self.kernel, family, gently)?.spared;
+            let going = Going::look(&mut self.kernel, family, gently)?;
+            self.forget_flows(family, &going.idle)?;
+            spared += going.go(&mut self.kernel)?.spared;
         }
         if spared > 0 {
             return Ok(Some(now + LOOK));
@@ -126,8 +164,19 @@ impl<K: Servers + Sets + Device> Leaving<K> {
         Ok(None)
     }
 
-    /// The kernel adapter, for tests.
-    pub fn into_kernel(self) -> K {
-        self.kernel
+    fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), LeaveError> {
+        let going: BTreeSet<&ServerKey> = led_by.iter().filter(|key| is_judged(key.protocol)).collect();
+        if going.is_empty() {
+            return Ok(());
+        }
+        let was_led = |flow: &Flow| {
+            flow.by_ipvs && going.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
+        };
+        self.conntrack.delete(family, &was_led).map(drop).map_err(LeaveError::Flows)
+    }
+
+    /// The kernel adapters, for tests.
+    pub fn into_kernel(self) -> (K, C) {
+        (self.kernel, self.conntrack)
     }
 }

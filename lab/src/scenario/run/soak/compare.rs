@@ -35,6 +35,41 @@ impl Rules {
         self.0.retain(|chain, rules| !(rules.is_empty() && passed_over.contains(chain)));
     }
 
+    /// Reads `ipset save`'s output: every set with its members. How large it may grow is no difference.
+    pub(super) fn read_sets(&mut self, saved: &str) {
+        for line in saved.lines() {
+            let mut words = line.splitn(3, ' ');
+            let (verb, name, rest) = (words.next(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let members = self.0.entry(format!("set {name}")).or_default();
+            if verb == Some("add") {
+                members.push(rest.to_owned());
+                members.sort();
+            }
+        }
+    }
+
+    /// Reads `ipvsadm -Sn`'s output: every virtual server with its destinations. One that has weight 0 keeps the connections
+    /// that it has, which a fresh proxy has none of.
+    pub(super) fn read_servers(&mut self, saved: &str) {
+        for line in saved.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [verb, protocol, address, rest @ ..] = &words[..] else { continue };
+            let server = self.0.entry(format!("virtual server {protocol} {address}")).or_default();
+            if *verb == "-A" || !line.ends_with(" -w 0") {
+                server.push(rest.join(" "));
+                server.sort();
+            }
+        }
+    }
+
+    /// Reads `ip -o addr`'s output for one device.
+    pub(super) fn read_addresses(&mut self, device: &str, shown: &str) {
+        let addresses = self.0.entry(format!("addresses of {device}")).or_default();
+        let words = shown.lines().filter_map(|line| line.split_whitespace().nth(3));
+        addresses.extend(words.map(str::to_owned));
+        addresses.sort();
+    }
+
     /// Lets the order of rules go as well: of a proxy that has none.
     pub(super) fn sort(&mut self) {
         self.0.values_mut().for_each(|rules| rules.sort());
@@ -81,6 +116,39 @@ mod tests {
         let two = "*nat\n:B - [7:7]\n:A - [0:0]\n-A B -j RETURN\n-A A -j B\nCOMMIT\n# y\n";
         assert_eq!(rules(one).differences(&rules(two)), Vec::<String>::new());
         assert_eq!(rules(one).len(), 2);
+    }
+
+    #[test]
+    fn sets_and_virtual_servers_count_as_well() {
+        let state = |sets: &str, servers: &str, addresses: &str| {
+            let mut rules = Rules::default();
+            rules.read_sets(sets);
+            rules.read_servers(servers);
+            rules.read_addresses("kube-ipvs0", addresses);
+            rules
+        };
+        let servers = "-A -t 10.96.0.1:80 -s rr\n-a -t 10.96.0.1:80 -r 10.0.0.2:80 -m -w 1\n-a -t 10.96.0.1:80 -r 10.0.0.1:80 -m -w 1\n";
+        let set = "create A hash:ip maxelem 7 initval 0x1\nadd A 10.0.0.2\nadd A 10.0.0.1\n";
+        let fresh =
+            state(set, servers, "7: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\\ valid_lft forever\n");
+        assert_eq!(fresh.len(), 6);
+        let draining = format!("{servers}-a -t 10.96.0.1:80 -r 10.0.0.3:80 -m -w 0\n");
+        let other = "create A hash:ip maxelem 9 initval 0x2\nadd A 10.0.0.1\nadd A 10.0.0.2\n";
+        let same = state(other, &draining, "9: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\n");
+        assert_eq!(same.differences(&fresh), Vec::<String>::new());
+        for (sets, servers, addresses, says) in [
+            (
+                "create A hash:ip\nadd A 10.0.0.1\n",
+                servers,
+                "1: d inet 10.96.0.1/32 x\n",
+                "set A differs; missing: 10.0.0.2",
+            ),
+            (set, "-A -t 10.96.0.1:80 -s lc\n", "1: d inet 10.96.0.1/32 x\n", "virtual server -t 10.96.0.1:80 differs"),
+            (set, servers, "", "addresses of kube-ipvs0 differs; missing: 10.96.0.1/32"),
+        ] {
+            let found = state(sets, servers, addresses).differences(&fresh);
+            assert!(matches!(&found[..], [one] if one.contains(says)), "{found:?}");
+        }
     }
 
     #[test]

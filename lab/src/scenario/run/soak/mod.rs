@@ -24,6 +24,7 @@ use super::{Proxy, RunOptions};
 use crate::cluster::spec::Protocol;
 use crate::expect::Mismatch;
 use crate::objects::ObjectKey;
+use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 use crate::traffic::probe::{Place, Probe};
 
@@ -38,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(200);
 pub const PARTS: u32 = 10;
 /// Who serves what nobody changes.
 const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
+/// Where IPVS mode puts the addresses of services.
+const DEVICE: &str = "kube-ipvs0";
 /// Differences that are told for each node.
 const TOLD: usize = 3;
 
@@ -266,6 +269,15 @@ async fn dump(lab: &Lab, node: &str) -> Result<Rules, StartError> {
     for (family, command) in [("IPv4", "iptables-save"), ("IPv6", "ip6tables-save")] {
         let saved = lab.must(&Place::Node(node.to_owned()), &[command.to_owned()]).await?;
         rules.read(family, &saved);
+    }
+    if lab.proxies.mode_of(node) == Mode::Ipvs {
+        let shown = async |command: &str| {
+            let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            lab.must(&Place::Node(node.to_owned()), &argv).await
+        };
+        rules.read_sets(&shown("ipset save").await?);
+        rules.read_servers(&shown("ipvsadm -Sn").await?);
+        rules.read_addresses(DEVICE, &shown("ip -o addr show dev kube-ipvs0").await?);
     }
     if lab.proxies.are_foreign() {
         rules.sort();
