@@ -35,7 +35,7 @@ fn every_scenario_renders_as_pinned() {
         let mut flags = vec!["--manifests".to_owned(), manifests, "--hostname-override".to_owned(), node];
         flags.extend(scenario.proxy_flags.iter().cloned());
         if !scenario.modes.contains(&Mode::Iptables) {
-            flags.push("--mode=ipvs".to_owned());
+            flags.push(format!("--mode={}", scenario.modes[0]));
         }
         let v4 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv4());
         let v6 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv6());

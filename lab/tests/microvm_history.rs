@@ -80,6 +80,7 @@ fn proxy(changes: &[Change]) -> Proxy {
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
+        ..NodeAddresses::default()
     });
     proxy.apply(changes);
     proxy

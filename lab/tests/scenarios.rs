@@ -1,27 +1,36 @@
-//! Every scenario: all promises are kept. In iptables mode on both variants of iptables, or in a microVM and in every mode that
-//! it is for, where it needs one; there those
+//! Every scenario: all promises are kept. In iptables mode on both variants of iptables and in userspace mode, or in a microVM and
+//! in every mode that it is for, where it needs one; there those
 //! that let hours pass are left out, for they take minutes: see docs/determinism.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use support::runs::{names_for_host, names_for_microvm, run, run_in_microvm};
+use support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
+use svclab::scenario::file::Mode;
+use svclab::scenario::load;
 
 fn main() {
     let arguments = Arguments::from_args();
+    let ways = [
+        ("nft", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft"]),
+        ("legacy", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "legacy"]),
+        ("userspace", Mode::Userspace, &["--mode", "userspace", "--iptables-variant", "nft"]),
+    ];
     let trials = names_for_host().into_iter().flat_map(|name| {
-        ["nft", "legacy"].map(|variant| {
+        let modes = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read").modes;
+        let its_own = ways.into_iter().filter(|(_, mode, _)| modes.contains(mode)).collect::<Vec<_>>();
+        its_own.into_iter().map(move |(way, _, flags)| {
             let name = name.clone();
-            Trial::ignorable_test(format!("{name}::{variant}"), move || kept(&name, variant))
+            Trial::ignorable_test(format!("{name}::{way}"), move || kept(&name, flags))
         })
     });
     let in_microvm = Trial::ignorable_test("microvm::kept", kept_in_microvm);
     libtest_mimic::run(&arguments, trials.chain([in_microvm]).collect()).exit();
 }
 
-fn kept(name: &str, variant: &str) -> Result<Completion, Failed> {
-    let run = run(name, &["--mode", "iptables", "--iptables-variant", variant]);
+fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
+    let run = run(name, flags);
     match run.status {
         0 if run.scenario["passed"] == true => Ok(Completion::Completed),
         3 => support::unable(&run.told),

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use crate::kernel::ipvs::Timeouts;
 use crate::model::Family;
+use crate::port_range::PortRange;
 
 /// Proxy modes, by upstream's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,8 +32,10 @@ impl Mode {
     /// A sentence that says that it has not.
     pub fn available(self) -> Result<(), String> {
         match self {
-            Mode::Iptables | Mode::Ipvs => Ok(()),
-            other => Err(format!("the mode {other} is not in this version, which has iptables and ipvs only")),
+            Mode::Iptables | Mode::Ipvs | Mode::Userspace => Ok(()),
+            Mode::Nftables => {
+                Err("the mode nftables is not in this version, which has iptables, ipvs and userspace only".to_owned())
+            }
         }
     }
 }
@@ -202,6 +205,8 @@ pub struct Config {
     pub conntrack: Conntrack,
     /// Settings of IPVS mode.
     pub ipvs: Ipvs,
+    /// Listening ports of userspace mode (`portRange`).
+    pub port_range: PortRange,
 }
 
 impl Config {
@@ -228,6 +233,7 @@ impl Config {
             oom_score_adj: -999,
             conntrack: Conntrack::default(),
             ipvs: Ipvs::default(),
+            port_range: PortRange::default(),
         }
     }
 }
@@ -239,4 +245,6 @@ pub struct NodeAddresses {
     pub local: Vec<IpAddr>,
     /// The node's primary addresses, at most one per family: its Node object's internal addresses if there is one.
     pub primary: Vec<IpAddr>,
+    /// Families in which an interface that packets may come in by has no address, such as a pod's own that no bridge joins.
+    pub bare: Vec<Family>,
 }

@@ -12,5 +12,7 @@ pub mod metrics;
 pub mod mode;
 pub mod model;
 pub mod plan;
+pub mod port_range;
+pub mod relay;
 pub mod source;
 pub mod state;

@@ -135,7 +135,7 @@ fn every_field_reaches_the_proxy() {
          nodePortAddresses: [primary, localhost]\noomScoreAdj: -7\nconntrack: {{maxPerCore: 1, min: 2, \
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
-         tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\n"
+         tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n"
     );
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy", "--ipvs-drain-limit=90s"])
@@ -183,6 +183,7 @@ fn every_field_reaches_the_proxy() {
             udp: Duration::from_secs(5),
             udp_stream: Duration::from_millis(500),
         },
+        port_range: "9000-9009".parse().unwrap(),
     };
     assert_eq!(config, expected);
 
@@ -215,8 +216,8 @@ fn a_mistake_is_named_by_file_line_and_field() {
     let directory = tempfile::tempdir().unwrap();
     for (text, expected) in [
         (
-            "mode: userspace\n",
-            ", line 3: mode: the mode userspace is not in this version, which has iptables and ipvs only",
+            "mode: nftables\n",
+            ", line 3: mode: the mode nftables is not in this version, which has iptables, ipvs and userspace only",
         ),
         ("mode: kernelspace\n", ", line 3: mode: kernelspace is the mode of Windows nodes; this proxy is for Linux"),
         (
@@ -293,8 +294,8 @@ fn a_mistake_is_named_by_file_line_and_field() {
 fn a_mistake_in_a_flag_is_named_by_the_flag() {
     for (flag, expected) in [
         (
-            "--proxy-mode=userspace",
-            "--proxy-mode: the mode userspace is not in this version, which has iptables and ipvs only",
+            "--proxy-mode=nftables",
+            "--proxy-mode: the mode nftables is not in this version, which has iptables, ipvs and userspace only",
         ),
         ("--bind-address=x", "--bind-address: \"x\" is no IP address"),
         ("--kube-api-burst=-1", "--kube-api-burst: -1 is less than nothing"),
@@ -383,7 +384,7 @@ fn what_has_no_effect_is_said_on_standard_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(
         directory.path(),
-        &format!("{HEAD}portRange: 1-2\nfeatureGates: {{Some: true}}\nlogging: {{format: json}}\n"),
+        &format!("{HEAD}windowsRunAsService: true\nfeatureGates: {{Some: true}}\nlogging: {{format: json}}\n"),
     );
     let to = directory.path().join("out");
     let output = svcproxy(&["--config", path.to_str().unwrap(), "--write-config-to", to.to_str().unwrap()]);
@@ -391,10 +392,7 @@ fn what_has_no_effect_is_said_on_standard_error() {
         String::from_utf8(output.stderr).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<_> =
         lines.iter().map(|line| (line["level"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
-    assert_eq!(
-        told[0],
-        ("WARN", "portRange has no effect: it was for the userspace mode of old; upstream ignores it too")
-    );
+    assert_eq!(told[0], ("WARN", "windowsRunAsService has no effect: it is for Windows nodes"));
     assert_eq!(told[1], ("WARN", "feature gate Some=true has no effect: this proxy has no such gate"));
     assert_eq!(told[2], ("INFO", "wrote the configuration"));
 }

@@ -53,6 +53,7 @@ fn proxy(kernel: Fake) -> FamilyProxy<Fake> {
     proxy.set_addresses(&NodeAddresses {
         local: vec!["192.0.2.1".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
+        ..NodeAddresses::default()
     });
     proxy
 }

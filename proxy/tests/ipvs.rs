@@ -48,6 +48,7 @@ fn proxy(kernel: Fake) -> Proxy {
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
+        ..NodeAddresses::default()
     });
     proxy
 }
@@ -403,7 +404,7 @@ impl Conntrack for Flows {
 fn modes_follow_each_other() {
     use svcproxy::mode::iptables;
     let changes = web(&["10.244.0.1", "10.244.0.2"]);
-    let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], primary: Vec::new() };
+    let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], ..NodeAddresses::default() };
     let fresh = |kernel: svcproxy::kernel::iptables::Fake| {
         let mut proxy = iptables::family::FamilyProxy::new(config(), Family::V4, kernel);
         proxy.set_addresses(&addresses);

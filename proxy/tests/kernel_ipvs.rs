@@ -31,7 +31,7 @@ fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &Reading) -> 
         Settings { scheduler: "rr".into(), exclude: Vec::new(), drain_limit: std::time::Duration::from_secs(900) };
     let mut proxy = FamilyProxy::with_mode(config.clone(), family, Syncer::new(kernel, settings));
     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
-    proxy.set_addresses(&svcproxy::config::NodeAddresses { local: local.to_vec(), primary: Vec::new() });
+    proxy.set_addresses(&svcproxy::config::NodeAddresses { local: local.to_vec(), ..Default::default() });
     proxy.apply(&reading.batch.changes);
     proxy
 }

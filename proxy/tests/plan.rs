@@ -177,6 +177,7 @@ fn where_node_ports_are_accepted() {
     let addresses = NodeAddresses {
         local: ips(&["127.0.0.1", "192.0.2.1", "10.1.0.1", "::1", "fd00::1"]),
         primary: ips(&["192.0.2.1", "fd00::1"]),
+        ..NodeAddresses::default()
     };
     let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
     let every = |loopback| NodePortScope::EveryLocalAddress { loopback };

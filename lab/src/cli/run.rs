@@ -85,6 +85,7 @@ pub(super) fn word(value: impl ValueEnum) -> String {
 pub(super) enum ModeArg {
     Iptables,
     Ipvs,
+    Userspace,
 }
 
 impl From<ModeArg> for Mode {
@@ -92,6 +93,7 @@ impl From<ModeArg> for Mode {
         match mode {
             ModeArg::Iptables => Mode::Iptables,
             ModeArg::Ipvs => Mode::Ipvs,
+            ModeArg::Userspace => Mode::Userspace,
         }
     }
 }

@@ -73,6 +73,15 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
     if let Some(value) = file.ipvs.drain_limit {
         flag("ipvs-drain-limit", format!("{}ms", value.0.as_millis()));
     }
+    let times = [
+        ("conntrack-udp-timeout", file.conntrack.udp_timeout),
+        ("conntrack-tcp-timeout-established", file.conntrack.tcp_established_timeout),
+    ];
+    for (name, value) in times {
+        if let Some(value) = value {
+            flag(name, format!("{}ms", value.0.as_millis()));
+        }
+    }
     if let Some(value) = file.conntrack.tcp_be_liberal {
         flag("conntrack-tcp-be-liberal", value.to_string());
     }

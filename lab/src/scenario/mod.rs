@@ -11,6 +11,7 @@ mod flags;
 mod load;
 mod manifests;
 mod modes;
+mod relayed;
 mod resolve;
 pub mod run;
 mod topology;

@@ -224,7 +224,7 @@ pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<Place, P
 }
 
 /// Every address that packets of a place may carry; for a node that includes its end of each pod range.
-fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, String> {
+pub(super) fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, String> {
     let spec = store.cluster_spec();
     let none = |kind: &str, name: &str, known: Vec<&str>| {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -7,6 +7,7 @@ use tracing::warn;
 
 use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
+use crate::kernel::iptables;
 use crate::kernel::iptables::Table;
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::{fragment, jumps, ruleset};
@@ -15,6 +16,7 @@ use crate::mode::ipvs::claims::{Claims, Touched};
 use crate::mode::ipvs::fragment::Surroundings;
 use crate::mode::rules::jumps::Jump;
 use crate::mode::rules::transaction::Transaction;
+use crate::mode::userspace;
 use crate::model::Family;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node};
 use crate::source::{Batch, read_directory};
@@ -99,7 +101,8 @@ pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Resu
 fn text_of(mode: Mode, config: &Config, family: Family, batch: &Batch) -> String {
     match mode {
         Mode::Ipvs => ipvs_text(config, family, batch),
-        _ => iptables_text(config, family, batch),
+        Mode::Userspace => userspace_text(config, family, batch),
+        Mode::Iptables | Mode::Nftables => iptables_text(config, family, batch),
     }
 }
 
@@ -125,13 +128,29 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
     )
 }
 
+/// The whole of a family in userspace mode as one `iptables-restore` input, with the listening ports that a proxy would take on
+/// a node where all are free.
+pub fn userspace_text(config: &Config, family: Family, batch: &Batch) -> String {
+    // The mode decides about the guard of the loopback range, too.
+    let config = Config { mode: Mode::Userspace, ..config.clone() };
+    let (node, addresses, plans) = planned(&config, family, batch);
+    let mut syncer =
+        userspace::syncer::Syncer::new(iptables::Fake::default(), crate::relay::Fake::default(), config.port_range);
+    let tables = syncer.wanted(node, &addresses, &plans);
+    let mut transaction = Transaction::default();
+    for (table, chains) in tables {
+        transaction.table(table).write = chains;
+    }
+    with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
+}
+
 /// The plans of a family. Addresses of this host play no part, so that they are the same on every machine.
 fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAddresses, Vec<ServicePortPlan>) {
     let mut state = crate::state::State::new(family, config.node_name.clone());
     batch.changes.iter().for_each(|change| state.apply(change));
-    let addresses = NodeAddresses { local: state.node().internal_ips.clone(), primary: Vec::new() };
+    let addresses = NodeAddresses { local: state.node().internal_ips.clone(), ..NodeAddresses::default() };
     let node = plan_node(config, family, state.node(), &addresses);
-    let mut proxy = FamilyProxy::new(config.clone(), family, crate::kernel::iptables::Fake::default());
+    let mut proxy = FamilyProxy::new(config.clone(), family, iptables::Fake::default());
     proxy.apply(&batch.changes);
     proxy.set_addresses(&addresses);
     (node, addresses, proxy.plans())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::config_watch::ConfigWatch;
 use super::servers::Servers;
@@ -26,7 +26,9 @@ use crate::mode::iptables::{self, scrape};
 use crate::mode::ipvs::kernel::{Linux, Parts};
 use crate::mode::ipvs::leave::Leaving;
 use crate::mode::ipvs::{self, prepare};
+use crate::mode::userspace;
 use crate::model::Family;
+use crate::relay::{self, Engine};
 use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
 
 /// Runs until it is told to stop.
@@ -48,22 +50,43 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             let usable = usable(&config, mode)?;
             start(config, configuration, file.as_ref(), origin, usable)
         }
-        _ => {
+        Mode::Userspace => {
+            let (shared, mut stats) = (relays(&config), Vec::new());
+            let mut usable = usable(&config, |commands| {
+                let relays = Engine::new(commands.family(), Arc::clone(&shared));
+                stats.push((commands.family(), relays.stats()));
+                Ok(userspace::syncer::Syncer::new(commands, relays, config.port_range))
+            })?;
+            usable.chore = leaving(&config);
+            usable.relays = stats;
+            start(config, configuration, file.as_ref(), origin, usable)
+        }
+        Mode::Iptables | Mode::Nftables => {
             let mut usable = usable(&config, |commands| Ok(iptables::syncer::Syncer::new(commands)))?;
-            usable.chore = leaving(&config).unwrap_or_else(|error| {
-                warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
-                None
-            });
+            usable.chore = leaving(&config);
             start(config, configuration, file.as_ref(), origin, usable)
         }
     }
 }
 
+/// What the listeners of userspace mode share. Connections may be silent for as long as connection tracking remembers them.
+fn relays(config: &Config) -> Arc<relay::engine::Shared> {
+    let limits = relay::limits::Limits::of(relay::limits::raise_descriptors());
+    info!(connections = limits.connections, associations = limits.associations, "relaying so many at a time");
+    let timeouts = limits::timeouts(&config.conntrack);
+    let tcp = relay::tcp::Timeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
+    let udp = relay::udp::Timeouts { single: timeouts.udp, conversation: timeouts.udp_stream };
+    relay::engine::Shared::new(limits, tcp, udp)
+}
+
 /// What IPVS mode left, to be taken away.
-fn leaving(config: &Config) -> anyhow::Result<Option<Chore>> {
-    let Some(kernel) = Parts::left_behind()? else { return Ok(None) };
-    let mut leaving = Leaving::new(kernel, Netlink, config.ipvs.drain_limit);
-    Ok(Some(Box::new(move |now| Ok(leaving.work(now)?))))
+fn leaving(config: &Config) -> Option<Chore> {
+    let kernel = Parts::left_behind().unwrap_or_else(|error| {
+        warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
+        None
+    });
+    let mut leaving = Leaving::new(kernel?, Netlink, config.ipvs.drain_limit);
+    Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
 fn start<M: ModeAtWork>(
@@ -74,7 +97,8 @@ fn start<M: ModeAtWork>(
     usable: Usable<M>,
 ) -> anyhow::Result<()> {
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port())) {
+    let relayed = (config.mode == Mode::Userspace).then(|| config.port_range.first());
+    if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; going on with more rights than are needed");
     }
     let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
@@ -85,7 +109,10 @@ fn start<M: ModeAtWork>(
         mode: config.mode.to_string(),
         configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // Relays are the work of all processors.
+    let threads = if config.mode == Mode::Userspace { processors.max(2) } else { 2 };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         let proxy = Proxy::prepare(config, about, usable)?;
         match origin {
@@ -119,7 +146,7 @@ struct Proxy<M> {
 
 impl<M: ModeAtWork> Proxy<M> {
     fn prepare(config: Config, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
-        let Usable { families, counters, nft, chore } = usable;
+        let Usable { families, counters, nft, chore, relays } = usable;
         let watch = if nft {
             Watch::nft().context("cannot watch the packet filter")?
         } else {
@@ -127,6 +154,9 @@ impl<M: ModeAtWork> Proxy<M> {
         };
         let metrics = Metrics::new(&numbers(&families)).context("cannot set up the metrics")?;
         metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
+        if config.mode == Mode::Userspace {
+            metrics.register(relay::stats::metrics(relays)?)?;
+        }
         if config.service_counters {
             metrics.register(scrape::service_ports(counters)?)?;
         }
@@ -174,9 +204,14 @@ struct Usable<M> {
     nft: bool,
     /// What is to be done besides.
     chore: Option<Chore>,
+    /// What relays count, in userspace mode.
+    relays: Vec<(Family, Arc<relay::stats::Stats>)>,
 }
 
-fn usable<M: ModeAtWork>(config: &Config, mode: impl Fn(Commands) -> anyhow::Result<M>) -> anyhow::Result<Usable<M>> {
+fn usable<M: ModeAtWork>(
+    config: &Config,
+    mut mode: impl FnMut(Commands) -> anyhow::Result<M>,
+) -> anyhow::Result<Usable<M>> {
     let (mut families, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
@@ -196,7 +231,7 @@ fn usable<M: ModeAtWork>(config: &Config, mode: impl Fn(Commands) -> anyhow::Res
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    Ok(Usable { families, counters, nft, chore: None })
+    Ok(Usable { families, counters, nft, chore: None, relays: Vec::new() })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
@@ -217,6 +252,7 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
         servers.try_scheduler(&config.ipvs.scheduler).context("ipvs.scheduler (--ipvs-scheduler)")?;
     }
     if config.localhost_node_ports
+        && config.mode != Mode::Userspace
         && let Err(error) = sysctl::ensure(sysctl::ROUTE_LOCALNET, "1")
     {
         warn!(%error, "node ports on 127.0.0.1 will not work; --iptables-localhost-nodeports=false does without");

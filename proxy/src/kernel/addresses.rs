@@ -1,6 +1,8 @@
 //! The node's own addresses.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -16,7 +18,15 @@ use crate::model::Family;
 /// When the kernel does not answer `getifaddrs(3)`.
 pub fn read() -> std::io::Result<NodeAddresses> {
     let mut found = NodeAddresses::default();
+    // What each interface that packets may come in by has an address of.
+    let mut addressed: BTreeMap<String, BTreeSet<Family>> = BTreeMap::new();
     for interface in getifaddrs()? {
+        let up = interface.flags.contains(InterfaceFlags::IFF_UP);
+        if up && !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK) && interface.interface_name != DEVICE {
+            let families = addressed.entry(interface.interface_name.clone()).or_default();
+            let address = interface.address.as_ref().and_then(ip);
+            families.extend(address.filter(|ip| ip.is_ipv4() || !is_link_local(ip)).map(|ip| Family::of(&ip)));
+        }
         let Some(address) = interface.address.as_ref().and_then(ip) else { continue };
         if !interface.flags.contains(InterfaceFlags::IFF_UP) || interface.interface_name == DEVICE {
             continue;
@@ -32,6 +42,10 @@ pub fn read() -> std::io::Result<NodeAddresses> {
             found.primary.push(address);
         }
     }
+    // What comes in by the port of a bridge has come in by the bridge.
+    addressed.retain(|name, _| !Path::new("/sys/class/net").join(name).join("master").exists());
+    let is_bare = |family: &Family| addressed.values().any(|families| !families.contains(family));
+    found.bare = Family::ALL.into_iter().filter(is_bare).collect();
     Ok(found)
 }
 

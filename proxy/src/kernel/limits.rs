@@ -41,6 +41,23 @@ pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     refused
 }
 
+/// How long connection tracking remembers silent connections, settings that leave it to the kernel filled in with the
+/// kernel's own; `max_per_core` and `min` are as given.
+pub fn timeouts(limits: &Conntrack) -> Conntrack {
+    // What the kernel has by default, where it does not tell (`Documentation/networking/nf_conntrack-sysctl.rst`).
+    let filled = |given: Duration, key: &str, default: u64| {
+        let kernels = || sysctl::read(key).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+        if given.is_zero() { Duration::from_secs(kernels()) } else { given }
+    };
+    Conntrack {
+        tcp_established: filled(limits.tcp_established, TCP_ESTABLISHED, 432_000),
+        tcp_close_wait: filled(limits.tcp_close_wait, TCP_CLOSE_WAIT, 60),
+        udp: filled(limits.udp, UDP, 30),
+        udp_stream: filled(limits.udp_stream, UDP_STREAM, 120),
+        ..limits.clone()
+    }
+}
+
 fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }

@@ -50,7 +50,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         masquerade_bit: in_range("iptables.masqueradeBit", from.iptables.masquerade_bit, 0, 31)?,
         node_port_addresses: node_port_addresses(&from.node_port_addresses)?,
         // IPVS does not lead what comes from the loopback range.
-        localhost_node_ports: from.iptables.localhost_node_ports && mode == Mode::Iptables,
+        localhost_node_ports: from.iptables.localhost_node_ports && mode != Mode::Ipvs,
         tcp_be_liberal: from.conntrack.tcp_be_liberal,
         sync_period,
         min_sync_period,
@@ -64,6 +64,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         oom_score_adj: in_range("oomScoreAdj", from.oom_score_adj, -1000, 1000)?,
         conntrack: conntrack(&from.conntrack)?,
         ipvs: ipvs(&from.ipvs)?,
+        port_range: from.port_range.parse().or_else(|problem: String| wrong("portRange", problem))?,
     })
 }
 
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn values_that_make_no_sense_are_named_by_their_field() {
         type Change = fn(&mut KubeProxyConfiguration);
-        let table: [(&str, Change, &str); 17] = [
+        let table: [(&str, Change, &str); 18] = [
             ("mode", |c| c.mode = "nftables".into(), "is not in this version"),
             ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
             ("mode", |c| c.mode = "x".into(), "none of"),
@@ -274,6 +275,7 @@ mod tests {
             ("detectLocalMode", |c| c.detect_local_mode = "x".into(), "none of"),
             ("detectLocal.bridgeInterface", |c| c.detect_local_mode = "BridgeInterface".into(), "is needed"),
             ("nodePortAddresses", |c| c.node_port_addresses = vec!["10.0.0.1".into()], "no range"),
+            ("portRange", |c| c.port_range = "9-1".into(), "no range of ports"),
             ("logging.format", |c| c.logging.format = "xml".into(), "neither text nor json"),
         ];
         for (field, change, problem) in table {

@@ -94,7 +94,7 @@ pub const FIELDS: &[Field] = &[
     flag("bindAddressHardFail", "bind-address-hard-fail", Bool, Honoured, "Whether a port that cannot be bound ends the proxy; otherwise it is tried again"),
     flag("enableProfiling", "profiling", Bool, NoEffect("there is no profiler inside: perf and the like look at it from outside"), "Profiling below /debug/pprof of the metrics server"),
     flag("showHiddenMetricsForVersion", "show-hidden-metrics-for-version", Text, NoEffect("this proxy hides no metric"), "Version whose hidden metrics are to be shown"),
-    flag("mode", "proxy-mode", Text, Different("only iptables and ipvs in this version; others are refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
+    flag("mode", "proxy-mode", Text, Different("iptables, ipvs and userspace in this version; nftables is refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
     flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
     flag("iptables.masqueradeAll", "masquerade-all", Bool, Honoured, "Masquerade everything that goes to a cluster IP"),
     flag("iptables.localhostNodePorts", "iptables-localhost-nodeports", Bool, Honoured, "Accept node ports on 127.0.0.1 (IPv4)"),
@@ -131,7 +131,7 @@ pub const FIELDS: &[Field] = &[
     flag("conntrack.udpTimeout", "conntrack-udp-timeout", Time, Different("a refused write is a warning"), "Time-out of UDP flows without a reply; 0: as it is"),
     flag("conntrack.udpStreamTimeout", "conntrack-udp-timeout-stream", Time, Different("a refused write is a warning"), "Time-out of UDP flows with replies; 0: as it is"),
     flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API tell every change: nothing needs to be told again"), "How often objects of the API are looked at again"),
-    field("portRange", NoEffect("it was for the userspace mode of old; upstream ignores it too"), "Ports of the userspace mode"),
+    flag("portRange", "proxy-port-range", Text, Different("upstream has no userspace mode any more, and ignores it; empty: 61000-65535"), "Userspace mode: ports to listen on, as FIRST-LAST, FIRST+MORE or a single one"),
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
 ];
 

@@ -153,7 +153,8 @@ impl<M: Mode> FamilyProxy<M> {
         self.frontends.extend(self.mode.take_found());
         let node = self.node_plan();
         let ports = self.state.service_ports().filter(|port| is_judged(port.name.protocol));
-        let ports = ports.map(|port| (port, self.state.endpoints(&port.name)));
+        let mode = &self.mode;
+        let ports = ports.map(|port| (port, self.state.endpoints(&port.name), mode.relay_ports(&port.name)));
         Some(Flows::new(ports, &node.node_ports, &self.addresses.local).after(self.frontends.iter().copied()))
     }
 

@@ -4,6 +4,7 @@ pub mod family;
 pub mod iptables;
 pub mod ipvs;
 pub mod rules;
+pub mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -28,6 +29,12 @@ pub trait Mode {
     /// The frontends of datagram protocols that full syncs have found in the kernel since the last call: a predecessor's,
     /// too.
     fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)>;
+
+    /// The ports of this node on which the program itself answers for a service port, where rules lead to it and not to an
+    /// endpoint.
+    fn relay_ports(&self, _name: &ServicePortName) -> Vec<u16> {
+        Vec::new()
+    }
 
     /// Whether nobody has flushed the tables.
     ///

@@ -57,9 +57,10 @@ pub fn is_judged(protocol: Protocol) -> bool {
 }
 
 impl Flows {
-    /// What holds for these service ports; those of TCP are passed over. `local` are the node's addresses in this family.
+    /// What holds for these service ports, each with its endpoints and the ports of this node on which it is relayed; those
+    /// of TCP are passed over. `local` are the node's addresses in this family.
     pub fn new<'a>(
-        ports: impl Iterator<Item = (&'a ServicePort, Vec<Endpoint>)>,
+        ports: impl Iterator<Item = (&'a ServicePort, Vec<Endpoint>, Vec<u16>)>,
         scope: &NodePortScope,
         local: &[IpAddr],
     ) -> Flows {
@@ -70,9 +71,11 @@ impl Flows {
             },
             ..Flows::default()
         };
-        for (port, endpoints) in ports.filter(|(port, _)| is_judged(port.name.protocol)) {
-            let serving: BTreeSet<SocketAddr> =
+        for (port, endpoints, relays) in ports.filter(|(port, ..)| is_judged(port.name.protocol)) {
+            let mut serving: BTreeSet<SocketAddr> =
                 endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect();
+            // A relay keeps its own flows right.
+            serving.extend(relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay))));
             for frontend in frontends(port) {
                 // Two services on one address is a mistake of the cluster's: a flow to either's endpoint is left alone.
                 flows.serving.entry((port.name.protocol, frontend)).or_default().extend(&serving);

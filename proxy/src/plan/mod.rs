@@ -19,7 +19,7 @@ pub use node::plan_node;
 pub use service_port::plan_service_port;
 
 /// Which of a service port's two sets of backends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BackendSet {
     /// Those chosen from the whole cluster.
     Cluster,
@@ -86,6 +86,13 @@ pub struct External {
     pub short_circuit: Option<ShortCircuit>,
 }
 
+impl External {
+    /// Whether anybody at all is answered.
+    pub fn delivers(&self) -> bool {
+        matches!(self.treatment.verdict, Verdict::Deliver(_)) || self.short_circuit.is_some()
+    }
+}
+
 /// What pods and the node itself get under policy Local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShortCircuit {
@@ -125,6 +132,9 @@ pub struct ServicePortPlan {
     pub cluster_backends: Vec<SocketAddr>,
     /// Backends of [`BackendSet::Local`], sorted; empty also where no verdict uses them.
     pub local_backends: Vec<SocketAddr>,
+    /// Where flows of datagrams may stay that were led there: every endpoint that serves, whatever the policy; see [`flows`].
+    /// Empty for TCP, whose connections end by themselves.
+    pub serving: Vec<SocketAddr>,
     /// A client goes to the same backend again within this time.
     pub affinity: Option<Duration>,
     /// The cluster IP.
@@ -200,6 +210,8 @@ pub struct NodePlan {
     pub internal_masquerade: Masquerade,
     /// Where node ports are accepted.
     pub node_ports: NodePortScope,
+    /// The node's primary addresses of the family, the best first.
+    pub primary: Vec<IpAddr>,
     /// Packets from elsewhere to the loopback range are dropped: the guard that `route_localnet` makes necessary (CVE-2020-8558).
     pub guard_loopback: bool,
     /// Packets that conntrack calls INVALID are not forwarded (kubernetes/kubernetes#74839).

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::service_port::internal_masquerade;
 use super::{NodePlan, NodePortScope, PodSource};
-use crate::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses};
+use crate::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use crate::model::Family;
 use crate::state::NodeInfo;
 
@@ -18,7 +18,9 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         pods: pods(config, family, node),
         internal_masquerade: internal_masquerade(config.masquerade_all),
         node_ports: node_ports(config, family, node, addresses, loopback),
-        guard_loopback: loopback,
+        primary: primary_addresses(config, family, node, addresses),
+        // Relays listen on the node's own addresses: nothing needs to be routed to its loopback range.
+        guard_loopback: loopback && config.mode != Mode::Userspace,
         drop_invalid: !config.tcp_be_liberal,
     }
 }

@@ -1,8 +1,9 @@
 //! One service port: who answers, who is masqueraded, what happens when nobody can answer.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::backends::{Backends, choose, ready_local};
+use super::flows::is_judged;
 use super::{
     AllowedSources, BackendSet, External, HealthCheck, Internal, Masquerade, NoLocalEndpoints, ServicePortPlan,
     ShortCircuit, Treatment, Verdict,
@@ -47,9 +48,17 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
         },
         external,
         hints_ignored: backends.hints_ignored,
+        serving: serving(port, endpoints),
         cluster_backends: backends.cluster,
         local_backends: backends.local,
     }
+}
+
+fn serving(port: &ServicePort, endpoints: &[Endpoint]) -> Vec<SocketAddr> {
+    if !is_judged(port.name.protocol) {
+        return Vec::new();
+    }
+    endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect()
 }
 
 /// Who is masqueraded to cluster IPs.

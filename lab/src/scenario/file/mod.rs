@@ -80,16 +80,18 @@ pub enum Mode {
     Iptables,
     /// Virtual servers of the kernel's IPVS.
     Ipvs,
+    /// Listeners in the proxy.
+    Userspace,
 }
 
 impl Mode {
     /// Every mode that the lab can run.
-    pub const ALL: [Mode; 2] = [Mode::Iptables, Mode::Ipvs];
+    pub const ALL: [Mode; 3] = [Mode::Iptables, Mode::Ipvs, Mode::Userspace];
 
     /// What the kernel must have for it, besides netfilter.
     pub fn needs(self) -> &'static [Need] {
         match self {
-            Mode::Iptables => &[],
+            Mode::Iptables | Mode::Userspace => &[],
             Mode::Ipvs => &[Need::Ipvs, Need::Dummy],
         }
     }
@@ -100,6 +102,7 @@ impl fmt::Display for Mode {
         match self {
             Mode::Iptables => f.write_str("iptables"),
             Mode::Ipvs => f.write_str("ipvs"),
+            Mode::Userspace => f.write_str("userspace"),
         }
     }
 }

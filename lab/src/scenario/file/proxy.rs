@@ -91,4 +91,6 @@ pub struct IpvsFile {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ConntrackFile {
     pub tcp_be_liberal: Option<bool>,
+    pub tcp_established_timeout: Option<Span>,
+    pub udp_timeout: Option<Span>,
 }

@@ -164,6 +164,8 @@ fn set(config: &mut Value, flag: &str, value: &str) {
         }
         "ipvs-scheduler" => config["ipvs"]["scheduler"] = text(),
         "ipvs-strict-arp" => config["ipvs"]["strictARP"] = yes(),
+        "conntrack-udp-timeout" => config["conntrack"]["udpTimeout"] = text(),
+        "conntrack-tcp-timeout-established" => config["conntrack"]["tcpEstablishedTimeout"] = text(),
         "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
         _ => {}
     }

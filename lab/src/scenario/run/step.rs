@@ -10,6 +10,7 @@ use crate::cluster::process::Ended;
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::relayed;
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::OneOrMany;
 use crate::scenario::{Action, ProxyAction, Step};
@@ -109,6 +110,7 @@ impl Lab {
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
         let plan = self.store.read(|store| resolve::probe(store, file, &step.expect));
         let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
+        self.store.read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
         if file.timeout.is_none() {
             plan.probe.timeout = plan.probe.timeout.min(self.patience);
         }
@@ -162,10 +164,9 @@ impl Lab {
     }
 
     async fn connect(&mut self, step: &Step, file: &ConnectFile) -> Result<Seen, StartError> {
-        let plan = self
-            .store
-            .read(|store| resolve::connect(store, file, &step.expect))
-            .map_err(|problem| StartError::Step(problem.message))?;
+        let plan = self.store.read(|store| resolve::connect(store, file, &step.expect));
+        let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
+        self.store.read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
         // The route stays: the connection needs it for as long as it lives.
         self.route(plan.route.as_ref(), true).await?;
         let counters = counters(&step.expect);
@@ -191,10 +192,9 @@ impl Lab {
     }
 
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
-        let wanted = self
-            .store
-            .read(|store| resolve::send(store, &step.expect))
-            .map_err(|problem| StartError::Step(problem.message))?;
+        let wanted = self.store.read(|store| resolve::send(store, &step.expect));
+        let mut wanted = wanted.map_err(|problem| StartError::Step(problem.message))?;
+        self.store.read(|store| relayed::send(store, &|node| self.proxies.mode_of(node), &mut wanted));
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         if matches!(step.action, Action::SendStray(_)) {

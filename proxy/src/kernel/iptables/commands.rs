@@ -53,6 +53,11 @@ impl Commands {
         })
     }
 
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
     /// Whether these are the nft variant.
     pub fn is_nft(&self) -> bool {
         self.is_nft

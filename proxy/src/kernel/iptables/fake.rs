@@ -34,7 +34,7 @@ impl Default for Fake {
     }
 }
 
-const TARGETS: [&str; 8] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "MASQUERADE", "LOG"];
+const TARGETS: [&str; 9] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "REDIRECT", "MASQUERADE", "LOG"];
 
 impl Fake {
     /// What a firewall's reload does: every rule and every chain that is not the kernel's goes.

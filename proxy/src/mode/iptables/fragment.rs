@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::names;
 use super::rule::Rule;
 use crate::mode::rules::Chains;
+use crate::mode::rules::filter::{self, FilterLines, Words};
 use crate::plan::{
     BackendSet, External, Internal, Masquerade, NodePlan, PodSource, ServicePortPlan, ShortCircuit, Treatment, Verdict,
 };
@@ -18,24 +19,20 @@ pub struct Fragment {
     pub services: Vec<String>,
     /// Its line in nat `KUBE-NODEPORTS`.
     pub node_ports: Vec<String>,
-    /// Its lines in filter `KUBE-SERVICES`.
-    pub refused_internal: Vec<String>,
-    /// Its lines in filter `KUBE-EXTERNAL-SERVICES`.
-    pub refused_external: Vec<String>,
-    /// Its lines in filter `KUBE-PROXY-FIREWALL`.
-    pub firewall: Vec<String>,
-    /// Its line in filter `KUBE-NODEPORTS`.
-    pub health_check: Vec<String>,
+    /// Its lines in filter.
+    pub filter: FilterLines,
 }
 
 /// Writes down one service port.
 pub fn render(plan: &ServicePortPlan, node: &NodePlan) -> Fragment {
-    let mut writer = Writer { plan, node, name: plan.name.to_string(), out: Fragment::default() };
+    let accepting = names::service_port_chain(names::FW, &plan.name);
+    let filter = filter::render(plan, node, Words::no_endpoints(&accepting));
+    let out = Fragment { filter, ..Fragment::default() };
+    let mut writer = Writer { plan, node, name: plan.name.to_string(), out };
     writer.internal(&plan.internal);
     if let Some(external) = &plan.external {
         writer.external(external);
     }
-    writer.health_check();
     for (set, prefix) in [(BackendSet::Cluster, names::SVC), (BackendSet::Local, names::SVL)] {
         writer.backend_set(plan.backends(set), names::service_port_chain(prefix, &plan.name));
     }
@@ -72,27 +69,9 @@ impl Writer<'_> {
         Rule::commented(format!("{} {kind}", self.name)).destination(address).port(self.plan.protocol(), self.plan.port)
     }
 
-    /// The filter rule for a frontend that nobody answers, or `None` if somebody does.
-    fn refusal(&self, verdict: Verdict, matching: impl FnOnce(Rule) -> Rule) -> Option<String> {
-        match verdict {
-            Verdict::Deliver(_) => None,
-            Verdict::Reject => {
-                Some(matching(Rule::commented(format!("{} has no endpoints", self.name))).reject(self.node.family))
-            }
-            Verdict::Drop => {
-                Some(matching(Rule::commented(format!("{} has no local endpoints", self.name))).target("DROP"))
-            }
-        }
-    }
-
     fn internal(&mut self, internal: &Internal) {
-        let (protocol, port, address) = (self.plan.protocol(), self.plan.port, internal.address);
-        let Treatment { verdict, masquerade } = internal.treatment;
-        let Verdict::Deliver(set) = verdict else {
-            let line = self.refusal(verdict, |rule| rule.destination(address).port(protocol, port));
-            self.out.refused_internal.extend(line);
-            return;
-        };
+        let (address, Treatment { verdict, masquerade }) = (internal.address, internal.treatment);
+        let Verdict::Deliver(set) = verdict else { return };
         let chain = self.set_chain(set);
         self.out.services.push(self.to(address, "cluster IP").target(&chain));
         let matching = self.to(address, "cluster IP");
@@ -107,21 +86,14 @@ impl Writer<'_> {
     }
 
     fn external(&mut self, external: &External) {
-        let delivers = matches!(external.treatment.verdict, Verdict::Deliver(_)) || external.short_circuit.is_some();
-        if delivers {
-            self.entry_chain(external);
-            self.external_jumps(external);
+        if !external.delivers() {
+            return;
         }
-        // With nobody to answer, allowed sources too must meet the refusal and not the firewall.
-        if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| delivers) {
-            for address in &external.load_balancer_ips {
-                let chain = self.chain(names::FW);
-                let line = self.to(*address, &format!("traffic not accepted by {chain}")).target("DROP");
-                self.out.firewall.push(line);
-            }
+        self.entry_chain(external);
+        self.external_jumps(external);
+        if let Some(allowed) = &external.allowed_sources {
             self.firewall_chain(&allowed.ranges, allowed.load_balancer_ips.then_some(&external.load_balancer_ips));
         }
-        self.refuse_external(external);
     }
 
     fn external_jumps(&mut self, external: &External) {
@@ -182,24 +154,6 @@ impl Writer<'_> {
         }
         let end = format!("other traffic to {} will be dropped by {}", self.name, names::PROXY_FIREWALL);
         self.append(&chain, Rule::commented(end).text());
-    }
-
-    fn refuse_external(&mut self, external: &External) {
-        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.treatment.verdict);
-        let addresses = external.external_ips.iter().chain(&external.load_balancer_ips);
-        let mut lines: Vec<String> = addresses
-            .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
-            .collect();
-        if let Some(node_port) = external.node_port {
-            lines.extend(self.refusal(verdict, |rule| rule.to_local_address().port(protocol, node_port)));
-        }
-        self.out.refused_external.extend(lines);
-    }
-
-    fn health_check(&mut self) {
-        let Some(check) = &self.plan.health_check else { return };
-        let rule = Rule::commented(format!("{} health check node port", self.name));
-        self.out.health_check.push(rule.port(crate::model::Protocol::Tcp, check.port).target("ACCEPT"));
     }
 
     /// `KUBE-SVC-` or `KUBE-SVL-`: affinity first, then an even draw.

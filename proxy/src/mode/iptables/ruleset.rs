@@ -8,6 +8,7 @@ use super::rule::Rule;
 use crate::kernel::iptables::Table;
 use crate::mode::rules::Tables;
 use crate::mode::rules::common::{self, Chain, loopback_guard};
+use crate::mode::rules::filter::FilterChain;
 use crate::model::ServicePortName;
 use crate::plan::{NodePlan, NodePortScope};
 
@@ -21,14 +22,8 @@ pub enum Shared {
     Services,
     /// nat `KUBE-NODEPORTS`.
     NodePorts,
-    /// filter `KUBE-SERVICES`.
-    RefusedInternal,
-    /// filter `KUBE-EXTERNAL-SERVICES`.
-    RefusedExternal,
-    /// filter `KUBE-PROXY-FIREWALL`.
-    Firewall,
-    /// filter `KUBE-NODEPORTS`.
-    HealthChecks,
+    /// One of filter's.
+    Filter(FilterChain),
 }
 
 impl Shared {
@@ -36,10 +31,10 @@ impl Shared {
     pub const ALL: [Shared; 6] = [
         Shared::Services,
         Shared::NodePorts,
-        Shared::RefusedInternal,
-        Shared::RefusedExternal,
-        Shared::Firewall,
-        Shared::HealthChecks,
+        Shared::Filter(FilterChain::RefusedInternal),
+        Shared::Filter(FilterChain::RefusedExternal),
+        Shared::Filter(FilterChain::Firewall),
+        Shared::Filter(FilterChain::HealthChecks),
     ];
 
     /// Its table and name.
@@ -47,10 +42,7 @@ impl Shared {
         match self {
             Shared::Services => (Table::Nat, names::SERVICES),
             Shared::NodePorts => (Table::Nat, names::NODE_PORTS),
-            Shared::RefusedInternal => (Table::Filter, names::SERVICES),
-            Shared::RefusedExternal => (Table::Filter, names::EXTERNAL_SERVICES),
-            Shared::Firewall => (Table::Filter, names::PROXY_FIREWALL),
-            Shared::HealthChecks => (Table::Filter, names::NODE_PORTS),
+            Shared::Filter(chain) => chain.place(),
         }
     }
 
@@ -59,10 +51,7 @@ impl Shared {
         match self {
             Shared::Services => &fragment.services,
             Shared::NodePorts => &fragment.node_ports,
-            Shared::RefusedInternal => &fragment.refused_internal,
-            Shared::RefusedExternal => &fragment.refused_external,
-            Shared::Firewall => &fragment.firewall,
-            Shared::HealthChecks => &fragment.health_check,
+            Shared::Filter(chain) => chain.lines(&fragment.filter),
         }
     }
 

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use super::found::datagram_frontends;
 use super::fragment::{Fragment, render};
 use super::jumps;
 use super::report::{Report, RuleCounts};
@@ -19,6 +18,7 @@ use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::mode::Mode;
 use crate::mode::rules::Chains;
 use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::found::datagram_frontends;
 use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;

@@ -36,5 +36,6 @@ impl Jump {
 
 /// The jumps of every mode of this proxy.
 pub fn of_all_modes() -> impl Iterator<Item = &'static Jump> {
-    crate::mode::iptables::jumps::ALL.iter().chain(&crate::mode::ipvs::jumps::ALL)
+    use crate::mode::{iptables, ipvs, userspace};
+    iptables::jumps::ALL.iter().chain(&ipvs::jumps::ALL).chain(&userspace::jumps::ALL)
 }

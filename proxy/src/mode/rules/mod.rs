@@ -4,6 +4,8 @@
 pub mod cleanup;
 pub mod common;
 pub mod difference;
+pub mod filter;
+pub mod found;
 pub mod jumps;
 pub mod names;
 pub mod report;

@@ -38,9 +38,20 @@ pub const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
 /// mangle (upstream: filter), IPVS mode: what the node itself may not send to service addresses.
 pub const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
 
+/// nat, userspace mode: what comes from elsewhere to cluster, external and load-balancer IPs.
+pub const PORTALS_CONTAINER: &str = "KUBE-PORTALS-CONTAINER";
+/// nat, userspace mode: what the node itself sends there.
+pub const PORTALS_HOST: &str = "KUBE-PORTALS-HOST";
+/// nat, userspace mode: what comes from elsewhere to node ports.
+pub const NODEPORT_CONTAINER: &str = "KUBE-NODEPORT-CONTAINER";
+/// nat, userspace mode: what the node itself sends there.
+pub const NODEPORT_HOST: &str = "KUBE-NODEPORT-HOST";
+/// filter, userspace mode: who reaches the relays' listening ports.
+pub const NODEPORT_NON_LOCAL: &str = "KUBE-NODEPORT-NON-LOCAL";
+
 /// Every chain with a name of its own that a mode of this proxy, or of kube-proxy, makes, by table; without `KUBE-FIREWALL`,
 /// which is kubelet's too.
-pub const FIXED: [(Table, &str); 19] = [
+pub const FIXED: [(Table, &str); 24] = [
     (Table::Filter, SERVICES),
     (Table::Filter, EXTERNAL_SERVICES),
     (Table::Filter, NODE_PORTS),
@@ -50,6 +61,7 @@ pub const FIXED: [(Table, &str); 19] = [
     (Table::Filter, SOURCE_RANGES_FIREWALL),
     (Table::Filter, IPVS_FILTER),
     (Table::Filter, IPVS_OUT_FILTER),
+    (Table::Filter, NODEPORT_NON_LOCAL),
     (Table::Filter, CANARY),
     (Table::Mangle, CANARY),
     (Table::Mangle, IPVS_OUT_FILTER),
@@ -59,6 +71,10 @@ pub const FIXED: [(Table, &str); 19] = [
     (Table::Nat, MARK_MASQ),
     (Table::Nat, NODE_PORT),
     (Table::Nat, LOAD_BALANCER),
+    (Table::Nat, PORTALS_CONTAINER),
+    (Table::Nat, PORTALS_HOST),
+    (Table::Nat, NODEPORT_CONTAINER),
+    (Table::Nat, NODEPORT_HOST),
     (Table::Nat, CANARY),
 ];
 

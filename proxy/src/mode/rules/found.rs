@@ -3,13 +3,16 @@
 use std::net::SocketAddr;
 
 use super::names;
-use crate::mode::rules::saved::SavedTable;
+use super::saved::SavedTable;
 use crate::model::Protocol;
 use crate::plan::flows::{Frontend, is_judged};
 
+/// Where rules lead frontends somewhere: iptables mode's, then userspace mode's.
+const CHAINS: [&str; 4] = [names::SERVICES, names::NODE_PORTS, names::PORTALS_CONTAINER, names::NODEPORT_CONTAINER];
+
 /// The frontends of UDP and SCTP service ports that rules of ours in this table lead somewhere.
 pub fn datagram_frontends(table: &SavedTable) -> Vec<(Protocol, Frontend)> {
-    let rules = [names::SERVICES, names::NODE_PORTS].into_iter().filter_map(|chain| table.chains.get(chain)).flatten();
+    let rules = CHAINS.into_iter().filter_map(|chain| table.chains.get(chain)).flatten();
     rules.filter_map(|rule| frontend(rule)).filter(|(protocol, _)| is_judged(*protocol)).collect()
 }
 
@@ -36,10 +39,13 @@ mod tests {
             "-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"kube-system/dns:dns-tcp cluster IP\" -m tcp --dport 53 -j KUBE-SVC-B\n",
             "-A KUBE-SERVICES -m comment --comment \"kubernetes service nodeports\" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n",
             "-A KUBE-NODEPORTS -p sctp -m comment --comment \"default/gate\" -m sctp --dport 30068 -j KUBE-EXT-C\n",
+            "-A KUBE-PORTALS-CONTAINER -d 10.96.0.12/32 -p udp -m comment --comment \"default/echo:\" -m udp --dport 7 -j REDIRECT --to-ports 61000\n",
             "-A OTHER -d 10.96.0.11/32 -p udp -m udp --dport 53 -j ACCEPT\n",
         );
         let found = datagram_frontends(&SavedTable::parse(text));
         let dns = Frontend::Address("10.96.0.10:53".parse().unwrap());
-        assert_eq!(found, [(Protocol::Udp, dns), (Protocol::Sctp, Frontend::NodePort(30_068))]);
+        let echo = Frontend::Address("10.96.0.12:7".parse().unwrap());
+        let gate = Frontend::NodePort(30_068);
+        assert_eq!(found, [(Protocol::Udp, dns), (Protocol::Sctp, gate), (Protocol::Udp, echo)]);
     }
 }

@@ -1,0 +1,74 @@
+//! Whom a pod sees where the proxy relays: in userspace mode the client's connection ends at the node that it is led by, and
+//! the pod's begins there. So where a scenario says `client`, the pod sees an address of that node.
+//!
+//! This is the one place that knows of it; scenarios say what holds where the client's address can be kept.
+
+use std::net::IpAddr;
+
+use super::file::Mode;
+use super::resolve::{ProbePlan, addresses};
+use super::words::{Frontend, Target};
+use crate::expect::{SourceWanted, Wanted};
+use crate::objects::Store;
+use crate::traffic::probe::Place;
+
+/// The mode of each node's proxy.
+type ModeOf<'a> = &'a dyn Fn(&str) -> Mode;
+
+/// Turns a step's promise into what the nodes' modes can keep.
+pub(super) fn probe(store: &Store, mode_of: ModeOf<'_>, to: &Target, plan: &mut ProbePlan) {
+    let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
+    let Some(nodes) = relaying(store, &plan.probe.from, via, to) else { return };
+    if let Wanted::Answered { source: Some(source), .. } = &mut plan.wanted {
+        see(store, mode_of, source, &nodes);
+    }
+}
+
+/// The same over a connection that is open already, which any node may have led.
+pub(super) fn send(store: &Store, mode_of: ModeOf<'_>, wanted: &mut Option<Wanted>) {
+    if let Some(Wanted::Answered { source: Some(source), .. }) = wanted {
+        see(store, mode_of, source, &all(store));
+    }
+}
+
+fn see(store: &Store, mode_of: ModeOf<'_>, source: &mut SourceWanted, nodes: &[String]) {
+    let relays: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| mode_of(node) == Mode::Userspace).collect();
+    if source.client && !source.not && !relays.is_empty() {
+        // Another node of another mode may have led it all the same.
+        source.client = relays.len() < nodes.len();
+        source.addresses.extend(relays.iter().flat_map(|node| of_node(store, node)));
+        source.words = format!("{}, which is relayed by {}", source.words, relays.join(" or "));
+    }
+}
+
+fn of_node(store: &Store, node: &str) -> Vec<IpAddr> {
+    addresses(store, &Place::Node(node.to_owned())).unwrap_or_default()
+}
+
+fn all(store: &Store) -> Vec<String> {
+    store.cluster_spec().nodes.into_iter().map(|node| node.name).collect()
+}
+
+/// The nodes that may lead the connection; `None`: it goes to no service.
+fn relaying(store: &Store, from: &Place, via: Option<&str>, to: &Target) -> Option<Vec<String>> {
+    let spec = store.cluster_spec();
+    match to {
+        Target::Pod(..) | Target::Node(..) => return None,
+        Target::Address(address) => {
+            let is_pod = spec.pods.iter().any(|pod| pod.addresses.contains(&address.ip()));
+            if is_pod || spec.nodes.iter().any(|node| of_node(store, &node.name).contains(&address.ip())) {
+                return None;
+            }
+        }
+        Target::Service { frontend: Frontend::NodePort(node), .. } => return Some(vec![node.clone()]),
+        Target::Service { .. } => {}
+    }
+    let own = match from {
+        Place::Node(node) => Some(node.clone()),
+        Place::Pod { namespace, name } => {
+            spec.pods.iter().find(|pod| pod.namespace == *namespace && pod.name == *name).map(|pod| pod.node.clone())
+        }
+        Place::Client(_) | Place::LoadBalancer => via.map(str::to_owned),
+    };
+    Some(own.map_or_else(|| all(store), |node| vec![node]))
+}

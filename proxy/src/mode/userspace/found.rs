@@ -1,0 +1,32 @@
+//! The listening ports that a predecessor's rules lead to.
+
+use std::collections::BTreeMap;
+
+use crate::mode::rules::names;
+use crate::mode::rules::saved::SavedTable;
+use crate::model::{Protocol, ServicePortName};
+use crate::plan::BackendSet;
+use crate::relay::Listener;
+use crate::source::ObjectKey;
+
+/// The port of each listener, as filter's rules for listening ports name them.
+pub fn listening_ports(filter: &SavedTable) -> BTreeMap<Listener, u16> {
+    let rules = filter.chains.get(names::NODEPORT_NON_LOCAL).into_iter().flatten();
+    rules.filter(|rule| rule.ends_with("-j ACCEPT")).filter_map(|rule| listener(rule)).collect()
+}
+
+fn listener(rule: &str) -> Option<(Listener, u16)> {
+    let after = |option: &str| Some(rule.split_once(option)?.1);
+    let word = |option: &str| after(option)?.split(' ').next();
+    let protocol = Protocol::from_api(Some(&word("-p ")?.to_uppercase()))?;
+    let comment = after("--comment \"")?.split('"').next()?;
+    let (comment, set) = match comment.strip_suffix(super::fragment::ON_THIS_NODE) {
+        Some(name) => (name, BackendSet::Local),
+        None => (comment, BackendSet::Cluster),
+    };
+    let (namespace, rest) = comment.split_once('/')?;
+    let (service, port) = rest.split_once(':')?;
+    let service = ObjectKey { namespace: namespace.into(), name: service.into() };
+    let name = ServicePortName { service, port: port.to_owned(), protocol };
+    Some((Listener { name, set }, word("--dport ")?.parse().ok()?))
+}

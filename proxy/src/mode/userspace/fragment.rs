@@ -1,0 +1,250 @@
+//! What one service port contributes to the tables: lines in shared chains, spelled as they were published.
+//!
+//! The nat rules of this mode translate the destination only; the client's address ends at the relay, whose own connection
+//! has the node's. So there is nobody to masquerade, and a pod may be led back to itself.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::ports::Assigned;
+use super::{served, sets};
+use crate::mode::rules::filter::{self, FilterLines, Words};
+use crate::mode::rules::names;
+use crate::mode::rules::rule::Rule;
+use crate::model::Protocol;
+use crate::plan::{BackendSet, External, NodePlan, NodePortScope, PodSource, ServicePortPlan, Treatment, Verdict};
+
+/// Ends the comment of the rule that lets in who is led to backends on this node only.
+pub const ON_THIS_NODE: &str = " on this node";
+
+/// One service port's share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fragment {
+    /// In nat `KUBE-PORTALS-CONTAINER`.
+    pub portals_container: Vec<String>,
+    /// In nat `KUBE-PORTALS-HOST`.
+    pub portals_host: Vec<String>,
+    /// In nat `KUBE-NODEPORT-CONTAINER`.
+    pub node_port_container: Vec<String>,
+    /// In nat `KUBE-NODEPORT-HOST`.
+    pub node_port_host: Vec<String>,
+    /// In filter `KUBE-NODEPORT-NON-LOCAL`.
+    pub listeners: Vec<String>,
+    /// In filter's other chains.
+    pub filter: FilterLines,
+}
+
+/// What a service port's lines depend on besides its plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The node.
+    pub node: NodePlan,
+    /// The address of the node that its own traffic is led to.
+    pub host: IpAddr,
+    /// What comes from elsewhere is led to the address of the interface that it came in by. Otherwise to `host`, too: where
+    /// an interface has no address the kernel would drop it.
+    pub redirect: bool,
+}
+
+/// Writes down one service port whose listeners have these ports. One whose listener has none, because no port could be had,
+/// refuses.
+pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) -> Fragment {
+    let mut words = Words::no_endpoints(names::PORTALS_CONTAINER);
+    let mut plan = served(plan);
+    if plan.protocol() == Protocol::Sctp {
+        words.refused = "is SCTP, which is not relayed in userspace mode";
+    } else if sets(&plan).into_iter().any(|set| ports.get(set).is_none()) {
+        words.refused = "has no listening port";
+        refuse(&mut plan);
+    }
+    let filter = filter::render(&plan, &around.node, words);
+    let mut writer = Writer { plan: &plan, ports, around, out: Fragment { filter, ..Fragment::default() } };
+    writer.address(plan.internal.address, plan.internal.treatment, plan.internal.treatment);
+    if let Some(external) = &plan.external {
+        writer.external(external);
+    }
+    writer.listeners();
+    writer.out
+}
+
+fn refuse(plan: &mut ServicePortPlan) {
+    plan.internal.treatment.verdict = Verdict::Reject;
+    if let Some(external) = &mut plan.external {
+        external.treatment.verdict = Verdict::Reject;
+        external.short_circuit = None;
+    }
+}
+
+struct Writer<'a> {
+    plan: &'a ServicePortPlan,
+    ports: Assigned,
+    around: &'a Surroundings,
+    out: Fragment,
+}
+
+impl Writer<'_> {
+    /// `namespace/name:port`; the published rules keep the colon of an unnamed port.
+    fn commented(&self) -> Rule {
+        Rule::commented(format!("{}:{}", self.plan.name.service, self.plan.name.port))
+    }
+
+    fn port_of(&self, treatment: Treatment) -> Option<u16> {
+        match treatment.verdict {
+            Verdict::Deliver(set) => self.ports.get(set),
+            Verdict::Reject | Verdict::Drop => None,
+        }
+    }
+
+    fn redirect(&self, port: u16) -> String {
+        if self.around.redirect { format!("REDIRECT --to-ports {port}") } else { self.dnat(port) }
+    }
+
+    fn dnat(&self, port: u16) -> String {
+        format!("DNAT --to-destination {}", SocketAddr::new(self.around.host, port))
+    }
+
+    /// Everybody's traffic to an address, from elsewhere and from the node itself.
+    fn address(&mut self, address: IpAddr, container: Treatment, host: Treatment) {
+        let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
+        let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
+        let from_node = self.port_of(host).map(|port| rule().target(self.dnat(port)));
+        self.out.portals_container.extend(origins_elsewhere);
+        self.out.portals_host.extend(from_node);
+    }
+
+    fn external(&mut self, external: &External) {
+        for address in &external.external_ips {
+            self.external_address(*address, external, None);
+        }
+        for address in &external.load_balancer_ips {
+            self.external_address(
+                *address,
+                external,
+                external.allowed_sources.as_ref().map(|allowed| &allowed.ranges[..]),
+            );
+        }
+        if let Some(port) = external.node_port {
+            for scope in scopes(&self.around.node) {
+                self.node_port(port, external, &scope);
+            }
+        }
+    }
+
+    /// The treatment of the node's own traffic.
+    fn of_node(external: &External) -> Treatment {
+        external.short_circuit.map_or(external.treatment, |short| short.node)
+    }
+
+    fn external_address(&mut self, address: IpAddr, external: &External, allowed: Option<&[IpNet]>) {
+        let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
+        let mut container = Vec::new();
+        for (from, treatment) in self.origins_elsewhere(external) {
+            let Some(port) = self.port_of(treatment) else { continue };
+            let matching = restricted(from, allowed).into_iter();
+            container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
+        }
+        let mut host = Vec::new();
+        if let Some(port) = self.port_of(Self::of_node(external)) {
+            let mut from = restricted(From::default(), allowed);
+            if external.allowed_sources.as_ref().is_some_and(|allowed| allowed.load_balancer_ips) && allowed.is_some() {
+                from.extend(external.load_balancer_ips.iter().map(|own| From::range(IpNet::from(*own))));
+            }
+            host.extend(from.into_iter().map(|from| from.apply(rule()).target(self.dnat(port))));
+        }
+        self.out.portals_container.extend(container);
+        self.out.portals_host.extend(host);
+    }
+
+    fn node_port(&mut self, node_port: u16, external: &External, scope: &dyn Fn(Rule) -> Rule) {
+        let rule = || scope(self.commented()).port(self.plan.protocol(), node_port);
+        let mut container = Vec::new();
+        for (from, treatment) in self.origins_elsewhere(external) {
+            let line = self.port_of(treatment).map(|port| from.apply(rule()).target(self.redirect(port)));
+            container.extend(line);
+        }
+        let host = self.port_of(Self::of_node(external)).map(|port| rule().target(self.dnat(port)));
+        self.out.node_port_container.extend(container);
+        self.out.node_port_host.extend(host);
+    }
+
+    /// Who comes from elsewhere, and what happens to them: pods before everybody.
+    fn origins_elsewhere(&self, external: &External) -> Vec<(From, Treatment)> {
+        let pods = external.short_circuit.zip(self.around.node.pods.clone());
+        let pods = pods.map(|(short, pods)| (From { pods: Some(pods), range: None }, short.pods));
+        pods.into_iter().chain([(From::default(), external.treatment)]).collect()
+    }
+
+    /// Whoever was led to a listening port is let in, whatever the node's own rules for incoming traffic say; nobody gets there
+    /// in another way, past the source ranges.
+    fn listeners(&mut self) {
+        for set in sets(self.plan) {
+            let Some(port) = self.ports.get(set) else { continue };
+            let rule =
+                |what: &str| Rule::commented(format!("{}:{}{what}", self.plan.name.service, self.plan.name.port));
+            let of_set = match set {
+                BackendSet::Cluster => "",
+                BackendSet::Local => ON_THIS_NODE,
+            };
+            let led = rule(of_set).conntrack("--ctstate DNAT").port(self.plan.protocol(), port).target("ACCEPT");
+            let others = rule(" is reached by way of its service only");
+            let others = others.port(self.plan.protocol(), port).reject(self.around.node.family);
+            self.out.listeners.extend([led, others]);
+        }
+    }
+}
+
+/// Where a packet comes from.
+#[derive(Debug, Clone, Default)]
+struct From {
+    pods: Option<PodSource>,
+    range: Option<IpNet>,
+}
+
+impl From {
+    fn range(range: IpNet) -> From {
+        From { pods: None, range: Some(range) }
+    }
+
+    fn apply(self, rule: Rule) -> Rule {
+        let rule = self.pods.iter().fold(rule, |rule, pods| rule.pods(pods, false));
+        // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
+        self.range.into_iter().filter(|range| range.prefix_len() > 0).fold(rule, Rule::source)
+    }
+
+    /// The part of it that lies in a range.
+    fn within(&self, range: IpNet) -> Option<From> {
+        match &self.pods {
+            Some(PodSource::Range(pods)) if range.contains(pods) => Some(self.clone()),
+            Some(PodSource::Range(pods)) if pods.contains(&range) => Some(From::range(range)),
+            Some(PodSource::Range(_)) => None,
+            Some(_) | None => Some(From { pods: self.pods.clone(), range: Some(range) }),
+        }
+    }
+}
+
+/// The parts of `from` that lie in allowed ranges.
+fn restricted(from: From, allowed: Option<&[IpNet]>) -> Vec<From> {
+    match allowed {
+        None => vec![from],
+        Some(ranges) => ranges.iter().filter_map(|range| from.within(*range)).collect(),
+    }
+}
+
+/// The destinations of node ports, as far as they are narrower than every address of the node.
+fn scopes(node: &NodePlan) -> Vec<Box<dyn Fn(Rule) -> Rule>> {
+    let family = node.family;
+    match &node.node_ports {
+        NodePortScope::EveryLocalAddress { loopback: true } => vec![Box::new(|rule| rule)],
+        NodePortScope::EveryLocalAddress { loopback: false } => {
+            vec![Box::new(move |rule| rule.destination_loopback(family, true))]
+        }
+        NodePortScope::Addresses(addresses) => addresses
+            .iter()
+            .map(|address| {
+                let address = *address;
+                Box::new(move |rule: Rule| rule.destination(address)) as Box<dyn Fn(Rule) -> Rule>
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,33 @@
+//! The jumps of this mode: those of iptables mode in filter, and upstream's of old in nat.
+
+use crate::kernel::iptables::Table;
+use crate::mode::iptables;
+use crate::mode::rules::jumps::Jump;
+use crate::mode::rules::names;
+
+const PORTALS: &str = "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-CONTAINER";
+const PORTALS_HOST: &str =
+    "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-HOST";
+const NODE_PORTS: &str = "-m addrtype --dst-type LOCAL -m comment --comment \"handle service NodePorts; NOTE: this must be the last rule in the chain\" -j KUBE-NODEPORT-CONTAINER";
+const NODE_PORTS_HOST: &str = "-m addrtype --dst-type LOCAL -m comment --comment \"handle service NodePorts; NOTE: this must be the last rule in the chain\" -j KUBE-NODEPORT-HOST";
+
+/// The jumps that no other mode has, in the order in which they are put before what stands in the kernel's chain: the last
+/// one is the first that a packet meets.
+pub const ALL: [Jump; 5] = [
+    Jump::new(
+        Table::Filter,
+        "INPUT",
+        names::NODEPORT_NON_LOCAL,
+        "-m comment --comment \"Ensure that non-local NodePort traffic can flow\" -j KUBE-NODEPORT-NON-LOCAL",
+    ),
+    Jump::new(Table::Nat, "PREROUTING", names::NODEPORT_CONTAINER, NODE_PORTS),
+    Jump::new(Table::Nat, "PREROUTING", names::PORTALS_CONTAINER, PORTALS),
+    Jump::new(Table::Nat, "OUTPUT", names::NODEPORT_HOST, NODE_PORTS_HOST),
+    Jump::new(Table::Nat, "OUTPUT", names::PORTALS_HOST, PORTALS_HOST),
+];
+
+/// The jumps that a node needs.
+pub fn wanted() -> impl Iterator<Item = &'static Jump> {
+    let filter = iptables::jumps::ALL.iter().filter(|jump| jump.table == Table::Filter && jump.to != names::FIREWALL);
+    ALL.iter().chain(filter)
+}

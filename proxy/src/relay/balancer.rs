@@ -1,0 +1,145 @@
+//! Which backend a new connection gets: by turns, or the one that its client had before.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use super::Backends;
+use super::clients::Clients;
+use crate::plan::BackendSet;
+
+/// Backends that are tried for one connection at most.
+pub const MOST_TRIES: usize = 8;
+
+/// The choice of one service port.
+#[derive(Debug, Default)]
+pub struct Balancer {
+    backends: Backends,
+    /// Who had the last turn in each set.
+    last: [Option<SocketAddr>; 2],
+    clients: Clients,
+}
+
+impl Balancer {
+    /// New backends; turns go on after the backend that had the last one.
+    pub fn lead(&mut self, backends: Backends) {
+        if backends.affinity.is_none() {
+            self.clients.clear();
+        }
+        self.clients.keep(|backend| {
+            [BackendSet::Cluster, BackendSet::Local].iter().any(|set| backends.set(*set).contains(backend))
+        });
+        self.backends = backends;
+    }
+
+    /// Whether associations of UDP may stay with a backend.
+    pub fn serves(&self, backend: &SocketAddr) -> bool {
+        self.backends.serving.contains(backend)
+    }
+
+    /// The backends to be tried for a new connection, in this order. Takes a turn, unless the client has a backend already.
+    pub fn candidates(&mut self, set: BackendSet, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
+        let backends = self.backends.set(set);
+        let known = self.backends.affinity.and_then(|timeout| self.clients.get(client, timeout, now));
+        let known = known.filter(|backend| backends.contains(backend));
+        let last = &mut self.last[match set {
+            BackendSet::Cluster => 0,
+            BackendSet::Local => 1,
+        }];
+        // Backends are sorted: the next one is the first after the last, whoever came and went meanwhile.
+        let start = last.map_or(0, |last| backends.partition_point(|backend| *backend <= last));
+        let by_turns = (0..backends.len()).map(|step| backends[(start + step) % backends.len()]);
+        let candidates = match known {
+            Some(known) => {
+                let others = by_turns.filter(|backend| *backend != known);
+                [known].into_iter().chain(others).take(MOST_TRIES).collect()
+            }
+            None => by_turns.take(MOST_TRIES).collect::<Vec<_>>(),
+        };
+        if known.is_none() {
+            *last = candidates.first().copied().or(*last);
+        }
+        candidates
+    }
+
+    /// A backend has taken a client's connection.
+    pub fn took(&mut self, client: IpAddr, backend: SocketAddr, now: Instant) {
+        if let Some(timeout) = self.backends.affinity {
+            self.clients.note(client, backend, timeout, now);
+        }
+    }
+
+    /// A client's backend has refused it.
+    pub fn refused(&mut self, client: IpAddr) {
+        self.clients.forget(client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn backend(number: u8) -> SocketAddr {
+        SocketAddr::new([10, 0, 0, number].into(), 80)
+    }
+
+    fn backends(numbers: &[u8], affinity: Option<u64>) -> Backends {
+        let cluster = numbers.iter().map(|number| backend(*number)).collect();
+        Backends { cluster, affinity: affinity.map(Duration::from_secs), ..Backends::default() }
+    }
+
+    fn first(balancer: &mut Balancer, client: u8, now: Instant) -> u8 {
+        let client = IpAddr::from([192, 0, 2, client]);
+        let chosen = balancer.candidates(BackendSet::Cluster, client, now)[0];
+        balancer.took(client, chosen, now);
+        match chosen.ip() {
+            IpAddr::V4(ip) => ip.octets()[3],
+            IpAddr::V6(_) => 0,
+        }
+    }
+
+    #[test]
+    fn turns_go_round_and_go_on_whoever_comes_and_goes() {
+        let (mut balancer, now) = (Balancer::default(), Instant::now());
+        assert_eq!(balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now), []);
+        balancer.lead(backends(&[1, 2, 3], None));
+        let turns = |balancer: &mut Balancer, count| (0..count).map(|_| first(balancer, 1, now)).collect::<Vec<_>>();
+        assert_eq!(turns(&mut balancer, 4), [1, 2, 3, 1]);
+        balancer.lead(backends(&[1, 3, 4], None));
+        assert_eq!(turns(&mut balancer, 4), [3, 4, 1, 3]);
+        let tries = balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now);
+        assert_eq!(tries, [backend(4), backend(1), backend(3)], "the others are tried after it");
+    }
+
+    #[test]
+    fn a_client_stays_until_it_was_silent_for_the_timeout_or_its_backend_is_gone() {
+        let (mut balancer, start) = (Balancer::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        balancer.lead(backends(&[1, 2, 3], Some(10)));
+        assert_eq!((first(&mut balancer, 1, at(0)), first(&mut balancer, 2, at(0))), (1, 2));
+        assert_eq!((first(&mut balancer, 1, at(9)), first(&mut balancer, 1, at(18))), (1, 1));
+        let tries = balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), at(18));
+        assert_eq!(tries, [backend(1), backend(3), backend(2)]);
+        assert_eq!(first(&mut balancer, 1, at(28)), 3, "silent for too long");
+        balancer.refused([192, 0, 2, 1].into());
+        assert_eq!(first(&mut balancer, 1, at(28)), 1, "its backend has failed it");
+        balancer.lead(backends(&[2, 3], Some(10)));
+        assert_eq!(first(&mut balancer, 1, at(29)), 2, "its backend is gone");
+    }
+
+    #[test]
+    fn memory_for_clients_is_bounded_and_the_oldest_go_first() {
+        let (mut clients, start) = (Clients::default(), Instant::now());
+        let client = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
+        let (timeout, most) = (Duration::from_secs(1000), super::super::clients::MOST_CLIENTS);
+        for number in 0..=most {
+            let now = start + Duration::from_micros(number as u64);
+            clients.note(client(number), backend(1), timeout, now);
+        }
+        assert_eq!(clients.len(), most / 2 + 1);
+        assert!(
+            clients.get(client(0), timeout, start).is_none() && clients.get(client(most), timeout, start).is_some()
+        );
+    }
+}

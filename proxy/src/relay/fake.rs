@@ -1,0 +1,50 @@
+//! Listeners in memory, as strict as the kernel's ports: one holder for each, and nothing to listen for without a service port.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Backends, ListenError, Listener, Relays};
+use crate::model::{Protocol, ServicePortName};
+
+/// The fake. Fields are open for tests to look at and to tamper with.
+#[derive(Debug, Clone, Default)]
+pub struct Fake {
+    /// Who listens where.
+    pub listening: BTreeMap<Listener, u16>,
+    /// Where service ports lead.
+    pub led: BTreeMap<ServicePortName, Backends>,
+    /// Ports of somebody else.
+    pub taken: BTreeSet<(Protocol, u16)>,
+    /// No sockets are left.
+    pub exhausted: bool,
+}
+
+impl Relays for Fake {
+    fn lead(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+        match backends {
+            Some(backends) => self.led.insert(name.clone(), backends),
+            None => self.led.remove(name),
+        };
+    }
+
+    fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError> {
+        let protocol = listener.name.protocol;
+        let refused = |text: &str| Err(ListenError::Refused { port, source: std::io::Error::other(text.to_owned()) });
+        if self.exhausted {
+            return refused("too many open files");
+        }
+        if !self.led.contains_key(&listener.name) || protocol == Protocol::Sctp || self.listening.contains_key(listener)
+        {
+            return refused("nothing to listen for, or not once more");
+        }
+        let ours = self.listening.iter().any(|(other, taken)| other.name.protocol == protocol && *taken == port);
+        if ours || self.taken.contains(&(protocol, port)) {
+            return Err(ListenError::Taken(port));
+        }
+        self.listening.insert(listener.clone(), port);
+        Ok(())
+    }
+
+    fn close(&mut self, listener: &Listener) {
+        self.listening.remove(listener);
+    }
+}
