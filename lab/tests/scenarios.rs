@@ -1,9 +1,11 @@
-//! Every scenario: all promises are kept. In iptables mode on both variants of iptables and in userspace mode, or in a microVM and
-//! in every mode that it is for, where it needs one; there those
-//! that let hours pass are left out, for they take minutes: see docs/determinism.md.
+//! Every scenario: all promises are kept. In iptables mode on both variants of iptables and in userspace mode, or in a microVM
+//! and in every mode that it is for, where it needs one; there those that let hours pass are left out, for they take minutes:
+//! see docs/determinism.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
+
+use std::thread;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
@@ -38,16 +40,31 @@ fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
     }
 }
 
+/// An emulated machine keeps one processor busy: there are two of them at a time.
 fn kept_in_microvm() -> Result<Completion, Failed> {
-    let names: Vec<String> = names_for_microvm().into_iter().filter(|name| !name.ends_with("-hours")).collect();
+    thread::scope(|scope| {
+        let ipvs = scope.spawn(|| kept_in_mode(Mode::Ipvs));
+        let others = kept_in_mode(Mode::Iptables).and_then(|_| kept_in_mode(Mode::Userspace));
+        let ipvs = ipvs.join().map_err(|_| Failed::from("a panic"))?;
+        others.and(ipvs)
+    })
+}
+
+fn kept_in_mode(mode: Mode) -> Result<Completion, Failed> {
+    let is_for = |name: &String| {
+        let scenario = load(&folder().join(name).with_extension("yaml"), 0);
+        scenario.is_ok_and(|scenario| scenario.modes.contains(&mode))
+    };
+    let names = names_for_microvm().into_iter().filter(|name| !name.ends_with("-hours")).filter(is_for);
+    let names: Vec<String> = names.collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let runs = run_in_microvm(&names, &[]);
+    let runs = run_in_microvm(&mode.to_string(), &names, &[]);
     for (name, run) in names.iter().zip(&runs) {
         if run.status == 3 {
             return support::unable(&run.told);
         }
         if run.scenario["passed"] != true {
-            return Err(format!("{name}, exit status {}\n{}", run.status, run.told).into());
+            return Err(format!("{name} in {mode} mode, exit status {}\n{}", run.status, run.told).into());
         }
     }
     Ok(Completion::Completed)
