@@ -1,6 +1,7 @@
 //! A step's words to addresses and promises, given the objects that are there.
 
-use std::collections::BTreeSet;
+mod look;
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::Problem;
-use super::file::{
-    Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile, Spread, TrafficFile,
-};
+use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
 use super::words::{Frontend, PlaceRef, Source, Target};
 use crate::cluster::spec::Protocol;
 use crate::expect::{SourceWanted, Wanted, stats};
 use crate::objects::{ObjectKey, Store, family_name, nth_address};
 use crate::traffic::probe::{Place, Probe};
+
+pub(super) use look::{health_check, scan, vip};
 
 /// How long a promised answer may take; only a broken promise ever waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -157,46 +158,6 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
         return Err(Problem::new(port.referenced, message));
     }
     Ok((service.clone(), probe, route))
-}
-
-/// A scan step, resolved.
-pub(super) struct ScanPlan {
-    /// From where.
-    pub from: Place,
-    /// The address.
-    pub address: IpAddr,
-    /// A route that it needs.
-    pub route: Option<ClientRoute>,
-    /// How long a port may take to answer.
-    pub patience: Duration,
-    /// At which it is knocked.
-    pub ports: BTreeSet<u16>,
-    /// Exactly these are open.
-    pub open: BTreeSet<u16>,
-}
-
-/// Resolves a `scan` step.
-pub(super) fn scan(store: &Store, file: &ScanFile, expect: &ExpectFile) -> Result<ScanPlan, Problem> {
-    let Some(open) = &expect.open else {
-        return Err(Problem::new(file.from.referenced, "scan: expected `open`, the list of ports that are to answer"));
-    };
-    let probe_file = ProbeFile {
-        protocol: Some(ProtocolFile::Tcp),
-        family: file.family.clone(),
-        via: file.via.clone(),
-        timeout: file.timeout,
-        ..ProbeFile::plain(&file.from, &file.to)
-    };
-    let (probe, route) = aim(store, &probe_file, SILENCE)?;
-    let (from, address, patience) = (probe.from, probe.to.ip(), probe.timeout);
-    let ports: BTreeSet<u16> = match &file.ports {
-        Some(ports) => ports.0.iter().flat_map(|ports| ports.value.0.clone()).collect(),
-        None => (1..=u16::MAX).collect(),
-    };
-    if let Some(stray) = open.value.iter().find(|port| !ports.contains(port)) {
-        return Err(Problem::new(open.referenced, format!("open: {stray} is none of the `ports` that are scanned")));
-    }
-    Ok(ScanPlan { from, address, route, patience, ports, open: open.value.iter().copied().collect() })
 }
 
 /// Resolves a `send` step; `None`: the connection is to be dead.
@@ -485,30 +446,4 @@ fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Pro
         Some(count) => Ok(count.value),
         None => Ok(needed),
     }
-}
-
-/// Where a node answers for a service's health.
-pub(super) fn health_check(store: &Store, node: &str, service: &ObjectKey) -> Result<SocketAddr, Problem> {
-    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
-    let object = store.service(service).map_err(|error| problem(error.to_string()))?;
-    let port =
-        object.spec.as_ref().and_then(|spec| spec.health_check_node_port).and_then(|port| u16::try_from(port).ok());
-    let port = port.ok_or_else(|| {
-        problem(format!(
-            "service {service} has no healthCheckNodePort: it is for type LoadBalancer with externalTrafficPolicy Local"
-        ))
-    })?;
-    let address = addresses(store, &Place::Node(node.to_owned())).map_err(problem)?;
-    let address = address.first().ok_or_else(|| problem(format!("node {node} has no address")))?;
-    Ok(SocketAddr::new(*address, port))
-}
-
-/// The first published address of a service.
-pub(super) fn vip(store: &Store, service: &ObjectKey) -> Result<IpAddr, Problem> {
-    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
-    store.service(service).map_err(|error| problem(error.to_string()))?;
-    let vips = store.vips_of(service);
-    vips.first()
-        .map(|vip| vip.address)
-        .ok_or_else(|| problem(format!("service {service} has no load-balancer address")))
 }

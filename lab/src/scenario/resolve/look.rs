@@ -1,0 +1,80 @@
+//! Steps that look at something without sending requests to a service: which ports are open, health checks, published
+//! addresses.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde_saphyr::Location;
+
+use super::{ClientRoute, SILENCE, addresses, aim};
+use crate::objects::{ObjectKey, Store};
+use crate::scenario::error::Problem;
+use crate::scenario::file::{ExpectFile, ProbeFile, ProtocolFile, ScanFile};
+use crate::traffic::probe::Place;
+
+/// A scan step, resolved.
+pub(in crate::scenario) struct ScanPlan {
+    /// From where.
+    pub from: Place,
+    /// The address.
+    pub address: IpAddr,
+    /// A route that it needs.
+    pub route: Option<ClientRoute>,
+    /// How long a port may take to answer.
+    pub patience: Duration,
+    /// At which it is knocked.
+    pub ports: BTreeSet<u16>,
+    /// Exactly these are open.
+    pub open: BTreeSet<u16>,
+}
+
+/// Resolves a `scan` step.
+pub(in crate::scenario) fn scan(store: &Store, file: &ScanFile, expect: &ExpectFile) -> Result<ScanPlan, Problem> {
+    let Some(open) = &expect.open else {
+        return Err(Problem::new(file.from.referenced, "scan: expected `open`, the list of ports that are to answer"));
+    };
+    let probe_file = ProbeFile {
+        protocol: Some(ProtocolFile::Tcp),
+        family: file.family.clone(),
+        via: file.via.clone(),
+        timeout: file.timeout,
+        ..ProbeFile::plain(&file.from, &file.to)
+    };
+    let (probe, route) = aim(store, &probe_file, SILENCE)?;
+    let (from, address, patience) = (probe.from, probe.to.ip(), probe.timeout);
+    let ports: BTreeSet<u16> = match &file.ports {
+        Some(ports) => ports.0.iter().flat_map(|ports| ports.value.0.clone()).collect(),
+        None => (1..=u16::MAX).collect(),
+    };
+    if let Some(stray) = open.value.iter().find(|port| !ports.contains(port)) {
+        return Err(Problem::new(open.referenced, format!("open: {stray} is none of the `ports` that are scanned")));
+    }
+    Ok(ScanPlan { from, address, route, patience, ports, open: open.value.iter().copied().collect() })
+}
+
+/// Where a node answers for a service's health.
+pub(in crate::scenario) fn health_check(store: &Store, node: &str, service: &ObjectKey) -> Result<SocketAddr, Problem> {
+    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
+    let object = store.service(service).map_err(|error| problem(error.to_string()))?;
+    let port =
+        object.spec.as_ref().and_then(|spec| spec.health_check_node_port).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or_else(|| {
+        problem(format!(
+            "service {service} has no healthCheckNodePort: it is for type LoadBalancer with externalTrafficPolicy Local"
+        ))
+    })?;
+    let address = addresses(store, &Place::Node(node.to_owned())).map_err(problem)?;
+    let address = address.first().ok_or_else(|| problem(format!("node {node} has no address")))?;
+    Ok(SocketAddr::new(*address, port))
+}
+
+/// The first published address of a service.
+pub(in crate::scenario) fn vip(store: &Store, service: &ObjectKey) -> Result<IpAddr, Problem> {
+    let problem = |message: String| Problem::new(Location::UNKNOWN, message);
+    store.service(service).map_err(|error| problem(error.to_string()))?;
+    let vips = store.vips_of(service);
+    vips.first()
+        .map(|vip| vip.address)
+        .ok_or_else(|| problem(format!("service {service} has no load-balancer address")))
+}
