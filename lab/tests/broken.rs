@@ -83,20 +83,23 @@ fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
 
 fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     let hook = hook(scenario, damage);
+    let mode = first_mode(scenario).to_string();
     // What is broken on purpose mostly falls silent: two seconds of it are enough.
-    let run = run(scenario, &["--mode", "iptables", "--break", &hook, "--patience", "2000"]);
+    let run = run(scenario, &["--mode", &mode, "--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
         return support::unable(&run.told);
     }
     is_red(damage, &run)
 }
 
+/// Damage is written for the first mode of its scenario.
+fn first_mode(scenario: &str) -> Mode {
+    let path = folder().join(scenario).with_extension("yaml");
+    svclab::scenario::load(&path, 0).expect("a scenario can be read").modes[0]
+}
+
 fn turn_red_in_microvm(damages: &[(String, Damage)]) -> Result<Completion, Failed> {
-    // Damage is written for the first mode of its scenario.
-    let in_iptables = |(name, _): &&(String, Damage)| {
-        let path = folder().join(name).with_extension("yaml");
-        svclab::scenario::load(&path, 0).is_ok_and(|scenario| scenario.modes.first() == Some(&Mode::Iptables))
-    };
+    let in_iptables = |(name, _): &&(String, Damage)| first_mode(name) == Mode::Iptables;
     let (iptables, ipvs): (Vec<_>, Vec<_>) = damages.iter().partition(in_iptables);
     // An emulated machine keeps one processor busy.
     thread::scope(|scope| {

@@ -219,9 +219,13 @@ fn a_proxy_may_be_started_in_another_mode() {
     assert_eq!(modes.collect::<Vec<_>>(), [Some(file::Mode::Ipvs), None]);
     for (more, says) in [
         ("- name: x\n  startProxy: {node: node-a, mode: ebpf}\n", "unknown variant `ebpf`"),
-        ("- name: x\n  startProxy: {node: node-a}\n", "missing field `mode`"),
+        ("- name: x\n  startProxy: {node: node-a, scheduler: fifo}\n", "unknown variant `fifo`"),
+        (
+            "- name: x\n  startProxy: {node: all, scheduler: lc}\n",
+            "startProxy.scheduler: lc is IPVS mode's, in which node-b is not by then",
+        ),
         ("- name: x\n  startProxy: {on: node-a, mode: ipvs}\n", "unknown field `on`"),
-        ("- name: x\n  startProxy: 7\n", "a node, a list of nodes, or {node: NODE, mode: MODE}"),
+        ("- name: x\n  startProxy: 7\n", "a node, a list of nodes, or {node: NODE, mode: MODE, scheduler: SCHEDULER}"),
         ("- name: x\n  startProxy: {node: node-z, mode: ipvs}\n", "node-z"),
         (
             "- name: x\n  traffic: {name: t, from: client/laptop, to: nodePort/web@node-a, sourcePort: 7}\n- name: y\n  endTraffic: t\n",
@@ -240,9 +244,11 @@ fn a_proxy_may_be_started_in_another_mode() {
         assert!(error.contains(says), "{more}: {error}");
     }
     // node-b is in the old one still.
-    for more in
-        ["- name: x\n  modes: [iptables]\n  unready: web-1\n", "- name: x\n  rules: [{on: all, chain: KUBE-SVC}]\n"]
-    {
+    for more in [
+        "- name: x\n  modes: [iptables]\n  unready: web-1\n",
+        "- name: x\n  rules: [{on: all, chain: KUBE-SVC}]\n",
+        "- name: x\n  startProxy: {node: node-a, scheduler: lc}\n",
+    ] {
         load_text(&format!("{head}steps:\n{steps}{more}")).unwrap();
     }
 }
