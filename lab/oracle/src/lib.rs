@@ -20,13 +20,19 @@
 //!
 //! [`affinity`](Affinity) and [`health`](health_checks) stand beside. What modes rightly do in different ways is the table
 //! in `modes`, and nowhere else.
+//!
+//! A [`Cluster`] is all of it in one value, with [`Cluster::questions`], and [`Cluster::scenario_yaml`] for what a test has
+//! found; [`generate`] makes clusters.
 
 mod address;
 mod affinity;
 mod arrival;
+mod cluster;
 mod endpoints;
 mod firewall;
 mod frontend;
+#[cfg(feature = "generate")]
+pub mod generate;
 mod health;
 mod masquerade;
 mod modes;
@@ -35,7 +41,9 @@ mod oracle;
 mod policy;
 mod promise;
 mod question;
+mod questions;
 mod rules;
+mod scenario;
 mod service;
 mod settings;
 mod topology;
@@ -43,6 +51,7 @@ mod world;
 
 pub use address::Family;
 pub use affinity::Affinity;
+pub use cluster::Cluster;
 pub use health::{HealthCheck, checks as health_checks};
 pub use modes::{AffinityScope, Picking};
 pub use oracle::{Oracle, ask};
