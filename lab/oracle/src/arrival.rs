@@ -1,9 +1,11 @@
 //! How a packet arrives at the node whose proxy decides about it: from which address, and is that a pod's.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::address::{self, Family};
+use crate::modes::Ways;
 use crate::question::{Place, Question};
+use crate::service::{FrontendKind, ServicePort};
 use crate::settings::DetectLocal;
 use crate::world::{Cni, Objects, World};
 
@@ -22,9 +24,24 @@ pub(crate) struct Arrival<'a> {
     pub(crate) pod: Option<bool>,
 }
 
+/// A packet that is a service port's business: all that the rules after this look at.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    /// Where it is sent to.
+    pub(crate) to: SocketAddr,
+    /// Whose that is.
+    pub(crate) port: &'a ServicePort,
+    /// By which kind of address.
+    pub(crate) kind: FrontendKind,
+    /// Where and how it arrives.
+    pub(crate) arrival: Arrival<'a>,
+    /// What the mode there does in a way of its own.
+    pub(crate) ways: Ways,
+}
+
 impl Arrival<'_> {
     /// A pod or the node itself: who external policies are not for.
-    pub(crate) fn from_within(&self) -> bool {
+    pub(crate) fn is_internal(&self) -> bool {
         self.own || self.pod == Some(true)
     }
 }

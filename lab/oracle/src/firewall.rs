@@ -1,21 +1,15 @@
 //! `loadBalancerSourceRanges`: who may use a load balancer's address.
 
 use crate::address;
-use crate::arrival::Arrival;
+use crate::arrival::Case;
 use crate::rules::{Reasons, Rule};
-use crate::service::{FrontendKind, ServicePort};
+use crate::service::FrontendKind;
 use crate::world::{Objects, World};
 
 /// Whether the source may use this address. Node ports, external IPs and cluster IPs are open to everybody.
-pub(crate) fn allows(
-    objects: &Objects,
-    world: &World,
-    port: &ServicePort,
-    kind: FrontendKind,
-    arrival: &Arrival<'_>,
-    reasons: &mut Reasons,
-) -> bool {
-    if kind != FrontendKind::LoadBalancerIp {
+pub(crate) fn allows(objects: &Objects, world: &World, case: &Case<'_>, reasons: &mut Reasons) -> bool {
+    let Case { port, arrival, .. } = case;
+    if case.kind != FrontendKind::LoadBalancerIp {
         return true;
     }
     if port.source_ranges.is_empty() {

@@ -15,7 +15,7 @@
 //! 3. `arrival`: from which address the packet comes there, and whether that is a pod's
 //! 4. `firewall`: whether the source may use that address
 //! 5. `endpoints`, `policy`, `topology`: who may get it
-//! 6. `masquerade`: whom they see
+//! 6. `delivery`, `masquerade`: their shares, whom they see, which way the answer takes
 //! 7. `oracle`: the above in this order, and the verdict
 //!
 //! [`affinity`](Affinity) and [`health`](health_checks) stand beside. What modes rightly do in different ways is the table
@@ -28,6 +28,7 @@ mod address;
 mod affinity;
 mod arrival;
 mod cluster;
+mod delivery;
 mod endpoints;
 mod firewall;
 mod frontend;

@@ -1,10 +1,9 @@
 //! Whose address an endpoint sees.
 
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, Case};
 use crate::endpoints::Endpoint;
-use crate::modes::Ways;
 use crate::rules::Rule;
-use crate::service::{FrontendKind, ServicePort};
+use crate::service::FrontendKind;
 
 /// Whether the source address is replaced by the node's for everybody, and by which rule.
 ///
@@ -15,20 +14,15 @@ use crate::service::{FrontendKind, ServicePort};
 /// | external ones | Local   | kept       | replaced             | kept           | (as who it is)      |
 ///
 /// `masqueradeAll` replaces whatever goes to a cluster IP.
-pub(crate) fn for_all(
-    port: &ServicePort,
-    kind: FrontendKind,
-    arrival: &Arrival<'_>,
-    ways: Ways,
-    masquerade_all: bool,
-) -> (bool, Rule) {
+pub(crate) fn for_all(case: &Case<'_>, masquerade_all: bool) -> (bool, Rule) {
+    let Case { port, arrival, ways, .. } = case;
     if ways.relays {
         return (true, Rule::Relayed);
     }
     if arrival.own && ways.masquerades_own_node {
         return (true, Rule::OwnNode);
     }
-    match kind {
+    match case.kind {
         FrontendKind::ClusterIp if masquerade_all => (true, Rule::MasqueradeAll),
         FrontendKind::ClusterIp if arrival.pod == Some(false) => (true, Rule::OffCluster),
         FrontendKind::ClusterIp => (false, Rule::Kept),

@@ -1,19 +1,18 @@
 //! The questions' way through the rules, from top to bottom.
 
-use std::collections::BTreeSet;
-
 use crate::address::Family;
-use crate::arrival::{self, Arrival};
-use crate::endpoints::{self, Endpoint};
+use crate::arrival::{self, Case};
+use crate::delivery;
+use crate::endpoints;
 use crate::firewall;
 use crate::frontend::{self, Destination};
-use crate::masquerade;
-use crate::modes::{self, Ways};
+use crate::health;
+use crate::modes;
 use crate::policy;
-use crate::promise::{Backend, Delivery, Promise, Reply, Share, Stickiness, Verdict};
+use crate::promise::{Promise, Verdict};
 use crate::question::{Protocol, Question};
 use crate::rules::{Reasons, Rule};
-use crate::service::{self, FrontendKind, ServicePort};
+use crate::service::{self, ServicePort};
 use crate::topology::Here;
 use crate::world::{Objects, World};
 
@@ -36,10 +35,13 @@ pub fn ask(objects: &Objects, world: &World, question: &Question) -> Promise {
 }
 
 impl<'a> Oracle<'a> {
-    /// Reads the services, once for many questions.
+    /// Reads services and slices, once for many questions.
     #[must_use]
     pub fn new(objects: &'a Objects, world: &'a World) -> Oracle<'a> {
-        let ports = |family| objects.services.iter().flat_map(|service| service::ports(service, family)).collect();
+        let ports = |family| {
+            let ports = objects.services.iter().flat_map(|service| service::ports(service, family));
+            ports.map(|port| ServicePort { endpoints: endpoints::copies(&objects.slices, &port), ..port }).collect()
+        };
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
     }
 
@@ -61,7 +63,8 @@ impl<'a> Oracle<'a> {
         match frontend::find(self.objects, self.world, ports, question, reasons) {
             Destination::Service { port, kind, node } => {
                 let arrival = arrival::at(self.objects, self.world, question, node, source);
-                self.decide(question, port, kind, &arrival, reasons)
+                let ways = modes::ways(&self.world.proxy);
+                self.decide(&Case { to: question.to, port, kind, arrival, ways }, reasons)
             }
             Destination::Shared | Destination::Unclear => Verdict::Undefined,
             Destination::OtherPortOfVip => {
@@ -79,29 +82,23 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// The destination is a service port's. May the source use it; is anybody there; who of them; whom do they see?
-    fn decide(
-        &self,
-        question: &Question,
-        port: &ServicePort,
-        kind: FrontendKind,
-        arrival: &Arrival<'_>,
-        reasons: &mut Reasons,
-    ) -> Verdict {
-        let ways = modes::ways(&self.world.proxy);
-        let copies = endpoints::copies(&self.objects.slices, port);
-        let Ok(endpoints) = endpoints::merged(&copies, arrival.node, reasons)
-            .inspect_err(|address| reasons.add(Rule::Contradiction, address.to_string()))
-        else {
-            return Verdict::Undefined;
+    /// The destination is a service port's. May the source use it; is anybody there; who of them?
+    fn decide(&self, case: &Case<'_>, reasons: &mut Reasons) -> Verdict {
+        let Case { port, arrival, ways, .. } = case;
+        let endpoints = match endpoints::merged(&port.endpoints, arrival.node, reasons) {
+            Ok(endpoints) => endpoints,
+            Err(address) => {
+                reasons.add(Rule::Contradiction, address.to_string());
+                return Verdict::Undefined;
+            }
         };
         let anybody = policy::any_usable(&endpoints);
-        let silent = ways.refuses_sctp && port.name.protocol == Protocol::Sctp;
-        if !firewall::allows(self.objects, self.world, port, kind, arrival, reasons) {
+        let unspoken = ways.refuses_sctp && port.name.protocol == Protocol::Sctp;
+        if !firewall::allows(self.objects, self.world, case, reasons) {
             // Where there is nobody anyway, no page says which of the two the client is to notice.
-            return if anybody && !silent { Verdict::Drop } else { Verdict::Refuse };
+            return if anybody && !unspoken { Verdict::Drop } else { Verdict::Refuse };
         }
-        if silent {
+        if unspoken {
             reasons.add(Rule::NotRelayed, port.name.to_string());
             return Verdict::Reject;
         }
@@ -109,84 +106,13 @@ impl<'a> Oracle<'a> {
             reasons.add(Rule::NoEndpoints, port.name.to_string());
             return Verdict::Reject;
         }
-        let reach = policy::reach(port, kind, arrival, ways, reasons);
+        let reach = policy::reach(case, reasons);
         let chosen = policy::select(&endpoints, reach, self.here(arrival.node), reasons);
         if chosen.is_empty() {
             reasons.add(Rule::NoLocalEndpoints, format!("{} on {}", port.name, arrival.node));
             return Verdict::Drop;
         }
-        Verdict::Deliver(self.delivery(question, port, kind, arrival, &chosen, ways, reasons))
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "all of it decides whom an endpoint sees")]
-    fn delivery(
-        &self,
-        question: &Question,
-        port: &ServicePort,
-        kind: FrontendKind,
-        arrival: &Arrival<'_>,
-        chosen: &[&Endpoint],
-        ways: Ways,
-        reasons: &mut Reasons,
-    ) -> Delivery {
-        reasons.add(
-            if ways.picking.is_even() { Rule::Even } else { Rule::Scheduled },
-            format!("{} of them", chosen.len()),
-        );
-        let (masqueraded, rule) = masquerade::for_all(port, kind, arrival, ways, self.world.proxy.masquerade_all);
-        reasons.add(rule, arrival.source.to_string());
-        let share = ways.picking.is_even().then(|| Share { of: u32::try_from(chosen.len()).unwrap_or(u32::MAX) });
-        let backends = chosen.iter().map(|endpoint| {
-            let hairpin = !masqueraded && masquerade::is_hairpin(endpoint, arrival);
-            if hairpin {
-                reasons.add(Rule::Hairpin, endpoint.address.to_string());
-            }
-            self.backend(question, endpoint, arrival, masqueraded || hairpin, share)
-        });
-        let backends: Vec<Backend> = backends.collect();
-        if let Some(astray) = backends.iter().find(|backend| matches!(backend.reply, Reply::Astray(_))) {
-            reasons.add(Rule::Astray, format!("{} past {}", astray.address, arrival.node));
-        }
-        let affinity = port.affinity.map(|timeout| Stickiness { timeout, scope: ways.affinity });
-        if affinity.is_some() {
-            reasons.add(Rule::Affinity, arrival.source.to_string());
-        }
-        Delivery {
-            service: port.name.clone(),
-            frontend: kind,
-            node: arrival.node.to_owned(),
-            client: arrival.source,
-            backends,
-            picking: ways.picking,
-            affinity,
-        }
-    }
-
-    fn backend(
-        &self,
-        question: &Question,
-        endpoint: &Endpoint,
-        arrival: &Arrival<'_>,
-        masqueraded: bool,
-        share: Option<Share>,
-    ) -> Backend {
-        let pod = self.world.pod_at(endpoint.address.ip());
-        let on = pod.map(|pod| pod.node.as_str()).or(endpoint.node.as_deref());
-        let returns = masqueraded || arrival.at_home || on == Some(arrival.node);
-        let node = self.world.node(arrival.node);
-        let sees = if masqueraded {
-            node.map(|node| node.of_family(Family::of(arrival.source))).unwrap_or_default()
-        } else {
-            BTreeSet::from([arrival.source])
-        };
-        Backend {
-            address: endpoint.address,
-            pod: endpoint.pod.clone().or_else(|| pod.map(|pod| pod.name.clone())),
-            share,
-            masqueraded,
-            sees,
-            reply: if returns { Reply::From(question.to) } else { Reply::Astray(endpoint.address) },
-        }
+        Verdict::Deliver(delivery::to(self.world, case, &chosen, reasons))
     }
 
     fn here<'n>(&'n self, node: &'n str) -> Here<'n> {
@@ -210,7 +136,7 @@ impl<'a> Oracle<'a> {
             }
         }
         let node = self.world.owner(to).filter(|_| question.protocol == Protocol::Tcp);
-        for check in node.map(|node| crate::health::checks(self.objects, &node.name)).unwrap_or_default() {
+        for check in node.map(|node| health::checks(self.objects, &node.name)).unwrap_or_default() {
             if check.port == question.to.port() {
                 reasons.add(Rule::HealthCheck, format!("{}/{}: {}", check.namespace, check.service, check.status()));
             }

@@ -1,10 +1,9 @@
 //! Traffic policies: which endpoints a packet may go to.
 
-use crate::arrival::Arrival;
+use crate::arrival::Case;
 use crate::endpoints::Endpoint;
-use crate::modes::Ways;
 use crate::rules::{Reasons, Rule};
-use crate::service::{FrontendKind, ServicePort};
+use crate::service::FrontendKind;
 use crate::topology::{self, Here};
 
 /// Whether what arrives is held to the endpoints of the node.
@@ -22,23 +21,17 @@ pub(crate) enum Reach {
     LocalIfAny,
 }
 
-pub(crate) fn reach(
-    port: &ServicePort,
-    kind: FrontendKind,
-    arrival: &Arrival<'_>,
-    ways: Ways,
-    reasons: &mut Reasons,
-) -> Reach {
-    let about = || format!("{} from {}", port.name, arrival.source);
-    let (rule, reach) = match kind {
+pub(crate) fn reach(case: &Case<'_>, reasons: &mut Reasons) -> Reach {
+    let Case { port, arrival, .. } = case;
+    let (rule, reach) = match case.kind {
         FrontendKind::ClusterIp if port.internal_local => (Rule::InternalLocal, Reach::Local),
         FrontendKind::ClusterIp => (Rule::ClusterPolicy, Reach::All),
         _ if !port.external_local => (Rule::ClusterPolicy, Reach::All),
-        _ if !arrival.from_within() => (Rule::ExternalLocal, Reach::Local),
-        _ if ways.one_list => (Rule::OneListPerServer, Reach::LocalIfAny),
+        _ if !arrival.is_internal() => (Rule::ExternalLocal, Reach::Local),
+        _ if case.ways.one_list => (Rule::OneListPerServer, Reach::LocalIfAny),
         _ => (Rule::ShortCircuit, Reach::All),
     };
-    reasons.add(rule, about());
+    reasons.add(rule, format!("{} from {}", port.name, arrival.source));
     reach
 }
 

@@ -19,9 +19,9 @@ impl Cluster {
     /// The questions, in an order that stays. A cluster of some size has thousands.
     #[must_use]
     pub fn questions(&self) -> Vec<Question> {
-        let mut questions = Vec::new();
+        let (mut questions, aims) = (Vec::new(), self.aims());
         for from in self.places() {
-            for aim in self.aims() {
+            for aim in &aims {
                 let question = Question::new(from.clone(), aim.to, aim.protocol);
                 if self.makes_sense(&question) {
                     questions.push(question);

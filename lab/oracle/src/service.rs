@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort as PortSpec, ServiceSpec};
 
 use crate::address::{self, Family};
+use crate::endpoints::Endpoint;
 use crate::question::Protocol;
 use crate::rules::Rule;
 
@@ -81,6 +82,8 @@ pub(crate) struct ServicePort {
     pub(crate) internal_local: bool,
     pub(crate) external_local: bool,
     pub(crate) affinity: Option<Duration>,
+    /// Every copy of every endpoint; filled in by who has the slices.
+    pub(crate) endpoints: Vec<Endpoint>,
 }
 
 impl ServicePort {
@@ -150,6 +153,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         external_local: faces_out && spec.external_traffic_policy.as_deref() == Some("Local"),
         affinity: affinity(spec),
+        endpoints: Vec::new(),
     };
     let has_node_ports = kind == "NodePort" || load_balancer;
     spec.ports.iter().flatten().filter_map(|port| one(&template, port, has_node_ports)).collect()

@@ -37,7 +37,14 @@ fn a_seed_is_a_cluster() {
 /// Every rule has a part in some promise, but for those whose cases an API server or the network would not let happen.
 #[test]
 fn every_rule_is_reached() {
-    let never = [Rule::Headless, Rule::ExternalName, Rule::Martian, Rule::Contradiction, Rule::NodePortAddressesOtherFamily, Rule::Scheduled];
+    let never = [
+        Rule::Headless,
+        Rule::ExternalName,
+        Rule::Martian,
+        Rule::Contradiction,
+        Rule::NodePortAddressesOtherFamily,
+        Rule::Scheduled,
+    ];
     // Ready endpoints are the plain case, which needs no reason; families are apart by construction.
     let unsaid = [Rule::Ready, Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Shared];
     let mut reached: BTreeMap<Rule, usize> = BTreeMap::new();

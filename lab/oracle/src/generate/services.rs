@@ -148,7 +148,11 @@ fn sources(sources: Sources, families: &[Family]) -> Vec<String> {
     let host = |address: IpAddr| ipnet::IpNet::from(address);
     let range = |family: &Family| match sources {
         Sources::Everybody => {
-            (*family == Family::V4).then(|| "0.0.0.0/0".parse().ok()).unwrap_or_else(|| "::/0".parse().ok())
+            if *family == Family::V4 {
+                "0.0.0.0/0".parse().ok()
+            } else {
+                "::/0".parse().ok()
+            }
         }
         Sources::NodeNetwork => segment(*family),
         Sources::FirstNode => on_segment(2, *family).map(host),
