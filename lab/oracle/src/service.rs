@@ -133,8 +133,6 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
     let ranges = if load_balancer { source_ranges(spec) } else { Vec::new() };
     let (source_ranges, others): (Vec<_>, Vec<_>) =
         ranges.into_iter().partition(|range| Family::of_range(*range) == family);
-    // API: the policy is about externally-facing addresses. Without any the field may not even be set.
-    let faces_out = kind != "ClusterIP" || spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
     let template = ServicePort {
         name: ServicePortName {
             namespace: service.metadata.namespace.clone().unwrap_or_default(),
@@ -151,7 +149,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
         source_ranges,
         other_family_has_ranges: !others.is_empty(),
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
-        external_local: faces_out && spec.external_traffic_policy.as_deref() == Some("Local"),
+        external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
         affinity: affinity(spec),
         endpoints: Vec::new(),
     };

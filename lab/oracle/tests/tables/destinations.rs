@@ -157,6 +157,21 @@ fn one_address_for_several_services() {
     );
 }
 
+/// An external IP may be a node's own address: what comes from outside arrives there, pods' packets stay where they are.
+#[test]
+fn an_external_ip_that_is_a_nodes() {
+    Lab::new()
+        .service("web", "{clusterIP: 10.96.0.1, externalIPs: [172.18.0.3], ports: [{port: 80}]}")
+        .slice("web", TCP80, &["web@node-a"])
+        .expect(
+            "
+            client/laptop@node-a | 172.18.0.3:80 | web*1/1>node-b
+            pod/caller-c         | 172.18.0.3:80 | web*1/1>node-c
+            pod/caller-c         | 172.18.0.3:81 | untouched
+            ",
+        );
+}
+
 #[test]
 fn odd_spellings() {
     Lab::new()

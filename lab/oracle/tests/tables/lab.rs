@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 use svclab_oracle::{
-    Backend, Client, DetectLocal, NodePlace, Objects, Place, PodName, PodPlace, Protocol, Question, Reply, Verdict,
-    World, ask,
+    Backend, Client, DetectLocal, Mode, NodePlace, Objects, Place, PodName, PodPlace, Protocol, Question, Reply,
+    Verdict, World, ask,
 };
 
 /// Objects, machines, settings.
@@ -155,9 +155,22 @@ impl Lab {
         })
     }
 
+    /// Checks every row; where the proxy relays, `client` means the node that does.
+    pub fn expect_if_relayed(&self, table: &str) {
+        for row in rows(table) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let promise = ask(&self.objects, &self.world, &question(cells[0], cells[1]));
+            let relay = match &promise.verdict {
+                Verdict::Deliver(delivery) if self.world.proxy.mode == Mode::Userspace => format!(">{}", delivery.node),
+                _ => ">client".to_owned(),
+            };
+            assert_eq!(words(&promise.verdict), cells[2].replace(">client", &relay), "\n{row}\n{promise}");
+        }
+    }
+
     /// Checks every row.
     pub fn expect(&self, table: &str) -> &Lab {
-        for row in table.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#')) {
+        for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let question = question(cells[0], cells[1]);
             let promise = ask(&self.objects, &self.world, &question);
@@ -169,6 +182,10 @@ impl Lab {
         }
         self
     }
+}
+
+fn rows(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
 }
 
 /// A question in the tables' notation.

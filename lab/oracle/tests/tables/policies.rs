@@ -46,6 +46,9 @@ fn external_local() {
         pod/caller-c         | 172.18.0.4:30080 | x*1/3>client, y*1/3>client, z*1/3>client
         node/node-c          | 203.0.113.1:80   | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
         loopback/node-c      | 127.0.0.1:30080  | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        # A node calls its own addresses from themselves, and this one is in the pods' range.
+        node/node-c          | 172.18.0.4:30080 | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        node/node-c          | 10.244.3.1:30080 | x*1/3>client, y*1/3>client, z*1/3>client
         # A node is a stranger to another's node port.
         node/node-c          | 172.18.0.2:30080 | x*1/1>client
         # It is not about cluster IPs.
