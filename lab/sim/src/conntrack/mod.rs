@@ -100,11 +100,6 @@ impl Connections {
         self.all.get_mut(&id)
     }
 
-    /// How many are confirmed.
-    pub(crate) fn len(&self) -> usize {
-        self.all.values().filter(|connection| connection.confirmed).count()
-    }
-
     /// Forgets what ended before `now`.
     pub(crate) fn expire(&mut self, now: u64) {
         let ended: Vec<usize> =

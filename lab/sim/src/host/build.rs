@@ -11,7 +11,7 @@ use crate::masked::Masked;
 use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
-use crate::walk::program::{CompileError, Names, Program};
+use crate::walk::program::{CompileError, Program};
 
 /// Why a machine cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -202,9 +202,8 @@ impl HostBuilder {
         }
         let sets = Host::set_lookups(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
-        let mut recents = Names::default();
-        let mut compile = |rules: &Arc<Rules>| {
-            Program::compile(rules, &names, &sets, &mut recents)
+        let compile = |rules: &Arc<Rules>| {
+            Program::compile(rules, &names, &sets)
                 .map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };
         let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
@@ -223,7 +222,6 @@ impl HostBuilder {
             v6,
             sets,
             services: self.services,
-            recents,
         })
     }
 

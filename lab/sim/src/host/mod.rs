@@ -19,7 +19,7 @@ use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
 use crate::protocol::{Family, Protocol};
 use crate::set::{IpSet, Lookup, Sets};
-use crate::walk::program::{Names, Program};
+use crate::walk::program::Program;
 
 /// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,8 +107,6 @@ pub struct Host {
     pub(crate) v6: Program,
     pub(crate) sets: Vec<Lookup>,
     pub(crate) services: VirtualServices,
-    /// Names of the lists of `recent`, which both families share.
-    pub(crate) recents: Names,
 }
 
 /// The loopback interface's place: it is always the first.

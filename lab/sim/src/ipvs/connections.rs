@@ -1,7 +1,7 @@
 //! IPVS's own table of connections, and the templates by which clients persist (net/netfilter/ipvs/ip_vs_conn.c).
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::schedule::{Call, Chosen, Load, Rotation, choose};
 use super::{VirtualService, VirtualServices};
@@ -18,6 +18,11 @@ const TCP_ENDING: u64 = 120;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
+/// A service, by what it is called by: places change when services do.
+type Service = (Protocol, SocketAddr);
+/// A template: of a service, for clients of a network.
+type Template = (Service, u128);
+
 /// A connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connection {
@@ -25,9 +30,8 @@ pub(crate) struct Connection {
     pub(crate) client: SocketAddr,
     pub(crate) virtual_address: SocketAddr,
     pub(crate) server: SocketAddr,
-    /// Place of the service.
-    service: usize,
-    template: Option<(usize, u128)>,
+    service: Service,
+    template: Option<Template>,
     /// Whether it counts as active.
     active: bool,
     /// Milliseconds of the clock.
@@ -41,8 +45,8 @@ pub(crate) struct State {
     next: u64,
     by_client: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
-    templates: BTreeMap<(usize, u128), (SocketAddr, u64)>,
-    rotations: BTreeMap<usize, Rotation>,
+    templates: BTreeMap<Template, (SocketAddr, u64)>,
+    rotations: BTreeMap<Service, Rotation>,
 }
 
 /// Why there is no connection.
@@ -80,7 +84,7 @@ impl State {
             self.remove(id);
         }
         // A template lives on while a connection does that it made.
-        let held: Vec<(usize, u128)> = self.all.values().filter_map(|one| one.template).collect();
+        let held: Vec<Template> = self.all.values().filter_map(|one| one.template).collect();
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
 
@@ -133,14 +137,14 @@ impl State {
         }
         let service = &services.services[at];
         let call = Call { client: client.ip(), port: client.port(), to: to.ip() };
-        let (server, template, chosen) = self.schedule(at, service, call, sysctls, now, chance)?;
+        let (server, template, chosen) = self.schedule(service, call, sysctls, now, chance)?;
         let (lifetime, active) = timeout(packet, false);
         let one = Connection {
             protocol,
             client,
             virtual_address: to,
             server,
-            service: at,
+            service: (protocol, to),
             template,
             active,
             expires: now + lifetime,
@@ -158,7 +162,7 @@ impl State {
             return true;
         };
         let opens = flags.has(TcpFlags::SYN) && !flags.has(TcpFlags::ACK);
-        let quiesced = services.services.get(one.service).is_none_or(|service| {
+        let quiesced = of(services, one.service).is_none_or(|service| {
             service.servers.iter().find(|server| server.address == one.server).is_none_or(|server| server.weight == 0)
         });
         !(opens && (quiesced || !one.active))
@@ -175,7 +179,7 @@ impl State {
         let Some(one) = self.all.get_mut(&id) else {
             return Err(Nobody::Passes);
         };
-        let service = services.services.get(one.service);
+        let service = of(services, one.service);
         let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
         if !there {
             // The destination is gone: its packets are dropped, and the entry too if so configured.
@@ -198,21 +202,20 @@ impl State {
     }
 
     /// A destination, and the template that it comes from.
-    #[allow(clippy::type_complexity, reason = "three things that belong to the choice and to nothing else")]
     fn schedule(
         &mut self,
-        at: usize,
         service: &VirtualService,
         call: Call,
         sysctls: &Sysctls,
         now: u64,
         chance: &mut Chance,
-    ) -> Result<(SocketAddr, Option<(usize, u128)>, Option<Chosen>), Nobody> {
-        let loads = self.loads(at, service);
+    ) -> Result<(SocketAddr, Option<Template>, Option<Chosen>), Nobody> {
+        let called = (service.protocol, service.address);
+        let loads = self.loads(called, service);
         let persistence = service.persistence.map(|persistence| {
             let network = Masked::network(call.client, persistence.prefix);
             let key = network.map_or(bits(call.client), |network| bits(network.address()));
-            ((at, key), u64::from(persistence.seconds) * 1000)
+            ((called, key), u64::from(persistence.seconds) * 1000)
         });
         if let Some((key, lifetime)) = persistence
             && let Some((server, expires)) = self.templates.get_mut(&key)
@@ -221,7 +224,7 @@ impl State {
             *expires = now + lifetime;
             return Ok((*server, Some(key), None));
         }
-        let rotation = self.rotations.entry(at).or_default();
+        let rotation = self.rotations.entry(called).or_default();
         let chosen = choose(service, rotation, &loads, call, chance).ok_or(Nobody::NoServer)?;
         let server = service.servers[chosen.server].address;
         if let Some((key, lifetime)) = persistence {
@@ -230,10 +233,10 @@ impl State {
         Ok((server, persistence.map(|(key, _)| key), Some(chosen)))
     }
 
-    fn loads(&self, at: usize, service: &VirtualService) -> Vec<Load> {
+    fn loads(&self, called: Service, service: &VirtualService) -> Vec<Load> {
         let of = |server: &super::RealServer| {
             let mut load = Load::default();
-            for one in self.all.values().filter(|one| one.service == at && one.server == server.address) {
+            for one in self.all.values().filter(|one| one.service == called && one.server == server.address) {
                 if one.active { load.active += 1 } else { load.inactive += 1 }
             }
             let all = load.active + load.inactive;
@@ -242,11 +245,11 @@ impl State {
         };
         service.servers.iter().map(of).collect()
     }
+}
 
-    /// How many connections there are.
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
+/// The service that a connection was made for, if it is still there.
+fn of(services: &VirtualServices, called: Service) -> Option<&VirtualService> {
+    services.find(called.0, called.1.ip(), called.1.port()).map(|at| &services.services[at])
 }
 
 /// `ip_vs_check_template`: whether a persisting client may still go to its server.

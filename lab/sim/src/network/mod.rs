@@ -181,6 +181,7 @@ impl Network {
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
         self.link_of[id.0].resize(host.interfaces.len(), None);
+        self.states[id.0].rules_changed();
         self.hosts[id.0] = host;
     }
 

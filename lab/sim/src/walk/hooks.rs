@@ -18,7 +18,6 @@ macro_rules! on {
         }
     };
 }
-pub(super) use on;
 
 impl Walker<'_> {
     /// From an interface to where it leaves or is taken.

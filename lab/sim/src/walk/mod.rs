@@ -33,6 +33,13 @@ pub(crate) struct State {
     pub(crate) ipvs: crate::ipvs::connections::State,
 }
 
+impl State {
+    /// New rules count from the beginning.
+    pub(crate) fn rules_changed(&mut self) {
+        self.nth.clear();
+    }
+}
+
 /// A packet inside a machine, with what the kernel keeps beside it.
 #[derive(Debug, Clone)]
 pub(crate) struct Skb {

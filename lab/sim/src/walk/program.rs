@@ -49,21 +49,6 @@ pub enum CompileError {
     },
 }
 
-/// Numbers for names.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Names(BTreeMap<String, usize>);
-
-impl Names {
-    fn number(&mut self, name: &str) -> usize {
-        let next = self.0.len();
-        *self.0.entry(name.to_owned()).or_insert(next)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
 /// Which of the machine's interfaces a pattern means.
 #[derive(Debug, Clone)]
 pub(crate) struct Interfaces(Test<Box<[bool]>>);
@@ -95,7 +80,8 @@ pub(crate) struct RecentCheck {
     pub(crate) seconds: Option<u32>,
     pub(crate) reap: bool,
     pub(crate) hitcount: u32,
-    pub(crate) list: usize,
+    /// Its name: lists outlive the rules that use them, and both families share them.
+    pub(crate) list: Arc<str>,
     pub(crate) mask: u128,
     pub(crate) destination: bool,
 }
@@ -178,14 +164,11 @@ impl CompiledTable {
 pub(crate) struct Program {
     pub(crate) rules: Arc<Rules>,
     tables: [Option<CompiledTable>; 5],
-    /// How many counters `statistic --mode nth` has.
-    pub(crate) counters: usize,
 }
 
 struct Compiler<'a> {
     names: &'a [Arc<str>],
     sets: &'a [Lookup],
-    recents: &'a mut Names,
     counters: usize,
 }
 
@@ -194,14 +177,13 @@ impl Program {
         rules: &Arc<Rules>,
         names: &[Arc<str>],
         sets: &[Lookup],
-        recents: &mut Names,
     ) -> Result<Program, CompileError> {
-        let mut compiler = Compiler { names, sets, recents, counters: 0 };
+        let mut compiler = Compiler { names, sets, counters: 0 };
         let mut tables: [Option<CompiledTable>; 5] = [const { None }; 5];
         for (place, table) in rules.tables.iter().enumerate() {
             tables[table.name as usize] = Some(compiler.table(place, table)?);
         }
-        Ok(Program { rules: Arc::clone(rules), tables, counters: compiler.counters })
+        Ok(Program { rules: Arc::clone(rules), tables })
     }
 
     pub(crate) fn table(&self, name: TableName) -> Option<&CompiledTable> {
@@ -287,7 +269,7 @@ impl Compiler<'_> {
                 let first = every - 1 - packet;
                 Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
             }
-            Match::Recent(recent) => Check::Recent(self.recent(recent)),
+            Match::Recent(recent) => Check::Recent(self::recent(recent)),
             Match::Set(set) => {
                 let at = self.sets.iter().position(|known| known.name == set.set);
                 let at = at.ok_or_else(|| set.set.clone())?;
@@ -312,18 +294,18 @@ impl Compiler<'_> {
             Match::IpRange(range) => Check::IpRange(range.clone()),
         }))
     }
+}
 
-    fn recent(&mut self, recent: &Recent) -> RecentCheck {
-        RecentCheck {
+fn recent(recent: &Recent) -> RecentCheck {
+    RecentCheck {
             action: recent.action,
             not: recent.not,
             seconds: recent.seconds,
             reap: recent.reap,
             hitcount: recent.hitcount.unwrap_or(0),
-            list: self.recents.number(&recent.list),
+            list: recent.list.as_str().into(),
             mask: bits(recent.mask),
             destination: recent.destination,
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Lists of addresses seen of late (net/netfilter/xt_recent.c).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::program::RecentCheck;
 use crate::masked::bits;
@@ -24,7 +25,7 @@ struct Entry {
 /// All lists of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lists {
-    lists: BTreeMap<usize, BTreeMap<(Family, u128), Entry>>,
+    lists: BTreeMap<Arc<str>, BTreeMap<(Family, u128), Entry>>,
     uses: u64,
 }
 
@@ -33,7 +34,7 @@ impl Lists {
     pub(crate) fn check(&mut self, check: &RecentCheck, packet: &Packet, now: u64) -> bool {
         let address = if check.destination { packet.destination } else { packet.source };
         let key = (packet.family(), bits(address) & check.mask);
-        let list = self.lists.entry(check.list).or_default();
+        let list = self.lists.entry(check.list.clone()).or_default();
         self.uses += 1;
         let since = u64::from(check.seconds.unwrap_or(0)) * 1000;
         let mut found = check.not;
