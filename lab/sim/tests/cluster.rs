@@ -87,18 +87,26 @@ fn without_bridge_netfilter_a_neighbour_answers_past_the_translation() {
     let mut plan = Plan::web();
     plan.sysctls.bridge_nf_call_iptables = false;
     let network = plan.build();
-    insta::assert_snapshot!(outcomes(&network, &tcp(&network, "pod-a", "10.96.0.10:80")), @"");
+    insta::assert_snapshot!(outcomes(&network, &tcp(&network, "pod-a", "10.96.0.10:80")), @r"
+    ~33.333333% pod-a answers, saw 10.244.0.1
+    ~33.333333% pod-c answers, saw 10.244.0.2
+    ~33.333333% pod-b answers in vain, saw 10.244.0.2: WrongSource { from: 10.244.0.3:8080 }
+    ");
 }
 
 #[test]
 fn loopback_needs_route_localnet() {
     let network = Plan::web().build();
     let flow = tcp(&network, "node-a", "127.0.0.1:30080");
-    insta::assert_snapshot!(outcomes(&network, &flow), @"");
+    insta::assert_snapshot!(outcomes(&network, &flow), @r"
+    ~33.333333% pod-a answers, saw 10.244.0.1
+    ~33.333333% pod-b answers, saw 10.244.0.1
+    ~33.333333% pod-c answers, saw 172.18.0.2
+    ");
     let mut plan = Plan::web();
     plan.sysctls.route_localnet = false;
     let network = plan.build();
-    insta::assert_snapshot!(outcomes(&network, &flow), @"");
+    insta::assert_snapshot!(outcomes(&network, &flow), @"1 dropped by node-a: Loopback");
 }
 
 #[test]

@@ -87,8 +87,9 @@ fn describe(event: &Event) -> (usize, String) {
         Event::Matched(rule) => (3, place(rule)),
         Event::Chance { rule, held, share } => {
             let share = Fraction::new(share.0, share.1);
-            let held = if *held { "holds" } else { "does not hold" };
-            (3, format!("chance {held} ({share}): {}", place(rule)))
+            // A rule that holds has a line of its own, unless something else in it fails.
+            let held = if *held { "for" } else { "against" };
+            (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }
         Event::Policy(table, hook, policy) => {
             let policy = if *policy == Policy::Drop { "DROP" } else { "ACCEPT" };
