@@ -72,10 +72,21 @@ fn an_unknown_thing_is_an_error_that_names_its_place() {
     }
     let warning = "*filter\nCOMMIT\n# Table `nat' is incompatible, use 'nft' tool.\n";
     report.push_str(&format!("{}\n", Rules::read(Family::V4, warning).unwrap_err()));
-    for text in ["create X list:set size 8", "create X hash:ip family inet netmask 24", "add X 10.0.0.1", "create X hash:ip family inet\nadd X fd00::1"] {
+    for text in [
+        "create X list:set size 8",
+        "create X hash:ip family inet netmask 24",
+        "add X 10.0.0.1",
+        "create X hash:ip family inet\nadd X fd00::1",
+    ] {
         report.push_str(&format!("{}\n", Sets::read(text).unwrap_err()));
     }
-    for text in ["-A -f 5 -s rr", "-A -t 10.0.0.1:http -s rr", "-A -t 10.0.0.1:80 -s best", "-a -t 10.0.0.1:80 -r 10.0.0.2:80", "-A -t 10.0.0.1:80 -s rr -b mh-port"] {
+    for text in [
+        "-A -f 5 -s rr",
+        "-A -t 10.0.0.1:http -s rr",
+        "-A -t 10.0.0.1:80 -s best",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2:80",
+        "-A -t 10.0.0.1:80 -s rr -b mh-port",
+    ] {
         report.push_str(&format!("{}\n", VirtualServices::read(text).unwrap_err()));
     }
     insta::assert_snapshot!(report);
@@ -83,12 +94,16 @@ fn an_unknown_thing_is_an_error_that_names_its_place() {
 
 #[test]
 fn older_spellings_mean_the_same() {
-    let read = |rule: &str| Rules::read(Family::V4, &format!("*nat\n:C - [0:0]\n{rule}\nCOMMIT\n")).unwrap().to_string();
+    let read =
+        |rule: &str| Rules::read(Family::V4, &format!("*nat\n:C - [0:0]\n{rule}\nCOMMIT\n")).unwrap().to_string();
     for (old, new) in [
         ("-A C -s ! 10.0.0.0/8 -j RETURN", "-A C ! -s 10.0.0.0/8 -j RETURN"),
         ("-A C -p tcp --dport ! 80 -j RETURN", "-A C -p tcp -m tcp ! --dport 80 -j RETURN"),
         ("-A C -j MARK --or-mark 0x4000", "-A C -j MARK --set-xmark 0x4000/0x4000"),
-        ("-A C -p tcp --syn --dport 1: -j RETURN", "-A C -p tcp -m tcp --dport 1:65535 --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN"),
+        (
+            "-A C -p tcp --syn --dport 1: -j RETURN",
+            "-A C -p tcp -m tcp --dport 1:65535 --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN",
+        ),
         ("[5:60] -A C -j RETURN", "[5:60] -A C -j RETURN"),
         ("-A C -p all -d 0/0.0.0.0", ""),
     ] {

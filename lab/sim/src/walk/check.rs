@@ -214,9 +214,8 @@ fn icmp(asked: &Icmp, packet: &Packet) -> bool {
     let Some(found) = packet.icmp().filter(|_| packet.family() == asked.family) else {
         return false;
     };
-    let holds = asked.kind.is.is_none_or(|(kind, code)| {
-        kind == found.kind && code.is_none_or(|code| code == found.code)
-    });
+    let holds =
+        asked.kind.is.is_none_or(|(kind, code)| kind == found.kind && code.is_none_or(|code| code == found.code));
     asked.kind.judge(holds)
 }
 

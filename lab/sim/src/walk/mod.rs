@@ -6,6 +6,7 @@
 mod act;
 mod bridge;
 mod check;
+mod circle;
 mod hooks;
 mod ipvs;
 pub(crate) mod program;

@@ -13,7 +13,7 @@ mod statistic;
 use std::fmt;
 
 pub use addrtype::{AddressType, AddressTypes, Addrtype};
-pub use conntrack::{Conntrack, ConnectionStates, Field, FieldTest, Status};
+pub use conntrack::{ConnectionStates, Conntrack, Field, FieldTest, Status};
 pub use icmp::Icmp;
 pub use iprange::IpRange;
 pub use physdev::Physdev;
