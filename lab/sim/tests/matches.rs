@@ -116,6 +116,8 @@ fn v4() {
         ("-m connmark --mark 0x0 -m nfacct --nfacct-name x -p tcp", WEB, "udp 198.51.100.9:1 192.0.2.1:80"),
         ("-m statistic --mode random --probability 1 -p tcp", WEB, "udp 198.51.100.9:1 192.0.2.1:80"),
         ("-m statistic --mode random ! --probability 0 -p tcp", WEB, "udp 198.51.100.9:1 192.0.2.1:80"),
+        ("-m rpfilter --invert -p tcp", "tcp 203.0.113.9:1 192.0.2.1:80", WEB),
+        ("-m rpfilter --loose -p tcp", WEB, "tcp 203.0.113.9:1 192.0.2.1:80"),
         ("! -f -p tcp", WEB, "udp 198.51.100.9:1 192.0.2.1:80"),
     ] {
         let rules = format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {rule} -j DROP\nCOMMIT\n");
@@ -166,14 +168,17 @@ fn chains_return_jump_and_go() {
     // ACCEPT ends a table, not the packet's way.
     assert!(fate("*mangle\n-A PREROUTING -j ACCEPT\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n"));
     // Marks are changed bit by bit, and seen by later tables.
-    let marks = "*mangle\n-A PREROUTING -j MARK --set-xmark 0xff/0xff\n-A PREROUTING -j MARK --set-xmark 0x0f/0x00\nCOMMIT\n";
+    let marks =
+        "*mangle\n-A PREROUTING -j MARK --set-xmark 0xff/0xff\n-A PREROUTING -j MARK --set-xmark 0x0f/0x00\nCOMMIT\n";
     assert!(fate(&format!("{marks}*filter\n-A INPUT -m mark --mark 0xf0 -j DROP\nCOMMIT\n")));
 }
 
 #[test]
 fn what_is_not_tracked_is_neither_new_nor_translated() {
     let rules = |state: &str| {
-        format!("*raw\n-A PREROUTING -j CT --notrack\nCOMMIT\n*nat\n-A PREROUTING -j REDIRECT --to-ports 9\nCOMMIT\n*filter\n-A INPUT -p tcp --dport 80 -m conntrack --ctstate {state} -j DROP\nCOMMIT\n")
+        format!(
+            "*raw\n-A PREROUTING -j CT --notrack\nCOMMIT\n*nat\n-A PREROUTING -j REDIRECT --to-ports 9\nCOMMIT\n*filter\n-A INPUT -p tcp --dport 80 -m conntrack --ctstate {state} -j DROP\nCOMMIT\n"
+        )
     };
     assert!(fate(&rules("UNTRACKED")));
     assert!(!fate(&rules("NEW,INVALID")));
@@ -233,6 +238,17 @@ fn elements_of_sets_end() {
 }
 
 #[test]
+fn so_many_times_a_minute() {
+    let rules = "*filter\n-A INPUT -m limit --limit 2/min --limit-burst 2 -j DROP\nCOMMIT\n";
+    let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
+    let fate =
+        |network: &mut Network, port| dropped(network, client, &packet(&format!("udp 192.0.2.2:{port} 192.0.2.1:1")));
+    assert_eq!([1, 2, 3].map(|port| fate(&mut network, port)), [true, true, false]);
+    network.advance(Duration::from_secs(30));
+    assert_eq!([4, 5].map(|port| fate(&mut network, port)), [true, false]);
+}
+
+#[test]
 fn every_third_packet() {
     let rules = "*filter\n-A INPUT -m statistic --mode nth --every 3 --packet 1 -j DROP\nCOMMIT\n";
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
@@ -244,6 +260,7 @@ fn every_third_packet() {
 fn redirected_to_this_machine() {
     let rules = "*nat\n-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 9999\nCOMMIT\n";
     let (mut network, server, client) = network(Family::V4, rules, Sysctls::default());
-    let verdict = network.send_packet(client, &packet("tcp 192.0.2.2:1000 192.0.2.1:80"), &mut Chance::seeded(1)).verdict;
+    let verdict =
+        network.send_packet(client, &packet("tcp 192.0.2.2:1000 192.0.2.1:80"), &mut Chance::seeded(1)).verdict;
     assert_eq!(verdict.answered(), Some((server, at("192.0.2.1:9999"))));
 }

@@ -29,6 +29,13 @@ fn what_the_kernel_prints_is_printed_again() {
 }
 
 #[test]
+fn other_programs_rules_are_read_beside_them() {
+    let rules = Rules::read(Family::V4, &data("other-programs.txt")).unwrap();
+    assert_eq!(rules.len(), 23);
+    assert_eq!(Rules::read(Family::V4, &rules.to_string()).unwrap().to_string(), rules.to_string());
+}
+
+#[test]
 fn what_ipset_prints_is_read() {
     let sets = Sets::read(&data("ipset-save.txt")).unwrap();
     assert_eq!(Sets::read(&sets.to_string()).unwrap(), sets);
@@ -41,7 +48,8 @@ fn what_ipset_prints_is_read() {
 fn an_unknown_thing_is_an_error_that_names_its_place() {
     let mut report = String::new();
     for rule in [
-        "-A INPUT -m rpfilter --invert -j DROP",
+        "-A INPUT -m owner --uid-owner 1337 -j DROP",
+        "-A INPUT -m rpfilter --strict -j DROP",
         "-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP",
         "-A INPUT -j TARPIT",
         "-A INPUT -p tcp -m tcp --dport 80 --ttl 5 -j ACCEPT",

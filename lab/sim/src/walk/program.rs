@@ -7,7 +7,7 @@ use crate::masked::{Masked, bits};
 use crate::protocol::Protocol;
 use crate::rules::header::{Header, InterfacePattern};
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Match, Multiport, Ports, Recent, RecentAction, Side, Statistic,
+    Addrtype, Conntrack, Icmp, IpRange, Limit, Match, Multiport, Ports, Recent, RecentAction, Rpfilter, Side, Statistic,
 };
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
@@ -102,6 +102,8 @@ pub(crate) enum Check {
     Physdev(PhysdevCheck),
     Icmp(Icmp),
     IpRange(IpRange),
+    Rpfilter(Rpfilter),
+    Limit { limit: Limit, counter: usize },
 }
 
 /// A target, ready to be done. Chains are places in the table.
@@ -286,6 +288,11 @@ impl Compiler<'_> {
                 })
             }
             Match::Icmp(icmp) => Check::Icmp(*icmp),
+            Match::Rpfilter(rpfilter) => Check::Rpfilter(*rpfilter),
+            Match::Limit(limit) => {
+                self.counters += 1;
+                Check::Limit { limit: *limit, counter: self.counters - 1 }
+            }
             Match::IpRange(range) => Check::IpRange(range.clone()),
         }))
     }
