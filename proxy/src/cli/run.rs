@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::config_watch::ConfigWatch;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
-use crate::config::{Config, Mode, Variant};
+use crate::config::{Config, Mode, NodeAddresses, Variant};
 use crate::daemon::{Chore, Daemon, HealthChecks};
 use crate::events::Recorder;
 use crate::health::{HealthState, HealthzServer, applied_versions};
@@ -17,7 +17,7 @@ use crate::kernel::dummy::DEVICE;
 use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::ipvs::Genetlink;
 use crate::kernel::watch::Watch;
-use crate::kernel::{capabilities, limits, sysctl};
+use crate::kernel::{addresses, capabilities, limits, sysctl};
 use crate::kubeproxy_config::{KubeProxyConfiguration, LoadedConfig};
 use crate::metrics::{About, Metrics, MetricsServer};
 use crate::mode::Mode as ModeAtWork;
@@ -85,7 +85,11 @@ fn leaving(config: &Config) -> Option<Chore> {
         warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
         None
     });
-    let mut leaving = Leaving::new(kernel?, Netlink, config.ipvs.drain_limit);
+    let own = addresses::read().unwrap_or_else(|error| {
+        warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
+        NodeAddresses::default()
+    });
+    let mut leaving = Leaving::new(kernel?, Netlink, own.primary, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 

@@ -1,11 +1,13 @@
 //! conntrack entries, read and deleted through netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_DUMP, Nla};
 use netlink_packet_netfilter::conntrack::{
-    ConntrackAttribute, ConntrackMessage, IPTuple, ProtoTuple, Protocol as Number, Status, Tuple,
+    ConntrackAttribute, ConntrackMessage, IPTuple, ProtoInfo, ProtoInfoTCP, ProtoTuple, Protocol as Number, Status,
+    Tuple,
 };
 use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
 use netlink_sys::Socket;
@@ -26,6 +28,12 @@ pub trait Conntrack {
     /// # Errors
     /// When the kernel refuses the dump or a deletion.
     fn delete(&mut self, family: Family, stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize>;
+
+    /// The addresses that the flows of a family come from, by one dump; connections of TCP that are over do not count.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>>;
 }
 
 /// The kernel's.
@@ -53,6 +61,16 @@ impl Conntrack for Netlink {
             }
         }
         Ok(deleted)
+    }
+
+    fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>> {
+        let mut found = BTreeSet::new();
+        exchange(&netfilter::connect()?, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
+            if !is_over(&attributes) {
+                found.extend(read(&attributes).map(|flow| flow.client));
+            }
+        })?;
+        Ok(found)
     }
 }
 
@@ -87,6 +105,23 @@ fn exchange(
     })
 }
 
+/// `TCP_CONNTRACK_TIME_WAIT` and `TCP_CONNTRACK_CLOSE` (`include/uapi/linux/netfilter/nf_conntrack_tcp.h`): nobody waits for
+/// another packet.
+const OVER: [u8; 2] = [7, 8];
+
+fn is_over(attributes: &[ConntrackAttribute]) -> bool {
+    let states = attributes.iter().filter_map(|attribute| match attribute {
+        ConntrackAttribute::CtaProtoInfo(parts) => Some(parts),
+        _ => None,
+    });
+    states.flatten().any(|part| match part {
+        ProtoInfo::TCP(parts) => {
+            parts.iter().any(|part| matches!(part, ProtoInfoTCP::State(state) if OVER.contains(state)))
+        }
+        _ => false,
+    })
+}
+
 /// An entry of a protocol that Services have, in the default zone.
 fn read(attributes: &[ConntrackAttribute]) -> Option<Flow> {
     let (mut original, mut reply, mut status) = (None, None, Status::empty());
@@ -105,7 +140,7 @@ fn read(attributes: &[ConntrackAttribute]) -> Option<Flow> {
     // What IPVS translates has no such bit, but another address in its reply.
     let by_ipvs = server != destination && !status.contains(Status::DstNat);
     let translated = status.contains(Status::DstNat) || by_ipvs;
-    Some(Flow { protocol: original.protocol?, destination, server, translated, by_ipvs })
+    Some(Flow { protocol: original.protocol?, client: original.source?, destination, server, translated, by_ipvs })
 }
 
 /// One direction of an entry.

@@ -1,13 +1,13 @@
 //! The device that holds service addresses, so that packets to them are taken for the node's own and reach IPVS: a dummy,
 //! which is never up and answers nothing itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_sys::protocols::NETLINK_ROUTE;
-use nix::libc::{self, EADDRNOTAVAIL, EEXIST, ENODEV};
+use nix::libc::{self, EADDRNOTAVAIL, EEXIST, ENODEV, ESRCH};
 use nix::net::if_::if_nametoindex;
 
 use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
@@ -23,6 +23,10 @@ const IFLA_INFO_KIND: u16 = 1;
 /// `IFA_ADDRESS`, `IFA_LOCAL` (`include/uapi/linux/if_addr.h`).
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+/// `RTA_DST`, `RTA_OIF`, `RTA_PREFSRC` (`include/uapi/linux/rtnetlink.h`).
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_PREFSRC: u16 = 7;
 /// `IFA_F_NODAD`: usable at once, without asking the link who else has it.
 const IFA_F_NODAD: u8 = 2;
 
@@ -33,6 +37,14 @@ pub enum AddressChange {
     Bind(IpAddr),
     /// It goes.
     Unbind(IpAddr),
+    /// It stays, so that connections from it go on, but what the node sends to it from now on comes from another of the node's
+    /// addresses. Without this such packets have the very same address as their source.
+    Yield {
+        /// The one that stays.
+        address: IpAddr,
+        /// The node's other one.
+        to: IpAddr,
+    },
 }
 
 /// The device.
@@ -67,6 +79,8 @@ pub trait Device {
 pub struct Fake {
     /// Its addresses; `None`: it is not there.
     pub addresses: Option<BTreeSet<IpAddr>>,
+    /// Those that have yielded, and to which other one.
+    pub yielded: BTreeMap<IpAddr, IpAddr>,
     /// Every change that was taken.
     pub changes: Vec<AddressChange>,
 }
@@ -87,9 +101,13 @@ impl Device for Fake {
             let gone = || NetlinkError::new(format!("{change:?}"), io::Error::from_raw_os_error(ENODEV));
             let addresses = self.addresses.as_mut().ok_or_else(gone)?;
             match change {
-                AddressChange::Bind(address) => addresses.insert(*address),
-                AddressChange::Unbind(address) => addresses.remove(address),
-            };
+                AddressChange::Bind(address) => drop(addresses.insert(*address)),
+                AddressChange::Unbind(address) => {
+                    addresses.remove(address);
+                    self.yielded.remove(address);
+                }
+                AddressChange::Yield { address, to } => drop(self.yielded.insert(*address, *to)),
+            }
             self.changes.push(*change);
         }
         Ok(())
@@ -145,8 +163,12 @@ impl Device for Rtnetlink {
         }
         let index = if_nametoindex(DEVICE)
             .map_err(|error| NetlinkError::new(format!("find the device {DEVICE}"), io::Error::from(error)))?;
-        let requests: Vec<Request> = changes.iter().map(|change| address_request(*change, index)).collect();
-        self.0.send(&requests)
+        let requests = changes.iter().flat_map(|change| match *change {
+            AddressChange::Bind(address) => vec![bind(address, index)],
+            AddressChange::Unbind(address) => vec![unbind(address, index), end_yielding(address)],
+            AddressChange::Yield { address, to } => yield_to(address, to, index),
+        });
+        self.0.send(&requests.collect::<Vec<_>>())
     }
 
     fn remove_device(&mut self) -> Result<(), NetlinkError> {
@@ -176,35 +198,84 @@ fn link(index: u32) -> Vec<u8> {
 
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
 fn address_header(family: Family, flags: u8, index: u32) -> Vec<u8> {
-    let number = match family {
-        Family::V4 => libc::AF_INET,
-        Family::V6 => libc::AF_INET6,
-    };
-    let mut header = vec![u8::try_from(number).unwrap_or_default(), family.address_bits(), flags, 0];
+    let mut header = vec![number(family), family.address_bits(), flags, 0];
     header.extend(index.to_ne_bytes());
     header
 }
 
-fn address_request(change: AddressChange, index: u32) -> Request {
-    let (kind, flags, address, verb, harmless): (_, _, _, _, &'static [i32]) = match change {
-        AddressChange::Bind(address) => (libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, address, "bind", &[EEXIST]),
-        AddressChange::Unbind(address) => (libc::RTM_DELADDR, 0, address, "unbind", &[EADDRNOTAVAIL]),
+fn number(family: Family) -> u8 {
+    let number = match family {
+        Family::V4 => libc::AF_INET,
+        Family::V6 => libc::AF_INET6,
     };
+    u8::try_from(number).unwrap_or_default()
+}
+
+fn bind(address: IpAddr, index: u32) -> Request {
     let family = Family::of(&address);
     let flag = if family == Family::V6 { IFA_F_NODAD } else { 0 };
-    let bytes = match address {
+    let header = address_header(family, flag, index);
+    let attempt = format!("bind {address} ({DEVICE})");
+    request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, header, both(address), attempt, &[EEXIST])
+}
+
+fn unbind(address: IpAddr, index: u32) -> Request {
+    let header = address_header(Family::of(&address), 0, index);
+    let attempt = format!("unbind {address} ({DEVICE})");
+    request(libc::RTM_DELADDR, 0, header, both(address), attempt, &[EADDRNOTAVAIL])
+}
+
+fn both(address: IpAddr) -> Attributes {
+    Attributes::new().bytes(IFA_LOCAL, &octets(address)).bytes(IFA_ADDRESS, &octets(address))
+}
+
+/// The route that the kernel made with the address gives way to one that names another source. It leads to the loopback
+/// device, because IPv6 takes no route to a device that is down; for delivery to the node itself it makes no difference.
+fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
+    let family = Family::of(&address);
+    let attempt = format!("let {address} ({DEVICE}) yield to {to} as a source");
+    let attributes = route_to(address, LOOPBACK).bytes(RTA_PREFSRC, &octets(to));
+    let flags = NLM_F_CREATE | NLM_F_REPLACE;
+    let replacement = request(libc::RTM_NEWROUTE, flags, local_route(family), attributes, attempt, &[]);
+    match family {
+        Family::V4 => vec![replacement],
+        // IPv6 gives every route of ours a worse metric than its own, which stays beside it.
+        Family::V6 => vec![replacement, delete_route(address, index)],
+    }
+}
+
+/// The kernel does not take away with the address what it has not made with it.
+fn end_yielding(address: IpAddr) -> Request {
+    delete_route(address, LOOPBACK)
+}
+
+/// That there is none is no error.
+fn delete_route(address: IpAddr, index: u32) -> Request {
+    let attempt = format!("delete the local route to {address} ({DEVICE})");
+    request(libc::RTM_DELROUTE, 0, local_route(Family::of(&address)), route_to(address, index), attempt, &[ESRCH])
+}
+
+/// Index of the loopback device in every network namespace (`LOOPBACK_IFINDEX`, `include/net/flow.h`).
+const LOOPBACK: u32 = 1;
+
+fn route_to(address: IpAddr, index: u32) -> Attributes {
+    Attributes::new().bytes(RTA_DST, &octets(address)).bytes(RTA_OIF, &index.to_ne_bytes())
+}
+
+/// `struct rtmsg` of one address in the table `local`: family, lengths of destination and source, TOS, table, protocol,
+/// scope, type, flags.
+fn local_route(family: Family) -> Vec<u8> {
+    let mut header = vec![number(family), family.address_bits(), 0, 0];
+    header.extend([libc::RT_TABLE_LOCAL, libc::RTPROT_KERNEL, libc::RT_SCOPE_HOST, libc::RTN_LOCAL]);
+    header.extend([0; 4]);
+    header
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
-    };
-    let attributes = Attributes::new().bytes(IFA_LOCAL, &bytes).bytes(IFA_ADDRESS, &bytes);
-    request(
-        kind,
-        flags,
-        address_header(family, flag, index),
-        attributes,
-        format!("{verb} {address} ({DEVICE})"),
-        harmless,
-    )
+    }
 }
 
 fn read_address(bytes: &[u8]) -> Option<IpAddr> {

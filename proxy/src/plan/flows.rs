@@ -19,6 +19,8 @@ use crate::state::service::ServicePort;
 pub struct Flow {
     /// Its protocol.
     pub protocol: Protocol,
+    /// The client's address.
+    pub client: IpAddr,
     /// Where the client sends to.
     pub destination: SocketAddr,
     /// Who answers.
@@ -145,7 +147,8 @@ mod tests {
 
     fn flow(destination: &str, server: &str) -> Flow {
         let (destination, server) = (socket(destination), socket(server));
-        Flow { protocol: Protocol::Udp, destination, server, translated: destination != server, by_ipvs: false }
+        let client = "10.244.1.9".parse().unwrap();
+        Flow { protocol: Protocol::Udp, client, destination, server, translated: destination != server, by_ipvs: false }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 use crate::plan::flows::{Flow, is_judged};
 
-/// How often what is left is looked at while it has connections.
+/// How often what is left is looked at while something needs it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What went wrong.
@@ -27,6 +27,9 @@ pub enum LeaveError {
     /// With conntrack's entries.
     #[error("cannot delete conntrack's entries of flows that IPVS has led: {0}")]
     Flows(std::io::Error),
+    /// With reading conntrack's entries.
+    #[error("cannot read who has flows through conntrack: {0}")]
+    Clients(std::io::Error),
 }
 
 /// How much is still there.
@@ -34,7 +37,7 @@ pub enum LeaveError {
 pub struct Left {
     /// Things taken away.
     pub removed: usize,
-    /// Virtual servers that were spared.
+    /// Virtual servers and addresses that were spared.
     pub spared: usize,
 }
 
@@ -44,7 +47,7 @@ pub struct Left {
 /// # Errors
 /// When the kernel refuses; what could be taken away before it is.
 pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
-    Going::look(kernel, family, gently)?.go(kernel)
+    Going::look(kernel, family, gently)?.go(kernel, &BTreeSet::new())
 }
 
 /// What of one family is about to go.
@@ -65,22 +68,27 @@ impl Going {
         Ok(Going { family, present, idle, busy })
     }
 
-    fn go<K: Servers + Sets + Device>(self, kernel: &mut K) -> Result<Left, NetlinkError> {
+    /// Our addresses that are still there.
+    fn addresses<K: Device>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
+        let mut addresses = kernel.addresses(self.family)?;
+        addresses.retain(|address| self.present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address)));
+        Ok(addresses)
+    }
+
+    /// Makes them go, but for the addresses that are in use.
+    fn go<K: Servers + Sets + Device>(self, kernel: &mut K, used: &BTreeSet<IpAddr>) -> Result<Left, NetlinkError> {
+        let addresses = self.addresses(kernel)?;
         let Going { family, present, idle, busy } = self;
         let mut left = Left { removed: idle.len(), spared: busy.len() };
         let deletions: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
         kernel.change_servers(&deletions)?;
-        let needed: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
-        let owned = |address: &IpAddr| present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
-        let unbind: Vec<AddressChange> = kernel
-            .addresses(family)?
-            .into_iter()
-            .filter(|address| owned(address) && !needed.contains(address))
-            .map(AddressChange::Unbind)
-            .collect();
-        left.removed += unbind.len();
-        kernel.change_addresses(&unbind)?;
-        if busy.is_empty() {
+        let served: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
+        let (kept, gone): (Vec<IpAddr>, Vec<IpAddr>) =
+            addresses.into_iter().partition(|address| served.contains(address) || used.contains(address));
+        left.removed += gone.len();
+        left.spared += kept.len();
+        kernel.change_addresses(&gone.into_iter().map(AddressChange::Unbind).collect::<Vec<_>>())?;
+        if left.spared == 0 {
             for set in present.sets.keys() {
                 kernel.destroy_set(&set.name(family))?;
                 left.removed += 1;
@@ -131,17 +139,23 @@ fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkE
 ///
 /// Flows of datagrams never end while their client talks, and conntrack would keep rules from ever seeing them: they are
 /// forgotten before the virtual server goes that led them, and their next packet meets the rules.
+///
+/// What the node itself sends to a service's address that it has bound comes from that very address, whoever leads it on.
+/// So such an address stays for as long as flows come from it, and new ones come from the node's own address.
 pub struct Leaving<K, C> {
     kernel: K,
     conntrack: C,
+    own: Vec<IpAddr>,
+    yielded: BTreeSet<IpAddr>,
     began: Option<Instant>,
     limit: Duration,
 }
 
 impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
-    /// By these kernel adapters, with so much time for connections.
-    pub fn new(kernel: K, conntrack: C, limit: Duration) -> Leaving<K, C> {
-        Leaving { kernel, conntrack, began: None, limit }
+    /// By these kernel adapters, on a node whose own addresses are these, the preferred one of each family first; with so much
+    /// time for connections.
+    pub fn new(kernel: K, conntrack: C, own: Vec<IpAddr>, limit: Duration) -> Leaving<K, C> {
+        Leaving { kernel, conntrack, own, yielded: BTreeSet::new(), began: None, limit }
     }
 
     /// Takes away what can go; when to come again, if anything is left.
@@ -155,13 +169,31 @@ impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
         for family in Family::ALL {
             let going = Going::look(&mut self.kernel, family, gently)?;
             self.forget_flows(family, &going.idle)?;
-            spared += going.go(&mut self.kernel)?.spared;
+            let used = if gently { self.used(&going)? } else { BTreeSet::new() };
+            spared += going.go(&mut self.kernel, &used)?.spared;
         }
         if spared > 0 {
             return Ok(Some(now + LOOK));
         }
         remove_empty_device(&mut self.kernel)?;
         Ok(None)
+    }
+
+    /// Lets addresses yield, and then says which of them flows still come from.
+    fn used(&mut self, going: &Going) -> Result<BTreeSet<IpAddr>, LeaveError> {
+        let addresses = going.addresses(&mut self.kernel)?;
+        if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == going.family) {
+            let fresh: Vec<IpAddr> = addresses.difference(&self.yielded).copied().collect();
+            let changes: Vec<AddressChange> =
+                fresh.iter().map(|address| AddressChange::Yield { address: *address, to: own }).collect();
+            self.kernel.change_addresses(&changes)?;
+            self.yielded.extend(fresh);
+        }
+        if addresses.is_empty() {
+            return Ok(addresses);
+        }
+        let clients = self.conntrack.clients(going.family).map_err(LeaveError::Clients)?;
+        Ok(addresses.intersection(&clients).copied().collect())
     }
 
     fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), LeaveError> {

@@ -10,23 +10,22 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
-use svcproxy::kernel::conntrack::Conntrack;
 use svcproxy::kernel::ipset::{Member, SetHeader, Sets};
+use svcproxy::kernel::iptables;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
-use svcproxy::kernel::{dummy::Device, iptables};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Fake;
-use svcproxy::mode::ipvs::leave::{Leaving, leave, remove_empty_device};
+use svcproxy::mode::ipvs::leave::{leave, remove_empty_device};
 use svcproxy::mode::ipvs::sets::SetId;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
 use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
-use svcproxy::plan::flows::Flow;
 use svcproxy::source::Change;
 
-#[path = "support/changes.rs"]
+#[path = "../support/changes.rs"]
 mod changes;
+mod leaving;
 
 use changes::{any_node, any_service, any_slice, key};
 
@@ -386,91 +385,6 @@ fn a_set_of_another_type_is_a_clear_error() {
         error,
         "the set KUBE-CLUSTER-IP is of type hash:ip, not hash:ip,port: destroy it (ipset destroy KUBE-CLUSTER-IP)"
     );
-}
-
-/// Conntrack's entries.
-struct Flows(Vec<Flow>);
-
-impl Conntrack for Flows {
-    fn delete(&mut self, _: Family, stale: &dyn Fn(&Flow) -> bool) -> std::io::Result<usize> {
-        let before = self.0.len();
-        self.0.retain(|flow| !stale(flow));
-        Ok(before - self.0.len())
-    }
-}
-
-/// A start in one mode takes away what the other left, when its own rules stand.
-#[test]
-fn modes_follow_each_other() {
-    use svcproxy::mode::iptables;
-    let changes = web(&["10.244.0.1", "10.244.0.2"]);
-    let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], ..NodeAddresses::default() };
-    let fresh = |kernel: svcproxy::kernel::iptables::Fake| {
-        let mut proxy = iptables::family::FamilyProxy::new(config(), Family::V4, kernel);
-        proxy.set_addresses(&addresses);
-        proxy.apply(&changes);
-        proxy.sync().unwrap();
-        proxy.kernel().tables.clone()
-    };
-    let guard = |tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>| {
-        let filter = tables.get_mut(&Table::Filter).unwrap();
-        filter.remove("KUBE-FIREWALL");
-        filter.values_mut().for_each(|rules| rules.retain(|rule| !rule.contains("KUBE-FIREWALL")));
-    };
-    let mut in_iptables = fresh(svcproxy::kernel::iptables::Fake::default());
-    let mut ipvs = proxy(Fake::default());
-    ipvs.apply(&changes);
-    ipvs.sync().unwrap();
-    let in_ipvs = ipvs.mode().kernel().rules.tables.clone();
-
-    // iptables, then IPVS: only the guard of the loopback range stays, as route_localnet may.
-    let mut kernel = Fake::default();
-    kernel.rules.tables = in_iptables.clone();
-    let mut after = proxy(kernel);
-    after.apply(&changes);
-    after.sync().unwrap();
-    let mut tables = after.mode().kernel().rules.tables.clone();
-    guard(&mut tables);
-    let sorted = |tables: &BTreeMap<Table, BTreeMap<String, Vec<String>>>| {
-        let mut tables = tables.clone();
-        tables.values_mut().flat_map(BTreeMap::values_mut).for_each(|rules| rules.sort());
-        tables
-    };
-    assert_eq!(sorted(&tables), sorted(&in_ipvs));
-
-    // IPVS, then iptables.
-    let mut back = fresh(ipvs.mode().kernel().rules.clone());
-    guard(&mut back);
-    guard(&mut in_iptables);
-    assert_eq!(sorted(&back), sorted(&in_iptables));
-
-    // Virtual servers go when they have no connections, and then everything else does. Flows of datagrams go with them.
-    ipvs.apply(&[service("dns", "10.96.0.53", &json!([{ "port": 53, "protocol": "UDP" }]))]);
-    ipvs.apply(&[slice("dns", &["10.244.0.1"], "UDP")]);
-    ipvs.sync().unwrap();
-    let flow = |protocol, destination: &str, by_ipvs| Flow {
-        protocol,
-        destination: destination.parse().unwrap(),
-        server: "10.244.0.1:8080".parse().unwrap(),
-        translated: true,
-        by_ipvs,
-    };
-    let by_rule = flow(Protocol::Udp, "10.96.0.53:53", false);
-    let others = flow(Protocol::Udp, "203.0.113.200:53", true);
-    let connection = flow(Protocol::Tcp, "10.96.0.1:80", true);
-    let flows = Flows(vec![flow(Protocol::Udp, "10.96.0.53:53", true), by_rule, others, connection]);
-    let key = tcp("10.96.0.1:80");
-    let mut kernel = ipvs.mode().kernel().clone();
-    kernel.servers.connect(&key, &"10.244.0.1:8080".parse().unwrap(), 1);
-    let now = Instant::now();
-    let mut leaving = Leaving::new(kernel, flows, LIMIT);
-    assert!(leaving.work(now).unwrap().is_some());
-    assert_eq!(leaving.work(now + LIMIT).unwrap(), None);
-    let (mut kernel, flows) = leaving.into_kernel();
-    assert_eq!(flows.0, [by_rule, others, connection]);
-    assert!(kernel.servers.servers.is_empty() && kernel.sets.sets.is_empty());
-    assert_eq!(kernel.addresses(Family::V4).unwrap(), std::collections::BTreeSet::new());
-    assert_eq!(kernel.device.addresses, None);
 }
 
 /// A load-balancer IP that two services share keeps each one's source ranges.

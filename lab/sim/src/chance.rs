@@ -1,0 +1,180 @@
+//! Where chance comes from: one seeded source, or every possibility in turn.
+//!
+//! The walk asks a [`Chance`] whenever the kernel would draw (`statistic --mode random`), take the next in a rotation
+//! (`statistic --mode nth`, IPVS `rr` and `wrr`), or pick a port. With a seed it gets one answer. For exact results
+//! ([`explore`]) the same walk runs again and again, each time with the next combination of answers, until all have
+//! been given; the product of the answers' probabilities is the way's. So there is one walk, not two.
+
+use crate::fraction::Fraction;
+
+/// One decision that chance took, with the share that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decision {
+    answer: usize,
+    /// How many answers have a share at all: they are numbered from 0.
+    of: usize,
+    numerator: u64,
+    denominator: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Seeded(u64),
+    /// Answers to give, then the first possible one for each further question.
+    Script(Vec<usize>),
+}
+
+/// The source of chance of a walk.
+#[derive(Debug, Clone)]
+pub struct Chance {
+    source: Source,
+    taken: Vec<Decision>,
+}
+
+impl Chance {
+    /// A source of numbers that are a function of `seed`: SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom
+    /// Number Generators", 2014), which passes through all 2⁶⁴ states.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Chance {
+        Chance { source: Source::Seeded(seed), taken: Vec::new() }
+    }
+
+    /// The answers of `script`, then the first of each question's.
+    pub(crate) fn scripted(script: Vec<usize>) -> Chance {
+        Chance { source: Source::Script(script), taken: Vec::new() }
+    }
+
+    /// Whether all possibilities are explored, one after the other.
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self.source, Source::Script(_))
+    }
+
+    fn next(state: &mut u64) -> u64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = *state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of `shares.len()` answers, each with its share of the sum. Shares of 0 are never given.
+    pub(crate) fn choose(&mut self, shares: &[u64]) -> usize {
+        let total: u64 = shares.iter().sum();
+        let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
+        let answer = match &mut self.source {
+            Source::Seeded(state) => {
+                // The multiply-high of a 64-bit draw: a bias below total/2^64.
+                let mut drawn = ((u128::from(Self::next(state)) * u128::from(total)) >> 64) as u64;
+                possible.iter().position(|i| {
+                    let hit = drawn < shares[*i];
+                    drawn = drawn.wrapping_sub(shares[*i]);
+                    hit
+                })
+            }
+            Source::Script(script) => script.get(self.taken.len()).copied(),
+        };
+        let answer = answer.unwrap_or(0);
+        let Some(chosen) = possible.get(answer).copied() else {
+            return 0;
+        };
+        self.taken.push(Decision { answer, of: possible.len(), numerator: shares[chosen], denominator: total });
+        chosen
+    }
+
+    /// True with probability `threshold` / 2³¹.
+    pub(crate) fn below(&mut self, threshold: u32) -> bool {
+        let rest = 0x8000_0000 - u64::from(threshold);
+        self.choose(&[u64::from(threshold), rest]) == 0
+    }
+
+    /// A number below `size`, for ports: with a seed drawn, in exact walks always 0, for no verdict depends on which
+    /// free port is taken, and 64,512 ways would.
+    pub(crate) fn offset(&mut self, size: u32) -> u32 {
+        match &mut self.source {
+            Source::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
+            Source::Script(_) => 0,
+        }
+    }
+
+    /// The probability of all answers given so far.
+    #[must_use]
+    pub fn probability(&self) -> Fraction {
+        let mut product = Fraction::one();
+        for decision in self.taken.iter().filter(|decision| decision.of > 1) {
+            product = product.times(decision.numerator, decision.denominator);
+        }
+        product
+    }
+
+    /// The answers that come after these, in order; none when these were the last.
+    fn successor(&self) -> Option<Vec<usize>> {
+        let last = self.taken.iter().rposition(|decision| decision.answer + 1 < decision.of)?;
+        let mut script: Vec<usize> = self.taken[..=last].iter().map(|decision| decision.answer).collect();
+        script[last] += 1;
+        Some(script)
+    }
+}
+
+/// Runs `walk` with every combination of answers; hands each result and its probability to `take`.
+///
+/// Returns false if there were more than `limit` ways.
+pub(crate) fn explore<T>(
+    limit: usize,
+    mut walk: impl FnMut(&mut Chance) -> T,
+    mut take: impl FnMut(T, Fraction),
+) -> bool {
+    let mut script = Some(Vec::new());
+    for _ in 0..limit {
+        let Some(answers) = script else {
+            return true;
+        };
+        let mut chance = Chance::scripted(answers);
+        let result = walk(&mut chance);
+        take(result, chance.probability());
+        script = chance.successor();
+    }
+    script.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exploring_meets_every_way_once_and_the_shares_sum_to_one() {
+        let mut ways = Vec::new();
+        let mut sum = Fraction::zero();
+        let whole = explore(
+            100,
+            |chance| {
+                let first = chance.choose(&[1, 0, 2]);
+                (first, if first == 2 { chance.below(1 << 30) } else { true })
+            },
+            |way, share| {
+                sum = sum.plus(&share);
+                ways.push((way, share.to_string()));
+            },
+        );
+        assert!(whole);
+        assert_eq!(sum, Fraction::one());
+        let expected = [((0, true), "1/3"), ((2, true), "1/3"), ((2, false), "1/3")];
+        assert_eq!(ways, expected.map(|(way, share)| (way, share.to_owned())));
+    }
+
+    #[test]
+    fn a_seed_repeats_and_its_draws_are_fair() {
+        let draw = |seed| {
+            let mut chance = Chance::seeded(seed);
+            (0..3000).map(|_| chance.choose(&[1, 1, 1])).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let ones = draw(7).iter().filter(|drawn| **drawn == 1).count();
+        assert!((900..1100).contains(&ones), "{ones}");
+    }
+
+    #[test]
+    fn the_limit_is_told() {
+        assert!(!explore(3, |chance| chance.choose(&[1, 1, 1, 1]), |_, _| ()));
+    }
+}

@@ -1,0 +1,245 @@
+//! Connection tracking: which connection a packet belongs to, how long it is remembered, and how it is translated
+//! (net/netfilter/nf_conntrack_core.c, nf_conntrack_proto_*.c, nf_nat_core.c).
+
+pub(crate) mod nat;
+mod protocols;
+mod tuple;
+
+use std::collections::BTreeMap;
+
+pub(crate) use tuple::{Tuple, tuple_of};
+
+use crate::host::Sysctls;
+use crate::packet::{Body, Packet};
+use protocols::Stage;
+
+/// Which way a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// As the first one.
+    Original,
+    /// As the answers.
+    Reply,
+}
+
+impl Direction {
+    pub(crate) fn other(self) -> Direction {
+        match self {
+            Direction::Original => Direction::Reply,
+            Direction::Reply => Direction::Original,
+        }
+    }
+}
+
+/// What connection tracking says of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tracked {
+    /// Not yet answered.
+    New,
+    /// Answered, or an answer.
+    Established,
+    /// An ICMP error about a connection.
+    Related,
+    /// No connection can be told.
+    Invalid,
+    /// Not tracked by wish.
+    Untracked,
+}
+
+/// A connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    pub(crate) original: Tuple,
+    pub(crate) reply: Tuple,
+    pub(crate) source_nat: bool,
+    pub(crate) destination_nat: bool,
+    /// Whether the choice of a translation (or of none) was made.
+    pub(crate) source_done: bool,
+    pub(crate) destination_done: bool,
+    pub(crate) confirmed: bool,
+    pub(crate) seen_reply: bool,
+    pub(crate) assured: bool,
+    pub(crate) mark: u32,
+    stage: Stage,
+    /// Milliseconds of the clock.
+    started: u64,
+    expires: u64,
+}
+
+impl Connection {
+    pub(crate) fn tuple(&self, direction: Direction) -> Tuple {
+        match direction {
+            Direction::Original => self.original,
+            Direction::Reply => self.reply,
+        }
+    }
+}
+
+/// A packet's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attached {
+    pub(crate) id: usize,
+    pub(crate) direction: Direction,
+    pub(crate) tracked: Tracked,
+}
+
+/// All connections of a machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Connections {
+    all: BTreeMap<usize, Connection>,
+    next: usize,
+    by_tuple: BTreeMap<Tuple, (usize, Direction)>,
+    unconfirmed: Vec<usize>,
+    /// Nothing ends before this time.
+    quiet_until: u64,
+}
+
+impl Connections {
+    pub(crate) fn get(&self, id: usize) -> Option<&Connection> {
+        self.all.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut Connection> {
+        self.all.get_mut(&id)
+    }
+
+    /// Forgets what ended before `now`.
+    fn expire(&mut self, now: u64) {
+        if now < self.quiet_until {
+            return;
+        }
+        let ended: Vec<usize> =
+            self.all.iter().filter(|(_, connection)| connection.expires <= now).map(|(id, _)| *id).collect();
+        for id in ended {
+            self.remove(id);
+        }
+        self.quiet_until = self.all.values().map(|connection| connection.expires).min().unwrap_or(0);
+    }
+
+    fn remove(&mut self, id: usize) {
+        if let Some(connection) = self.all.remove(&id) {
+            for tuple in [connection.original, connection.reply] {
+                if self.by_tuple.get(&tuple).is_some_and(|(owner, _)| *owner == id) {
+                    self.by_tuple.remove(&tuple);
+                }
+            }
+        }
+    }
+
+    /// Forgets all that `which` picks, as `conntrack -D` does; returns how many.
+    pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&Connection) -> bool) -> usize {
+        let found: Vec<usize> =
+            self.all.iter().filter(|(_, connection)| which(connection)).map(|(id, _)| *id).collect();
+        found.iter().for_each(|id| self.remove(*id));
+        found.len()
+    }
+
+    /// Whether answers to another connection look like this (nf_conntrack_tuple_taken).
+    pub(crate) fn taken(&self, tuple: &Tuple, except: usize) -> bool {
+        self.by_tuple.get(tuple).is_some_and(|(owner, _)| *owner != except)
+    }
+
+    /// `nf_conntrack_in`: the packet's connection, a new one if it opens one; none for what is invalid.
+    pub(crate) fn track(&mut self, packet: &Packet, sysctls: &Sysctls, now: u64) -> Option<Attached> {
+        self.expire(now);
+        if let Body::Error { about, .. } = &packet.body {
+            // An error belongs to the connection of the packet that it is about, and goes the other way.
+            let (id, direction) = *self.by_tuple.get(&tuple_of(about)?)?;
+            return Some(Attached { id, direction: direction.other(), tracked: Tracked::Related });
+        }
+        let tuple = tuple_of(packet)?;
+        if let Some((id, direction)) = self.by_tuple.get(&tuple).copied() {
+            let connection = self.all.get_mut(&id)?;
+            match protocols::follow(connection, direction, packet, sysctls, now) {
+                protocols::Verdict::Belongs => {}
+                protocols::Verdict::Invalid => return None,
+                protocols::Verdict::Reopens => {
+                    self.remove(id);
+                    return self.open(packet, tuple, sysctls, now);
+                }
+            }
+            self.quiet_until = self.quiet_until.min(connection.expires);
+            let tracked = match direction {
+                Direction::Reply => Tracked::Established,
+                Direction::Original if connection.seen_reply => Tracked::Established,
+                Direction::Original => Tracked::New,
+            };
+            if direction == Direction::Reply {
+                connection.seen_reply = true;
+            }
+            return Some(Attached { id, direction, tracked });
+        }
+        self.open(packet, tuple, sysctls, now)
+    }
+
+    fn open(&mut self, packet: &Packet, tuple: Tuple, sysctls: &Sysctls, now: u64) -> Option<Attached> {
+        let stage = protocols::first(packet, sysctls)?;
+        let id = self.next;
+        self.next += 1;
+        let connection = Connection {
+            original: tuple,
+            reply: tuple.inverted(),
+            source_nat: false,
+            destination_nat: false,
+            source_done: false,
+            destination_done: false,
+            confirmed: false,
+            seen_reply: false,
+            assured: false,
+            mark: 0,
+            stage,
+            started: now,
+            expires: now + stage.timeout(),
+        };
+        self.quiet_until = self.quiet_until.min(connection.expires);
+        self.all.insert(id, connection);
+        self.unconfirmed.push(id);
+        Some(Attached { id, direction: Direction::Original, tracked: Tracked::New })
+    }
+
+    /// `__nf_conntrack_confirm`: remembers a connection whose first packet got through. False if another connection
+    /// has taken one of its tuples: then the packet is dropped.
+    pub(crate) fn confirm(&mut self, id: usize) -> bool {
+        let Some(connection) = self.all.get_mut(&id) else {
+            return true;
+        };
+        if connection.confirmed {
+            return true;
+        }
+        let (original, reply) = (connection.original, connection.reply);
+        let taken = |tuple: &Tuple| self.by_tuple.get(tuple).is_some_and(|(owner, _)| *owner != id);
+        if taken(&original) || taken(&reply) {
+            self.all.remove(&id);
+            return false;
+        }
+        connection.confirmed = true;
+        self.by_tuple.insert(original, (id, Direction::Original));
+        self.by_tuple.insert(reply, (id, Direction::Reply));
+        true
+    }
+
+    /// `ip_vs_update_conntrack`: answers will come from the server that IPVS chose. No translation is recorded.
+    pub(crate) fn serve_by(&mut self, attached: Attached, server: std::net::SocketAddr) {
+        if let Some(connection) = self.all.get_mut(&attached.id)
+            && !connection.confirmed
+            && attached.direction == Direction::Original
+        {
+            connection.reply.source = server.ip();
+            connection.reply.source_port = server.port();
+        }
+    }
+
+    /// Forgets a connection whose first packet did not get through.
+    pub(crate) fn forget_unconfirmed(&mut self) {
+        for id in std::mem::take(&mut self.unconfirmed) {
+            if self.all.get(&id).is_some_and(|connection| !connection.confirmed) {
+                self.all.remove(&id);
+            }
+        }
+    }
+
+    /// All connections, for those that look at them from outside.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.all.values()
+    }
+}

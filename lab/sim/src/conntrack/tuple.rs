@@ -1,0 +1,65 @@
+//! What a connection is known by.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::packet::{Body, Packet, endpoint};
+use crate::protocol::Protocol;
+
+/// Addresses, ports and protocol of packets that go one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tuple {
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Source.
+    pub source: IpAddr,
+    /// Its port; an echo's identifier.
+    pub source_port: u16,
+    /// Destination.
+    pub destination: IpAddr,
+    /// Its port.
+    pub destination_port: u16,
+}
+
+impl Tuple {
+    /// Of the packets that go the other way. An echo's identifier is the same both ways.
+    #[must_use]
+    pub fn inverted(&self) -> Tuple {
+        let ports = if self.protocol.is_icmp() {
+            (self.source_port, self.destination_port)
+        } else {
+            (self.destination_port, self.source_port)
+        };
+        Tuple {
+            protocol: self.protocol,
+            source: self.destination,
+            source_port: ports.0,
+            destination: self.source,
+            destination_port: ports.1,
+        }
+    }
+}
+
+impl fmt::Display for Tuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = |port: u16| self.protocol.has_ports().then_some(port);
+        let from = endpoint(self.source, port(self.source_port));
+        write!(f, "{} {from} -> {}", self.protocol, endpoint(self.destination, port(self.destination_port)))
+    }
+}
+
+/// The tuple of a packet; none of an ICMP error, which has no connection of its own.
+pub(crate) fn tuple_of(packet: &Packet) -> Option<Tuple> {
+    let (source_port, destination_port) = match packet.body {
+        Body::Error { .. } => return None,
+        Body::Echo { id, .. } => (id, 0),
+        _ => packet.ports().unwrap_or((0, 0)),
+    };
+    Some(Tuple {
+        protocol: packet.protocol(),
+        source: packet.source,
+        source_port,
+        destination: packet.destination,
+        destination_port,
+    })
+}

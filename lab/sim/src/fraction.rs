@@ -1,0 +1,159 @@
+//! Exact probabilities.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use num_bigint::BigUint;
+use num_integer::Integer;
+
+/// A non-negative fraction of whole numbers of any size.
+///
+/// A chain of `statistic` matches multiplies thresholds out of 2³¹: with ten endpoints that is 2³¹⁰, more than any
+/// machine word holds.
+#[derive(Debug, Clone)]
+pub struct Fraction {
+    numerator: BigUint,
+    denominator: BigUint,
+}
+
+impl Fraction {
+    /// `numerator` / `denominator`; a denominator of 0 counts as 1.
+    #[must_use]
+    pub fn new(numerator: u64, denominator: u64) -> Fraction {
+        Fraction { numerator: numerator.into(), denominator: denominator.max(1).into() }
+    }
+
+    /// Certainty.
+    #[must_use]
+    pub fn one() -> Fraction {
+        Fraction::new(1, 1)
+    }
+
+    /// Nothing.
+    #[must_use]
+    pub fn zero() -> Fraction {
+        Fraction::new(0, 1)
+    }
+
+    /// Whether it is nothing.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.numerator.bits() == 0
+    }
+
+    /// The product with `numerator` / `denominator`.
+    #[must_use]
+    pub fn times(&self, numerator: u64, denominator: u64) -> Fraction {
+        Fraction { numerator: &self.numerator * numerator, denominator: &self.denominator * denominator.max(1) }
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn plus(&self, other: &Fraction) -> Fraction {
+        if self.denominator == other.denominator {
+            let numerator = &self.numerator + &other.numerator;
+            return Fraction { numerator, denominator: self.denominator.clone() };
+        }
+        let numerator = &self.numerator * &other.denominator + &other.numerator * &self.denominator;
+        Fraction { numerator, denominator: &self.denominator * &other.denominator }.halved()
+    }
+
+    /// Without the powers of two that both parts share, which are most of what they share here: cheaper than
+    /// [`Fraction::reduced`], and enough to keep sums short.
+    fn halved(self) -> Fraction {
+        let zeros = |number: &BigUint| number.trailing_zeros().unwrap_or(0);
+        let shared = if self.is_zero() { 0 } else { zeros(&self.numerator).min(zeros(&self.denominator)) };
+        Fraction { numerator: self.numerator >> shared, denominator: self.denominator >> shared }
+    }
+
+    /// The distance between the two.
+    #[must_use]
+    pub fn distance(&self, other: &Fraction) -> Fraction {
+        let (left, right) = (&self.numerator * &other.denominator, &other.numerator * &self.denominator);
+        let numerator = if left > right { left - right } else { right - left };
+        Fraction { numerator, denominator: &self.denominator * &other.denominator }
+    }
+
+    /// Whether the two are at most `numerator` / `denominator` apart: `within(&uniform, 1, 1_000_000_000)`.
+    #[must_use]
+    pub fn within(&self, other: &Fraction, numerator: u64, denominator: u64) -> bool {
+        self.distance(other) <= Fraction::new(numerator, denominator)
+    }
+
+    /// In lowest terms.
+    #[must_use]
+    pub fn reduced(&self) -> Fraction {
+        let common = self.numerator.gcd(&self.denominator);
+        if common.bits() <= 1 {
+            return self.clone();
+        }
+        Fraction { numerator: &self.numerator / &common, denominator: &self.denominator / &common }
+    }
+
+    /// Millionths of a percent, rounded down: enough digits for a person, computed without floating point.
+    fn parts(&self) -> (BigUint, BigUint) {
+        let scaled = &self.numerator * 100_000_000_u64 / &self.denominator;
+        scaled.div_rem(&1_000_000_u32.into())
+    }
+}
+
+impl PartialEq for Fraction {
+    fn eq(&self, other: &Fraction) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Fraction {}
+
+impl PartialOrd for Fraction {
+    fn partial_cmp(&self, other: &Fraction) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Fraction {
+    fn cmp(&self, other: &Fraction) -> Ordering {
+        (&self.numerator * &other.denominator).cmp(&(&other.numerator * &self.denominator))
+    }
+}
+
+impl fmt::Display for Fraction {
+    /// `1/3` while short, `33.333333%` where the exact figure would fill the screen (`~` says that digits were cut).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = self.reduced();
+        if exact.denominator.bits() <= 1 {
+            return write!(f, "{}", exact.numerator);
+        }
+        if exact.denominator.bits() <= 10 {
+            return write!(f, "{}/{}", exact.numerator, exact.denominator);
+        }
+        let (whole, millionths) = exact.parts();
+        write!(f, "~{whole}.{millionths:0>6}%")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_products_stay_exact() {
+        let third = Fraction::new(1, 3);
+        let sum = third.plus(&third).plus(&third.times(1, 1));
+        assert_eq!(sum, Fraction::one());
+        let mut tiny = Fraction::one();
+        for _ in 0..20 {
+            tiny = tiny.times(1, 0x8000_0000);
+        }
+        assert!(!tiny.is_zero());
+        assert!(tiny.within(&Fraction::zero(), 1, 1_000_000_000));
+        assert!(!third.within(&Fraction::new(1, 2), 1, 1_000_000_000));
+    }
+
+    #[test]
+    fn prints_for_people() {
+        assert_eq!(Fraction::new(2, 6).to_string(), "1/3");
+        assert_eq!(Fraction::one().to_string(), "1");
+        assert_eq!(Fraction::new(715_827_883, 0x8000_0000).to_string(), "~33.333333%");
+    }
+}

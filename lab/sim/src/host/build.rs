@@ -1,0 +1,276 @@
+//! Making a machine, and what can be wrong with one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::route::{Resolved, Route, RouteKind};
+use super::{Address, Host, Interface, LOOPBACK, Listener, Sysctls};
+use crate::ipvs::{Forwarding, VirtualServices};
+use crate::masked::Masked;
+use crate::protocol::{Family, Protocol};
+use crate::rules::Rules;
+use crate::set::Sets;
+use crate::walk::program::{CompileError, Program};
+
+/// Why a machine cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// Something names an interface that there is not.
+    #[error("host {host}: {what} names interface {interface:?}, which there is not")]
+    NoInterface {
+        /// The host.
+        host: String,
+        /// What names it.
+        what: String,
+        /// The interface.
+        interface: String,
+    },
+    /// Two interfaces have one name.
+    #[error("host {host}: interface {interface:?} is there twice")]
+    Twice {
+        /// The host.
+        host: String,
+        /// The interface.
+        interface: String,
+    },
+    /// A prefix that is longer than the address.
+    #[error("host {host}: address {address}/{prefix} has too long a prefix")]
+    Prefix {
+        /// The host.
+        host: String,
+        /// The address.
+        address: IpAddr,
+        /// The prefix.
+        prefix: u8,
+    },
+    /// A virtual service that is read but not walked.
+    #[error("host {host}: virtual service {service}: forwarding by routing or tunnel is not modelled")]
+    Forwarding {
+        /// The host.
+        host: String,
+        /// The service.
+        service: String,
+    },
+    /// A virtual service with lower thresholds.
+    #[error("host {host}: virtual service {service}: a lower threshold (-y) is not modelled")]
+    LowerThreshold {
+        /// The host.
+        host: String,
+        /// The service.
+        service: String,
+    },
+    /// Rules that do not go with the rest.
+    #[error("host {host}: {error}")]
+    Rules {
+        /// The host.
+        host: String,
+        /// What is wrong.
+        error: CompileError,
+    },
+}
+
+/// Gathers what a machine consists of. Loopback, with 127.0.0.1 and ::1, is there without being asked for.
+#[derive(Debug, Clone)]
+pub struct HostBuilder {
+    name: String,
+    interfaces: Vec<Interface>,
+    routes: Vec<Route>,
+    sysctls: Sysctls,
+    neighbours: Vec<(String, IpAddr)>,
+    listeners: Vec<Listener>,
+    v4: Arc<Rules>,
+    v6: Arc<Rules>,
+    sets: Sets,
+    services: VirtualServices,
+}
+
+impl HostBuilder {
+    pub(super) fn new(name: &str) -> HostBuilder {
+        let loopback = Interface::new("lo").address(Ipv4Addr::LOCALHOST.into(), 8);
+        HostBuilder {
+            name: name.to_owned(),
+            interfaces: vec![loopback.address(Ipv6Addr::LOCALHOST.into(), 128)],
+            routes: Vec::new(),
+            sysctls: Sysctls::default(),
+            neighbours: Vec::new(),
+            listeners: Vec::new(),
+            v4: Arc::new(Rules::empty(Family::V4)),
+            v6: Arc::new(Rules::empty(Family::V6)),
+            sets: Sets::default(),
+            services: VirtualServices::default(),
+        }
+    }
+
+    /// Adds an interface.
+    #[must_use]
+    pub fn interface(mut self, interface: Interface) -> HostBuilder {
+        self.interfaces.push(interface);
+        self
+    }
+
+    /// Adds a route. Those to the networks of the interfaces are there without being asked for.
+    #[must_use]
+    pub fn route(mut self, route: Route) -> HostBuilder {
+        self.routes.push(route);
+        self
+    }
+
+    /// Sets the kernel settings.
+    #[must_use]
+    pub fn sysctls(mut self, sysctls: Sysctls) -> HostBuilder {
+        self.sysctls = sysctls;
+        self
+    }
+
+    /// Adds a permanent neighbour entry: `address` is what hangs at the far end of the interface's link.
+    #[must_use]
+    pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
+        self.neighbours.push((interface.to_owned(), address));
+        self
+    }
+
+    /// Has a socket wait at a port of all addresses.
+    #[must_use]
+    pub fn listen(mut self, protocol: Protocol, port: u16) -> HostBuilder {
+        self.listeners.push(Listener { protocol, address: None, port: Some(port) });
+        self
+    }
+
+    /// Has a socket wait.
+    #[must_use]
+    pub fn listener(mut self, listener: Listener) -> HostBuilder {
+        self.listeners.push(listener);
+        self
+    }
+
+    /// Sets the rules of their family.
+    #[must_use]
+    pub fn rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
+        let rules = rules.into();
+        match rules.family {
+            Family::V4 => self.v4 = rules,
+            Family::V6 => self.v6 = rules,
+        }
+        self
+    }
+
+    /// Sets the IP sets.
+    #[must_use]
+    pub fn sets(mut self, sets: Sets) -> HostBuilder {
+        self.sets = sets;
+        self
+    }
+
+    /// Sets the virtual services.
+    #[must_use]
+    pub fn virtual_services(mut self, services: VirtualServices) -> HostBuilder {
+        self.services = services;
+        self
+    }
+
+    /// The machine, if everything fits together.
+    ///
+    /// # Errors
+    /// What names something that there is not, and what is read but cannot be walked.
+    pub fn build(self) -> Result<Host, HostError> {
+        let places = self.places()?;
+        let place = |what: &str, interface: &str| {
+            let missing = || HostError::NoInterface {
+                host: self.name.clone(),
+                what: what.to_owned(),
+                interface: interface.to_owned(),
+            };
+            places.get(interface).copied().ok_or_else(missing)
+        };
+        let bridges = self
+            .interfaces
+            .iter()
+            .map(|one| one.bridge.as_ref().map(|bridge| place(&format!("port {}", one.name), bridge)).transpose());
+        let bridge_of = bridges.collect::<Result<Vec<_>, _>>()?;
+        let mut routes = self.connected();
+        for route in &self.routes {
+            let interface = match &route.interface {
+                Some(name) => place(&format!("route {}", route.to), name)?,
+                None => LOOPBACK,
+            };
+            let Route { to, via, source, metric, kind, .. } = *route;
+            routes.push(Resolved { to, via, interface, source, metric, kind });
+        }
+        routes.sort_by_key(|route| (std::cmp::Reverse(route.to.prefix().unwrap_or(0)), route.metric));
+        let mut neighbours = BTreeSet::new();
+        for (interface, address) in &self.neighbours {
+            neighbours.insert((place(&format!("neighbour {address}"), interface)?, *address));
+        }
+        self.refuse()?;
+        let sets = Host::set_lookups(&self.sets);
+        let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
+        let compile = |rules: &Arc<Rules>| {
+            Program::compile(rules, &names, &sets).map_err(|error| HostError::Rules { host: self.name.clone(), error })
+        };
+        let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
+        let local = self.interfaces.iter().flat_map(|one| &one.addresses).map(|address| address.ip).collect();
+        Ok(Host {
+            name: self.name.as_str().into(),
+            interfaces: self.interfaces,
+            names,
+            bridge_of,
+            routes,
+            local,
+            sysctls: self.sysctls,
+            neighbours,
+            listeners: self.listeners,
+            v4,
+            v6,
+            sets,
+            services: self.services,
+        })
+    }
+
+    /// What is read but cannot be walked.
+    fn refuse(&self) -> Result<(), HostError> {
+        let tunnelled = self
+            .services
+            .services
+            .iter()
+            .find(|service| service.servers.iter().any(|server| server.forwarding != Forwarding::Masquerade));
+        if let Some(service) = tunnelled {
+            return Err(HostError::Forwarding { host: self.name.clone(), service: service.address.to_string() });
+        }
+        let lower = self.services.services.iter().find(|one| one.servers.iter().any(|server| server.lower > 0));
+        if let Some(service) = lower {
+            return Err(HostError::LowerThreshold { host: self.name.clone(), service: service.address.to_string() });
+        }
+        Ok(())
+    }
+
+    fn places(&self) -> Result<BTreeMap<&str, usize>, HostError> {
+        let mut places = BTreeMap::new();
+        for (at, interface) in self.interfaces.iter().enumerate() {
+            if places.insert(interface.name.as_str(), at).is_some() {
+                return Err(HostError::Twice { host: self.name.clone(), interface: interface.name.clone() });
+            }
+            for Address { ip, prefix, .. } in &interface.addresses {
+                if Masked::network(*ip, *prefix).is_none() {
+                    return Err(HostError::Prefix { host: self.name.clone(), address: *ip, prefix: *prefix });
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// The routes that addresses bring along.
+    fn connected(&self) -> Vec<Resolved> {
+        let all = self.interfaces.iter().enumerate().skip(1);
+        let networks = all.flat_map(|(interface, one)| {
+            one.addresses.iter().filter_map(move |address| {
+                let single = address.prefix == Family::of(address.ip).bits();
+                let to = if single { None } else { Masked::network(address.ip, address.prefix) }?;
+                let source = address.ip.is_ipv4().then_some(address.ip);
+                Some(Resolved { to, via: None, interface, source, metric: 0, kind: RouteKind::Unicast })
+            })
+        });
+        networks.collect()
+    }
+}

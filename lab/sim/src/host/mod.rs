@@ -1,0 +1,163 @@
+//! One machine (or network namespace): interfaces, routes, kernel settings, rules, sets and virtual services.
+//!
+//! A [`Host`] never changes while packets walk; what they leave behind (connections, lists of recent addresses,
+//! rotations) is kept beside it, by [`crate::Network`].
+
+mod build;
+pub(crate) mod route;
+mod sysctl;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub use build::{HostBuilder, HostError};
+pub use route::{Route, RouteKind};
+pub use sysctl::Sysctls;
+
+use crate::ipvs::VirtualServices;
+use crate::masked::Masked;
+use crate::protocol::{Family, Protocol};
+use crate::set::{IpSet, Lookup, Sets};
+use crate::walk::program::Program;
+
+/// An address of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of its network's prefix.
+    pub prefix: u8,
+    /// An IPv4 address that comes after another of its network, or a deprecated IPv6 address: never chosen as a source.
+    pub secondary: bool,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, in the order in which they were added.
+    pub addresses: Vec<Address>,
+    /// The bridge that it is a port of.
+    pub bridge: Option<String>,
+    /// Whether the bridge may send a packet back through this port.
+    pub hairpin: bool,
+}
+
+impl Interface {
+    /// An interface with nothing on it.
+    #[must_use]
+    pub fn new(name: &str) -> Interface {
+        Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false }
+    }
+
+    /// Adds an address, written as `10.0.0.1/24`; what cannot be read is reported when the host is built.
+    #[must_use]
+    pub fn address(mut self, ip: IpAddr, prefix: u8) -> Interface {
+        let network = Masked::network(ip, prefix);
+        let follows = self
+            .addresses
+            .iter()
+            .any(|known| ip.is_ipv4() && known.prefix == prefix && Masked::network(known.ip, prefix) == network);
+        self.addresses.push(Address { ip, prefix, secondary: follows });
+        self
+    }
+
+    /// Adds an address that is never chosen as a source.
+    #[must_use]
+    pub fn secondary(mut self, ip: IpAddr, prefix: u8) -> Interface {
+        self.addresses.push(Address { ip, prefix, secondary: true });
+        self
+    }
+
+    /// Makes it a port of a bridge.
+    #[must_use]
+    pub fn port_of(mut self, bridge: &str, hairpin: bool) -> Interface {
+        self.bridge = Some(bridge.to_owned());
+        self.hairpin = hairpin;
+        self
+    }
+}
+
+/// Where a socket waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Listener {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its address; none is all of the host's.
+    pub address: Option<IpAddr>,
+    /// Its port; none is every port.
+    pub port: Option<u16>,
+}
+
+/// A machine. Made by [`Host::builder`].
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub(crate) name: Arc<str>,
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) names: Vec<Arc<str>>,
+    /// For each interface, the bridge that it is a port of.
+    pub(crate) bridge_of: Vec<Option<usize>>,
+    pub(crate) routes: Vec<route::Resolved>,
+    pub(crate) local: BTreeSet<IpAddr>,
+    pub(crate) sysctls: Sysctls,
+    pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) v4: Program,
+    pub(crate) v6: Program,
+    pub(crate) sets: Vec<Lookup>,
+    pub(crate) services: VirtualServices,
+}
+
+/// The loopback interface's place: it is always the first.
+pub(crate) const LOOPBACK: usize = 0;
+
+impl Host {
+    /// Begins a machine.
+    #[must_use]
+    pub fn builder(name: &str) -> HostBuilder {
+        HostBuilder::new(name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the address is one of this machine's.
+    #[must_use]
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        let loopback = match address {
+            IpAddr::V4(address) => address.is_loopback(),
+            IpAddr::V6(address) => address.is_loopback(),
+        };
+        loopback || self.local.contains(&address)
+    }
+
+    /// The interface of that name.
+    pub(crate) fn interface(&self, name: &str) -> Option<usize> {
+        self.interfaces.iter().position(|interface| interface.name == name)
+    }
+
+    pub(crate) fn program(&self, family: Family) -> &Program {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    /// Whether a socket takes what is sent to there.
+    pub(crate) fn listens(&self, protocol: Protocol, address: IpAddr, port: u16) -> bool {
+        self.listeners.iter().any(|listener| {
+            listener.protocol == protocol
+                && listener.address.is_none_or(|own| own == address)
+                && listener.port.is_none_or(|own| own == port)
+        })
+    }
+
+    fn set_lookups(sets: &Sets) -> Vec<Lookup> {
+        sets.sets.iter().map(|set: &IpSet| Lookup::new(set)).collect()
+    }
+}

@@ -1,0 +1,178 @@
+//! Routes: which way a packet leaves, by which neighbour, and from which address (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
+
+use std::net::IpAddr;
+
+use super::{Address, Host, LOOPBACK};
+use crate::masked::{Masked, bits};
+use crate::protocol::Family;
+
+/// What a route does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RouteKind {
+    /// Sends on.
+    Unicast,
+    /// Swallows.
+    Blackhole,
+    /// Refuses.
+    Unreachable,
+    /// Refuses by administration.
+    Prohibit,
+}
+
+/// A route, beyond those that addresses bring along.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub to: Masked,
+    /// The gateway; none is a neighbour.
+    pub via: Option<IpAddr>,
+    /// The interface; needs none if the route sends nothing on.
+    pub interface: Option<String>,
+    /// The source address for what starts here.
+    pub source: Option<IpAddr>,
+    /// The lower wins among routes of one length.
+    pub metric: u32,
+    /// What it does.
+    pub kind: RouteKind,
+}
+
+impl Route {
+    /// Through a gateway.
+    #[must_use]
+    pub fn via(to: Masked, gateway: IpAddr, interface: &str) -> Route {
+        Route { via: Some(gateway), ..Route::link(to, interface) }
+    }
+
+    /// To neighbours.
+    #[must_use]
+    pub fn link(to: Masked, interface: &str) -> Route {
+        let interface = Some(interface.to_owned());
+        Route { to, via: None, interface, source: None, metric: 0, kind: RouteKind::Unicast }
+    }
+
+    /// Nowhere.
+    #[must_use]
+    pub fn nowhere(to: Masked, kind: RouteKind) -> Route {
+        Route { to, via: None, interface: None, source: None, metric: 0, kind }
+    }
+
+    /// With a source address for what starts here.
+    #[must_use]
+    pub fn from_address(mut self, source: IpAddr) -> Route {
+        self.source = Some(source);
+        self
+    }
+}
+
+/// A route with its interface's place.
+#[derive(Debug, Clone)]
+pub(crate) struct Resolved {
+    pub(crate) to: Masked,
+    pub(crate) via: Option<IpAddr>,
+    pub(crate) interface: usize,
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) metric: u32,
+    pub(crate) kind: RouteKind,
+}
+
+/// The way out that a packet takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) interface: usize,
+    pub(crate) next_hop: IpAddr,
+    /// The address that a socket here would send from.
+    pub(crate) source: Option<IpAddr>,
+}
+
+/// The routing decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// To this machine.
+    Local,
+    /// To a network's broadcast address, or a multicast group.
+    Broadcast,
+    /// Out.
+    Out(Way),
+    /// No route, or one that refuses.
+    Refused(RouteKind),
+    /// No route at all.
+    NoRoute,
+}
+
+impl Host {
+    /// Where a packet to `to` goes.
+    pub(crate) fn route(&self, to: IpAddr) -> Decision {
+        if self.is_local(to) {
+            return Decision::Local;
+        }
+        if self.is_broadcast(to) {
+            return Decision::Broadcast;
+        }
+        // Sorted by length, then metric: the first that fits is the one.
+        let Some(route) = self.routes.iter().find(|route| route.to.contains(to)) else {
+            return Decision::NoRoute;
+        };
+        if route.kind != RouteKind::Unicast {
+            return Decision::Refused(route.kind);
+        }
+        let next_hop = route.via.unwrap_or(to);
+        let source = route.source.or_else(|| self.source_for(route.interface, next_hop, to));
+        Decision::Out(Way { interface: route.interface, next_hop, source })
+    }
+
+    /// A network's broadcast address, or a multicast one.
+    pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(v4) = address else {
+            return address.is_multicast();
+        };
+        let of = |own: &Address| {
+            own.ip.is_ipv4()
+                && own.prefix < 31
+                && Masked::network(own.ip, own.prefix).is_some_and(|network| {
+                    network.contains(address)
+                        && bits(address) == bits(network.address()) | !bits(network.mask()) & 0xffff_ffff
+                })
+        };
+        v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
+    }
+
+    /// The source address for what leaves by an interface: a socket's that has none yet, and MASQUERADE's.
+    pub(crate) fn source_for(&self, interface: usize, next_hop: IpAddr, to: IpAddr) -> Option<IpAddr> {
+        match Family::of(to) {
+            Family::V4 => self.source_v4(interface, next_hop),
+            Family::V6 => self.source_v6(interface, to),
+        }
+    }
+
+    /// `inet_select_addr`: the interface's first address whose network holds the next hop, else its first, else the
+    /// first that any other interface has.
+    fn source_v4(&self, interface: usize, next_hop: IpAddr) -> Option<IpAddr> {
+        let usable = |address: &&Address| address.ip.is_ipv4() && !address.secondary;
+        let own = || self.interfaces[interface].addresses.iter().filter(usable);
+        let near = own().find(|address| {
+            Masked::network(address.ip, address.prefix).is_some_and(|network| network.contains(next_hop))
+        });
+        let others = || {
+            let others = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK && *at != interface);
+            others.flat_map(|(_, one)| &one.addresses).find(usable)
+        };
+        near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
+    }
+
+    /// `ipv6_dev_get_saddr`, as far as it matters here: an address of the interface before others', then the longest
+    /// common prefix with the destination, then the one that was added last.
+    fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
+        let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
+        let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
+            let usable = one.addresses.iter().filter(|address| {
+                address.ip.is_ipv6() && !address.secondary && link_local(address.ip) == link_local(to)
+            });
+            usable.map(move |address| {
+                let common = (bits(address.ip) ^ bits(to)).leading_zeros().min(u32::from(address.prefix));
+                ((at == interface, common), address.ip)
+            })
+        });
+        // max_by_key takes the last of equals.
+        candidates.max_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
+    }
+}

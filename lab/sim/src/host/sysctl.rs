@@ -1,0 +1,74 @@
+//! Kernel settings that a verdict depends on, by the names of `/proc/sys`.
+
+/// Settings of a machine. [`Sysctls::default`] is the kernel's own, [`Sysctls::node`] what Kubernetes nodes have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sysctls {
+    /// `net.ipv4.ip_forward`.
+    pub ip_forward: bool,
+    /// `net.ipv6.conf.all.forwarding`.
+    pub ipv6_forward: bool,
+    /// `net.ipv4.conf.*.route_localnet`: 127.0.0.0/8 may be routed.
+    pub route_localnet: bool,
+    /// `net.ipv4.conf.*.rp_filter`: 1 is strict, 2 is loose.
+    pub rp_filter: u8,
+    /// `net.ipv4.conf.*.accept_local`: packets from outside may have one of this machine's addresses as source.
+    pub accept_local: bool,
+    /// `net.ipv4.conf.*.arp_ignore`: 0 answers for any of this machine's addresses, 1 only for the interface's own.
+    pub arp_ignore: u8,
+    /// `net.bridge.bridge-nf-call-iptables`.
+    pub bridge_nf_call_iptables: bool,
+    /// `net.bridge.bridge-nf-call-ip6tables`.
+    pub bridge_nf_call_ip6tables: bool,
+    /// `net.netfilter.nf_conntrack_tcp_be_liberal`.
+    pub tcp_be_liberal: bool,
+    /// `net.netfilter.nf_conntrack_tcp_loose`: connections may be picked up in the middle.
+    pub tcp_loose: bool,
+    /// `net.ipv4.vs.conntrack`.
+    pub vs_conntrack: bool,
+    /// `net.ipv4.vs.sloppy_tcp`.
+    pub vs_sloppy_tcp: bool,
+    /// `net.ipv4.vs.expire_nodest_conn`.
+    pub vs_expire_nodest_conn: bool,
+    /// `net.ipv4.vs.expire_quiescent_template`.
+    pub vs_expire_quiescent_template: bool,
+}
+
+impl Default for Sysctls {
+    fn default() -> Sysctls {
+        Sysctls {
+            ip_forward: false,
+            ipv6_forward: false,
+            route_localnet: false,
+            rp_filter: 0,
+            accept_local: false,
+            arp_ignore: 0,
+            bridge_nf_call_iptables: false,
+            bridge_nf_call_ip6tables: false,
+            tcp_be_liberal: false,
+            tcp_loose: true,
+            vs_conntrack: false,
+            vs_sloppy_tcp: false,
+            vs_expire_nodest_conn: false,
+            vs_expire_quiescent_template: false,
+        }
+    }
+}
+
+impl Sysctls {
+    /// A node's: it forwards, bridged packets meet iptables, loopback addresses may be routed, and IPVS uses connection
+    /// tracking (kube-proxy sets the last two).
+    #[must_use]
+    pub fn node() -> Sysctls {
+        Sysctls {
+            ip_forward: true,
+            ipv6_forward: true,
+            route_localnet: true,
+            bridge_nf_call_iptables: true,
+            bridge_nf_call_ip6tables: true,
+            vs_conntrack: true,
+            vs_expire_nodest_conn: true,
+            vs_expire_quiescent_template: true,
+            ..Sysctls::default()
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! IPVS's own table of connections, and the templates by which clients persist (net/netfilter/ipvs/ip_vs_conn.c).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::schedule::{Call, Chosen, Load, Rotation, choose};
+use super::{VirtualService, VirtualServices};
+use crate::chance::Chance;
+use crate::host::Sysctls;
+use crate::masked::{Masked, bits};
+use crate::packet::{Body, Packet, TcpFlags};
+use crate::protocol::Protocol;
+
+/// Seconds of a connection by protocol: `ipvsadm --set`'s defaults of 15 minutes, 2 minutes after FIN and 5 minutes.
+const TCP_ESTABLISHED: u64 = 900;
+const TCP_OPENING: u64 = 60;
+const TCP_ENDING: u64 = 120;
+const UDP: u64 = 300;
+const SCTP: u64 = 900;
+
+/// A service, by what it is called by: places change when services do.
+type Service = (Protocol, SocketAddr);
+/// A template: of a service, for clients of a network.
+type Template = (Service, u128);
+
+/// A connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connection {
+    pub(crate) protocol: Protocol,
+    pub(crate) client: SocketAddr,
+    pub(crate) virtual_address: SocketAddr,
+    pub(crate) server: SocketAddr,
+    service: Service,
+    template: Option<Template>,
+    /// Whether it counts as active.
+    active: bool,
+    /// Milliseconds of the clock.
+    expires: u64,
+}
+
+/// What IPVS remembers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    all: BTreeMap<u64, Connection>,
+    next: u64,
+    by_client: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
+    by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
+    templates: BTreeMap<Template, (SocketAddr, u64)>,
+    rotations: BTreeMap<Service, Rotation>,
+    /// When the table was last looked through: time stands still while packets walk.
+    looked: Option<u64>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nobody {
+    /// The packet does not open one; it passes.
+    Passes,
+    /// Nobody can be chosen; the packet is refused.
+    NoServer,
+    /// It belongs to a connection whose destination is gone; the packet is dropped.
+    Gone,
+}
+
+fn timeout(packet: &Packet, reply: bool) -> (u64, bool) {
+    let (seconds, active) = match packet.body {
+        Body::Tcp { flags, .. } if flags.0 & (TcpFlags::FIN | TcpFlags::RST) != 0 => (TCP_ENDING, false),
+        // SYN, and its answer.
+        Body::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => (TCP_OPENING, reply),
+        Body::Tcp { .. } => (TCP_ESTABLISHED, true),
+        Body::Udp { .. } => (UDP, true),
+        _ => (SCTP, true),
+    };
+    (seconds * 1000, active)
+}
+
+fn sockets(packet: &Packet) -> Option<(SocketAddr, SocketAddr)> {
+    let (from, to) = packet.ports()?;
+    Some((SocketAddr::new(packet.source, from), SocketAddr::new(packet.destination, to)))
+}
+
+impl State {
+    fn expire(&mut self, now: u64) {
+        if self.looked.replace(now) == Some(now) {
+            return;
+        }
+        let ended: Vec<u64> = self.all.iter().filter(|(_, one)| one.expires <= now).map(|(id, _)| *id).collect();
+        for id in ended {
+            self.remove(id);
+        }
+        // A template lives on while a connection does that it made.
+        let held: Vec<Template> = self.all.values().filter_map(|one| one.template).collect();
+        self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(one) = self.all.remove(&id) {
+            self.by_client.remove(&(one.protocol, one.client, one.virtual_address));
+            self.by_server.remove(&(one.protocol, one.server, one.client));
+        }
+    }
+
+    /// The connection that the packet answers (`ip_vs_conn_out_get`).
+    pub(crate) fn answered(&mut self, packet: &Packet, now: u64) -> Option<Connection> {
+        self.expire(now);
+        let (from, to) = sockets(packet)?;
+        let id = *self.by_server.get(&(packet.protocol(), from, to))?;
+        let one = self.all.get_mut(&id)?;
+        let (lifetime, active) = timeout(packet, true);
+        (one.expires, one.active) = (now + lifetime, active);
+        Some(*one)
+    }
+
+    /// The connection that the packet calls by, made if need be (`ip_vs_in_hook`).
+    pub(crate) fn called(
+        &mut self,
+        packet: &Packet,
+        services: &VirtualServices,
+        sysctls: &Sysctls,
+        now: u64,
+        chance: &mut Chance,
+    ) -> Result<(Connection, Option<Chosen>), Nobody> {
+        self.expire(now);
+        let (client, to) = sockets(packet).ok_or(Nobody::Passes)?;
+        let protocol = packet.protocol();
+        if let Some(id) = self.by_client.get(&(protocol, client, to)).copied()
+            && let Some(one) = self.all.get(&id).copied()
+        {
+            if self.keeps(&one, packet, services) {
+                return self.follow(id, packet, services, sysctls, now);
+            }
+            self.remove(id);
+        }
+        let at = services.find(protocol, to.ip(), to.port()).ok_or(Nobody::Passes)?;
+        let opens = match packet.body {
+            Body::Tcp { flags, .. } => (flags.has(TcpFlags::SYN) || sysctls.vs_sloppy_tcp) && !flags.has(TcpFlags::RST),
+            Body::Sctp { init, .. } => init,
+            _ => true,
+        };
+        if !opens {
+            return Err(Nobody::Passes);
+        }
+        let service = &services.services[at];
+        let call = Call { client: client.ip(), port: client.port(), to: to.ip() };
+        let (server, template, chosen) = self.schedule(service, call, sysctls, now, chance)?;
+        let (lifetime, active) = timeout(packet, false);
+        let one = Connection {
+            protocol,
+            client,
+            virtual_address: to,
+            server,
+            service: (protocol, to),
+            template,
+            active,
+            expires: now + lifetime,
+        };
+        if !(service.one_packet && protocol == Protocol::UDP) {
+            self.insert(one);
+        }
+        Ok((one, chosen))
+    }
+
+    /// Whether a packet of a known tuple goes on with its connection: a SYN on an ended one is scheduled anew if its
+    /// destination takes none any more or the old connection has ended (conn_reuse_mode 1, `is_new_conn`).
+    fn keeps(&self, one: &Connection, packet: &Packet, services: &VirtualServices) -> bool {
+        let Body::Tcp { flags, .. } = packet.body else {
+            return true;
+        };
+        let opens = flags.has(TcpFlags::SYN) && !flags.has(TcpFlags::ACK);
+        let quiesced = of(services, one.service).is_none_or(|service| {
+            service.servers.iter().find(|server| server.address == one.server).is_none_or(|server| server.weight == 0)
+        });
+        !(opens && (quiesced || !one.active))
+    }
+
+    fn follow(
+        &mut self,
+        id: u64,
+        packet: &Packet,
+        services: &VirtualServices,
+        sysctls: &Sysctls,
+        now: u64,
+    ) -> Result<(Connection, Option<Chosen>), Nobody> {
+        let Some(one) = self.all.get_mut(&id) else {
+            return Err(Nobody::Passes);
+        };
+        let service = of(services, one.service);
+        let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
+        if !there {
+            // The destination is gone: its packets are dropped, and the entry too if so configured.
+            if sysctls.vs_expire_nodest_conn {
+                self.remove(id);
+            }
+            return Err(Nobody::Gone);
+        }
+        let (lifetime, active) = timeout(packet, false);
+        (one.expires, one.active) = (now + lifetime, active);
+        Ok((*one, None))
+    }
+
+    fn insert(&mut self, one: Connection) {
+        let id = self.next;
+        self.next += 1;
+        self.by_client.insert((one.protocol, one.client, one.virtual_address), id);
+        self.by_server.insert((one.protocol, one.server, one.client), id);
+        self.all.insert(id, one);
+    }
+
+    /// A destination, and the template that it comes from.
+    fn schedule(
+        &mut self,
+        service: &VirtualService,
+        call: Call,
+        sysctls: &Sysctls,
+        now: u64,
+        chance: &mut Chance,
+    ) -> Result<(SocketAddr, Option<Template>, Option<Chosen>), Nobody> {
+        let called = (service.protocol, service.address);
+        let loads = self.loads(called, service);
+        let persistence = service.persistence.map(|persistence| {
+            let network = Masked::network(call.client, persistence.prefix);
+            let key = network.map_or(bits(call.client), |network| bits(network.address()));
+            ((called, key), u64::from(persistence.seconds) * 1000)
+        });
+        if let Some((key, lifetime)) = persistence
+            && let Some((server, expires)) = self.templates.get_mut(&key)
+            && kept(service, *server, sysctls)
+        {
+            *expires = now + lifetime;
+            return Ok((*server, Some(key), None));
+        }
+        let rotation = self.rotations.entry(called).or_default();
+        let chosen = choose(service, rotation, &loads, call, chance).ok_or(Nobody::NoServer)?;
+        let server = service.servers[chosen.server].address;
+        if let Some((key, lifetime)) = persistence {
+            self.templates.insert(key, (server, now + lifetime));
+        }
+        Ok((server, persistence.map(|(key, _)| key), Some(chosen)))
+    }
+
+    fn loads(&self, called: Service, service: &VirtualService) -> Vec<Load> {
+        let of = |server: &super::RealServer| {
+            let mut load = Load::default();
+            for one in self.all.values().filter(|one| one.service == called && one.server == server.address) {
+                if one.active { load.active += 1 } else { load.inactive += 1 }
+            }
+            let all = load.active + load.inactive;
+            load.overloaded = server.upper != 0 && all >= u64::from(server.upper);
+            load
+        };
+        service.servers.iter().map(of).collect()
+    }
+}
+
+/// The service that a connection was made for, if it is still there.
+fn of(services: &VirtualServices, called: Service) -> Option<&VirtualService> {
+    services.find(called.0, called.1.ip(), called.1.port()).map(|at| &services.services[at])
+}
+
+/// `ip_vs_check_template`: whether a persisting client may still go to its server.
+fn kept(service: &VirtualService, server: SocketAddr, sysctls: &Sysctls) -> bool {
+    let known = service.servers.iter().find(|known| known.address == server);
+    known.is_some_and(|known| known.weight > 0 || !sysctls.vs_expire_quiescent_template)
+}

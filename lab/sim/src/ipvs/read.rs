@@ -1,0 +1,178 @@
+//! The lines of `ipvsadm -Sn`.
+
+use std::net::SocketAddr;
+
+use super::{Forwarding, Persistence, RealServer, Scheduler, VirtualService, VirtualServices};
+use crate::masked::{Masked, from_bits, prefix_mask};
+use crate::protocol::{Family, Protocol};
+
+/// A line of `ipvsadm -Sn` that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("virtual services, line {line}: {problem}: {text}")]
+pub struct IpvsReadError {
+    /// Counted from 1.
+    pub line: usize,
+    /// The line.
+    pub text: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+type Part<T> = Result<T, String>;
+
+/// Flags by their names; `flag-1` to `flag-3` are any scheduler's.
+const FLAGS: [(&str, Option<Scheduler>, u8); 7] = [
+    ("sh-fallback", Some(Scheduler::SourceHash), 1),
+    ("sh-port", Some(Scheduler::SourceHash), 2),
+    ("mh-fallback", Some(Scheduler::Maglev), 1),
+    ("mh-port", Some(Scheduler::Maglev), 2),
+    ("flag-1", None, 1),
+    ("flag-2", None, 2),
+    ("flag-3", None, 4),
+];
+
+/// Prints flags.
+pub(super) fn flags(scheduler: Scheduler, bits: u8) -> String {
+    let mut names = Vec::new();
+    for bit in [1, 2, 4].into_iter().filter(|bit| bits & bit != 0) {
+        let own = FLAGS.iter().find(|(_, of, value)| *of == Some(scheduler) && *value == bit);
+        let any = FLAGS.iter().find(|(_, of, value)| of.is_none() && *value == bit);
+        names.extend(own.or(any).map(|(name, ..)| *name));
+    }
+    names.join(",")
+}
+
+/// Prints a persistence netmask: dotted for IPv4, a length for IPv6.
+pub(super) fn netmask(ipv4: bool, prefix: u8) -> String {
+    if ipv4 { from_bits(Family::V4, prefix_mask(Family::V4, prefix)).to_string() } else { prefix.to_string() }
+}
+
+struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
+
+impl<'a> Words<'a> {
+    fn value(&mut self, option: &str) -> Part<&'a str> {
+        self.0.next().ok_or_else(|| format!("{option} needs a value"))
+    }
+
+    fn number(&mut self, option: &str) -> Part<u32> {
+        self.value(option)?.parse().map_err(|_| format!("{option} needs a number"))
+    }
+
+    fn address(&mut self, option: &str) -> Part<SocketAddr> {
+        let text = self.value(option)?;
+        text.parse().map_err(|_| format!("{option} needs a numeric address:port (ipvsadm -n), not {text}"))
+    }
+
+    /// `-t`, `-u` or `--sctp-service`, with the address.
+    fn service(&mut self) -> Part<(Protocol, SocketAddr)> {
+        let option = self.value("a service")?;
+        let protocol = match option {
+            "-t" | "--tcp-service" => Protocol::TCP,
+            "-u" | "--udp-service" => Protocol::UDP,
+            "--sctp-service" => Protocol::SCTP,
+            _ => return Err(format!("a service that is called by {option} is not modelled")),
+        };
+        Ok((protocol, self.address(option)?))
+    }
+}
+
+fn service(words: &mut Words<'_>) -> Part<VirtualService> {
+    let (protocol, address) = words.service()?;
+    let full = if address.is_ipv4() { 32 } else { 128 };
+    let mut this = VirtualService {
+        protocol,
+        address,
+        scheduler: Scheduler::WeightedLeastConnections,
+        flags: 0,
+        persistence: None,
+        one_packet: false,
+        servers: Vec::new(),
+    };
+    let (mut names, mut prefix) = ("", full);
+    while let Some(option) = words.0.next() {
+        match option {
+            "-s" | "--scheduler" => {
+                let name = words.value(option)?;
+                this.scheduler = Scheduler::parse(name).ok_or_else(|| format!("scheduler {name} is not modelled"))?;
+            }
+            "-p" | "--persistent" => {
+                let given = words.0.peek().is_some_and(|word| !word.starts_with('-'));
+                let seconds = if given { words.number(option)? } else { 360 };
+                this.persistence = Some(Persistence { seconds, prefix: full });
+            }
+            "-M" | "--netmask" => {
+                let text = words.value(option)?;
+                let dotted = || Masked::parse(&format!("0.0.0.0/{text}")).and_then(|masked| masked.prefix());
+                let read = if address.is_ipv4() { dotted() } else { text.parse().ok().filter(|length| *length <= 128) };
+                prefix = read.ok_or_else(|| format!("{text} is no netmask"))?;
+            }
+            "-o" | "--ops" => this.one_packet = true,
+            "-b" | "--sched-flags" => names = words.value(option)?,
+            _ => return Err(format!("option {option} is not modelled")),
+        }
+    }
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        let known = FLAGS.iter().find(|(known, of, _)| *known == name && of.is_none_or(|of| of == this.scheduler));
+        let (.., bit) = known.ok_or_else(|| format!("scheduler {} has no flag {name}", this.scheduler.name()))?;
+        this.flags |= bit;
+    }
+    if let Some(persistence) = &mut this.persistence {
+        persistence.prefix = prefix;
+    }
+    Ok(this)
+}
+
+fn server(words: &mut Words<'_>) -> Part<RealServer> {
+    let mut address = None;
+    let (mut forwarding, mut weight, mut upper, mut lower) = (Forwarding::Route, 1, 0, 0);
+    while let Some(option) = words.0.next() {
+        match option {
+            "-r" | "--real-server" => address = Some(words.address(option)?),
+            "-m" | "--masquerading" => forwarding = Forwarding::Masquerade,
+            "-g" | "--gatewaying" => forwarding = Forwarding::Route,
+            "-i" | "--ipip" => forwarding = Forwarding::Tunnel,
+            "-w" | "--weight" => weight = words.number(option)?,
+            "-x" | "--u-threshold" => upper = words.number(option)?,
+            "-y" | "--l-threshold" => lower = words.number(option)?,
+            // How a tunnel is built; kept out of `Forwarding` because no tunnel is walked.
+            "--tun-type" => {
+                words.value(option)?;
+            }
+            _ => return Err(format!("option {option} is not modelled")),
+        }
+    }
+    let address = address.ok_or("a destination needs -r address:port")?;
+    Ok(RealServer { address, forwarding, weight, upper, lower })
+}
+
+/// Reads all lines.
+pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
+    let mut all = VirtualServices::default();
+    for (line, number) in text.lines().zip(1..) {
+        let fail = |problem: String| IpvsReadError { line: number, text: line.to_owned(), problem };
+        let mut words = Words(line.split_ascii_whitespace().peekable());
+        match words.0.next() {
+            None => {}
+            Some(first) if first.starts_with('#') => {}
+            Some("-A" | "--add-service") => {
+                let service = service(&mut words).map_err(fail)?;
+                let known = all.find(service.protocol, service.address.ip(), service.address.port());
+                if known.is_some() {
+                    return Err(fail("this service was there before".to_owned()));
+                }
+                all.services.push(service);
+            }
+            Some("-a" | "--add-server") => {
+                let (protocol, address) = words.service().map_err(fail)?;
+                let at = all.find(protocol, address.ip(), address.port());
+                let server = server(&mut words).map_err(fail)?;
+                match at.and_then(|at| all.services.get_mut(at)) {
+                    Some(service) => service.servers.push(server),
+                    None => return Err(fail(format!("there is no service {address}"))),
+                }
+            }
+            Some(_) => return Err(fail("a line begins with -A or -a".to_owned())),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,136 @@
+//! Addresses under a mask, as rules write them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::protocol::Family;
+
+/// An address as a number, left-aligned in its family's width.
+pub(crate) fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// The address of a number.
+pub(crate) fn from_bits(family: Family, bits: u128) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+    }
+}
+
+/// The mask of a prefix length.
+pub(crate) fn prefix_mask(family: Family, length: u8) -> u128 {
+    let width = family.bits();
+    let all = if width == 128 { u128::MAX } else { (1 << width) - 1 };
+    let host = u32::from(width.saturating_sub(length));
+    all & u128::MAX.checked_shl(host).unwrap_or(0)
+}
+
+/// An address and the bits of it that count. Masks need not be prefixes: the kernel takes any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Masked {
+    /// The family.
+    pub family: Family,
+    value: u128,
+    mask: u128,
+}
+
+impl Masked {
+    /// `address` under `mask`; both of one family.
+    #[must_use]
+    pub fn new(address: IpAddr, mask: IpAddr) -> Option<Masked> {
+        let family = Family::of(address);
+        let mask = (Family::of(mask) == family).then(|| bits(mask))?;
+        Some(Masked { family, value: bits(address) & mask, mask })
+    }
+
+    /// The network of an address, by prefix length; none if that is too long for the family.
+    #[must_use]
+    pub fn network(address: IpAddr, length: u8) -> Option<Masked> {
+        let family = Family::of(address);
+        let mask = (length <= family.bits()).then(|| prefix_mask(family, length))?;
+        Some(Masked { family, value: bits(address) & mask, mask })
+    }
+
+    /// Reads `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `fd00::/8`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Masked> {
+        let Some((address, mask)) = text.split_once('/') else {
+            let address: IpAddr = text.parse().ok()?;
+            return Masked::network(address, Family::of(address).bits());
+        };
+        let address = address.parse().ok()?;
+        match mask.parse::<u8>() {
+            Ok(length) => Masked::network(address, length),
+            Err(_) => Masked::new(address, mask.parse().ok()?),
+        }
+    }
+
+    /// Whether `address` is in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Family::of(address) == self.family && bits(address) & self.mask == self.value
+    }
+
+    /// The prefix length, if the mask is one.
+    #[must_use]
+    pub fn prefix(&self) -> Option<u8> {
+        let length = self.mask.count_ones() as u8;
+        (prefix_mask(self.family, length) == self.mask).then_some(length)
+    }
+
+    /// The bits that count, as an address.
+    #[must_use]
+    pub fn mask(&self) -> IpAddr {
+        from_bits(self.family, self.mask)
+    }
+
+    /// The address with the other bits zero.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        from_bits(self.family, self.value)
+    }
+}
+
+impl fmt::Display for Masked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.prefix() {
+            Some(length) => write!(f, "{}/{length}", self.address()),
+            None => write!(f, "{}/{}", self.address(), self.mask()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_all_spellings_and_prints_those_of_iptables_save() {
+        for (text, printed) in [
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("10.0.0.0/255.0.255.0", "10.0.0.0/255.0.255.0"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("fd00::/16", "fd00::/16"),
+            ("::1", "::1/128"),
+        ] {
+            assert_eq!(Masked::parse(text).map(|masked| masked.to_string()).as_deref(), Some(printed));
+        }
+        for wrong in ["10.0.0.0/33", "10.0.0", "10.0.0.0/fd00::", "fd00::/129", ""] {
+            assert_eq!(Masked::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn contains_by_the_bits_of_the_mask() -> Result<(), std::net::AddrParseError> {
+        let odd = Masked::parse("10.0.7.0/255.0.255.0");
+        assert!(odd.is_some_and(|odd| odd.contains(IpAddr::V4(Ipv4Addr::new(10, 9, 7, 9)))));
+        let any = Masked::parse("0.0.0.0/0");
+        assert_eq!(any.map(|any| any.contains("::1".parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))), Some(false));
+        Ok(())
+    }
+}

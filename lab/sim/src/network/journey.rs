@@ -1,0 +1,155 @@
+//! What became of a packet and of the answer to it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::HostId;
+use crate::packet::Packet;
+use crate::rules::target::RejectWith;
+use crate::trace::{Lost, Trace};
+
+/// How one way ends.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// At a socket, or where one was expected.
+    Reached {
+        /// The machine.
+        host: HostId,
+        /// The packet as it arrived.
+        packet: Packet,
+    },
+    /// It was rejected on a machine.
+    Rejected {
+        /// The machine.
+        host: HostId,
+        /// How.
+        with: RejectWith,
+    },
+    /// It was lost.
+    Lost {
+        /// The machine on which it was last.
+        host: HostId,
+        /// Why.
+        why: Lost,
+    },
+}
+
+/// One way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leg {
+    /// How it ends.
+    pub end: End,
+    /// What happened on it.
+    pub trace: Trace,
+}
+
+/// What is wrong with an answer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Broken {
+    /// It was lost.
+    Lost {
+        /// The machine on which it was last.
+        host: HostId,
+        /// Why.
+        why: Lost,
+    },
+    /// It was rejected.
+    Rejected {
+        /// The machine.
+        host: HostId,
+        /// How.
+        with: RejectWith,
+    },
+    /// It reached the caller from another address or port than was called: a way back that is not the way there.
+    WrongSource {
+        /// The address and port that it came from.
+        from: SocketAddr,
+    },
+    /// It reached somebody else.
+    Strayed {
+        /// The machine.
+        host: HostId,
+    },
+    /// The packet asks for no answer.
+    None,
+}
+
+/// Everything in one word; equal ways have equal verdicts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// A socket answered, and the caller has the answer.
+    Answered {
+        /// The machine with the socket.
+        by: HostId,
+        /// The address and port that the socket waits at.
+        at: SocketAddr,
+        /// The source that it saw.
+        saw: SocketAddr,
+    },
+    /// A socket took it, but the answer went wrong.
+    Unanswered {
+        /// The machine with the socket.
+        by: HostId,
+        /// The address and port that the socket waits at.
+        at: SocketAddr,
+        /// The source that it saw.
+        saw: SocketAddr,
+        /// What went wrong.
+        why: Broken,
+    },
+    /// It reached a machine where nothing waits.
+    Refused {
+        /// The machine.
+        by: HostId,
+        /// The address that was called there, and the port.
+        at: SocketAddr,
+        /// Whether the caller was told.
+        told: bool,
+    },
+    /// A rule, a route or IPVS rejected it.
+    Rejected {
+        /// The machine.
+        by: HostId,
+        /// How.
+        with: RejectWith,
+        /// Whether the caller was told.
+        told: bool,
+    },
+    /// It was lost without a word.
+    Dropped {
+        /// The machine on which it was last.
+        by: HostId,
+        /// Why.
+        why: Lost,
+    },
+}
+
+impl Verdict {
+    /// The machine and address of the socket that answered.
+    #[must_use]
+    pub fn answered(&self) -> Option<(HostId, SocketAddr)> {
+        match self {
+            Verdict::Answered { by, at, .. } => Some((*by, *at)),
+            _ => None,
+        }
+    }
+
+    /// The source address that the socket saw.
+    #[must_use]
+    pub fn saw(&self) -> Option<IpAddr> {
+        match self {
+            Verdict::Answered { saw, .. } | Verdict::Unanswered { saw, .. } => Some(saw.ip()),
+            _ => None,
+        }
+    }
+}
+
+/// A packet's way, and the way back of what it called forth: an answer, a reset, an ICMP error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journey {
+    /// The way there.
+    pub request: Leg,
+    /// The way back, if anything came back.
+    pub reply: Option<Leg>,
+    /// The whole.
+    pub verdict: Verdict,
+}

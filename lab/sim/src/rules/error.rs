@@ -1,0 +1,73 @@
+//! What can be wrong with a text of rules.
+
+use super::TableName;
+
+/// Why a line is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A match that is not modelled.
+    #[error("match {0:?} is not modelled")]
+    UnknownMatch(String),
+    /// A target that is neither modelled nor a chain of the table.
+    #[error("target {0:?} is neither modelled nor a chain of this table")]
+    UnknownTarget(String),
+    /// An option that is not modelled, or has no place where it stands.
+    #[error("{of} has no option {option:?} that is modelled here")]
+    UnknownOption {
+        /// The match or target.
+        of: String,
+        /// The option.
+        option: String,
+    },
+    /// A value that cannot be read.
+    #[error("{option} {value:?}: expected {expected}")]
+    Value {
+        /// The option.
+        option: String,
+        /// What stands there.
+        value: String,
+        /// What could.
+        expected: &'static str,
+    },
+    /// An option at the end of the line.
+    #[error("{0} needs a value")]
+    NoValue(String),
+    /// Something that must be there is not.
+    #[error("{of} needs {what}")]
+    Missing {
+        /// The match or target.
+        of: String,
+        /// What it needs.
+        what: &'static str,
+    },
+    /// A rule that the kernel would refuse.
+    #[error("{0}")]
+    Impossible(String),
+    /// A line that is none of a dump's.
+    #[error("{0}")]
+    Line(&'static str),
+}
+
+/// A line of a dump that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}line {line}: {problem}: {text}", self.place())]
+pub struct ReadError {
+    /// The table, if the line is in one.
+    pub table: Option<TableName>,
+    /// Counted from 1.
+    pub line: usize,
+    /// The line.
+    pub text: String,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl ReadError {
+    fn place(&self) -> String {
+        self.table.map(|table| format!("table {table}, ")).unwrap_or_default()
+    }
+}
+
+/// Shorthand for readers of a part of a line.
+pub(crate) type Part<T> = Result<T, Problem>;

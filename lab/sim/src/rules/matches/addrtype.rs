@@ -1,0 +1,111 @@
+//! `addrtype`: what an address is to this machine (net/netfilter/xt_addrtype.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+
+/// A type of address, as the routing tables see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressType {
+    /// None.
+    Unspec,
+    /// Somebody else's.
+    Unicast,
+    /// This machine's.
+    Local,
+    /// A network's broadcast.
+    Broadcast,
+    /// Anycast.
+    Anycast,
+    /// Multicast.
+    Multicast,
+    /// A black-hole route's.
+    Blackhole,
+    /// An unreachable route's.
+    Unreachable,
+    /// A prohibiting route's.
+    Prohibit,
+}
+
+const NAMES: [(&str, AddressType); 9] = [
+    ("UNSPEC", AddressType::Unspec),
+    ("UNICAST", AddressType::Unicast),
+    ("LOCAL", AddressType::Local),
+    ("BROADCAST", AddressType::Broadcast),
+    ("ANYCAST", AddressType::Anycast),
+    ("MULTICAST", AddressType::Multicast),
+    ("BLACKHOLE", AddressType::Blackhole),
+    ("UNREACHABLE", AddressType::Unreachable),
+    ("PROHIBIT", AddressType::Prohibit),
+];
+
+/// A list of types, any of which will do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressTypes(pub Vec<AddressType>);
+
+impl AddressTypes {
+    fn parse(text: &str) -> Option<AddressTypes> {
+        let one = |name: &str| NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        text.split(',').map(one).collect::<Option<Vec<_>>>().map(AddressTypes)
+    }
+}
+
+impl fmt::Display for AddressTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = NAMES.iter().filter(|(_, kind)| self.0.contains(kind)).map(|(name, _)| *name);
+        f.write_str(&names.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// The match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Addrtype {
+    /// Of the source.
+    pub source: Option<Test<AddressTypes>>,
+    /// Of the destination.
+    pub destination: Option<Test<AddressTypes>>,
+    /// As seen from the interface that the packet came in by.
+    pub limit_in: bool,
+    /// As seen from the interface that it leaves by.
+    pub limit_out: bool,
+}
+
+impl Addrtype {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Addrtype> {
+        let mut this = Addrtype::default();
+        let expected = "types of addresses";
+        let known = |word: &str| matches!(word, "--src-type" | "--dst-type" | "--limit-iface-in" | "--limit-iface-out");
+        while let Some(option) = words.option(known) {
+            match option {
+                "--src-type" => this.source = Some(words.test(expected, AddressTypes::parse)?),
+                "--dst-type" => this.destination = Some(words.test(expected, AddressTypes::parse)?),
+                "--limit-iface-in" => {
+                    words.plain()?;
+                    this.limit_in = true;
+                }
+                _ => {
+                    words.plain()?;
+                    this.limit_out = true;
+                }
+            }
+        }
+        if this.source.is_none() && this.destination.is_none() {
+            return Err(Problem::Missing { of: "match addrtype".to_owned(), what: "--src-type or --dst-type" });
+        }
+        Ok(this)
+    }
+}
+
+impl fmt::Display for Addrtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (test, option) in [(&self.source, "--src-type"), (&self.destination, "--dst-type")] {
+            if let Some(test) = test {
+                write!(f, "{} {option} {}", test.bang(), test.is)?;
+            }
+        }
+        f.write_str(if self.limit_in { " --limit-iface-in" } else { "" })?;
+        f.write_str(if self.limit_out { " --limit-iface-out" } else { "" })
+    }
+}

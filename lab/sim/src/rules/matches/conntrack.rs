@@ -1,0 +1,214 @@
+//! `conntrack` and `state`: what connection tracking says (net/netfilter/xt_conntrack.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+use super::ports::PortRange;
+use crate::masked::Masked;
+use crate::protocol::Protocol;
+
+/// States of a connection, as bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionStates(pub u8);
+
+impl ConnectionStates {
+    /// No connection can be told.
+    pub const INVALID: u8 = 1;
+    /// The first packet, or a later one before any answer.
+    pub const NEW: u8 = 2;
+    /// Belongs to another connection.
+    pub const RELATED: u8 = 4;
+    /// Of a connection that was answered.
+    pub const ESTABLISHED: u8 = 8;
+    /// Not tracked by wish.
+    pub const UNTRACKED: u8 = 16;
+    /// Of a connection whose source is translated.
+    pub const SNAT: u8 = 32;
+    /// Of a connection whose destination is translated.
+    pub const DNAT: u8 = 64;
+}
+
+/// In the order in which iptables prints them.
+const STATES: [(&str, u8); 7] = [
+    ("INVALID", ConnectionStates::INVALID),
+    ("NEW", ConnectionStates::NEW),
+    ("RELATED", ConnectionStates::RELATED),
+    ("ESTABLISHED", ConnectionStates::ESTABLISHED),
+    ("UNTRACKED", ConnectionStates::UNTRACKED),
+    ("SNAT", ConnectionStates::SNAT),
+    ("DNAT", ConnectionStates::DNAT),
+];
+
+/// Status of a connection, as bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(pub u8);
+
+const STATUSES: [(&str, u8); 4] = [
+    ("EXPECTED", Status::EXPECTED),
+    ("SEEN_REPLY", Status::SEEN_REPLY),
+    ("ASSURED", Status::ASSURED),
+    ("CONFIRMED", Status::CONFIRMED),
+];
+
+impl Status {
+    /// A helper expected it; never here.
+    pub const EXPECTED: u8 = 1;
+    /// It was answered.
+    pub const SEEN_REPLY: u8 = 2;
+    /// It is not thrown out early.
+    pub const ASSURED: u8 = 4;
+    /// Its first packet has left or arrived.
+    pub const CONFIRMED: u8 = 8;
+}
+
+fn list(names: &[(&str, u8)], text: &str) -> Option<u8> {
+    text.split(',').try_fold(0, |bits, name| {
+        names.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, bit)| bits | bit)
+    })
+}
+
+fn print(names: &[(&str, u8)], bits: u8) -> String {
+    let set = names.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name);
+    set.collect::<Vec<_>>().join(",")
+}
+
+/// A part of the two tuples that a connection is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Field {
+    /// Source, as the connection was opened.
+    OriginalSource,
+    /// Destination, as the connection was opened.
+    OriginalDestination,
+    /// Source of the answers.
+    ReplySource,
+    /// Destination of the answers.
+    ReplyDestination,
+}
+
+/// A test of such a part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldTest {
+    /// Its address.
+    Address(Field, Test<Masked>),
+    /// Its port.
+    Port(Field, Test<PortRange>),
+}
+
+const ADDRESSES: [(&str, Field); 4] = [
+    ("--ctorigsrc", Field::OriginalSource),
+    ("--ctorigdst", Field::OriginalDestination),
+    ("--ctreplsrc", Field::ReplySource),
+    ("--ctrepldst", Field::ReplyDestination),
+];
+const PORTS: [(&str, Field); 4] = [
+    ("--ctorigsrcport", Field::OriginalSource),
+    ("--ctorigdstport", Field::OriginalDestination),
+    ("--ctreplsrcport", Field::ReplySource),
+    ("--ctrepldstport", Field::ReplyDestination),
+];
+
+/// The match: everything that is asked must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conntrack {
+    /// Any of these states.
+    pub states: Option<Test<ConnectionStates>>,
+    /// The protocol.
+    pub protocol: Option<Test<Protocol>>,
+    /// Addresses and ports.
+    pub fields: Vec<FieldTest>,
+    /// Any of these.
+    pub status: Option<Test<Status>>,
+    /// Whether the packet goes the way of the first one.
+    pub original: Option<bool>,
+}
+
+fn field(known: &[(&str, Field)], option: &str) -> Option<Field> {
+    known.iter().find(|(name, _)| *name == option).map(|(_, field)| *field)
+}
+
+fn name(known: &[(&'static str, Field)], field: Field) -> &'static str {
+    known.iter().find(|(_, known)| *known == field).map_or("", |(name, _)| name)
+}
+
+impl Conntrack {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Conntrack> {
+        let mut this = Conntrack::default();
+        let known = |word: &str| {
+            matches!(word, "--ctstate" | "--ctproto" | "--ctstatus" | "--ctdir")
+                || field(&ADDRESSES, word).or(field(&PORTS, word)).is_some()
+        };
+        let mut any = false;
+        while let Some(option) = words.option(known) {
+            any = true;
+            match option {
+                "--ctstate" => this.states = Some(words.test("states", states)?),
+                "--ctproto" => this.protocol = Some(words.test("a protocol", Protocol::parse)?),
+                "--ctstatus" => {
+                    this.status = Some(words.test("statuses", |text| list(&STATUSES, text).map(Status))?);
+                }
+                "--ctdir" => {
+                    words.plain()?;
+                    this.original = Some(words.parse("ORIGINAL or REPLY", direction)?);
+                }
+                _ => this.fields.push(match (field(&ADDRESSES, option), field(&PORTS, option)) {
+                    (Some(which), _) => FieldTest::Address(which, words.test("an address or network", Masked::parse)?),
+                    (None, Some(which)) => FieldTest::Port(which, words.test("a port or range", PortRange::parse)?),
+                    (None, None) => continue,
+                }),
+            }
+        }
+        if any { Ok(this) } else { Err(Problem::Missing { of: "match conntrack".to_owned(), what: "an option" }) }
+    }
+
+    pub(crate) fn read_state(words: &mut Words<'_>) -> Part<Conntrack> {
+        let found = words.option(|word| word == "--state");
+        found.ok_or(Problem::Missing { of: "match state".to_owned(), what: "--state" })?;
+        Ok(Conntrack { states: Some(words.test("states", states)?), ..Conntrack::default() })
+    }
+
+    pub(crate) fn print_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let test = self.states.unwrap_or(Test::is(ConnectionStates(0)));
+        write!(f, "{} --state {}", test.bang(), print(&STATES, test.is.0))
+    }
+}
+
+fn states(text: &str) -> Option<ConnectionStates> {
+    list(&STATES, text).map(ConnectionStates)
+}
+
+fn direction(text: &str) -> Option<bool> {
+    match text {
+        "ORIGINAL" => Some(true),
+        "REPLY" => Some(false),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Conntrack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(test) = &self.states {
+            write!(f, "{} --ctstate {}", test.bang(), print(&STATES, test.is.0))?;
+        }
+        if let Some(test) = &self.protocol {
+            write!(f, "{} --ctproto {}", test.bang(), test.is.0)?;
+        }
+        for one in &self.fields {
+            match one {
+                FieldTest::Address(field, test) => {
+                    write!(f, "{} {} {}", test.bang(), name(&ADDRESSES, *field), test.is)?;
+                }
+                FieldTest::Port(field, test) => write!(f, "{} {} {}", test.bang(), name(&PORTS, *field), test.is)?,
+            }
+        }
+        if let Some(test) = &self.status {
+            write!(f, "{} --ctstatus {}", test.bang(), print(&STATUSES, test.is.0))?;
+        }
+        match self.original {
+            Some(true) => f.write_str(" --ctdir ORIGINAL"),
+            Some(false) => f.write_str(" --ctdir REPLY"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `icmp` and `icmp6`: type and code (net/ipv4/netfilter/ip_tables.c, net/ipv6/netfilter/ip6_tables.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+use crate::protocol::Family;
+
+/// The match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Icmp {
+    /// Whose table of types.
+    pub family: Family,
+    /// Type, and code if one is asked for; nothing means any.
+    pub kind: Test<Option<(u8, Option<u8>)>>,
+}
+
+fn kind(text: &str) -> Option<Option<(u8, Option<u8>)>> {
+    if text == "any" {
+        return Some(None);
+    }
+    match text.split_once('/') {
+        Some((kind, code)) => Some(Some((kind.parse().ok()?, Some(code.parse().ok()?)))),
+        None => Some(Some((text.parse().ok()?, None))),
+    }
+}
+
+impl Icmp {
+    pub(crate) fn read(words: &mut Words<'_>, family: Family) -> Part<Icmp> {
+        let option = if family == Family::V4 { "--icmp-type" } else { "--icmpv6-type" };
+        let found = words.option(|word| word == option);
+        found.ok_or(Problem::Missing { of: "match icmp".to_owned(), what: "a type" })?;
+        Ok(Icmp { family, kind: words.test("a type as a number, type/code, or any", kind)? })
+    }
+}
+
+impl fmt::Display for Icmp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = if self.family == Family::V4 { "--icmp-type" } else { "--icmpv6-type" };
+        write!(f, "{} {option} ", self.kind.bang())?;
+        match self.kind.is {
+            None => f.write_str("any"),
+            Some((kind, None)) => write!(f, "{kind}"),
+            Some((kind, Some(code))) => write!(f, "{kind}/{code}"),
+        }
+    }
+}

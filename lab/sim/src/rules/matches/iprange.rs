@@ -1,0 +1,48 @@
+//! `iprange`: ranges of addresses (net/netfilter/xt_iprange.c).
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+
+/// The match: everything that is asked must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IpRange {
+    /// First and last source.
+    pub source: Option<Test<(IpAddr, IpAddr)>>,
+    /// First and last destination.
+    pub destination: Option<Test<(IpAddr, IpAddr)>>,
+}
+
+fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range: (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
+    (range.0.is_ipv4() == range.1.is_ipv4() && range.0 <= range.1).then_some(range)
+}
+
+impl IpRange {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<IpRange> {
+        let mut this = IpRange::default();
+        while let Some(option) = words.option(|word| matches!(word, "--src-range" | "--dst-range")) {
+            let test = Some(words.test("first-last", range)?);
+            if option == "--src-range" { this.source = test } else { this.destination = test }
+        }
+        if this == IpRange::default() {
+            return Err(Problem::Missing { of: "match iprange".to_owned(), what: "a range" });
+        }
+        Ok(this)
+    }
+}
+
+impl fmt::Display for IpRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (test, option) in [(&self.source, "--src-range"), (&self.destination, "--dst-range")] {
+            if let Some(test) = test {
+                write!(f, "{} {option} {}-{}", test.bang(), test.is.0, test.is.1)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! What a rule asks of a packet after `-m`: a file for each match, with its reader and its printer.
+
+mod addrtype;
+mod conntrack;
+mod icmp;
+mod iprange;
+mod limit;
+mod physdev;
+mod ports;
+mod recent;
+mod rpfilter;
+mod set;
+mod statistic;
+
+use std::fmt;
+
+pub use addrtype::{AddressType, AddressTypes, Addrtype};
+pub use conntrack::{ConnectionStates, Conntrack, Field, FieldTest, Status};
+pub use icmp::Icmp;
+pub use iprange::IpRange;
+pub use limit::Limit;
+pub use physdev::Physdev;
+pub use ports::{Multiport, MultiportSide, PortRange, Ports, TcpFlagsTest};
+pub use recent::{Recent, RecentAction};
+pub use rpfilter::Rpfilter;
+pub use set::{SetMatch, Side};
+pub use statistic::{Statistic, THRESHOLD_ONE};
+
+use super::Test;
+use super::error::{Part, Problem};
+use super::header::Header;
+use super::words::{Words, marked, quote};
+use crate::protocol::{Family, Protocol};
+
+/// A match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Match {
+    /// Always holds.
+    Comment(String),
+    /// State of the connection; `-m state` too (the flag).
+    Conntrack(Conntrack, bool),
+    /// The packet's mark under a mask.
+    Mark(Test<(u32, u32)>),
+    /// The connection's mark under a mask.
+    Connmark(Test<(u32, u32)>),
+    /// Chance, or every n-th packet.
+    Statistic(Statistic),
+    /// Whether an address was seen of late.
+    Recent(Recent),
+    /// Membership in an IP set.
+    Set(SetMatch),
+    /// What an address is to this machine.
+    Addrtype(Addrtype),
+    /// Ports of one protocol, and TCP's flags.
+    Ports(Ports),
+    /// Lists of ports.
+    Multiport(Multiport),
+    /// Ports of a bridge.
+    Physdev(Physdev),
+    /// Type and code of ICMP.
+    Icmp(Icmp),
+    /// Ranges of addresses.
+    IpRange(IpRange),
+    /// The way back to the source.
+    Rpfilter(Rpfilter),
+    /// So many times in a while.
+    Limit(Limit),
+    /// Counts into an accounting object; always holds while there is no quota.
+    Nfacct(String),
+}
+
+fn only(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<()> {
+    let found = words.option(|word| word == option);
+    found.map(|_| ()).ok_or(Problem::Missing { of: of.to_owned(), what: option })
+}
+
+fn text(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<String> {
+    only(words, of, option)?;
+    words.plain()?;
+    Ok(words.value()?.to_owned())
+}
+
+impl Match {
+    /// Reads the options of the match `name`.
+    pub(crate) fn read(name: &str, words: &mut Words<'_>, family: Family, header: &Header) -> Part<Match> {
+        let of_protocol = |protocol: Protocol| {
+            if header.protocol == Some(Test::is(protocol)) {
+                return Ok(());
+            }
+            Err(Problem::Impossible(format!("match {name} needs -p {protocol} before it")))
+        };
+        Ok(match name {
+            "comment" => Match::Comment(text(words, name, "--comment")?),
+            "conntrack" => Match::Conntrack(Conntrack::read(words)?, false),
+            "state" => Match::Conntrack(Conntrack::read_state(words)?, true),
+            "mark" | "connmark" => {
+                only(words, name, "--mark")?;
+                let test = words.test("a mark, or mark/mask", marked)?;
+                if name == "mark" { Match::Mark(test) } else { Match::Connmark(test) }
+            }
+            "statistic" => Match::Statistic(Statistic::read(words)?),
+            "recent" => Match::Recent(Recent::read(words, family)?),
+            "set" => Match::Set(SetMatch::read(words)?),
+            "addrtype" => Match::Addrtype(Addrtype::read(words)?),
+            "tcp" | "udp" | "sctp" => {
+                let protocol = match name {
+                    "tcp" => Protocol::TCP,
+                    "udp" => Protocol::UDP,
+                    _ => Protocol::SCTP,
+                };
+                of_protocol(protocol)?;
+                Match::Ports(Ports::read(words, protocol)?)
+            }
+            "multiport" => {
+                let protocol = header.protocol.filter(|test| !test.not && test.is.has_ports());
+                protocol.ok_or_else(|| Problem::Impossible("multiport needs -p tcp, udp or sctp".to_owned()))?;
+                Match::Multiport(Multiport::read(words)?)
+            }
+            "physdev" => Match::Physdev(Physdev::read(words)?),
+            "icmp" => {
+                of_protocol(Protocol::ICMP)?;
+                Match::Icmp(Icmp::read(words, Family::V4)?)
+            }
+            "icmp6" | "icmpv6" => {
+                of_protocol(Protocol::ICMPV6)?;
+                Match::Icmp(Icmp::read(words, Family::V6)?)
+            }
+            "iprange" => Match::IpRange(IpRange::read(words)?),
+            "rpfilter" => Match::Rpfilter(Rpfilter::read(words)?),
+            "limit" => Match::Limit(Limit::read(words)?),
+            "nfacct" => Match::Nfacct(text(words, name, "--nfacct-name")?),
+            _ => return Err(Problem::UnknownMatch(name.to_owned())),
+        })
+    }
+
+    /// As iptables calls it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Match::Comment(_) => "comment",
+            Match::Conntrack(_, false) => "conntrack",
+            Match::Conntrack(_, true) => "state",
+            Match::Mark(_) => "mark",
+            Match::Connmark(_) => "connmark",
+            Match::Statistic(_) => "statistic",
+            Match::Recent(_) => "recent",
+            Match::Set(_) => "set",
+            Match::Addrtype(_) => "addrtype",
+            Match::Ports(ports) => match ports.protocol {
+                Protocol::TCP => "tcp",
+                Protocol::UDP => "udp",
+                _ => "sctp",
+            },
+            Match::Multiport(_) => "multiport",
+            Match::Physdev(_) => "physdev",
+            Match::Icmp(icmp) if icmp.family == Family::V4 => "icmp",
+            Match::Icmp(_) => "icmp6",
+            Match::IpRange(_) => "iprange",
+            Match::Rpfilter(_) => "rpfilter",
+            Match::Limit(_) => "limit",
+            Match::Nfacct(_) => "nfacct",
+        }
+    }
+}
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " -m {}", self.name())?;
+        match self {
+            Match::Comment(comment) => write!(f, " --comment {}", quote(comment)),
+            Match::Conntrack(conntrack, false) => write!(f, "{conntrack}"),
+            Match::Conntrack(conntrack, true) => conntrack.print_state(f),
+            Match::Mark(test) | Match::Connmark(test) => {
+                let (value, mask) = test.is;
+                write!(f, "{} --mark 0x{value:x}", test.bang())?;
+                if mask == u32::MAX { Ok(()) } else { write!(f, "/0x{mask:x}") }
+            }
+            Match::Statistic(statistic) => write!(f, "{statistic}"),
+            Match::Recent(recent) => write!(f, "{recent}"),
+            Match::Set(set) => write!(f, "{set}"),
+            Match::Addrtype(addrtype) => write!(f, "{addrtype}"),
+            Match::Ports(ports) => write!(f, "{ports}"),
+            Match::Multiport(multiport) => write!(f, "{multiport}"),
+            Match::Physdev(physdev) => write!(f, "{physdev}"),
+            Match::Icmp(icmp) => write!(f, "{icmp}"),
+            Match::IpRange(range) => write!(f, "{range}"),
+            Match::Rpfilter(rpfilter) => write!(f, "{rpfilter}"),
+            Match::Limit(limit) => write!(f, "{limit}"),
+            Match::Nfacct(name) => write!(f, " --nfacct-name {}", quote(name)),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `physdev`: ports of a bridge (net/netfilter/xt_physdev.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::header::InterfacePattern;
+use super::super::words::Words;
+
+/// The match: everything that is asked must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Physdev {
+    /// The port that the packet came in by.
+    pub input: Option<Test<InterfacePattern>>,
+    /// Whether it came in by a port.
+    pub is_in: Option<Test<()>>,
+    /// The port that it leaves by.
+    pub output: Option<Test<InterfacePattern>>,
+    /// Whether it leaves by a port.
+    pub is_out: Option<Test<()>>,
+    /// Whether it stays in the bridge.
+    pub is_bridged: Option<Test<()>>,
+}
+
+impl Physdev {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Physdev> {
+        let mut this = Physdev::default();
+        let pattern = |text: &str| (!text.is_empty()).then(|| InterfacePattern(text.to_owned()));
+        let mut any = false;
+        let known = |word: &str| {
+            let all = "--physdev-in --physdev-is-in --physdev-out --physdev-is-out --physdev-is-bridged";
+            all.split(' ').any(|option| option == word)
+        };
+        while let Some(option) = words.option(known) {
+            any = true;
+            let flag = Some(Test { not: words.negated(), is: () });
+            match option {
+                "--physdev-in" => this.input = Some(words.test("an interface", pattern)?),
+                "--physdev-out" => this.output = Some(words.test("an interface", pattern)?),
+                "--physdev-is-in" => this.is_in = flag,
+                "--physdev-is-out" => this.is_out = flag,
+                _ => this.is_bridged = flag,
+            }
+        }
+        if any { Ok(this) } else { Err(Problem::Missing { of: "match physdev".to_owned(), what: "an option" }) }
+    }
+}
+
+impl fmt::Display for Physdev {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = |f: &mut fmt::Formatter<'_>, test: &Option<Test<InterfacePattern>>, option: &str| {
+            test.as_ref().map_or(Ok(()), |test| write!(f, "{} {option} {}", test.bang(), test.is))
+        };
+        let flag = |f: &mut fmt::Formatter<'_>, test: Option<Test<()>>, option: &str| {
+            test.map_or(Ok(()), |test| write!(f, "{} {option}", test.bang()))
+        };
+        flag(f, self.is_in, "--physdev-is-in")?;
+        port(f, &self.input, "--physdev-in")?;
+        flag(f, self.is_out, "--physdev-is-out")?;
+        port(f, &self.output, "--physdev-out")?;
+        flag(f, self.is_bridged, "--physdev-is-bridged")
+    }
+}

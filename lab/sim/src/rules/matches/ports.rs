@@ -1,0 +1,178 @@
+//! `tcp`, `udp`, `sctp` and `multiport`: ports, and TCP's flags (net/netfilter/xt_tcpudp.c, xt_sctp.c, xt_multiport.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+use crate::protocol::Protocol;
+
+/// From a port to a port, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Reads `80`, `80:90`, `:90`, `80:`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<PortRange> {
+        let (first, last) = text.split_once(':').unwrap_or((text, text));
+        let open = text.contains(':');
+        let end = |text: &str, limit: u16| if open && text.is_empty() { Some(limit) } else { text.parse().ok() };
+        let range = PortRange { first: end(first, 0)?, last: end(last, u16::MAX)? };
+        (range.first <= range.last).then_some(range)
+    }
+
+    /// Whether a port is in it.
+    #[must_use]
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}:{}", self.first, self.last) }
+    }
+}
+
+/// `--tcp-flags`: of the flags in the mask exactly these are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TcpFlagsTest {
+    /// Which flags count.
+    pub mask: u8,
+    /// Which of them are set.
+    pub set: u8,
+}
+
+/// In the order in which iptables prints them.
+const FLAGS: [(&str, u8); 6] =
+    [("FIN", 0x01), ("SYN", 0x02), ("RST", 0x04), ("PSH", 0x08), ("ACK", 0x10), ("URG", 0x20)];
+
+fn flags(text: &str) -> Option<u8> {
+    match text {
+        "NONE" => Some(0),
+        "ALL" => Some(0x3f),
+        _ => text
+            .split(',')
+            .try_fold(0, |bits, name| FLAGS.iter().find(|(known, _)| *known == name).map(|(_, bit)| bits | bit)),
+    }
+}
+
+fn print_flags(bits: u8) -> String {
+    if bits == 0 {
+        return "NONE".to_owned();
+    }
+    let set = FLAGS.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name);
+    set.collect::<Vec<_>>().join(",")
+}
+
+/// Ports of one protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports {
+    /// TCP, UDP or SCTP; the rule's `-p` says the same.
+    pub protocol: Protocol,
+    /// `--sport`.
+    pub source: Option<Test<PortRange>>,
+    /// `--dport`.
+    pub destination: Option<Test<PortRange>>,
+    /// `--tcp-flags`, `--syn`.
+    pub flags: Option<Test<TcpFlagsTest>>,
+}
+
+impl Ports {
+    pub(crate) fn read(words: &mut Words<'_>, protocol: Protocol) -> Part<Ports> {
+        let mut this = Ports { protocol, source: None, destination: None, flags: None };
+        let tcp = protocol == Protocol::TCP;
+        let known = |word: &str| match word {
+            "--sport" | "--source-port" | "--dport" | "--destination-port" => true,
+            "--tcp-flags" | "--syn" => tcp,
+            _ => false,
+        };
+        while let Some(option) = words.option(known) {
+            match option {
+                "--sport" | "--source-port" => this.source = Some(words.test("a port or range", PortRange::parse)?),
+                "--dport" | "--destination-port" => {
+                    this.destination = Some(words.test("a port or range", PortRange::parse)?);
+                }
+                "--syn" => {
+                    this.flags = Some(Test { not: words.negated(), is: TcpFlagsTest { mask: 0x17, set: 0x02 } });
+                }
+                _ => {
+                    let mask = words.test("flags", flags)?;
+                    let set = words.parse("flags", flags)?;
+                    this.flags = Some(Test { not: mask.not, is: TcpFlagsTest { mask: mask.is, set } });
+                }
+            }
+        }
+        Ok(this)
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (test, option) in [(&self.source, "--sport"), (&self.destination, "--dport")] {
+            if let Some(test) = test {
+                write!(f, "{} {option} {}", test.bang(), test.is)?;
+            }
+        }
+        match &self.flags {
+            Some(test) => {
+                let (mask, set) = (print_flags(test.is.mask), print_flags(test.is.set));
+                write!(f, "{} --tcp-flags {mask} {set}", test.bang())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Which port `multiport` looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MultiportSide {
+    /// The source's.
+    Source,
+    /// The destination's.
+    Destination,
+    /// Either.
+    Either,
+}
+
+/// A list of ports and ranges, any of which will do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Multiport {
+    /// Which port.
+    pub side: MultiportSide,
+    /// The list.
+    pub ports: Test<Vec<PortRange>>,
+}
+
+impl Multiport {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Multiport> {
+        let side = |word: &str| match word {
+            "--sports" | "--source-ports" => Some(MultiportSide::Source),
+            "--dports" | "--destination-ports" => Some(MultiportSide::Destination),
+            "--ports" => Some(MultiportSide::Either),
+            _ => None,
+        };
+        let option = words.option(|word| side(word).is_some()).and_then(side);
+        let side = option.ok_or(Problem::Missing { of: "match multiport".to_owned(), what: "a list of ports" })?;
+        let list = |text: &str| text.split(',').map(PortRange::parse).collect::<Option<Vec<_>>>();
+        Ok(Multiport { side, ports: words.test("ports and ranges, separated by commas", list)? })
+    }
+}
+
+impl fmt::Display for Multiport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = match self.side {
+            MultiportSide::Source => "--sports",
+            MultiportSide::Destination => "--dports",
+            MultiportSide::Either => "--ports",
+        };
+        let ports: Vec<String> = self.ports.is.iter().map(ToString::to_string).collect();
+        write!(f, "{} {option} {}", self.ports.bang(), ports.join(","))
+    }
+}

@@ -1,0 +1,128 @@
+//! `recent`: whether an address was seen of late (net/netfilter/xt_recent.c).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+use crate::protocol::Family;
+
+/// What the match does with its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecentAction {
+    /// Puts the address on the list, or renews it; always holds.
+    Set,
+    /// Holds if the address is on the list.
+    Check,
+    /// Likewise, and then renews it.
+    Update,
+    /// Holds if the address was on the list, and takes it off.
+    Remove,
+}
+
+/// The match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recent {
+    /// What is done.
+    pub action: RecentAction,
+    /// `!`.
+    pub not: bool,
+    /// The address counts only if it was seen within so many seconds.
+    pub seconds: Option<u32>,
+    /// Throws out what is older than that.
+    pub reap: bool,
+    /// The address counts only if it was seen so many times.
+    pub hitcount: Option<u32>,
+    /// Name of the list; lists belong to the machine, not to a family.
+    pub list: String,
+    /// The part of the address that counts.
+    pub mask: IpAddr,
+    /// Whether the destination's address is meant, not the source's.
+    pub destination: bool,
+}
+
+fn all_bits(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::BROADCAST.into(),
+        Family::V6 => Ipv6Addr::from_bits(u128::MAX).into(),
+    }
+}
+
+impl Recent {
+    pub(crate) fn read(words: &mut Words<'_>, family: Family) -> Part<Recent> {
+        let mut action = None;
+        let mut this = Recent {
+            action: RecentAction::Set,
+            not: false,
+            seconds: None,
+            reap: false,
+            hitcount: None,
+            list: "DEFAULT".to_owned(),
+            mask: all_bits(family),
+            destination: false,
+        };
+        let known = |word: &str| {
+            let all = "--set --rcheck --update --remove --seconds --reap --hitcount --name --mask --rsource --rdest";
+            all.split(' ').any(|option| option == word)
+        };
+        while let Some(option) = words.option(known) {
+            match option {
+                "--set" | "--rcheck" | "--update" | "--remove" => {
+                    this.not = words.negated();
+                    action = Some(match option {
+                        "--set" => RecentAction::Set,
+                        "--rcheck" => RecentAction::Check,
+                        "--update" => RecentAction::Update,
+                        _ => RecentAction::Remove,
+                    });
+                }
+                _ => words.plain()?,
+            }
+            match option {
+                "--seconds" => this.seconds = Some(words.parse("a number of seconds", |text| text.parse().ok())?),
+                "--reap" => this.reap = true,
+                "--hitcount" => this.hitcount = Some(words.parse("a number of packets", |text| text.parse().ok())?),
+                "--name" => this.list = words.value()?.to_owned(),
+                "--mask" => {
+                    let mask = |text: &str| text.parse().ok().filter(|mask| Family::of(*mask) == family);
+                    this.mask = words.parse("a mask of this family", mask)?;
+                }
+                "--rsource" => this.destination = false,
+                "--rdest" => this.destination = true,
+                _ => {}
+            }
+        }
+        let of = || "match recent".to_owned();
+        this.action = action.ok_or(Problem::Missing { of: of(), what: "--set, --rcheck, --update or --remove" })?;
+        // recent_mt_check refuses both.
+        if this.reap && this.seconds.is_none() {
+            return Err(Problem::Missing { of: of(), what: "--seconds with --reap" });
+        }
+        let asks = matches!(this.action, RecentAction::Check | RecentAction::Update);
+        if !asks && (this.seconds.is_some() || this.hitcount.is_some()) {
+            return Err(Problem::Impossible("--seconds and --hitcount go with --rcheck and --update".to_owned()));
+        }
+        Ok(this)
+    }
+}
+
+impl fmt::Display for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.action {
+            RecentAction::Set => "--set",
+            RecentAction::Check => "--rcheck",
+            RecentAction::Update => "--update",
+            RecentAction::Remove => "--remove",
+        };
+        write!(f, "{} {action}", if self.not { " !" } else { "" })?;
+        if let Some(seconds) = self.seconds {
+            write!(f, " --seconds {seconds}")?;
+        }
+        f.write_str(if self.reap { " --reap" } else { "" })?;
+        if let Some(hitcount) = self.hitcount {
+            write!(f, " --hitcount {hitcount}")?;
+        }
+        let side = if self.destination { "--rdest" } else { "--rsource" };
+        write!(f, " --name {} --mask {} {side}", self.list, self.mask)
+    }
+}

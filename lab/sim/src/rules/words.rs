@@ -1,0 +1,175 @@
+//! A line of rules as words, and a cursor that reads options off them.
+
+use std::borrow::Cow;
+
+use super::Test;
+use super::error::{Part, Problem};
+
+/// Splits a line as `iptables-restore` does: at blanks; `"` opens and closes a quotation, in which `\` takes the next
+/// character as it is.
+pub(crate) fn split(line: &str) -> Part<Vec<Cow<'_, str>>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let end = rest.find([' ', '\t', '"']).unwrap_or(rest.len());
+        if !rest[end..].starts_with('"') {
+            words.push(Cow::Borrowed(&rest[..end]));
+            rest = rest[end..].trim_start();
+            continue;
+        }
+        let (word, tail) = quoted(rest)?;
+        words.push(Cow::Owned(word));
+        rest = tail.trim_start();
+    }
+    Ok(words)
+}
+
+/// A word with a quotation in it, and what follows the word.
+fn quoted(text: &str) -> Part<(String, &str)> {
+    let (mut word, mut open, mut escaped) = (String::new(), false, false);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            _ if escaped => {
+                word.push(letter);
+                escaped = false;
+            }
+            '\\' if open => escaped = true,
+            '"' => open = !open,
+            ' ' | '\t' if !open => return Ok((word, &text[at..])),
+            _ => word.push(letter),
+        }
+    }
+    if open { Err(Problem::Line("a quotation is not closed")) } else { Ok((word, "")) }
+}
+
+/// Prints a word as `iptables-save` does (`xtables_save_string`): quoted unless it is letters, digits, `_` and `-`.
+pub(crate) fn quote(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for letter in word.chars() {
+        if matches!(letter, '"' | '\\' | '\'') {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Reads words one after the other.
+pub(crate) struct Words<'a> {
+    words: &'a [Cow<'a, str>],
+    at: usize,
+    /// The `!` before the option that was read last.
+    not: bool,
+    option: &'a str,
+}
+
+impl<'a> Words<'a> {
+    pub(crate) fn new(words: &'a [Cow<'a, str>]) -> Words<'a> {
+        Words { words, at: 0, not: false, option: "" }
+    }
+
+    /// The next word, untouched.
+    pub(crate) fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).map(|word| &**word)
+    }
+
+    /// The option that comes next, past a `!`, if `known` knows it; then it is read.
+    pub(crate) fn option(&mut self, known: impl Fn(&str) -> bool) -> Option<&'a str> {
+        let not = self.peek() == Some("!");
+        let at = self.at + usize::from(not);
+        let option = self.words.get(at).map(|word| &**word).filter(|word| known(word))?;
+        (self.at, self.not, self.option) = (at + 1, not, option);
+        Some(option)
+    }
+
+    /// The value of the option; a `!` before it, as older versions of iptables print it, turns the option around.
+    pub(crate) fn value(&mut self) -> Part<&'a str> {
+        if self.peek() == Some("!") && !self.not {
+            self.not = true;
+            self.at += 1;
+        }
+        let value = self.peek().ok_or_else(|| Problem::NoValue(self.option.to_owned()))?;
+        self.at += 1;
+        Ok(value)
+    }
+
+    /// The value, read by `read`.
+    pub(crate) fn parse<T>(&mut self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Part<T> {
+        let value = self.value()?;
+        read(value).ok_or_else(|| self.wrong(value, expected))
+    }
+
+    /// The value, which may be turned around.
+    pub(crate) fn test<T>(&mut self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Part<Test<T>> {
+        let is = self.parse(expected, read)?;
+        Ok(Test { not: self.not, is })
+    }
+
+    /// Whether a `!` stood before the option.
+    pub(crate) fn negated(&self) -> bool {
+        self.not
+    }
+
+    /// An error if a `!` stood before an option that cannot be turned around.
+    pub(crate) fn plain(&self) -> Part<()> {
+        if self.not {
+            Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option)))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// That `value` is not what was expected.
+    pub(crate) fn wrong(&self, value: &str, expected: &'static str) -> Problem {
+        Problem::Value { option: self.option.to_owned(), value: value.to_owned(), expected }
+    }
+}
+
+/// Reads `5`, `0x5`.
+pub(crate) fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Reads `0x4000/0x4000`, or `0x4000` with all bits counting.
+pub(crate) fn marked(text: &str) -> Option<(u32, u32)> {
+    match text.split_once('/') {
+        Some((value, mask)) => Some((number(value)?, number(mask)?)),
+        None => Some((number(text)?, u32::MAX)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_and_quotes_like_iptables() {
+        let line = r#"-A C -m comment --comment "say \"hi\" \\ it's" -j "ODD NAME""#;
+        let words = split(line).unwrap();
+        assert_eq!(words[5], r#"say "hi" \ it's"#);
+        assert_eq!(words[7], "ODD NAME");
+        assert_eq!(quote(r#"say "hi""#), r#""say \"hi\"""#);
+        assert_eq!(quote("plain-word_1"), "plain-word_1");
+        assert_eq!(quote(""), r#""""#);
+        assert!(split("-A C --comment \"open").is_err());
+    }
+
+    #[test]
+    fn a_bang_stands_before_the_option_or_before_its_value() {
+        for line in ["! --dport 80", "--dport ! 80"] {
+            let words = split(line).unwrap();
+            let mut words = Words::new(&words);
+            assert_eq!(words.option(|option| option == "--dport"), Some("--dport"));
+            assert_eq!(words.test("a port", |text| text.parse::<u16>().ok()), Ok(Test { not: true, is: 80 }));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Elements of sets.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::masked::{Masked, bits};
+use crate::protocol::{Family, Protocol};
+
+/// What a part of an element is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// An address.
+    Ip,
+    /// A network; the most specific one that fits decides.
+    Net,
+    /// A port with its protocol.
+    Port,
+    /// A port of any protocol that has ports (`bitmap:port`).
+    PlainPort,
+}
+
+/// A part's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// An address.
+    Ip(IpAddr),
+    /// A network.
+    Net(Masked),
+    /// A port with its protocol; for ICMP type × 256 + code.
+    Port(Protocol, u16),
+    /// A port.
+    PlainPort(u16),
+}
+
+/// A port as a part of a key.
+pub(super) fn port_key(protocol: Protocol, port: u16) -> u128 {
+    u128::from(protocol.0) << 16 | u128::from(port)
+}
+
+impl Value {
+    /// Reads a part. An older ipset prints a TCP port without its protocol.
+    pub(super) fn read(part: Part, family: Family, text: &str) -> Option<Value> {
+        let own = |masked: &Masked| masked.family == family;
+        match part {
+            Part::Ip => text.parse().ok().filter(|ip| Family::of(*ip) == family).map(Value::Ip),
+            Part::Net => Masked::parse(text).filter(own).map(Value::Net),
+            Part::PlainPort => text.parse().ok().map(Value::PlainPort),
+            Part::Port => {
+                let (protocol, port) = text.split_once(':').unwrap_or(("tcp", text));
+                let protocol = Protocol::parse(protocol)?;
+                let port = match port.split_once('/') {
+                    Some((kind, code)) if protocol.is_icmp() => {
+                        u16::from(kind.parse::<u8>().ok()?) << 8 | u16::from(code.parse::<u8>().ok()?)
+                    }
+                    _ => port.parse().ok()?,
+                };
+                Some(Value::Port(protocol, port))
+            }
+        }
+    }
+
+    pub(super) fn key(&self) -> (u8, u128) {
+        match self {
+            Value::Ip(address) => (0, bits(*address)),
+            Value::Net(network) => (network.prefix().unwrap_or(0), bits(network.address())),
+            Value::Port(protocol, port) => (0, port_key(*protocol, *port)),
+            Value::PlainPort(port) => (0, port_key(Protocol(0), *port)),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Ip(address) => write!(f, "{address}"),
+            // ipset leaves out the length of a single address.
+            Value::Net(network) if network.prefix() == Some(network.family.bits()) => {
+                write!(f, "{}", network.address())
+            }
+            Value::Net(network) => write!(f, "{network}"),
+            Value::Port(protocol, port) if protocol.is_icmp() => write!(f, "{protocol}:{}/{}", port >> 8, port & 0xff),
+            Value::Port(protocol, port) => write!(f, "{protocol}:{port}"),
+            Value::PlainPort(port) => write!(f, "{port}"),
+        }
+    }
+}
+
+/// An element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// A value for each part of its set.
+    pub values: Vec<Value>,
+    /// Whether it is an exception from a wider network.
+    pub nomatch: bool,
+    /// Seconds until it ends; 0 is never.
+    pub timeout: Option<u32>,
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values: Vec<String> = self.values.iter().map(ToString::to_string).collect();
+        f.write_str(&values.join(","))?;
+        if let Some(timeout) = self.timeout {
+            write!(f, " timeout {timeout}")?;
+        }
+        f.write_str(if self.nomatch { " nomatch" } else { "" })
+    }
+}

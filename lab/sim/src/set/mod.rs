@@ -1,0 +1,168 @@
+//! IP sets: what `ipset save` prints, and whether a packet is in one.
+
+mod element;
+mod read;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use element::{Element, Part, Value};
+pub use read::SetReadError;
+
+use crate::masked::{bits, prefix_mask};
+use crate::packet::Packet;
+use crate::protocol::{Family, Protocol};
+use crate::rules::matches::Side;
+
+/// An element as the kernel looks for it: a number for each part.
+type Key = [u128; 3];
+/// The prefix length of each part; full for what is no network.
+type Lengths = [u8; 3];
+
+/// A set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IpSet {
+    /// Its name.
+    pub name: String,
+    /// Its type, as ipset calls it: `hash:ip,port`.
+    pub kind: String,
+    /// What an element consists of.
+    pub parts: Vec<Part>,
+    /// The family of its addresses; a set of ports has none.
+    pub family: Option<Family>,
+    /// Options of its creation, as they stand; none has a say in a verdict.
+    pub options: Vec<String>,
+    /// Its elements, in the order of the text.
+    pub elements: Vec<Element>,
+}
+
+/// All sets of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sets {
+    /// The sets, in the order of the text.
+    pub sets: Vec<IpSet>,
+}
+
+impl Sets {
+    /// Reads what `ipset save` prints.
+    ///
+    /// # Errors
+    /// The first line that is not understood in full, such as one with a type of set that is not modelled.
+    pub fn read(text: &str) -> Result<Sets, SetReadError> {
+        read::read(text)
+    }
+
+    /// A set by its name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&IpSet> {
+        self.sets.iter().find(|set| set.name == name)
+    }
+}
+
+impl fmt::Display for Sets {
+    /// As `ipset save` prints them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for set in &self.sets {
+            write!(f, "create {} {}", set.name, set.kind)?;
+            set.options.iter().try_for_each(|option| write!(f, " {option}"))?;
+            writeln!(f)?;
+            set.elements.iter().try_for_each(|element| writeln!(f, "add {} {element}", set.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a lookup says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    No,
+    Yes,
+    /// The most specific element is marked `nomatch`.
+    NoMatch,
+}
+
+/// A set, ready for lookups.
+#[derive(Debug, Clone)]
+pub(crate) struct Lookup {
+    pub(crate) name: String,
+    parts: Vec<Part>,
+    family: Option<Family>,
+    /// Combinations of prefix lengths that occur, the longest first: the order of net/netfilter/ipset/ip_set_hash_gen.h.
+    lengths: Vec<Lengths>,
+    /// Whether it is marked `nomatch`, and when it ends (in seconds of the clock).
+    elements: BTreeMap<(Lengths, Key), (bool, Option<u64>)>,
+}
+
+impl Lookup {
+    pub(crate) fn new(set: &IpSet) -> Lookup {
+        let mut elements = BTreeMap::new();
+        for element in &set.elements {
+            let (mut lengths, mut key) = ([0; 3], [0; 3]);
+            for (at, value) in element.values.iter().enumerate().take(3) {
+                (lengths[at], key[at]) = value.key();
+            }
+            let ends = element.timeout.filter(|seconds| *seconds > 0).map(u64::from);
+            elements.insert((lengths, key), (element.nomatch, ends));
+        }
+        let mut lengths: Vec<Lengths> = elements.keys().map(|(lengths, _)| *lengths).collect();
+        lengths.dedup();
+        lengths.reverse();
+        Lookup { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
+    }
+
+    /// Whether the packet's addresses and ports, taken from `sides`, are in the set at `now` seconds.
+    pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Found {
+        // ip_set_test: a rule that names fewer parts than the set has, or is of another family, finds nothing.
+        if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
+            return Found::No;
+        }
+        let mut values = [0; 3];
+        for (at, (part, side)) in self.parts.iter().zip(sides).enumerate() {
+            let Some(value) = value_of(packet, *part, *side) else {
+                return Found::No;
+            };
+            values[at] = value;
+        }
+        let family = self.family.unwrap_or(Family::V4);
+        for lengths in &self.lengths {
+            let mut key = values;
+            for (at, part) in self.parts.iter().enumerate() {
+                if *part == Part::Net {
+                    key[at] &= prefix_mask(family, lengths[at]);
+                }
+            }
+            match self.elements.get(&(*lengths, key)) {
+                Some((_, Some(ends))) if *ends <= now => {}
+                Some((true, _)) => return Found::NoMatch,
+                Some((false, _)) => return Found::Yes,
+                None => {}
+            }
+        }
+        Found::No
+    }
+}
+
+/// What the packet has at that place (net/netfilter/ipset/ip_set_getport.c).
+fn value_of(packet: &Packet, part: Part, side: Side) -> Option<u128> {
+    let source = side == Side::Source;
+    match part {
+        Part::Ip | Part::Net => Some(bits(if source { packet.source } else { packet.destination })),
+        Part::Port | Part::PlainPort => {
+            let port = match (packet.ports(), packet.icmp()) {
+                (Some((from, to)), _) => {
+                    if source {
+                        from
+                    } else {
+                        to
+                    }
+                }
+                // hash types know ICMP by type and code, and everything else by port 0; bitmap:port knows neither.
+                _ if part == Part::PlainPort => return None,
+                (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
+                (None, None) => 0,
+            };
+            let protocol = if part == Part::PlainPort { Protocol(0) } else { packet.protocol() };
+            Some(element::port_key(protocol, port))
+        }
+    }
+}

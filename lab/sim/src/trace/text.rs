@@ -1,0 +1,152 @@
+//! A trace as a person would write it down.
+
+use std::fmt::Write as _;
+
+use super::{Event, Lost, RuleRef};
+use crate::conntrack::Tracked;
+use crate::fraction::Fraction;
+use crate::network::{Journey, Outcomes};
+use crate::rules::Policy;
+
+/// The way of a packet and of the answer to it.
+#[must_use]
+pub fn render(journey: &Journey) -> String {
+    let mut text = String::new();
+    for event in &journey.request.trace {
+        line(&mut text, "", event);
+    }
+    if let Some(reply) = &journey.reply {
+        text.push_str("and back\n");
+        for event in &reply.trace {
+            line(&mut text, "", event);
+        }
+    }
+    text
+}
+
+/// All ways as one tree: what they share is written once, and every branch with its probability.
+#[must_use]
+pub fn render_tree(outcomes: &Outcomes) -> String {
+    let ways: Vec<(Vec<&Event>, &Fraction)> =
+        outcomes.ways.iter().map(|(share, journey)| (events(journey), share)).collect();
+    let mut text = String::new();
+    branch(&mut text, "", &ways.iter().map(|(way, share)| (way.as_slice(), *share)).collect::<Vec<_>>());
+    text
+}
+
+fn events(journey: &Journey) -> Vec<&Event> {
+    let reply = journey.reply.iter().flat_map(|reply| &reply.trace);
+    journey.request.trace.iter().chain(reply).collect()
+}
+
+/// What the ways share, then their branches.
+fn branch(text: &mut String, indent: &str, ways: &[(&[&Event], &Fraction)]) {
+    let Some((first, _)) = ways.first() else {
+        return;
+    };
+    let shared = (0..first.len()).take_while(|at| ways.iter().all(|(way, _)| way.get(*at) == first.get(*at))).count();
+    for event in &first[..shared] {
+        line(text, indent, event);
+    }
+    if ways.len() == 1 {
+        return;
+    }
+    let mut rest = ways;
+    while let Some((head, _)) = rest.first() {
+        let split = head.get(shared);
+        let same = rest.iter().take_while(|(way, _)| way.get(shared) == split).count();
+        let (mine, others) = rest.split_at(same);
+        let sum = mine.iter().fold(Fraction::zero(), |sum, (_, share)| sum.plus(share));
+        let _ = writeln!(text, "{indent}+-- probability {sum}");
+        let deeper = format!("{indent}{}   ", if others.is_empty() { " " } else { "|" });
+        let mine: Vec<(&[&Event], &Fraction)> =
+            mine.iter().map(|(way, share)| (way.get(shared..).unwrap_or_default(), *share)).collect();
+        if mine.iter().all(|(way, _)| way.is_empty()) {
+            return;
+        }
+        branch(text, &deeper, &mine);
+        rest = others;
+    }
+}
+
+fn line(text: &mut String, indent: &str, event: &Event) {
+    let (depth, words) = describe(event);
+    let _ = writeln!(text, "{indent}{}{words}", "  ".repeat(depth));
+}
+
+/// How deep it stands, and what it says.
+fn describe(event: &Event) -> (usize, String) {
+    match event {
+        Event::Sent { host, packet } => (0, format!("{host} sends {packet}")),
+        Event::Arrived { host, interface, port: None, packet } => (0, format!("{host}, in by {interface}: {packet}")),
+        Event::Arrived { host, interface, port: Some(port), packet } => {
+            (0, format!("{host}, in by {interface} (port {port}): {packet}"))
+        }
+        Event::Hook(hook) => (1, hook.chain().to_owned()),
+        Event::Tracked(tracked) => (2, format!("conntrack: {}", tracked_name(*tracked))),
+        Event::Table(table) => (2, format!("{table}:")),
+        Event::Matched(rule) => (3, place(rule)),
+        Event::Chance { rule, held, share } => {
+            let share = Fraction::new(share.0, share.1);
+            // A rule that holds has a line of its own, unless something else in it fails.
+            let held = if *held { "for" } else { "against" };
+            (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
+        }
+        Event::Policy(table, hook, policy) => {
+            let policy = if *policy == Policy::Drop { "DROP" } else { "ACCEPT" };
+            (3, format!("policy of {} in {table}: {policy}", hook.chain()))
+        }
+        Event::Mark { from, to } => (4, format!("mark 0x{from:x} becomes 0x{to:x}")),
+        Event::Translated { by, packet } => (2, format!("{by}: {packet}")),
+        Event::Scheduled { service, scheduler, server, share } => {
+            let share = share.map(|(share, of)| format!(", {share} of {of}")).unwrap_or_default();
+            (2, format!("IPVS: {service} is served by {server} ({scheduler}{share})"))
+        }
+        Event::Routed { interface: None, .. } => (1, "route: to this machine".to_owned()),
+        Event::Routed { interface: Some(interface), next_hop } => {
+            let next_hop = next_hop.map(|hop| format!(" to {hop}")).unwrap_or_default();
+            (1, format!("route: out by {interface}{next_hop}"))
+        }
+        Event::Bridged { port } => (1, format!("bridge: stays, towards port {port}")),
+        Event::Delivered { host, packet } => (0, format!("{host} takes {packet}")),
+        Event::Refused { host, packet } => (0, format!("{host} has nobody waiting for {packet}")),
+        Event::Rejected(with) => (1, format!("rejected with {with}")),
+        Event::Lost(why) => (1, format!("lost: {}", lost(why))),
+    }
+}
+
+fn place(rule: &RuleRef) -> String {
+    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
+    format!("{} {}{line}: {rule}", rule.chain(), rule.number())
+}
+
+fn tracked_name(tracked: Tracked) -> &'static str {
+    match tracked {
+        Tracked::New => "NEW",
+        Tracked::Established => "ESTABLISHED",
+        Tracked::Related => "RELATED",
+        Tracked::Invalid => "INVALID",
+        Tracked::Untracked => "UNTRACKED",
+    }
+}
+
+/// Why, in words.
+fn lost(why: &Lost) -> String {
+    match why {
+        Lost::Rule(rule) => format!("dropped by {}", place(rule)),
+        Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
+        Lost::NoRoute => "no route".to_owned(),
+        Lost::Blackhole => "a black-hole route".to_owned(),
+        Lost::NoForwarding => "this machine does not forward".to_owned(),
+        Lost::MartianSource => "its source is one of this machine's own addresses".to_owned(),
+        Lost::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
+        Lost::ReversePath => "the way back is another (rp_filter)".to_owned(),
+        Lost::NoNeighbour(hop) => format!("nobody on the link has {hop}"),
+        Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
+        Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
+        Lost::ServerGone => "IPVS: its destination is gone".to_owned(),
+        Lost::NoAddress => "there is no address to translate it to".to_owned(),
+        Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
+        Lost::TooManyHops => "too many hops".to_owned(),
+    }
+}

@@ -1,0 +1,164 @@
+//! Doing what a target does.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::program::Action;
+use super::{Leaves, Skb, Walker};
+use crate::conntrack::nat::Manip;
+use crate::conntrack::{Attached, Tracked};
+use crate::packet::{Body, IcmpKind, Packet, TcpFlags};
+use crate::protocol::Family;
+use crate::rules::nat::NatRange;
+use crate::rules::target::{ConnmarkAction, RejectWith};
+use crate::trace::{Event, Hook, Lost};
+
+/// How a target ends.
+pub(super) enum Done {
+    /// The next rule.
+    Continue,
+    /// The table is done with the packet.
+    Accept,
+    /// The packet is done for.
+    Ends(Leaves),
+}
+
+impl Walker<'_> {
+    pub(super) fn act(&mut self, action: &Action, hook: Hook, skb: &mut Skb) -> Done {
+        match action {
+            Action::Mark { value, mask } => {
+                let mark = (skb.mark & !mask) ^ value;
+                if mark != skb.mark {
+                    self.note(Event::Mark { from: skb.mark, to: mark });
+                }
+                skb.mark = mark;
+                Done::Continue
+            }
+            Action::Connmark { action, value, mask } => {
+                self.connmark(*action, *value, *mask, skb);
+                Done::Continue
+            }
+            Action::Notrack => {
+                skb.untracked = skb.attached.is_none();
+                Done::Continue
+            }
+            Action::Reject(with) => self.reject(*with, skb),
+            Action::Dnat(range) => self.set_up(range, Manip::Destination, skb),
+            Action::Snat(range) => self.set_up(range, Manip::Source, skb),
+            Action::Masquerade(range) => match self.masquerade_address(skb) {
+                Some(address) => {
+                    let range = NatRange { addresses: Some((address, address)), ..*range };
+                    self.set_up(&range, Manip::Source, skb)
+                }
+                None => Done::Ends(self.lose(Lost::NoAddress)),
+            },
+            Action::Redirect(range) => match self.redirect_address(hook, skb) {
+                Some(address) => {
+                    let range = NatRange { addresses: Some((address, address)), ..*range };
+                    self.set_up(&range, Manip::Destination, skb)
+                }
+                None => Done::Ends(self.lose(Lost::NoAddress)),
+            },
+            // Those that steer the walk are the table's own business.
+            Action::Continue | Action::Accept | Action::Drop | Action::Return | Action::Jump(_) | Action::Goto(_) => {
+                Done::Continue
+            }
+        }
+    }
+
+    /// net/netfilter/xt_connmark.c.
+    fn connmark(&mut self, action: ConnmarkAction, value: u32, mask: u32, skb: &mut Skb) {
+        let id = skb.attached.map(|attached| attached.id);
+        let Some(connection) = id.and_then(|id| self.state.connections.get_mut(id)) else {
+            return;
+        };
+        match action {
+            ConnmarkAction::Set => connection.mark = (connection.mark & !mask) ^ value,
+            ConnmarkAction::Save => connection.mark = (connection.mark & !mask) ^ (skb.mark & value),
+            ConnmarkAction::Restore => {
+                let mark = (skb.mark & !value) ^ (connection.mark & mask);
+                let from = std::mem::replace(&mut skb.mark, mark);
+                if from != mark {
+                    self.note(Event::Mark { from, to: mark });
+                }
+            }
+        }
+    }
+
+    fn set_up(&mut self, range: &NatRange, manip: Manip, skb: &Skb) -> Done {
+        if let Some(attached) = skb.attached {
+            self.state.connections.set_up(attached.id, range, manip, self.chance);
+        }
+        Done::Accept
+    }
+
+    /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the outgoing interface, whatever the route prefers.
+    fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
+        let output = skb.output?;
+        let next_hop = match skb.way {
+            Some(super::Destination::Out { next_hop, .. }) => next_hop,
+            _ => skb.packet.destination,
+        };
+        self.host.source_for(output, next_hop, skb.packet.destination)
+    }
+
+    /// net/netfilter/nf_nat_redirect.c: loopback for what starts here, else the first address of the interface that
+    /// it came in by.
+    fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
+        let family = skb.packet.family();
+        if hook == Hook::Output {
+            return Some(match family {
+                Family::V4 => Ipv4Addr::LOCALHOST.into(),
+                Family::V6 => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let addresses = &self.host.interfaces.get(skb.input?)?.addresses;
+        addresses.iter().find(|address| Family::of(address.ip) == family && !address.secondary).map(|one| one.ip)
+    }
+
+    /// Drops the packet and makes what tells its sender (nf_reject_ipv4.c, nf_reject_ipv6.c).
+    pub(super) fn reject(&mut self, with: RejectWith, skb: &Skb) -> Done {
+        self.note(Event::Rejected(with));
+        let answer = self.rejection(with, skb).map(|packet| {
+            let mut answer = Skb::new(packet);
+            // The answer belongs to the connection of what it answers (nf_ct_attach).
+            answer.attached = skb.attached.map(|attached| Attached {
+                id: attached.id,
+                direction: attached.direction.other(),
+                tracked: Tracked::Related,
+            });
+            Box::new(answer)
+        });
+        Done::Ends(Leaves::Rejected { with, answer })
+    }
+
+    fn rejection(&self, with: RejectWith, skb: &Skb) -> Option<Packet> {
+        let packet = &skb.packet;
+        match (with.icmp(), &packet.body) {
+            // No errors about errors, no resets of resets.
+            (_, Body::Error { .. }) => None,
+            (None, Body::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
+                let flags = TcpFlags(TcpFlags::RST | TcpFlags::ACK);
+                let body = Body::Tcp { source: *destination, destination: *source, flags, out_of_window: false };
+                Some(Packet { source: packet.destination, destination: packet.source, body })
+            }
+            (None, _) => None,
+            (Some((kind, code)), _) => {
+                let source = self.error_source(packet)?;
+                let body = Body::Error { kind: IcmpKind { kind, code }, about: Box::new(packet.clone()) };
+                Some(Packet { source, destination: packet.source, body })
+            }
+        }
+    }
+
+    /// `icmp_send`: from the address that was called if it is this machine's, else from one towards the sender.
+    fn error_source(&self, packet: &Packet) -> Option<IpAddr> {
+        if self.host.is_local(packet.destination) {
+            return Some(packet.destination);
+        }
+        match self.host.route(packet.source) {
+            crate::host::route::Decision::Out(way) => way.source,
+            crate::host::route::Decision::Local => Some(packet.source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A packet that comes in by a port of a bridge (net/bridge/br_netfilter_hooks.c).
+
+use std::net::IpAddr;
+
+use super::{Destination, Fate, Leaves, Skb, Walker};
+use crate::host::route::Decision;
+use crate::protocol::Family;
+use crate::trace::{Event, Lost};
+
+impl Walker<'_> {
+    /// `next_hop` is whom the sender addressed: this machine, or somebody at another port.
+    pub(super) fn over_bridge(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr) -> Leaves {
+        let filtered = match skb.packet.family() {
+            Family::V4 => self.host.sysctls.bridge_nf_call_iptables,
+            Family::V6 => self.host.sysctls.bridge_nf_call_ip6tables,
+        };
+        let to_me = self.host.is_local(next_hop);
+        if !filtered {
+            return if to_me { self.incoming(skb) } else { self.stay(skb, bridge, port, next_hop, false) };
+        }
+        let meant = skb.packet.destination;
+        if let Fate::Ends(leaves) = self.prerouting(&mut skb) {
+            return leaves;
+        }
+        if skb.packet.destination != meant {
+            // br_nf_pre_routing_finish: what now goes to a neighbour at this bridge stays in it, even if its sender
+            // addressed this machine; that is why a pod that calls itself needs a port in hairpin mode.
+            return match self.host.route(skb.packet.destination) {
+                Decision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
+                _ => self.routed(skb),
+            };
+        }
+        if to_me { self.routed(skb) } else { self.stay(skb, bridge, port, next_hop, true) }
+    }
+
+    /// From port to port: FORWARD and POSTROUTING, with the bridge as both interfaces.
+    fn stay(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr, filtered: bool) -> Leaves {
+        let Some(out) = self.ports.port_towards(bridge, next_hop) else {
+            return self.lose(Lost::NoNeighbour(next_hop));
+        };
+        if out == port && !self.host.interfaces[port].hairpin {
+            return self.lose(Lost::NoHairpin);
+        }
+        skb.output = Some(bridge);
+        skb.port_out = Some(out);
+        skb.bridged = true;
+        skb.way = Some(Destination::Out { interface: bridge, next_hop });
+        self.note(Event::Bridged { port: self.host.names[out].clone() });
+        if filtered {
+            for hook in [Walker::forward, Walker::postrouting] {
+                if let Fate::Ends(leaves) = hook(self, &mut skb) {
+                    return leaves;
+                }
+            }
+        }
+        Leaves::Port { port: out, next_hop, packet: skb.packet }
+    }
+}

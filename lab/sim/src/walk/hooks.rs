@@ -1,0 +1,296 @@
+//! The order of everything: hooks, and the tables at each by priority (include/uapi/linux/netfilter_ipv4.h).
+
+use super::{Destination, Fate, Leaves, Skb, Walker};
+use crate::conntrack::nat::Manip;
+use crate::conntrack::{Direction, Tracked};
+use crate::host::RouteKind;
+use crate::host::route::Decision;
+use crate::protocol::Family;
+use crate::rules::TableName;
+use crate::rules::target::RejectWith;
+use crate::trace::{Event, Hook, Lost};
+
+/// Ends the function with what ended the packet's way.
+macro_rules! on {
+    ($fate:expr) => {
+        if let Fate::Ends(leaves) = $fate {
+            return Fate::Ends(leaves);
+        }
+    };
+}
+
+impl Walker<'_> {
+    /// From an interface to where it leaves or is taken.
+    pub(super) fn incoming(&mut self, mut skb: Skb) -> Leaves {
+        match self.prerouting(&mut skb) {
+            Fate::Ends(leaves) => leaves,
+            Fate::On => self.routed(skb),
+        }
+    }
+
+    /// After PREROUTING: `ip_route_input`, then INPUT or FORWARD.
+    pub(super) fn routed(&mut self, mut skb: Skb) -> Leaves {
+        if let Some(why) = self.martian(&skb) {
+            return self.lose(why);
+        }
+        match self.host.route(skb.packet.destination) {
+            Decision::Local => {
+                skb.way = Some(Destination::Here);
+                self.note(Event::Routed { interface: None, next_hop: None });
+                self.input(skb)
+            }
+            Decision::Out(way) => {
+                let forwards = match skb.packet.family() {
+                    Family::V4 => self.host.sysctls.ip_forward,
+                    Family::V6 => self.host.sysctls.ipv6_forward,
+                };
+                if !forwards {
+                    return self.lose(Lost::NoForwarding);
+                }
+                self.goes_out(&mut skb, way.interface, way.next_hop);
+                match self.forward(&mut skb) {
+                    Fate::Ends(leaves) => leaves,
+                    Fate::On => self.leave(skb),
+                }
+            }
+            Decision::Broadcast => self.lose(Lost::Broadcast),
+            Decision::Refused(RouteKind::Blackhole) => self.lose(Lost::Blackhole),
+            Decision::Refused(_) | Decision::NoRoute => self.unreachable(&skb),
+        }
+    }
+
+    /// No route: the sender is told (`ip_error`, `ip6_pkt_discard`).
+    fn unreachable(&mut self, skb: &Skb) -> Leaves {
+        let with = match skb.packet.family() {
+            Family::V4 => RejectWith::Icmp("icmp-host-unreachable"),
+            Family::V6 => RejectWith::Icmp("icmp6-no-route"),
+        };
+        match self.reject(with, skb) {
+            super::act::Done::Ends(leaves) => leaves,
+            _ => self.lose(Lost::NoRoute),
+        }
+    }
+
+    fn goes_out(&mut self, skb: &mut Skb, interface: usize, next_hop: std::net::IpAddr) {
+        skb.way = Some(Destination::Out { interface, next_hop });
+        skb.output = Some(interface);
+        let interface = Some(self.host.names[interface].clone());
+        self.note(Event::Routed { interface, next_hop: Some(next_hop) });
+    }
+
+    /// Sources and destinations that cannot come from outside (`ip_route_input_slow`, `fib_validate_source`,
+    /// `ip6_rcv_core`).
+    fn martian(&self, skb: &Skb) -> Option<Lost> {
+        let input = skb.input.filter(|input| !self.is_loopback(*input))?;
+        let (source, destination) = (skb.packet.source, skb.packet.destination);
+        let loopback = source.is_loopback() || destination.is_loopback();
+        if loopback && !(source.is_ipv4() && self.host.sysctls.route_localnet) {
+            return Some(Lost::Loopback);
+        }
+        if source.is_ipv4() && !self.host.sysctls.accept_local && self.host.is_local(source) {
+            return Some(Lost::MartianSource);
+        }
+        let back = match self.host.sysctls.rp_filter {
+            0 => return None,
+            _ if source.is_ipv6() => return None,
+            _ => self.host.route(source),
+        };
+        match (self.host.sysctls.rp_filter, back) {
+            (1, Decision::Out(way)) if way.interface == input => None,
+            (1, _) => Some(Lost::ReversePath),
+            (_, Decision::Out(_)) => None,
+            (_, _) => Some(Lost::ReversePath),
+        }
+    }
+
+    /// To a socket here.
+    pub(super) fn input(&mut self, mut skb: Skb) -> Leaves {
+        skb.output = None;
+        match self.input_hook(&mut skb) {
+            Fate::Ends(leaves) => leaves,
+            Fate::On => Leaves::Here(skb.packet),
+        }
+    }
+
+    /// From a socket here, or from the kernel itself.
+    pub(super) fn outgoing(&mut self, mut skb: Skb) -> Leaves {
+        if let Err(why) = self.route_out(&mut skb) {
+            return self.lose(why);
+        }
+        match self.output_hook(&mut skb) {
+            Fate::Ends(leaves) => leaves,
+            Fate::On => self.leave(skb),
+        }
+    }
+
+    /// `ip_route_output`, for the first time or after something changed (`ip_route_me_harder`).
+    pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), Lost> {
+        let before = skb.way;
+        match self.host.route(skb.packet.destination) {
+            Decision::Local => {
+                skb.way = Some(Destination::Here);
+                if before != skb.way {
+                    self.note(Event::Routed { interface: None, next_hop: None });
+                }
+            }
+            Decision::Out(way) => {
+                let loopback = skb.packet.source.is_loopback();
+                if loopback && !(skb.packet.source.is_ipv4() && self.host.sysctls.route_localnet) {
+                    return Err(Lost::Loopback);
+                }
+                let (interface, next_hop) = (way.interface, way.next_hop);
+                skb.way = Some(Destination::Out { interface, next_hop });
+                if before != skb.way {
+                    let interface = Some(self.host.names[interface].clone());
+                    self.note(Event::Routed { interface, next_hop: Some(next_hop) });
+                }
+            }
+            Decision::Broadcast => return Err(Lost::Broadcast),
+            Decision::Refused(RouteKind::Blackhole) => return Err(Lost::Blackhole),
+            Decision::Refused(_) | Decision::NoRoute => return Err(Lost::NoRoute),
+        }
+        Ok(())
+    }
+
+    /// POSTROUTING, then the interface; over loopback back to this machine.
+    pub(super) fn leave(&mut self, mut skb: Skb) -> Leaves {
+        let out = match skb.way {
+            Some(Destination::Out { interface, .. }) => interface,
+            Some(Destination::Here) | None => crate::host::LOOPBACK,
+        };
+        skb.output = Some(out);
+        if let Fate::Ends(leaves) = self.postrouting(&mut skb) {
+            return leaves;
+        }
+        match skb.way {
+            Some(Destination::Out { interface, next_hop }) => Leaves::Out { interface, next_hop, packet: skb.packet },
+            // The loopback device keeps connection, mark and route.
+            Some(Destination::Here) | None => {
+                (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
+                match self.prerouting(&mut skb) {
+                    Fate::Ends(leaves) => leaves,
+                    Fate::On => self.input(skb),
+                }
+            }
+        }
+    }
+
+    pub(super) fn prerouting(&mut self, skb: &mut Skb) -> Fate {
+        if !self.has_rules(skb) {
+            return Fate::On;
+        }
+        self.note(Event::Hook(Hook::Prerouting));
+        on!(self.table(TableName::Raw, Hook::Prerouting, skb));
+        self.track(skb);
+        on!(self.table(TableName::Mangle, Hook::Prerouting, skb));
+        self.nat(Manip::Destination, Hook::Prerouting, skb)
+    }
+
+    fn input_hook(&mut self, skb: &mut Skb) -> Fate {
+        if !self.has_rules(skb) {
+            return Fate::On;
+        }
+        self.note(Event::Hook(Hook::Input));
+        for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
+            on!(self.table(table, Hook::Input, skb));
+        }
+        on!(self.ipvs_reply(skb));
+        on!(self.ipvs_request(Hook::Input, skb));
+        on!(self.nat(Manip::Source, Hook::Input, skb));
+        self.confirm(skb)
+    }
+
+    pub(super) fn forward(&mut self, skb: &mut Skb) -> Fate {
+        if !self.has_rules(skb) {
+            return Fate::On;
+        }
+        self.note(Event::Hook(Hook::Forward));
+        for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
+            on!(self.table(table, Hook::Forward, skb));
+        }
+        self.ipvs_reply(skb)
+    }
+
+    /// OUTPUT. What rules see as the outgoing interface is the one that was chosen before the first of them.
+    pub(super) fn output_hook(&mut self, skb: &mut Skb) -> Fate {
+        skb.output = Some(match skb.way {
+            Some(Destination::Out { interface, .. }) => interface,
+            Some(Destination::Here) | None => crate::host::LOOPBACK,
+        });
+        if !self.has_rules(skb) {
+            return Fate::On;
+        }
+        self.note(Event::Hook(Hook::Output));
+        on!(self.table(TableName::Raw, Hook::Output, skb));
+        self.track(skb);
+        on!(self.table(TableName::Mangle, Hook::Output, skb));
+        let before = (skb.packet.source, skb.packet.destination);
+        on!(self.nat(Manip::Destination, Hook::Output, skb));
+        on!(self.ipvs_reply(skb));
+        if (skb.packet.source, skb.packet.destination) != before
+            && let Err(why) = self.route_out(skb)
+        {
+            return Fate::Ends(self.lose(why));
+        }
+        on!(self.ipvs_request(Hook::Output, skb));
+        on!(self.table(TableName::Filter, Hook::Output, skb));
+        self.table(TableName::Security, Hook::Output, skb)
+    }
+
+    pub(super) fn postrouting(&mut self, skb: &mut Skb) -> Fate {
+        if !self.has_rules(skb) {
+            return Fate::On;
+        }
+        self.note(Event::Hook(Hook::Postrouting));
+        on!(self.table(TableName::Mangle, Hook::Postrouting, skb));
+        on!(self.nat(Manip::Source, Hook::Postrouting, skb));
+        self.confirm(skb)
+    }
+
+    /// Without rules and virtual services nothing is hooked in, connection tracking included.
+    fn has_rules(&self, skb: &Skb) -> bool {
+        !self.host.program(skb.packet.family()).rules.tables.is_empty() || !self.host.services.services.is_empty()
+    }
+
+    /// `nf_conntrack_in`: what came over loopback, or was refused tracking, is left alone.
+    fn track(&mut self, skb: &mut Skb) {
+        if skb.attached.is_some() || skb.untracked {
+            return;
+        }
+        skb.attached = self.state.connections.track(&skb.packet, &self.host.sysctls, self.now);
+        self.note(Event::Tracked(skb.tracked()));
+    }
+
+    /// The nat table, for what opens a connection; the translation, for every packet of it.
+    fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> Fate {
+        let table = self.host.program(skb.packet.family()).table(TableName::Nat).is_some();
+        let Some(attached) = skb.attached.filter(|_| table) else {
+            return Fate::On;
+        };
+        let set_up = self.state.connections.is_set_up(attached.id, manip);
+        if attached.tracked == Tracked::New && !set_up {
+            on!(self.table(TableName::Nat, hook, skb));
+            if !self.state.connections.is_set_up(attached.id, manip) {
+                self.state.connections.set_up_nothing(attached.id, manip, self.chance);
+            }
+        }
+        if self.state.connections.translate(attached.id, attached.direction, manip, &mut skb.packet) {
+            let by = match (attached.direction, manip) {
+                (Direction::Original, Manip::Destination) => "DNAT",
+                (Direction::Original, Manip::Source) => "SNAT",
+                (Direction::Reply, Manip::Destination) => "un-SNAT",
+                (Direction::Reply, Manip::Source) => "un-DNAT",
+            };
+            self.note(Event::Translated { by, packet: skb.packet.clone() });
+        }
+        Fate::On
+    }
+
+    fn confirm(&mut self, skb: &Skb) -> Fate {
+        let id = skb.attached.filter(|attached| attached.tracked == Tracked::New).map(|attached| attached.id);
+        if id.is_none_or(|id| self.state.connections.confirm(id)) {
+            return Fate::On;
+        }
+        Fate::Ends(self.lose(Lost::Clash))
+    }
+}

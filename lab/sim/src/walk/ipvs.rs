@@ -1,0 +1,120 @@
+//! IPVS at its hooks: at INPUT and OUTPUT for requests, there and at FORWARD for answers (net/netfilter/ipvs/ip_vs_core.c,
+//! ip_vs_xmit.c, ip_vs_nfct.c).
+
+use std::net::SocketAddr;
+
+use super::{Destination, Fate, Skb, Walker};
+use crate::ipvs::connections::{Connection, Nobody};
+use crate::packet::Body;
+use crate::rules::target::RejectWith;
+use crate::trace::{Event, Hook, Lost};
+
+impl Walker<'_> {
+    /// `ip_vs_out_hook`: an answer gets the virtual address as its source.
+    pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> Fate {
+        if skb.by_ipvs || self.host.services.services.is_empty() {
+            return Fate::On;
+        }
+        if let Body::Error { about, .. } = &skb.packet.body {
+            let about = (**about).clone();
+            self.ipvs_error(&about, skb);
+            return Fate::On;
+        }
+        let Some(connection) = self.state.ipvs.answered(&skb.packet, self.now) else {
+            return Fate::On;
+        };
+        skb.packet.source = connection.virtual_address.ip();
+        skb.packet.set_source_port(connection.virtual_address.port());
+        skb.by_ipvs = true;
+        self.note(Event::Translated { by: "un-IPVS", packet: skb.packet.clone() });
+        Fate::On
+    }
+
+    /// `ip_vs_out_icmp`: an error about a packet to a destination becomes one about the virtual address.
+    fn ipvs_error(&mut self, about: &crate::packet::Packet, skb: &mut Skb) {
+        let Some(answer) = about.answer() else {
+            return;
+        };
+        let Some(connection) = self.state.ipvs.answered(&answer, self.now) else {
+            return;
+        };
+        let virtual_address = connection.virtual_address;
+        if skb.packet.source == connection.server.ip() {
+            skb.packet.source = virtual_address.ip();
+        }
+        if let Body::Error { about, .. } = &mut skb.packet.body {
+            about.destination = virtual_address.ip();
+            about.set_destination_port(virtual_address.port());
+        }
+        skb.by_ipvs = true;
+        self.note(Event::Translated { by: "un-IPVS", packet: skb.packet.clone() });
+    }
+
+    /// `ip_vs_in_hook`: a request to a virtual address gets a destination.
+    pub(super) fn ipvs_request(&mut self, hook: Hook, skb: &mut Skb) -> Fate {
+        let host = self.host;
+        if skb.by_ipvs || host.services.services.is_empty() {
+            return Fate::On;
+        }
+        let called = self.state.ipvs.called(&skb.packet, &host.services, &host.sysctls, self.now, self.chance);
+        let (connection, chosen) = match called {
+            Ok(found) => found,
+            Err(Nobody::Passes) => return Fate::On,
+            Err(Nobody::Gone) => return Fate::Ends(self.lose(Lost::ServerGone)),
+            Err(Nobody::NoServer) => {
+                let with = RejectWith::port_unreachable(skb.packet.family());
+                return match self.reject(with, skb) {
+                    super::act::Done::Ends(leaves) => Fate::Ends(leaves),
+                    _ => Fate::On,
+                };
+            }
+        };
+        let scheduler = self.scheduler_of(&connection);
+        self.note(Event::Scheduled {
+            service: connection.virtual_address,
+            scheduler,
+            server: connection.server,
+            share: chosen.and_then(|chosen| chosen.share),
+        });
+        self.hand_over(hook, connection.server, skb)
+    }
+
+    fn scheduler_of(&self, connection: &Connection) -> &'static str {
+        let address = connection.virtual_address;
+        let at = self.host.services.find(connection.protocol, address.ip(), address.port());
+        at.map_or("", |at| self.host.services.services[at].scheduler.name())
+    }
+
+    /// `ip_vs_nat_xmit`.
+    fn hand_over(&mut self, hook: Hook, server: SocketAddr, skb: &mut Skb) -> Fate {
+        skb.packet.destination = server.ip();
+        skb.packet.set_destination_port(server.port());
+        skb.by_ipvs = true;
+        self.note(Event::Translated { by: "IPVS", packet: skb.packet.clone() });
+        if self.host.sysctls.vs_conntrack {
+            if let Some(attached) = skb.attached {
+                self.state.connections.serve_by(attached, server);
+            }
+        } else {
+            // ip_vs_notrack.
+            (skb.attached, skb.untracked) = (None, true);
+        }
+        if let Err(why) = self.route_out(skb) {
+            return Fate::Ends(self.lose(why));
+        }
+        if skb.way == Some(Destination::Here) {
+            // ip_vs_nat_xmit refuses what comes from outside to loopback.
+            if server.ip().is_loopback() && hook == Hook::Input {
+                return Fate::Ends(self.lose(Lost::Loopback));
+            }
+            return Fate::On;
+        }
+        // It leaves through OUTPUT, from its beginning, and POSTROUTING.
+        skb.input = None;
+        let mut again = skb.clone();
+        match self.output_hook(&mut again) {
+            Fate::Ends(leaves) => Fate::Ends(leaves),
+            Fate::On => Fate::Ends(self.leave(again)),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A packet's way through one machine, in the kernel's order.
+//!
+//! `hooks` is the order of everything, `tables` walks chains, `check` asks matches, `act` does what targets do, `ipvs`
+//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what rules are compiled to, `recent` keeps lists of addresses.
+
+mod act;
+mod bridge;
+mod check;
+mod circle;
+mod hooks;
+mod ipvs;
+pub(crate) mod program;
+mod recent;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::chance::Chance;
+use crate::conntrack::{Attached, Connections, Tracked};
+use crate::host::{Host, LOOPBACK};
+use crate::packet::Packet;
+use crate::protocol::Family;
+use crate::rules::target::RejectWith;
+use crate::trace::{Event, Lost, Trace};
+
+/// What packets leave behind on a machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    pub(crate) connections: Connections,
+    pub(crate) recent: recent::Lists,
+    /// Counters of `statistic --mode nth`.
+    nth: BTreeMap<(Family, usize), u32>,
+    /// What each `limit` has left in milliseconds, and when that was.
+    limits: BTreeMap<(Family, usize), (u64, u64)>,
+    pub(crate) ipvs: crate::ipvs::connections::State,
+}
+
+impl State {
+    /// New rules count from the beginning.
+    pub(crate) fn rules_changed(&mut self) {
+        self.nth.clear();
+        self.limits.clear();
+    }
+}
+
+/// A packet inside a machine, with what the kernel keeps beside it.
+#[derive(Debug, Clone)]
+pub(crate) struct Skb {
+    pub(crate) packet: Packet,
+    pub(crate) mark: u32,
+    pub(crate) input: Option<usize>,
+    pub(crate) output: Option<usize>,
+    pub(crate) port_in: Option<usize>,
+    pub(crate) port_out: Option<usize>,
+    /// Stays in the bridge.
+    pub(crate) bridged: bool,
+    pub(crate) attached: Option<Attached>,
+    /// Tracking was refused by a rule.
+    pub(crate) untracked: bool,
+    /// IPVS has handled it (`skb->ipvs_property`).
+    pub(crate) by_ipvs: bool,
+    /// Where it goes, once that is decided.
+    pub(crate) way: Option<Destination>,
+}
+
+/// Where a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    Here,
+    Out { interface: usize, next_hop: IpAddr },
+}
+
+impl Skb {
+    pub(crate) fn new(packet: Packet) -> Skb {
+        Skb {
+            packet,
+            mark: 0,
+            input: None,
+            output: None,
+            port_in: None,
+            port_out: None,
+            bridged: false,
+            attached: None,
+            untracked: false,
+            by_ipvs: false,
+            way: None,
+        }
+    }
+
+    pub(crate) fn tracked(&self) -> Tracked {
+        match self.attached {
+            Some(attached) => attached.tracked,
+            None if self.untracked => Tracked::Untracked,
+            None => Tracked::Invalid,
+        }
+    }
+}
+
+/// How a packet's stay on a machine ends.
+#[derive(Debug, Clone)]
+pub(crate) enum Leaves {
+    /// A socket may take it.
+    Here(Packet),
+    /// It leaves by an interface.
+    Out { interface: usize, next_hop: IpAddr, packet: Packet },
+    /// It leaves by a port of the bridge that it came by.
+    Port { port: usize, next_hop: IpAddr, packet: Packet },
+    /// It is lost.
+    Lost(Lost),
+    /// It is rejected; what is sent back is a packet of this machine, in a connection if there is one.
+    Rejected { with: RejectWith, answer: Option<Box<Skb>> },
+}
+
+/// How a hook ends.
+pub(crate) enum Fate {
+    /// The packet goes on.
+    On,
+    /// It does not.
+    Ends(Leaves),
+}
+
+/// Who hangs at a machine's bridges: known to the network, not to the machine.
+pub(crate) trait Ports {
+    /// The port behind which somebody has that address.
+    fn port_towards(&self, bridge: usize, next_hop: IpAddr) -> Option<usize>;
+}
+
+/// Walks one packet through one machine.
+pub(crate) struct Walker<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) state: &'a mut State,
+    pub(crate) chance: &'a mut Chance,
+    pub(crate) trace: &'a mut Trace,
+    pub(crate) ports: &'a dyn Ports,
+    /// Milliseconds of the clock.
+    pub(crate) now: u64,
+}
+
+impl Walker<'_> {
+    pub(crate) fn note(&mut self, event: Event) {
+        self.trace.push(event);
+    }
+
+    fn lose(&mut self, why: Lost) -> Leaves {
+        self.note(Event::Lost(why.clone()));
+        Leaves::Lost(why)
+    }
+
+    /// A packet comes in by `interface`, which may be a bridge's port. `next_hop` is whom its sender meant.
+    pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> Leaves {
+        let bridge = self.host.bridge_of[interface];
+        let mut skb = Skb::new(packet);
+        skb.input = Some(bridge.unwrap_or(interface));
+        skb.port_in = bridge.map(|_| interface);
+        self.note(Event::Arrived {
+            host: self.host.name.clone(),
+            interface: self.host.names[bridge.unwrap_or(interface)].clone(),
+            port: bridge.map(|_| self.host.names[interface].clone()),
+            packet: skb.packet.clone(),
+        });
+        let leaves = match bridge {
+            Some(bridge) => self.over_bridge(skb, bridge, interface, next_hop),
+            None => self.incoming(skb),
+        };
+        self.settle(leaves)
+    }
+
+    /// Connections whose first packet is gone are forgotten, unless an answer of the kernel's still needs one.
+    fn settle(&mut self, leaves: Leaves) -> Leaves {
+        if !matches!(leaves, Leaves::Rejected { answer: Some(_), .. }) {
+            self.state.connections.forget_unconfirmed();
+        }
+        leaves
+    }
+
+    /// A packet sets out from a socket here.
+    pub(crate) fn send(&mut self, packet: Packet) -> Leaves {
+        self.emit(Skb::new(packet))
+    }
+
+    /// A packet sets out that the kernel made, perhaps in a connection.
+    pub(crate) fn emit(&mut self, skb: Skb) -> Leaves {
+        self.note(Event::Sent { host: self.host.name.clone(), packet: skb.packet.clone() });
+        let leaves = self.outgoing(skb);
+        self.settle(leaves)
+    }
+
+    /// Whether the interface is the loopback one.
+    fn is_loopback(&self, interface: usize) -> bool {
+        interface == LOOPBACK
+    }
+}

@@ -1,0 +1,90 @@
+//! Lists of addresses seen of late (net/netfilter/xt_recent.c).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::program::RecentCheck;
+use crate::masked::bits;
+use crate::packet::Packet;
+use crate::protocol::Family;
+use crate::rules::matches::RecentAction;
+
+/// `ip_list_tot`: addresses of a list.
+const ADDRESSES: usize = 100;
+/// `ip_pkt_list_tot`: the kernel remembers this many times of an address unless a rule asks for more hits.
+const TIMES: usize = 20;
+
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    /// Milliseconds, the newest last.
+    times: Vec<u64>,
+    /// Grows with every use: the smallest is the oldest.
+    used: u64,
+}
+
+/// All lists of a machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lists {
+    lists: BTreeMap<Arc<str>, BTreeMap<(Family, u128), Entry>>,
+    uses: u64,
+}
+
+impl Lists {
+    /// `recent_mt`.
+    pub(crate) fn check(&mut self, check: &RecentCheck, packet: &Packet, now: u64) -> bool {
+        let address = if check.destination { packet.destination } else { packet.source };
+        let key = (packet.family(), bits(address) & check.mask);
+        let list = self.lists.entry(check.list.clone()).or_default();
+        self.uses += 1;
+        let since = u64::from(check.seconds.unwrap_or(0)) * 1000;
+        let mut found = check.not;
+        let Some(entry) = list.get_mut(&key) else {
+            if check.action == RecentAction::Set {
+                if list.len() >= ADDRESSES {
+                    remove_oldest(list);
+                }
+                list.insert(key, Entry { times: vec![now], used: self.uses });
+                found = !found;
+            }
+            return found;
+        };
+        match check.action {
+            RecentAction::Set => found = !found,
+            RecentAction::Remove => {
+                list.remove(&key);
+                return !found;
+            }
+            RecentAction::Check | RecentAction::Update => {
+                let in_time = |time: &&u64| check.seconds.is_none() || **time + since >= now;
+                let hits = entry.times.iter().filter(in_time).count() as u32;
+                // Without --hitcount one hit will do.
+                if hits >= check.hitcount.max(1) {
+                    found = !found;
+                }
+            }
+        }
+        let renews = check.action == RecentAction::Set || (check.action == RecentAction::Update && found);
+        if renews {
+            entry.times.push(now);
+            if entry.times.len() > TIMES.max(check.hitcount as usize) {
+                entry.times.remove(0);
+            }
+            entry.used = self.uses;
+        }
+        if check.reap {
+            // The oldest entry only: the head of the list.
+            let oldest = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
+            let stale = |entry: &Entry| entry.times.last().is_some_and(|time| time + since < now);
+            if let Some(key) = oldest.filter(|key| list.get(key).is_some_and(stale)) {
+                list.remove(&key);
+            }
+        }
+        found
+    }
+}
+
+fn remove_oldest(list: &mut BTreeMap<(Family, u128), Entry>) {
+    if let Some(key) = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) {
+        list.remove(&key);
+    }
+}
