@@ -64,7 +64,7 @@ impl Chance {
         let answer = match &mut self.source {
             Source::Seeded(state) => {
                 // The multiply-high of a 64-bit draw: a bias below total/2^64.
-                let mut drawn = (u128::from(Self::next(state)) * u128::from(total) >> 64) as u64;
+                let mut drawn = ((u128::from(Self::next(state)) * u128::from(total)) >> 64) as u64;
                 possible.iter().position(|i| {
                     let hit = drawn < shares[*i];
                     drawn = drawn.wrapping_sub(shares[*i]);
@@ -91,7 +91,7 @@ impl Chance {
     /// free port is taken, and 64,512 ways would.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
-            Source::Seeded(state) => (u128::from(Self::next(state)) * u128::from(size) >> 64) as u32,
+            Source::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
             Source::Script(_) => 0,
         }
     }

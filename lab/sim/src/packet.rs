@@ -221,7 +221,8 @@ impl fmt::Display for Packet {
         write!(f, "{} {from} -> {to}", self.protocol())?;
         match &self.body {
             Body::Tcp { flags, out_of_window, .. } => {
-                let names = [(TcpFlags::SYN, "SYN"), (TcpFlags::FIN, "FIN"), (TcpFlags::RST, "RST"), (TcpFlags::ACK, "ACK")];
+                let names =
+                    [(TcpFlags::SYN, "SYN"), (TcpFlags::FIN, "FIN"), (TcpFlags::RST, "RST"), (TcpFlags::ACK, "ACK")];
                 for (bit, name) in names.into_iter().filter(|(bit, _)| flags.has(*bit)) {
                     let _ = bit;
                     write!(f, " {name}")?;

@@ -17,7 +17,15 @@ fn every_caller_and_frontend() {
     for (title, plan) in [("bridge", Plan::web()), ("point to point", Plan { point_to_point: true, ..Plan::web() })] {
         let network = plan.build();
         for from in ["pod-a", "pod-c", "node-a", "node-b", "client"] {
-            for to in ["10.96.0.10:80", "172.18.0.2:30080", "10.96.0.66:80", "10.244.0.2:8080", "10.244.0.2:9", "172.18.0.2:22", "10.96.0.10:81"] {
+            for to in [
+                "10.96.0.10:80",
+                "172.18.0.2:30080",
+                "10.96.0.66:80",
+                "10.244.0.2:8080",
+                "10.244.0.2:9",
+                "172.18.0.2:22",
+                "10.96.0.10:81",
+            ] {
                 report.push_str(&format!("{title}: {from} calls {to}\n"));
                 report.push_str(&outcomes(&network, &tcp(&network, from, to)));
             }
@@ -137,7 +145,9 @@ fn a_clashing_source_port_is_moved() {
         let all = network.outcomes(&flow).unwrap();
         let pod_b = all.ways.iter().map(|(_, journey)| &journey.verdict);
         let pod = id(&network, "pod-b");
-        saw.push(pod_b.filter(|verdict| verdict.answered().is_some_and(|(by, _)| by == pod)).cloned().collect::<Vec<_>>());
+        saw.push(
+            pod_b.filter(|verdict| verdict.answered().is_some_and(|(by, _)| by == pod)).cloned().collect::<Vec<_>>(),
+        );
         while network.send(&flow, &mut chance).unwrap().verdict.answered().unwrap().0 != pod {
             network.forget(id(&network, "node-a"), |known| known.original.source == ip("172.18.0.100"));
         }

@@ -32,7 +32,10 @@ fn plan(scheduler: &str, weights: &[u32]) -> Plan {
 #[test]
 fn every_caller_and_frontend() {
     let mut report = String::new();
-    for (title, plan) in [("bridge", plan("rr", &[1, 1, 1])), ("point to point", Plan { point_to_point: true, ..plan("rr", &[1, 1, 1]) })] {
+    for (title, plan) in [
+        ("bridge", plan("rr", &[1, 1, 1])),
+        ("point to point", Plan { point_to_point: true, ..plan("rr", &[1, 1, 1]) }),
+    ] {
         let network = plan.build();
         for from in ["pod-a", "pod-c", "node-a", "client"] {
             for to in ["10.96.0.10:80", "172.18.0.2:30080", "10.96.0.10:81", "10.244.0.2:8080"] {
@@ -108,7 +111,12 @@ fn a_server_that_is_gone_takes_its_connections_along() {
     let flow = tcp(&network, "client", "10.96.0.10:80").port(1);
     let later = network.first_packet(&flow).unwrap().later();
     let mut without = plan("rr", &[1, 1, 1]);
-    without.services = without.services.lines().filter(|line| !line.contains("-r 10.244.0.2:")).map(|line| format!("{line}\n")).collect();
+    without.services = without
+        .services
+        .lines()
+        .filter(|line| !line.contains("-r 10.244.0.2:"))
+        .map(|line| format!("{line}\n"))
+        .collect();
     let node = without.build();
     let node_a = id(&network, "node-a");
     network.replace(node_a, node.host(node_a).clone());

@@ -29,6 +29,13 @@ fn what_the_kernel_prints_is_printed_again() {
 }
 
 #[test]
+fn other_programs_rules_are_read_beside_them() {
+    let rules = Rules::read(Family::V4, &data("other-programs.txt")).unwrap();
+    assert_eq!(rules.len(), 23);
+    assert_eq!(Rules::read(Family::V4, &rules.to_string()).unwrap().to_string(), rules.to_string());
+}
+
+#[test]
 fn what_ipset_prints_is_read() {
     let sets = Sets::read(&data("ipset-save.txt")).unwrap();
     assert_eq!(Sets::read(&sets.to_string()).unwrap(), sets);
@@ -41,7 +48,8 @@ fn what_ipset_prints_is_read() {
 fn an_unknown_thing_is_an_error_that_names_its_place() {
     let mut report = String::new();
     for rule in [
-        "-A INPUT -m rpfilter --invert -j DROP",
+        "-A INPUT -m owner --uid-owner 1337 -j DROP",
+        "-A INPUT -m rpfilter --strict -j DROP",
         "-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP",
         "-A INPUT -j TARPIT",
         "-A INPUT -p tcp -m tcp --dport 80 --ttl 5 -j ACCEPT",
@@ -72,10 +80,21 @@ fn an_unknown_thing_is_an_error_that_names_its_place() {
     }
     let warning = "*filter\nCOMMIT\n# Table `nat' is incompatible, use 'nft' tool.\n";
     report.push_str(&format!("{}\n", Rules::read(Family::V4, warning).unwrap_err()));
-    for text in ["create X list:set size 8", "create X hash:ip family inet netmask 24", "add X 10.0.0.1", "create X hash:ip family inet\nadd X fd00::1"] {
+    for text in [
+        "create X list:set size 8",
+        "create X hash:ip family inet netmask 24",
+        "add X 10.0.0.1",
+        "create X hash:ip family inet\nadd X fd00::1",
+    ] {
         report.push_str(&format!("{}\n", Sets::read(text).unwrap_err()));
     }
-    for text in ["-A -f 5 -s rr", "-A -t 10.0.0.1:http -s rr", "-A -t 10.0.0.1:80 -s best", "-a -t 10.0.0.1:80 -r 10.0.0.2:80", "-A -t 10.0.0.1:80 -s rr -b mh-port"] {
+    for text in [
+        "-A -f 5 -s rr",
+        "-A -t 10.0.0.1:http -s rr",
+        "-A -t 10.0.0.1:80 -s best",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2:80",
+        "-A -t 10.0.0.1:80 -s rr -b mh-port",
+    ] {
         report.push_str(&format!("{}\n", VirtualServices::read(text).unwrap_err()));
     }
     insta::assert_snapshot!(report);
@@ -83,12 +102,16 @@ fn an_unknown_thing_is_an_error_that_names_its_place() {
 
 #[test]
 fn older_spellings_mean_the_same() {
-    let read = |rule: &str| Rules::read(Family::V4, &format!("*nat\n:C - [0:0]\n{rule}\nCOMMIT\n")).unwrap().to_string();
+    let read =
+        |rule: &str| Rules::read(Family::V4, &format!("*nat\n:C - [0:0]\n{rule}\nCOMMIT\n")).unwrap().to_string();
     for (old, new) in [
         ("-A C -s ! 10.0.0.0/8 -j RETURN", "-A C ! -s 10.0.0.0/8 -j RETURN"),
         ("-A C -p tcp --dport ! 80 -j RETURN", "-A C -p tcp -m tcp ! --dport 80 -j RETURN"),
         ("-A C -j MARK --or-mark 0x4000", "-A C -j MARK --set-xmark 0x4000/0x4000"),
-        ("-A C -p tcp --syn --dport 1: -j RETURN", "-A C -p tcp -m tcp --dport 1:65535 --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN"),
+        (
+            "-A C -p tcp --syn --dport 1: -j RETURN",
+            "-A C -p tcp -m tcp --dport 1:65535 --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN",
+        ),
         ("[5:60] -A C -j RETURN", "[5:60] -A C -j RETURN"),
         ("-A C -p all -d 0/0.0.0.0", ""),
     ] {

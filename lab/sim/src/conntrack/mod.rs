@@ -89,6 +89,9 @@ pub(crate) struct Connections {
     all: BTreeMap<usize, Connection>,
     next: usize,
     by_tuple: BTreeMap<Tuple, (usize, Direction)>,
+    unconfirmed: Vec<usize>,
+    /// Nothing ends before this time.
+    quiet_until: u64,
 }
 
 impl Connections {
@@ -101,15 +104,19 @@ impl Connections {
     }
 
     /// Forgets what ended before `now`.
-    pub(crate) fn expire(&mut self, now: u64) {
+    fn expire(&mut self, now: u64) {
+        if now < self.quiet_until {
+            return;
+        }
         let ended: Vec<usize> =
             self.all.iter().filter(|(_, connection)| connection.expires <= now).map(|(id, _)| *id).collect();
         for id in ended {
             self.remove(id);
         }
+        self.quiet_until = self.all.values().map(|connection| connection.expires).min().unwrap_or(0);
     }
 
-    pub(crate) fn remove(&mut self, id: usize) {
+    fn remove(&mut self, id: usize) {
         if let Some(connection) = self.all.remove(&id) {
             for tuple in [connection.original, connection.reply] {
                 if self.by_tuple.get(&tuple).is_some_and(|(owner, _)| *owner == id) {
@@ -151,6 +158,7 @@ impl Connections {
                     return self.open(packet, tuple, sysctls, now);
                 }
             }
+            self.quiet_until = self.quiet_until.min(connection.expires);
             let tracked = match direction {
                 Direction::Reply => Tracked::Established,
                 Direction::Original if connection.seen_reply => Tracked::Established,
@@ -183,7 +191,9 @@ impl Connections {
             started: now,
             expires: now + stage.timeout(),
         };
+        self.quiet_until = self.quiet_until.min(connection.expires);
         self.all.insert(id, connection);
+        self.unconfirmed.push(id);
         Some(Attached { id, direction: Direction::Original, tracked: Tracked::New })
     }
 
@@ -221,7 +231,11 @@ impl Connections {
 
     /// Forgets a connection whose first packet did not get through.
     pub(crate) fn forget_unconfirmed(&mut self) {
-        self.all.retain(|_, connection| connection.confirmed);
+        for id in std::mem::take(&mut self.unconfirmed) {
+            if self.all.get(&id).is_some_and(|connection| !connection.confirmed) {
+                self.all.remove(&id);
+            }
+        }
     }
 
     /// All connections, for those that look at them from outside.

@@ -143,7 +143,11 @@ impl Connections {
             let start = chance.offset(65536);
             for step in 0..attempts {
                 let port = first + ((start + step) % size) as u16;
-                if source { tuple.source_port = port } else { tuple.destination_port = port }
+                if source {
+                    tuple.source_port = port
+                } else {
+                    tuple.destination_port = port
+                }
                 if !self.used(tuple, id) {
                     return;
                 }

@@ -53,6 +53,14 @@ pub enum HostError {
         /// The service.
         service: String,
     },
+    /// A virtual service with lower thresholds.
+    #[error("host {host}: virtual service {service}: a lower threshold (-y) is not modelled")]
+    LowerThreshold {
+        /// The host.
+        host: String,
+        /// The service.
+        service: String,
+    },
     /// Rules that do not go with the rest.
     #[error("host {host}: {error}")]
     Rules {
@@ -176,9 +184,10 @@ impl HostBuilder {
             };
             places.get(interface).copied().ok_or_else(missing)
         };
-        let bridges = self.interfaces.iter().map(|one| {
-            one.bridge.as_ref().map(|bridge| place(&format!("port {}", one.name), bridge)).transpose()
-        });
+        let bridges = self
+            .interfaces
+            .iter()
+            .map(|one| one.bridge.as_ref().map(|bridge| place(&format!("port {}", one.name), bridge)).transpose());
         let bridge_of = bridges.collect::<Result<Vec<_>, _>>()?;
         let mut routes = self.connected();
         for route in &self.routes {
@@ -194,17 +203,11 @@ impl HostBuilder {
         for (interface, address) in &self.neighbours {
             neighbours.insert((place(&format!("neighbour {address}"), interface)?, *address));
         }
-        let tunnelled = self.services.services.iter().find(|service| {
-            service.servers.iter().any(|server| server.forwarding != Forwarding::Masquerade)
-        });
-        if let Some(service) = tunnelled {
-            return Err(HostError::Forwarding { host: self.name.clone(), service: service.address.to_string() });
-        }
+        self.refuse()?;
         let sets = Host::set_lookups(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
         let compile = |rules: &Arc<Rules>| {
-            Program::compile(rules, &names, &sets)
-                .map_err(|error| HostError::Rules { host: self.name.clone(), error })
+            Program::compile(rules, &names, &sets).map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };
         let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
         let local = self.interfaces.iter().flat_map(|one| &one.addresses).map(|address| address.ip).collect();
@@ -223,6 +226,23 @@ impl HostBuilder {
             sets,
             services: self.services,
         })
+    }
+
+    /// What is read but cannot be walked.
+    fn refuse(&self) -> Result<(), HostError> {
+        let tunnelled = self
+            .services
+            .services
+            .iter()
+            .find(|service| service.servers.iter().any(|server| server.forwarding != Forwarding::Masquerade));
+        if let Some(service) = tunnelled {
+            return Err(HostError::Forwarding { host: self.name.clone(), service: service.address.to_string() });
+        }
+        let lower = self.services.services.iter().find(|one| one.servers.iter().any(|server| server.lower > 0));
+        if let Some(service) = lower {
+            return Err(HostError::LowerThreshold { host: self.name.clone(), service: service.address.to_string() });
+        }
+        Ok(())
     }
 
     fn places(&self) -> Result<BTreeMap<&str, usize>, HostError> {

@@ -56,9 +56,10 @@ impl Interface {
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> Interface {
         let network = Masked::network(ip, prefix);
-        let follows = self.addresses.iter().any(|known| {
-            ip.is_ipv4() && known.prefix == prefix && Masked::network(known.ip, prefix) == network
-        });
+        let follows = self
+            .addresses
+            .iter()
+            .any(|known| ip.is_ipv4() && known.prefix == prefix && Masked::network(known.ip, prefix) == network);
         self.addresses.push(Address { ip, prefix, secondary: follows });
         self
     }

@@ -125,9 +125,14 @@ impl Host {
         let IpAddr::V4(v4) = address else {
             return address.is_multicast();
         };
-        let of = |own: &Address| own.ip.is_ipv4() && own.prefix < 31 && Masked::network(own.ip, own.prefix).is_some_and(|network| {
-            network.contains(address) && bits(address) == bits(network.address()) | !bits(network.mask()) & 0xffff_ffff
-        });
+        let of = |own: &Address| {
+            own.ip.is_ipv4()
+                && own.prefix < 31
+                && Masked::network(own.ip, own.prefix).is_some_and(|network| {
+                    network.contains(address)
+                        && bits(address) == bits(network.address()) | !bits(network.mask()) & 0xffff_ffff
+                })
+        };
         v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
     }
 

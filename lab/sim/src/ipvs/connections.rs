@@ -47,6 +47,8 @@ pub(crate) struct State {
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     templates: BTreeMap<Template, (SocketAddr, u64)>,
     rotations: BTreeMap<Service, Rotation>,
+    /// When the table was last looked through: time stands still while packets walk.
+    looked: Option<u64>,
 }
 
 /// Why there is no connection.
@@ -79,6 +81,9 @@ fn sockets(packet: &Packet) -> Option<(SocketAddr, SocketAddr)> {
 
 impl State {
     fn expire(&mut self, now: u64) {
+        if self.looked.replace(now) == Some(now) {
+            return;
+        }
         let ended: Vec<u64> = self.all.iter().filter(|(_, one)| one.expires <= now).map(|(id, _)| *id).collect();
         for id in ended {
             self.remove(id);

@@ -208,7 +208,8 @@ mod tests {
         let other = service("sh -b sh-fallback", &[1, 1]);
         assert_eq!(source(&other, client, 1000, |server| server != chosen), Some(1 - chosen));
         let ports = service("sh -b sh-port", &[1, 1]);
-        let by_port: std::collections::BTreeSet<_> = (0..64).map(|port| source(&ports, client, port, |_| true)).collect();
+        let by_port: std::collections::BTreeSet<_> =
+            (0..64).map(|port| source(&ports, client, port, |_| true)).collect();
         assert_eq!(by_port.len(), 2);
     }
 }

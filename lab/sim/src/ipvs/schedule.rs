@@ -59,9 +59,7 @@ pub(crate) fn choose(
     match service.scheduler {
         Scheduler::RoundRobin => round(&in_turn(service, &free), rotation, chance),
         Scheduler::WeightedRoundRobin => round(&by_weight(service, &free), rotation, chance),
-        Scheduler::LeastConnections => {
-            least(service, &free, |at| (loads[at].overhead(), 1)).map(sure)
-        }
+        Scheduler::LeastConnections => least(service, &free, |at| (loads[at].overhead(), 1)).map(sure),
         Scheduler::WeightedLeastConnections => {
             least(service, &free, |at| (loads[at].overhead(), service.servers[at].weight)).map(sure)
         }
@@ -120,11 +118,7 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
 }
 
 /// The server with the least `load / weight`, the first of equals.
-fn least(
-    service: &VirtualService,
-    free: &impl Fn(usize) -> bool,
-    load: impl Fn(usize) -> (u64, u32),
-) -> Option<usize> {
+fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(usize) -> (u64, u32)) -> Option<usize> {
     let mut best: Option<(usize, u64, u32)> = None;
     for at in (0..service.servers.len()).filter(|at| free(*at)) {
         let (load, weight) = load(at);

@@ -74,6 +74,6 @@ pub(super) fn explore(
         *sum = sum.plus(probability);
     }
     let outcomes = merged.into_iter();
-    let outcomes = outcomes.map(|(verdict, sum)| Outcome { verdict: verdict.clone(), probability: sum.reduced() });
+    let outcomes = outcomes.map(|(verdict, sum)| Outcome { verdict: verdict.clone(), probability: sum });
     Ok(Outcomes { outcomes: outcomes.collect(), ways })
 }

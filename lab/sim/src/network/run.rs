@@ -140,7 +140,7 @@ impl Run<'_> {
     /// One way; and what the kernel answers if it is rejected.
     fn leg(&mut self, from: HostId, start: Start) -> (Leg, Option<Box<Skb>>) {
         let network = self.network;
-        let mut trace = Trace::new();
+        let mut trace = Trace::with_capacity(48);
         let mut host = from.0;
         let ports = PortsOf { network, host };
         let mut leaves = match start {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use super::Test;
 use super::error::Part;
 use super::words::Words;
-use super::Test;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
@@ -49,8 +49,20 @@ pub struct Header {
 fn is_header(option: &str) -> bool {
     matches!(
         option,
-        "-s" | "--source" | "--src" | "-d" | "--destination" | "--dst" | "-i" | "--in-interface" | "-o"
-            | "--out-interface" | "-p" | "--protocol" | "--proto" | "-f" | "--fragment"
+        "-s" | "--source"
+            | "--src"
+            | "-d"
+            | "--destination"
+            | "--dst"
+            | "-i"
+            | "--in-interface"
+            | "-o"
+            | "--out-interface"
+            | "-p"
+            | "--protocol"
+            | "--proto"
+            | "-f"
+            | "--fragment"
     )
 }
 

@@ -11,6 +11,7 @@ pub mod matches;
 pub mod nat;
 mod print;
 mod read;
+mod reject;
 mod rule_line;
 pub mod target;
 pub(crate) mod words;

@@ -75,7 +75,8 @@ impl NatRange {
 
     /// Prints the options.
     pub(crate) fn print(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
-        let ports = self.ports.map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+        let ports =
+            self.ports.map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
         match (self.addresses, ports) {
             (None, None) => {}
             (None, Some(ports)) if what == "--to-ports" => write!(f, " {what} {ports}")?,

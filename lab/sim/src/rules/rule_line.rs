@@ -4,8 +4,8 @@ use super::error::{Part, Problem};
 use super::matches::Match;
 use super::target::Target;
 use super::words::Words;
-use super::{Header, Rule, Test};
 use super::{Family, TableName};
+use super::{Header, Rule, Test};
 use crate::protocol::Protocol;
 
 /// The match that `-p` brings along when options follow it without a `-m` of their own.

@@ -5,73 +5,9 @@ use std::fmt;
 use super::TableName;
 use super::error::{Part, Problem};
 use super::nat::NatRange;
+pub use super::reject::RejectWith;
 use super::words::{Words, marked, number, quote};
 use crate::protocol::Family;
-
-/// What REJECT sends back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RejectWith {
-    /// An ICMP error, by the name that iptables gives it.
-    Icmp(&'static str),
-    /// A TCP reset.
-    TcpReset,
-}
-
-/// IPv4's errors: iptables' name, ICMP type and code (net/ipv4/netfilter/ipt_REJECT.c).
-const ICMP: [(&str, u8, u8); 7] = [
-    ("icmp-net-unreachable", 3, 0),
-    ("icmp-host-unreachable", 3, 1),
-    ("icmp-proto-unreachable", 3, 2),
-    ("icmp-port-unreachable", 3, 3),
-    ("icmp-net-prohibited", 3, 9),
-    ("icmp-host-prohibited", 3, 10),
-    ("icmp-admin-prohibited", 3, 13),
-];
-
-/// IPv6's (net/ipv6/netfilter/ip6t_REJECT.c).
-const ICMPV6: [(&str, u8, u8); 6] = [
-    ("icmp6-no-route", 1, 0),
-    ("icmp6-adm-prohibited", 1, 1),
-    ("icmp6-addr-unreachable", 1, 3),
-    ("icmp6-port-unreachable", 1, 4),
-    ("icmp6-policy-fail", 1, 5),
-    ("icmp6-reject-route", 1, 6),
-];
-
-impl RejectWith {
-    fn parse(family: Family, text: &str) -> Option<RejectWith> {
-        if matches!(text, "tcp-reset" | "tcp-rst") {
-            return Some(RejectWith::TcpReset);
-        }
-        let known: &[(&'static str, u8, u8)] = if family == Family::V4 { &ICMP } else { &ICMPV6 };
-        known.iter().find(|(name, ..)| *name == text).map(|(name, ..)| RejectWith::Icmp(name))
-    }
-
-    /// What REJECT sends if it is not told.
-    #[must_use]
-    pub fn port_unreachable(family: Family) -> RejectWith {
-        RejectWith::Icmp(if family == Family::V4 { "icmp-port-unreachable" } else { "icmp6-port-unreachable" })
-    }
-
-    /// ICMP type and code; none for a reset.
-    #[must_use]
-    pub fn icmp(self) -> Option<(u8, u8)> {
-        let RejectWith::Icmp(wanted) = self else {
-            return None;
-        };
-        let all = ICMP.iter().chain(&ICMPV6);
-        all.into_iter().find(|(name, ..)| *name == wanted).map(|(_, kind, code)| (*kind, *code))
-    }
-}
-
-impl fmt::Display for RejectWith {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RejectWith::Icmp(name) => name,
-            RejectWith::TcpReset => "tcp-reset",
-        })
-    }
-}
 
 /// What CONNMARK does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,9 +112,7 @@ fn no_effect(words: &mut Words<'_>, name: &'static str, known: &[(&str, bool)]) 
 
 fn mark(words: &mut Words<'_>) -> Part<Target> {
     let expected = "a mark, or mark/mask";
-    let known = |word: &str| {
-        matches!(word, "--set-xmark" | "--set-mark" | "--or-mark" | "--and-mark" | "--xor-mark")
-    };
+    let known = |word: &str| matches!(word, "--set-xmark" | "--set-mark" | "--or-mark" | "--and-mark" | "--xor-mark");
     let Some(option) = words.option(known) else {
         return Err(Problem::Missing { of: "MARK".to_owned(), what: "--set-xmark or its like" });
     };
@@ -274,7 +208,8 @@ impl Target {
             "CT" => {
                 only(TableName::Raw)?;
                 let notrack = words.option(|word| word == "--notrack");
-                notrack.ok_or(Problem::Missing { of: "CT".to_owned(), what: "--notrack (nothing else is modelled)" })?;
+                notrack
+                    .ok_or(Problem::Missing { of: "CT".to_owned(), what: "--notrack (nothing else is modelled)" })?;
                 Target::Notrack(true)
             }
             _ => match NO_EFFECT.iter().find(|(known, _)| *known == name) {

@@ -117,7 +117,11 @@ impl<'a> Words<'a> {
 
     /// An error if a `!` stood before an option that cannot be turned around.
     pub(crate) fn plain(&self) -> Part<()> {
-        if self.not { Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option))) } else { Ok(()) }
+        if self.not {
+            Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option)))
+        } else {
+            Ok(())
+        }
     }
 
     /// That `value` is not what was expected.

@@ -149,7 +149,13 @@ fn value_of(packet: &Packet, part: Part, side: Side) -> Option<u128> {
         Part::Ip | Part::Net => Some(bits(if source { packet.source } else { packet.destination })),
         Part::Port | Part::PlainPort => {
             let port = match (packet.ports(), packet.icmp()) {
-                (Some((from, to)), _) => if source { from } else { to },
+                (Some((from, to)), _) => {
+                    if source {
+                        from
+                    } else {
+                        to
+                    }
+                }
                 // hash types know ICMP by type and code, and everything else by port 0; bitmap:port knows neither.
                 _ if part == Part::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),

@@ -76,8 +76,6 @@ pub enum Lost {
     Broadcast,
     /// It went round in circles.
     TooManyHops,
-    /// It is on a machine that the network does not know.
-    Nowhere,
 }
 
 /// One step of a packet's way.

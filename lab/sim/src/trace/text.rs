@@ -27,7 +27,8 @@ pub fn render(journey: &Journey) -> String {
 /// All ways as one tree: what they share is written once, and every branch with its probability.
 #[must_use]
 pub fn render_tree(outcomes: &Outcomes) -> String {
-    let ways: Vec<(Vec<&Event>, &Fraction)> = outcomes.ways.iter().map(|(share, journey)| (events(journey), share)).collect();
+    let ways: Vec<(Vec<&Event>, &Fraction)> =
+        outcomes.ways.iter().map(|(share, journey)| (events(journey), share)).collect();
     let mut text = String::new();
     branch(&mut text, "", &ways.iter().map(|(way, share)| (way.as_slice(), *share)).collect::<Vec<_>>());
     text
@@ -147,6 +148,5 @@ fn lost(why: &Lost) -> String {
         Lost::NoAddress => "there is no address to translate it to".to_owned(),
         Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
         Lost::TooManyHops => "too many hops".to_owned(),
-        Lost::Nowhere => "no such machine".to_owned(),
     }
 }

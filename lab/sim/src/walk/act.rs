@@ -138,8 +138,7 @@ impl Walker<'_> {
             (_, Body::Error { .. }) => None,
             (None, Body::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
                 let flags = TcpFlags(TcpFlags::RST | TcpFlags::ACK);
-                let body =
-                    Body::Tcp { source: *destination, destination: *source, flags, out_of_window: false };
+                let body = Body::Tcp { source: *destination, destination: *source, flags, out_of_window: false };
                 Some(Packet { source: packet.destination, destination: packet.source, body })
             }
             (None, _) => None,

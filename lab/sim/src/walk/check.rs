@@ -10,8 +10,8 @@ use crate::host::route::Decision;
 use crate::packet::{Body, Packet};
 use crate::rules::Test;
 use crate::rules::matches::{
-    AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, Field, FieldTest, Icmp, IpRange, Multiport,
-    MultiportSide, PortRange, Ports, Status,
+    AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, Field, FieldTest, Icmp, IpRange, Limit,
+    Multiport, MultiportSide, PortRange, Ports, Rpfilter, Status,
 };
 use crate::set::Found;
 
@@ -67,6 +67,8 @@ impl Walker<'_> {
             Check::Multiport(multiport) => self::multiport(multiport, packet),
             Check::Physdev(physdev) => self::physdev(physdev, skb),
             Check::Icmp(icmp) => self::icmp(icmp, packet),
+            Check::Rpfilter(rpfilter) => self.rpfilter(*rpfilter, skb),
+            Check::Limit { limit, counter } => self.limit(*limit, (packet.family(), *counter)),
             Check::IpRange(range) => self::iprange(range, packet),
         }
     }
@@ -79,6 +81,30 @@ impl Walker<'_> {
         let count = self.state.nth.entry((skb.packet.family(), counter)).or_insert(first);
         *count = if *count == every - 1 { 0 } else { *count + 1 };
         *count == 0
+    }
+
+    /// `rpfilter_mt`.
+    fn rpfilter(&self, asked: Rpfilter, skb: &Skb) -> bool {
+        let input = skb.input.filter(|input| !self.is_loopback(*input));
+        let passes = input.is_none_or(|input| match self.host.route(skb.packet.source) {
+            Decision::Out(way) => asked.loose || way.interface == input,
+            Decision::Local => asked.accept_local,
+            _ => false,
+        });
+        passes != asked.invert
+    }
+
+    /// `limit_mt`: credit grows with time, up to what the burst costs.
+    fn limit(&mut self, limit: Limit, key: (crate::protocol::Family, usize)) -> bool {
+        let full = limit.cost() * u64::from(limit.burst);
+        let (credit, since) = self.state.limits.entry(key).or_insert((full, self.now));
+        *credit = credit.saturating_add(self.now - *since).min(full);
+        *since = self.now;
+        let enough = *credit >= limit.cost();
+        if enough {
+            *credit -= limit.cost();
+        }
+        enough
     }
 
     /// `conntrack_mt`.
@@ -214,9 +240,8 @@ fn icmp(asked: &Icmp, packet: &Packet) -> bool {
     let Some(found) = packet.icmp().filter(|_| packet.family() == asked.family) else {
         return false;
     };
-    let holds = asked.kind.is.is_none_or(|(kind, code)| {
-        kind == found.kind && code.is_none_or(|code| code == found.code)
-    });
+    let holds =
+        asked.kind.is.is_none_or(|(kind, code)| kind == found.kind && code.is_none_or(|code| code == found.code));
     asked.kind.judge(holds)
 }
 

@@ -163,9 +163,7 @@ impl Walker<'_> {
             return leaves;
         }
         match skb.way {
-            Some(Destination::Out { interface, next_hop }) => {
-                Leaves::Out { interface, next_hop, packet: skb.packet }
-            }
+            Some(Destination::Out { interface, next_hop }) => Leaves::Out { interface, next_hop, packet: skb.packet },
             // The loopback device keeps connection, mark and route.
             Some(Destination::Here) | None => {
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
@@ -196,7 +194,7 @@ impl Walker<'_> {
         for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
             on!(self.table(table, Hook::Input, skb));
         }
-        on!(self.ipvs_reply(Hook::Input, skb));
+        on!(self.ipvs_reply(skb));
         on!(self.ipvs_request(Hook::Input, skb));
         on!(self.nat(Manip::Source, Hook::Input, skb));
         self.confirm(skb)
@@ -210,7 +208,7 @@ impl Walker<'_> {
         for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
             on!(self.table(table, Hook::Forward, skb));
         }
-        self.ipvs_reply(Hook::Forward, skb)
+        self.ipvs_reply(skb)
     }
 
     /// OUTPUT. What rules see as the outgoing interface is the one that was chosen before the first of them.
@@ -228,7 +226,7 @@ impl Walker<'_> {
         on!(self.table(TableName::Mangle, Hook::Output, skb));
         let before = (skb.packet.source, skb.packet.destination);
         on!(self.nat(Manip::Destination, Hook::Output, skb));
-        on!(self.ipvs_reply(Hook::Output, skb));
+        on!(self.ipvs_reply(skb));
         if (skb.packet.source, skb.packet.destination) != before
             && let Err(why) = self.route_out(skb)
         {

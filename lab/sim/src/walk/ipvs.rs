@@ -11,7 +11,7 @@ use crate::trace::{Event, Hook, Lost};
 
 impl Walker<'_> {
     /// `ip_vs_out_hook`: an answer gets the virtual address as its source.
-    pub(super) fn ipvs_reply(&mut self, _hook: Hook, skb: &mut Skb) -> Fate {
+    pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> Fate {
         if skb.by_ipvs || self.host.services.services.is_empty() {
             return Fate::On;
         }
@@ -76,7 +76,7 @@ impl Walker<'_> {
             server: connection.server,
             share: chosen.and_then(|chosen| chosen.share),
         });
-        self.to_server(hook, connection.server, skb)
+        self.hand_over(hook, connection.server, skb)
     }
 
     fn scheduler_of(&self, connection: &Connection) -> &'static str {
@@ -86,7 +86,7 @@ impl Walker<'_> {
     }
 
     /// `ip_vs_nat_xmit`.
-    fn to_server(&mut self, hook: Hook, server: SocketAddr, skb: &mut Skb) -> Fate {
+    fn hand_over(&mut self, hook: Hook, server: SocketAddr, skb: &mut Skb) -> Fate {
         skb.packet.destination = server.ip();
         skb.packet.set_destination_port(server.port());
         skb.by_ipvs = true;

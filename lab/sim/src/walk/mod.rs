@@ -6,6 +6,7 @@
 mod act;
 mod bridge;
 mod check;
+mod circle;
 mod hooks;
 mod ipvs;
 pub(crate) mod program;
@@ -30,6 +31,8 @@ pub(crate) struct State {
     pub(crate) recent: recent::Lists,
     /// Counters of `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
+    /// What each `limit` has left in milliseconds, and when that was.
+    limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::State,
 }
 
@@ -37,6 +40,7 @@ impl State {
     /// New rules count from the beginning.
     pub(crate) fn rules_changed(&mut self) {
         self.nth.clear();
+        self.limits.clear();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::masked::{Masked, bits};
 use crate::protocol::Protocol;
 use crate::rules::header::{Header, InterfacePattern};
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Match, Multiport, Ports, Recent, RecentAction, Side, Statistic,
+    Addrtype, Conntrack, Icmp, IpRange, Limit, Match, Multiport, Ports, Recent, RecentAction, Rpfilter, Side, Statistic,
 };
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
@@ -102,6 +102,8 @@ pub(crate) enum Check {
     Physdev(PhysdevCheck),
     Icmp(Icmp),
     IpRange(IpRange),
+    Rpfilter(Rpfilter),
+    Limit { limit: Limit, counter: usize },
 }
 
 /// A target, ready to be done. Chains are places in the table.
@@ -173,11 +175,7 @@ struct Compiler<'a> {
 }
 
 impl Program {
-    pub(crate) fn compile(
-        rules: &Arc<Rules>,
-        names: &[Arc<str>],
-        sets: &[Lookup],
-    ) -> Result<Program, CompileError> {
+    pub(crate) fn compile(rules: &Arc<Rules>, names: &[Arc<str>], sets: &[Lookup]) -> Result<Program, CompileError> {
         let mut compiler = Compiler { names, sets, counters: 0 };
         let mut tables: [Option<CompiledTable>; 5] = [const { None }; 5];
         for (place, table) in rules.tables.iter().enumerate() {
@@ -207,7 +205,7 @@ impl Compiler<'_> {
         let built_in = table.name.built_in().iter();
         let entries = built_in.filter_map(|name| index.get(name).map(|at| (*name, *at))).collect();
         let compiled = CompiledTable { place, chains, entries };
-        match circle(&compiled.chains) {
+        match super::circle::find(&compiled.chains) {
             Some(at) => Err(CompileError::Loop { table: table.name, chain: table.chains[at].name.clone() }),
             None => Ok(compiled),
         }
@@ -279,9 +277,8 @@ impl Compiler<'_> {
             Match::Ports(ports) => Check::Ports(ports.clone()),
             Match::Multiport(multiport) => Check::Multiport(multiport.clone()),
             Match::Physdev(physdev) => {
-                let resolve = |test: &Option<Test<InterfacePattern>>| {
-                    test.as_ref().map(|test| Interfaces::new(test, self.names))
-                };
+                let resolve =
+                    |test: &Option<Test<InterfacePattern>>| test.as_ref().map(|test| Interfaces::new(test, self.names));
                 Check::Physdev(PhysdevCheck {
                     input: resolve(&physdev.input),
                     output: resolve(&physdev.output),
@@ -291,6 +288,11 @@ impl Compiler<'_> {
                 })
             }
             Match::Icmp(icmp) => Check::Icmp(*icmp),
+            Match::Rpfilter(rpfilter) => Check::Rpfilter(*rpfilter),
+            Match::Limit(limit) => {
+                self.counters += 1;
+                Check::Limit { limit: *limit, counter: self.counters - 1 }
+            }
             Match::IpRange(range) => Check::IpRange(range.clone()),
         }))
     }
@@ -298,52 +300,13 @@ impl Compiler<'_> {
 
 fn recent(recent: &Recent) -> RecentCheck {
     RecentCheck {
-            action: recent.action,
-            not: recent.not,
-            seconds: recent.seconds,
-            reap: recent.reap,
-            hitcount: recent.hitcount.unwrap_or(0),
-            list: recent.list.as_str().into(),
-            mask: bits(recent.mask),
-            destination: recent.destination,
+        action: recent.action,
+        not: recent.not,
+        seconds: recent.seconds,
+        reap: recent.reap,
+        hitcount: recent.hitcount.unwrap_or(0),
+        list: recent.list.as_str().into(),
+        mask: bits(recent.mask),
+        destination: recent.destination,
     }
-}
-
-/// A chain that is reached from itself.
-fn circle(chains: &[Block]) -> Option<usize> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Seen {
-        No,
-        Open,
-        Done,
-    }
-    let mut seen = vec![Seen::No; chains.len()];
-    let calls = |at: usize| {
-        chains[at].steps.iter().filter_map(|step| match step.action {
-            Action::Jump(to) | Action::Goto(to) => Some(to),
-            _ => None,
-        })
-    };
-    for start in 0..chains.len() {
-        if seen[start] != Seen::No {
-            continue;
-        }
-        seen[start] = Seen::Open;
-        let mut path: Vec<(usize, Vec<usize>)> = vec![(start, calls(start).collect())];
-        while let Some((at, next)) = path.last_mut() {
-            match next.pop() {
-                Some(to) if seen[to] == Seen::Open => return Some(to),
-                Some(to) if seen[to] == Seen::No => {
-                    seen[to] = Seen::Open;
-                    path.push((to, calls(to).collect()));
-                }
-                Some(_) => {}
-                None => {
-                    seen[*at] = Seen::Done;
-                    path.pop();
-                }
-            }
-        }
-    }
-    None
 }

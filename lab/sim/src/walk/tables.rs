@@ -25,14 +25,7 @@ impl<'a> Walker<'a> {
         self.chains(table, name, entry, hook, skb)
     }
 
-    fn chains(
-        &mut self,
-        table: &'a CompiledTable,
-        name: TableName,
-        entry: usize,
-        hook: Hook,
-        skb: &mut Skb,
-    ) -> Fate {
+    fn chains(&mut self, table: &'a CompiledTable, name: TableName, entry: usize, hook: Hook, skb: &mut Skb) -> Fate {
         let program = self.host.program(skb.packet.family());
         // Where to go on after a chain ends: chain and rule.
         let mut callers: Vec<(usize, usize)> = Vec::new();

@@ -85,7 +85,11 @@ impl Plan {
     }
 
     fn pod(&self, name: &str, own: &str) -> HostBuilder {
-        let gateway = if self.point_to_point { "169.254.1.1".to_owned() } else { format!("{}.1", own.rsplit_once('.').unwrap().0) };
+        let gateway = if self.point_to_point {
+            "169.254.1.1".to_owned()
+        } else {
+            format!("{}.1", own.rsplit_once('.').unwrap().0)
+        };
         let length = if self.point_to_point { 32 } else { 24 };
         Host::builder(name)
             .interface(Interface::new("eth0").address(ip(own), length))

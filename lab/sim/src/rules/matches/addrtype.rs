@@ -76,9 +76,7 @@ impl Addrtype {
     pub(crate) fn read(words: &mut Words<'_>) -> Part<Addrtype> {
         let mut this = Addrtype::default();
         let expected = "types of addresses";
-        let known = |word: &str| {
-            matches!(word, "--src-type" | "--dst-type" | "--limit-iface-in" | "--limit-iface-out")
-        };
+        let known = |word: &str| matches!(word, "--src-type" | "--dst-type" | "--limit-iface-in" | "--limit-iface-out");
         while let Some(option) = words.option(known) {
             match option {
                 "--src-type" => this.source = Some(words.test(expected, AddressTypes::parse)?),

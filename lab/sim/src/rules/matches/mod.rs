@@ -4,21 +4,25 @@ mod addrtype;
 mod conntrack;
 mod icmp;
 mod iprange;
+mod limit;
 mod physdev;
 mod ports;
 mod recent;
+mod rpfilter;
 mod set;
 mod statistic;
 
 use std::fmt;
 
 pub use addrtype::{AddressType, AddressTypes, Addrtype};
-pub use conntrack::{Conntrack, ConnectionStates, Field, FieldTest, Status};
+pub use conntrack::{ConnectionStates, Conntrack, Field, FieldTest, Status};
 pub use icmp::Icmp;
 pub use iprange::IpRange;
+pub use limit::Limit;
 pub use physdev::Physdev;
 pub use ports::{Multiport, MultiportSide, PortRange, Ports, TcpFlagsTest};
 pub use recent::{Recent, RecentAction};
+pub use rpfilter::Rpfilter;
 pub use set::{SetMatch, Side};
 pub use statistic::{Statistic, THRESHOLD_ONE};
 
@@ -57,6 +61,10 @@ pub enum Match {
     Icmp(Icmp),
     /// Ranges of addresses.
     IpRange(IpRange),
+    /// The way back to the source.
+    Rpfilter(Rpfilter),
+    /// So many times in a while.
+    Limit(Limit),
     /// Counts into an accounting object; always holds while there is no quota.
     Nfacct(String),
 }
@@ -118,6 +126,8 @@ impl Match {
                 Match::Icmp(Icmp::read(words, Family::V6)?)
             }
             "iprange" => Match::IpRange(IpRange::read(words)?),
+            "rpfilter" => Match::Rpfilter(Rpfilter::read(words)?),
+            "limit" => Match::Limit(Limit::read(words)?),
             "nfacct" => Match::Nfacct(text(words, name, "--nfacct-name")?),
             _ => return Err(Problem::UnknownMatch(name.to_owned())),
         })
@@ -146,6 +156,8 @@ impl Match {
             Match::Icmp(icmp) if icmp.family == Family::V4 => "icmp",
             Match::Icmp(_) => "icmp6",
             Match::IpRange(_) => "iprange",
+            Match::Rpfilter(_) => "rpfilter",
+            Match::Limit(_) => "limit",
             Match::Nfacct(_) => "nfacct",
         }
     }
@@ -172,6 +184,8 @@ impl fmt::Display for Match {
             Match::Physdev(physdev) => write!(f, "{physdev}"),
             Match::Icmp(icmp) => write!(f, "{icmp}"),
             Match::IpRange(range) => write!(f, "{range}"),
+            Match::Rpfilter(rpfilter) => write!(f, "{rpfilter}"),
+            Match::Limit(limit) => write!(f, "{limit}"),
             Match::Nfacct(name) => write!(f, " --nfacct-name {}", quote(name)),
         }
     }

@@ -50,15 +50,16 @@ pub struct TcpFlagsTest {
 }
 
 /// In the order in which iptables prints them.
-const FLAGS: [(&str, u8); 6] = [("FIN", 0x01), ("SYN", 0x02), ("RST", 0x04), ("PSH", 0x08), ("ACK", 0x10), ("URG", 0x20)];
+const FLAGS: [(&str, u8); 6] =
+    [("FIN", 0x01), ("SYN", 0x02), ("RST", 0x04), ("PSH", 0x08), ("ACK", 0x10), ("URG", 0x20)];
 
 fn flags(text: &str) -> Option<u8> {
     match text {
         "NONE" => Some(0),
         "ALL" => Some(0x3f),
-        _ => text.split(',').try_fold(0, |bits, name| {
-            FLAGS.iter().find(|(known, _)| *known == name).map(|(_, bit)| bits | bit)
-        }),
+        _ => text
+            .split(',')
+            .try_fold(0, |bits, name| FLAGS.iter().find(|(known, _)| *known == name).map(|(_, bit)| bits | bit)),
     }
 }
 

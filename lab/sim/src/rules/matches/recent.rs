@@ -93,8 +93,7 @@ impl Recent {
             }
         }
         let of = || "match recent".to_owned();
-        this.action =
-            action.ok_or(Problem::Missing { of: of(), what: "--set, --rcheck, --update or --remove" })?;
+        this.action = action.ok_or(Problem::Missing { of: of(), what: "--set, --rcheck, --update or --remove" })?;
         // recent_mt_check refuses both.
         if this.reap && this.seconds.is_none() {
             return Err(Problem::Missing { of: of(), what: "--seconds with --reap" });

@@ -1,0 +1,61 @@
+//! `limit`: holds so many times in a while (net/netfilter/xt_limit.c).
+
+use std::fmt;
+
+use super::super::error::{Part, Problem};
+use super::super::words::Words;
+
+/// The match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// How many times ...
+    pub times: u32,
+    /// ... in so many seconds: 1, 60, 3600 or 86400.
+    pub seconds: u32,
+    /// How many at once.
+    pub burst: u32,
+}
+
+/// As iptables prints them; it reads longer spellings, too.
+const UNITS: [(&str, &str, u32); 4] =
+    [("sec", "second", 1), ("min", "minute", 60), ("hour", "hour", 3600), ("day", "day", 86_400)];
+
+fn rate(text: &str) -> Option<(u32, u32)> {
+    let (times, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let times = times.parse().ok().filter(|times| *times > 0)?;
+    let unit = UNITS.iter().find(|(_, long, _)| !unit.is_empty() && long.starts_with(unit));
+    unit.map(|(_, _, seconds)| (times, *seconds))
+}
+
+impl Limit {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Limit> {
+        // The defaults of libxt_limit.
+        let mut this = Limit { times: 3, seconds: 3600, burst: 5 };
+        while let Some(option) = words.option(|word| matches!(word, "--limit" | "--limit-burst")) {
+            words.plain()?;
+            if option == "--limit" {
+                (this.times, this.seconds) = words.parse("a rate such as 5/min", rate)?;
+            } else {
+                this.burst = words.parse("a number", |text| text.parse().ok())?;
+            }
+        }
+        if this.burst == 0 {
+            return Err(Problem::Impossible("--limit-burst must be at least 1".to_owned()));
+        }
+        Ok(this)
+    }
+
+    /// Milliseconds that one time costs.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        u64::from(self.seconds) * 1000 / u64::from(self.times.max(1))
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = UNITS.iter().find(|(_, _, seconds)| *seconds == self.seconds).map_or("sec", |(unit, ..)| unit);
+        write!(f, " --limit {}/{unit}", self.times)?;
+        if self.burst == 5 { Ok(()) } else { write!(f, " --limit-burst {}", self.burst) }
+    }
+}

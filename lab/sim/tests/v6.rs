@@ -1,0 +1,62 @@
+//! The same over IPv6: translation, masquerading, rejection.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use support::{at, ip, net, outcomes};
+use svclab_sim::host::{Host, Interface, Route, Sysctls};
+use svclab_sim::network::{Flow, Network};
+use svclab_sim::protocol::{Family, Protocol};
+use svclab_sim::rules::Rules;
+
+const RULES: &str = "\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -d fd00:96::66/128 -j REJECT --reject-with icmp6-port-unreachable
+-A FORWARD -d fd00:96::67/128 -p tcp -j REJECT --reject-with tcp-reset
+COMMIT
+*nat
+-A PREROUTING -d fd00:96::10/128 -p tcp -m tcp --dport 80 -m statistic --mode random --probability 0.50000000000 -j DNAT --to-destination [fd00:1::2]:8080
+-A PREROUTING -d fd00:96::10/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [fd00:1::3]:8080
+-A POSTROUTING -s fd00::2/128 -d fd00:1::2/128 -j MASQUERADE --random-fully
+COMMIT
+";
+
+#[test]
+fn a_router_translates_and_rejects() {
+    let server = |name: &str, own: &str| {
+        let host = Host::builder(name).interface(Interface::new("eth0").address(ip(own), 64));
+        host.route(Route::via(net("::/0"), ip("fd00:1::1"), "eth0")).listen(Protocol::TCP, 8080)
+    };
+    let router = Host::builder("router")
+        .interface(Interface::new("eth0").address(ip("fd00::1"), 64))
+        .interface(Interface::new("eth1").address(ip("fd00:1::1"), 64))
+        .route(Route::via(net("fd00:96::/64"), ip("fd00:1::9"), "eth1"))
+        .sysctls(Sysctls::node())
+        .rules(Rules::read(Family::V6, RULES).unwrap());
+    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("fd00::2"), 64));
+    let client = client.route(Route::via(net("::/0"), ip("fd00::1"), "eth0"));
+    let mut network = Network::new();
+    let (router, client) = (network.add(router.build().unwrap()), network.add(client.build().unwrap()));
+    let servers = [("first", "fd00:1::2"), ("second", "fd00:1::3")]
+        .map(|(name, own)| network.add(server(name, own).build().unwrap()));
+    network.link(&[(router, "eth0"), (client, "eth0")]).unwrap();
+    network.link(&[(router, "eth1"), (servers[0], "eth0"), (servers[1], "eth0")]).unwrap();
+    let mut report = String::new();
+    for to in ["[fd00:96::10]:80", "[fd00:96::66]:80", "[fd00:96::67]:80", "[fd00:96::68]:80", "[fd00:1::2]:9"] {
+        report.push_str(&format!("{to}\n{}", outcomes(&network, &Flow::tcp(client, at(to)))));
+    }
+    insta::assert_snapshot!(report, @r"
+    [fd00:96::10]:80
+    1/2 first answers, saw fd00:1::1
+    1/2 second answers, saw fd00::2
+    [fd00:96::66]:80
+    1 rejected by router with icmp6-port-unreachable, told true
+    [fd00:96::67]:80
+    1 rejected by router with tcp-reset, told true
+    [fd00:96::68]:80
+    1 dropped by router: NoNeighbour(fd00:1::9)
+    [fd00:1::2]:9
+    1 refused by first at [fd00:1::2]:9, told true
+    ");
+}
