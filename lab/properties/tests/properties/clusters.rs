@@ -1,5 +1,5 @@
 //! Clusters that nobody wrote by hand: what the rules do to a packet is what Kubernetes promises.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Whoever breaks the rules is noticed.
-#![allow(clippy::panic, reason = "a test may panic")]
+
 
 use svclab_properties::mutants::{Worth, benches, catalogue, score};
 
