@@ -1,0 +1,68 @@
+//! A packet that is delivered: shares, whom each endpoint sees, which way the answer takes.
+
+use std::collections::BTreeSet;
+
+use crate::address::Family;
+use crate::arrival::Case;
+use crate::endpoints::Endpoint;
+use crate::masquerade;
+use crate::promise::{Backend, Delivery, Reply, Share, Stickiness};
+use crate::rules::{Reasons, Rule};
+use crate::world::World;
+
+/// The delivery to `chosen`.
+pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: &mut Reasons) -> Delivery {
+    let Case { port, arrival, ways, .. } = case;
+    let even = ways.picking.is_even();
+    reasons.add(if even { Rule::Even } else { Rule::Scheduled }, format!("{} of them", chosen.len()));
+    let (masqueraded, rule) = masquerade::for_all(case, world.proxy.masquerade_all);
+    reasons.add(rule, arrival.source.to_string());
+    let share = even.then(|| Share { of: u32::try_from(chosen.len()).unwrap_or(u32::MAX) });
+    let mut backends = Vec::with_capacity(chosen.len());
+    for endpoint in chosen {
+        let hairpin = !masqueraded && masquerade::is_hairpin(endpoint, arrival);
+        if hairpin {
+            reasons.add(Rule::Hairpin, endpoint.address.to_string());
+        }
+        let backend = backend(world, case, endpoint, masqueraded || hairpin, share);
+        if matches!(backend.reply, Reply::Astray(_)) {
+            reasons.add(Rule::Astray, format!("{} past {}", endpoint.address, arrival.node));
+        }
+        backends.push(backend);
+    }
+    let affinity = port.affinity.map(|timeout| Stickiness { timeout, scope: ways.affinity });
+    if affinity.is_some() {
+        reasons.add(Rule::Affinity, arrival.source.to_string());
+    }
+    Delivery {
+        service: port.name.clone(),
+        frontend: case.kind,
+        node: arrival.node.to_owned(),
+        client: arrival.source,
+        backends,
+        picking: ways.picking,
+        affinity,
+    }
+}
+
+fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: bool, share: Option<Share>) -> Backend {
+    let arrival = &case.arrival;
+    let pod = world.pod_at(endpoint.address.ip());
+    let on = pod.map(|pod| pod.node.as_str()).or(endpoint.node.as_deref());
+    // The answer passes the node that knows the connection if it is for that node, or comes from it.
+    let returns = masqueraded || arrival.at_home || on == Some(arrival.node);
+    let node = world.node(arrival.node);
+    Backend {
+        address: endpoint.address,
+        pod: endpoint.pod.clone().or_else(|| pod.map(|pod| pod.name.clone())),
+        share,
+        masqueraded,
+        sees: if masqueraded {
+            // Which of its addresses is the kernel's choice, by the interface that the packet leaves by.
+            node.map(|node| node.of_family(Family::of(arrival.source))).unwrap_or_default()
+        } else {
+            BTreeSet::from([arrival.source])
+        },
+        reply: if returns { Reply::From(case.to) } else { Reply::Astray(endpoint.address) },
+    }
+}

@@ -1,0 +1,127 @@
+//! The endpoints of a service port: from all of its slices, each address once.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointPort, EndpointSlice};
+
+use crate::address::{self, Family};
+use crate::question::Protocol;
+use crate::rules::{Reasons, Rule};
+use crate::service::{HEADLESS_LABEL, PROXY_NAME_LABEL, ServicePort, labelled};
+use crate::world::PodName;
+
+/// Ties a slice to its service.
+pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// An endpoint as one slice has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) node: Option<String>,
+    pub(crate) ready: bool,
+    /// It terminates, and still serves.
+    pub(crate) fallback: bool,
+    pub(crate) for_zones: Vec<String>,
+    pub(crate) for_nodes: Vec<String>,
+    pub(crate) pod: Option<PodName>,
+}
+
+impl Endpoint {
+    pub(crate) fn is_local(&self, node: &str) -> bool {
+        self.node.as_deref() == Some(node)
+    }
+
+    /// What a decision may rest on.
+    fn weight(&self) -> (bool, bool, &[String], &[String]) {
+        (self.ready, self.fallback, &self.for_zones, &self.for_nodes)
+    }
+}
+
+/// Every copy of every endpoint of `port`, in the order of the slices.
+pub(crate) fn copies(slices: &[EndpointSlice], port: &ServicePort) -> Vec<Endpoint> {
+    let of_service = slices.iter().filter(|slice| belongs(slice, port));
+    of_service
+        .flat_map(|slice| {
+            let numbers: Vec<u16> = slice.ports.iter().flatten().filter_map(|entry| number(entry, port)).collect();
+            let endpoints = slice.endpoints.iter().flatten().flat_map(move |endpoint| {
+                numbers.clone().into_iter().filter_map(move |number| read(endpoint, number, port.family))
+            });
+            endpoints.collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
+    service == Some(&port.name.service)
+        && slice.metadata.namespace.as_deref().unwrap_or_default() == port.name.namespace
+        && slice.address_type == port.family.name()
+        && !labelled(labels, PROXY_NAME_LABEL)
+        && !labelled(labels, HEADLESS_LABEL)
+}
+
+/// API ServicePort.name: it must match the slice port's name. A slice port without a number leads nowhere.
+fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
+    let named = entry.name.as_deref().unwrap_or_default() == port.name.port;
+    let spoken = Protocol::parse(entry.protocol.as_deref()) == Some(port.name.protocol);
+    let number = u16::try_from(entry.port?).ok().filter(|number| *number != 0)?;
+    (named && spoken).then_some(number)
+}
+
+/// API Endpoint.addresses: consumers handle the first one only.
+fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint> {
+    let address = address::parse(endpoint.addresses.first()?).filter(|address| Family::of(*address) == family)?;
+    let conditions = endpoint.conditions.as_ref();
+    // API EndpointConditions: what is not given is ready, serving, and not terminating.
+    let ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
+    let serving = conditions.and_then(|conditions| conditions.serving).unwrap_or(true);
+    let terminating = conditions.and_then(|conditions| conditions.terminating).unwrap_or(false);
+    let hints = endpoint.hints.as_ref();
+    let target = endpoint.target_ref.as_ref().filter(|target| target.kind.as_deref() == Some("Pod"));
+    Some(Endpoint {
+        address: SocketAddr::new(address, port),
+        node: endpoint.node_name.clone(),
+        ready,
+        fallback: serving && terminating,
+        for_zones: hints
+            .iter()
+            .flat_map(|hints| hints.for_zones.iter().flatten())
+            .map(|zone| zone.name.clone())
+            .collect(),
+        for_nodes: hints
+            .iter()
+            .flat_map(|hints| hints.for_nodes.iter().flatten())
+            .map(|node| node.name.clone())
+            .collect(),
+        pod: target
+            .and_then(|target| Some(PodName { namespace: target.namespace.clone()?, name: target.name.clone()? })),
+    })
+}
+
+/// Each address once, by address, as `node` sees it: a copy that says that the endpoint is on this node wins.
+///
+/// # Errors
+/// An address whose copies contradict each other.
+pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> Result<Vec<Endpoint>, SocketAddr> {
+    let mut by_address: BTreeMap<SocketAddr, Vec<&Endpoint>> = BTreeMap::new();
+    for copy in copies {
+        by_address.entry(copy.address).or_default().push(copy);
+    }
+    let mut merged = Vec::with_capacity(by_address.len());
+    for (address, mut copies) in by_address {
+        if copies.len() > 1 {
+            reasons.add(Rule::Merged, address.to_string());
+        }
+        if copies.iter().any(|copy| copy.is_local(node)) {
+            copies.retain(|copy| copy.is_local(node));
+        }
+        let Some(first) = copies.first() else { continue };
+        if copies.iter().any(|copy| copy.weight() != first.weight()) {
+            return Err(address);
+        }
+        merged.push((*first).clone());
+    }
+    Ok(merged)
+}

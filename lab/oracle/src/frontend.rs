@@ -1,0 +1,95 @@
+//! Which service port a destination belongs to, and which node's proxy decides.
+
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::arrival;
+use crate::modes;
+use crate::nodeport::{self, Accepts};
+use crate::question::{Place, Question};
+use crate::rules::{Reasons, Rule};
+use crate::service::{FrontendKind, ServicePort};
+use crate::world::{Objects, World};
+
+/// What a destination is.
+#[derive(Debug)]
+pub(crate) enum Destination<'a> {
+    /// A service port's, by this kind of address, decided at this node.
+    Service { port: &'a ServicePort, kind: FrontendKind, node: &'a str },
+    /// More than one's.
+    Shared,
+    /// Nobody's, but on a service's address that is the node's own.
+    OtherPortOfVip,
+    /// A loopback address, from elsewhere.
+    Martian,
+    /// None of that.
+    Nothing,
+    /// A node port at an address about which the documentation contradicts what proxies do.
+    Unclear,
+}
+
+/// Looks the destination up among `ports`, which are of its family.
+pub(crate) fn find<'a>(
+    objects: &Objects,
+    world: &'a World,
+    ports: &'a [ServicePort],
+    question: &'a Question,
+    reasons: &mut Reasons,
+) -> Destination<'a> {
+    let to = question.to.ip();
+    let Some(home) = arrival::home(world, &question.from) else { return Destination::Nothing };
+    let outside = matches!(question.from, Place::Outside { .. } | Place::LoadBalancer { .. });
+    if to.is_loopback() && !arrival::is_node(world, &question.from) {
+        // A pod's loopback is the pod's; nobody else's packets for 127.0.0.1 are to be believed.
+        return if outside { Destination::Martian } else { Destination::Nothing };
+    }
+    let speaks = |port: &&ServicePort| port.name.protocol == question.protocol;
+    let fixed = ports
+        .iter()
+        .filter(speaks)
+        .filter(|port| port.port == question.to.port())
+        .flat_map(|port| port.addresses().filter(|(_, address)| *address == to).map(move |(kind, _)| (port, kind)));
+    // A node's address belongs to that node: what others send there is decided there.
+    let owner = if to.is_loopback() { Some(home) } else { world.owner(to).map(|node| node.name.as_str()) };
+    let node_ports = ports.iter().filter(speaks).filter(|port| port.node_port == Some(question.to.port()));
+    let mut claims: Vec<(&ServicePort, FrontendKind)> = fixed.collect();
+    for port in node_ports {
+        let Some(owner) = owner else { break };
+        match nodeport::accepts(objects, world, owner, to, reasons) {
+            Accepts::Yes => claims.push((port, FrontendKind::NodePort)),
+            Accepts::No => {}
+            Accepts::Unclear => return Destination::Unclear,
+        }
+    }
+    match claims.as_slice() {
+        [] if modes::ways(&world.proxy).binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
+        [] => Destination::Nothing,
+        [(port, kind), others @ ..] if others.iter().all(|other| same((port, *kind), *other)) => {
+            reasons.add(kind.rule(), format!("{} is {}", question.to, port.name));
+            let elsewhere = *kind == FrontendKind::NodePort || outside;
+            let node = owner.filter(|_| elsewhere).unwrap_or(home);
+            Destination::Service { port, kind: *kind, node }
+        }
+        [(one, _), .., (other, _)] => {
+            reasons.add(Rule::Shared, format!("{} is claimed by {} and {}", question.to, one.name, other.name));
+            Destination::Shared
+        }
+        [_] => Destination::Nothing,
+    }
+}
+
+/// Whether two claims come to the same: one service port, whose source ranges do not depend on the address.
+fn same(one: (&ServicePort, FrontendKind), other: (&ServicePort, FrontendKind)) -> bool {
+    let inside = |kind: FrontendKind| kind == FrontendKind::ClusterIp;
+    std::ptr::eq(one.0, other.0)
+        && (one.1 == other.1 || (inside(one.1) == inside(other.1) && one.0.source_ranges.is_empty()))
+}
+
+fn is_vip(ports: &[ServicePort], address: IpAddr) -> bool {
+    ports.iter().any(|port| port.addresses().any(|(_, own)| own == address))
+}
+
+/// Whether `address` is some service's, so that a node of a mode that binds them calls it from itself.
+pub(crate) fn is_bound(ports: &[ServicePort], address: IpAddr) -> bool {
+    ports.iter().any(|port| port.family == Family::of(address)) && is_vip(ports, address)
+}

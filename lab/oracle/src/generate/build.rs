@@ -1,0 +1,174 @@
+//! Recipes to clusters: the lab's address plan (`docs/scenarios.md`), and for each service numbers of its own.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+
+use super::recipe::{Detect, Families, NodePorts, NodeRecipe, Recipe};
+use super::{services, slices};
+use crate::address::{self, Family};
+use crate::cluster::Cluster;
+use crate::settings::{DetectLocal, NodePortAddress, ProxySettings};
+use crate::world::{Client, Cni, NodePlace, Objects, PodName, PodPlace, World};
+
+/// The families of a recipe, primary first.
+pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
+    match recipe.families {
+        Families::V4 => &[Family::V4],
+        Families::V6 => &[Family::V6],
+        Families::Dual => &Family::ALL,
+    }
+}
+
+/// An address of one of the plan's networks.
+pub(super) fn address(text: [String; 2], family: Family) -> Option<IpAddr> {
+    let [v4, v6] = text;
+    address::parse(if family == Family::V4 { &v4 } else { &v6 })
+}
+
+/// Address number `last` of the network that nodes and hosts outside share.
+pub(super) fn on_segment(last: usize, family: Family) -> Option<IpAddr> {
+    address([format!("172.18.0.{last}"), format!("fd00:172:18::{last:x}")], family)
+}
+
+fn range(text: [&str; 2], family: Family) -> Option<IpNet> {
+    address::parse_range(text[usize::from(family == Family::V6)])
+}
+
+/// The network itself.
+pub(super) fn segment(family: Family) -> Option<IpNet> {
+    range(["172.18.0.0/24", "fd00:172:18::/64"], family)
+}
+
+/// All pods' range.
+pub(super) fn pod_range(family: Family) -> Option<IpNet> {
+    range(["10.244.0.0/16", "fd00:10:244::/56"], family)
+}
+
+/// Address number `last` in the range of the pods of node number `node`.
+fn in_pod_range(node: usize, last: usize, family: Family) -> Option<IpAddr> {
+    address([format!("10.244.{}.{last}", node + 1), format!("fd00:10:244:{:x}::{last:x}", node + 1)], family)
+}
+
+impl Recipe {
+    /// The cluster.
+    #[must_use]
+    pub fn build(&self) -> Cluster {
+        let families = families(self);
+        let nodes: Vec<NodePlace> = (0..self.nodes.len()).map(|index| self.node_place(index, families)).collect();
+        let nodes_objects = self.nodes.iter().zip(&nodes).enumerate();
+        let objects: Vec<Node> =
+            nodes_objects.filter_map(|(index, (recipe, place))| node_object(recipe, place, index, families)).collect();
+        let clients = (1..=2).map(|number| Client {
+            name: format!("client-{number}"),
+            addresses: families.iter().filter_map(|family| on_segment(99 + number, *family)).collect(),
+        });
+        let world = World {
+            pods: self.pod_places(&nodes, families),
+            clients: clients.collect(),
+            load_balancer: families.iter().filter_map(|family| on_segment(200, *family)).collect(),
+            cni: if self.point_to_point { Cni::PointToPoint } else { Cni::Bridge },
+            proxy: self.settings(families),
+            nodes,
+        };
+        let mut objects = Objects { nodes: objects, ..Objects::default() };
+        for index in 0..self.services.len() {
+            objects.services.extend(services::build(self, index));
+            objects.slices.extend(slices::build(self, index, &world));
+        }
+        Cluster { objects, world }
+    }
+
+    fn node_place(&self, index: usize, families: &[Family]) -> NodePlace {
+        let second = self.nodes.get(index).is_some_and(|node| node.second_address);
+        let first = families.iter().filter_map(|family| on_segment(2 + index, *family));
+        let more = families.iter().filter(|_| second).filter_map(|family| on_segment(50 + index, *family));
+        let gateways = families.iter().filter(|_| !self.point_to_point);
+        NodePlace {
+            name: node_name(index),
+            addresses: first.chain(more).collect(),
+            gateways: gateways.filter_map(|family| in_pod_range(index, 1, *family)).collect(),
+        }
+    }
+
+    /// The recipe's pods, and one on each node that is nobody's endpoint unless a recipe's number falls on it.
+    fn pod_places(&self, nodes: &[NodePlace], families: &[Family]) -> Vec<PodPlace> {
+        let mut places: Vec<PodPlace> = Vec::new();
+        let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));
+        let own = self.pods.iter().enumerate().map(|(index, pod)| {
+            (usize::from(pod.node) % nodes.len().max(1), pod.host_network, format!("web-{}", index + 1))
+        });
+        for (number, (node, host, name)) in own.chain(callers).enumerate() {
+            let Some(place) = nodes.get(node) else { continue };
+            let host = host && !places.iter().any(|pod| pod.host_network && pod.node == place.name);
+            let addresses = if host {
+                families.iter().filter_map(|family| on_segment(2 + node, *family)).collect()
+            } else {
+                families.iter().filter_map(|family| in_pod_range(node, 10 + number, *family)).collect()
+            };
+            let name = PodName { namespace: "default".to_owned(), name };
+            places.push(PodPlace { name, node: place.name.clone(), addresses, host_network: host });
+        }
+        places
+    }
+
+    fn settings(&self, families: &[Family]) -> ProxySettings {
+        let ranges = |of: fn(Family) -> Option<IpNet>| families.iter().filter_map(move |family| of(*family));
+        let as_ranges = |of: Vec<IpNet>| of.into_iter().map(NodePortAddress::Range).collect::<Vec<_>>();
+        let node_port_addresses = match self.proxy.node_ports {
+            NodePorts::Unset => Vec::new(),
+            NodePorts::Word(word) => vec![word],
+            NodePorts::NodeNetwork => as_ranges(ranges(segment).collect()),
+            NodePorts::FirstNode => {
+                as_ranges(families.iter().filter_map(|family| on_segment(2, *family)).map(IpNet::from).collect())
+            }
+            NodePorts::WithLoopback => {
+                let loopback = |family| range(["127.0.0.0/8", "::1/128"], family);
+                as_ranges(ranges(segment).chain(ranges(loopback)).collect())
+            }
+        };
+        ProxySettings {
+            detect_local: match (self.proxy.detect, self.point_to_point) {
+                (Detect::ClusterCidr, _) => DetectLocal::ClusterCidr(ranges(pod_range).collect()),
+                (Detect::NodeCidr, _) => DetectLocal::NodeCidr,
+                (Detect::Interface, false) => DetectLocal::BridgeInterface("cni0".to_owned()),
+                (Detect::Interface, true) => DetectLocal::InterfaceNamePrefix("veth".to_owned()),
+                (Detect::Off, _) => DetectLocal::Off,
+            },
+            masquerade_all: self.proxy.masquerade_all,
+            node_port_addresses,
+            localhost_node_ports: self.proxy.localhost_node_ports,
+            ..ProxySettings::default()
+        }
+    }
+}
+
+fn node_object(recipe: &NodeRecipe, place: &NodePlace, index: usize, families: &[Family]) -> Option<Node> {
+    let ranges = families.iter().filter_map(|family| {
+        range([&format!("10.244.{}.0/24", index + 1), &format!("fd00:10:244:{:x}::/64", index + 1)], *family)
+    });
+    let ranges: Vec<IpNet> = ranges.collect();
+    let first = families.iter().filter_map(|family| address::first_of(&place.addresses, *family));
+    let addresses: Vec<_> = first.map(|address| json!({"type": "InternalIP", "address": address})).collect();
+    let labels = recipe.zone.map(|zone| json!({ super::ZONE_LABEL: zone_name(zone) })).unwrap_or_else(|| json!({}));
+    serde_json::from_value(json!({
+        "metadata": {"name": place.name, "labels": labels},
+        "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
+        "status": {"addresses": addresses},
+    }))
+    .ok()
+}
+
+pub(super) fn node_name(index: usize) -> String {
+    format!("node-{}", letter(index))
+}
+
+pub(super) fn zone_name(zone: u8) -> String {
+    format!("zone-{}", letter(usize::from(zone)))
+}
+
+fn letter(index: usize) -> char {
+    u8::try_from(index % 26).map_or('z', |index| char::from(b'a' + index))
+}

@@ -1,0 +1,201 @@
+//! A cluster in few small numbers, which is what proptest draws and shrinks. [`super::build`] makes the objects: every
+//! recipe is a cluster that an API server would admit, whatever its numbers, so that shrinking never leaves the valid.
+
+use crate::settings::NodePortAddress;
+
+/// A whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields' types say what they are")]
+pub struct Recipe {
+    pub families: Families,
+    pub point_to_point: bool,
+    pub nodes: Vec<NodeRecipe>,
+    /// Pods beside the one on each node that only calls.
+    pub pods: Vec<PodRecipe>,
+    pub services: Vec<ServiceRecipe>,
+    pub proxy: ProxyRecipe,
+}
+
+/// Families of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "what it says")]
+pub enum Families {
+    V4,
+    V6,
+    Dual,
+}
+
+/// A node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeRecipe {
+    /// Number of its zone; `None`: the node has no such label.
+    pub zone: Option<u8>,
+    /// Has a second address of each family.
+    pub second_address: bool,
+}
+
+/// A pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodRecipe {
+    /// Its node, modulo their number.
+    pub node: u8,
+    /// On the host network; of several on a node only the first is.
+    pub host_network: bool,
+}
+
+/// `detectLocalMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the mode's name")]
+pub enum Detect {
+    ClusterCidr,
+    NodeCidr,
+    /// By bridge or by prefix, as the CNI has it.
+    Interface,
+    Off,
+}
+
+/// `nodePortAddresses`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodePorts {
+    /// Nothing is said.
+    Unset,
+    /// One of the words.
+    Word(NodePortAddress),
+    /// The node network.
+    NodeNetwork,
+    /// The first node's first addresses only.
+    FirstNode,
+    /// The node network and the loopback range.
+    WithLoopback,
+}
+
+/// Settings of the proxies, but for the mode, which is the caller's to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the setting's name")]
+pub struct ProxyRecipe {
+    pub detect: Detect,
+    pub masquerade_all: bool,
+    pub node_ports: NodePorts,
+    pub localhost_node_ports: bool,
+}
+
+/// What a service is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "its type, or what keeps proxies away")]
+pub enum Kind {
+    ClusterIp,
+    NodePort,
+    LoadBalancer,
+    Headless,
+    ExternalName,
+    OtherProxy,
+}
+
+/// Which of a dual-stack cluster's families a service has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "what it says")]
+pub enum Stack {
+    First,
+    Second,
+    Both,
+}
+
+/// A service and its slices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the field's name in the API, where nothing else is said")]
+pub struct ServiceRecipe {
+    pub kind: Kind,
+    pub stack: Stack,
+    pub internal_local: bool,
+    pub external_local: bool,
+    /// Seconds.
+    pub affinity: Option<u16>,
+    pub ports: Vec<PortRecipe>,
+    /// Numbers of addresses in a pool that all services share.
+    pub external_ips: Vec<u8>,
+    /// The same for the load balancer's, with its mode.
+    pub ingress: Vec<(u8, IngressMode)>,
+    pub source_ranges: Vec<Sources>,
+    pub endpoints: Vec<EndpointRecipe>,
+    pub hints: Hints,
+    /// Endpoints of the second slice have another target port.
+    pub other_targets: bool,
+    /// Ports of the third slice have names that the service does not know.
+    pub other_names: bool,
+}
+
+/// `ipMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "its value")]
+pub enum IngressMode {
+    Unset,
+    Vip,
+    Proxy,
+}
+
+/// A service port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortRecipe {
+    /// Number of its protocol in [`crate::Protocol::ALL`].
+    pub protocol: u8,
+    /// Has a node port, if the type allows one (a NodePort service's ports all have).
+    pub node_port: bool,
+    /// Has the number of the port before it, if that one has another protocol.
+    pub same_number: bool,
+}
+
+/// An entry of `loadBalancerSourceRanges`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "who it lets in")]
+pub enum Sources {
+    Everybody,
+    NodeNetwork,
+    FirstNode,
+    FirstClient,
+    Pods,
+    Nobody,
+}
+
+/// Conditions of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "what it says")]
+pub enum Condition {
+    Ready,
+    Unspecified,
+    Unready,
+    ServingOnly,
+    TerminatingServing,
+    Terminating,
+    /// As under publishNotReadyAddresses.
+    PublishedTerminating,
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointRecipe {
+    /// Its pod, modulo their number; those that only call come last.
+    pub pod: u8,
+    /// Its conditions.
+    pub condition: Condition,
+    /// Its slice, of three.
+    pub slice: u8,
+    /// A copy of it stands in the next slice, too.
+    pub copied: bool,
+    /// Its slice names no node.
+    pub homeless: bool,
+    /// Zones and nodes that it is for, as bits, where [`Hints::Odd`] is.
+    pub hinted: u8,
+}
+
+/// Topology hints of a service's endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hints {
+    /// None.
+    None,
+    /// Each is for its own zone, as `trafficDistribution: PreferSameZone` makes them.
+    OwnZone,
+    /// Each is for its own node and zone, as `PreferSameNode` makes them.
+    OwnNode,
+    /// Each for whatever its own number says.
+    Odd,
+}

@@ -1,0 +1,164 @@
+//! Service objects of a recipe.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+use super::build::{address, families, on_segment, pod_range, segment};
+use super::recipe::{IngressMode, Kind, Recipe, ServiceRecipe, Sources, Stack};
+use crate::address::Family;
+use crate::question::Protocol;
+use crate::service::PROXY_NAME_LABEL;
+
+/// Service number `index`.
+pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
+    let service = recipe.services.get(index)?;
+    let families = stack(recipe, service);
+    let name = name(index);
+    if service.kind == Kind::ExternalName {
+        let spec = json!({"type": "ExternalName", "externalName": "example.org"});
+        return serde_json::from_value(json!({"metadata": {"namespace": "default", "name": name}, "spec": spec})).ok();
+    }
+    let labels =
+        if service.kind == Kind::OtherProxy { json!({ PROXY_NAME_LABEL: "somebody-else" }) } else { json!({}) };
+    let pool = |numbers: &[u8], v4: &str, v6: &str| -> Vec<IpAddr> {
+        let mut all: Vec<IpAddr> = Vec::new();
+        for number in numbers {
+            let texts = |number: &u8| [format!("{v4}{}", number + 1), format!("{v6}{}", number + 1)];
+            all.extend(families.iter().filter_map(|family| address(texts(number), *family)));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let balanced = service.kind == Kind::LoadBalancer;
+    let mut spec = json!({
+        "type": match service.kind {
+            Kind::NodePort => "NodePort",
+            Kind::LoadBalancer => "LoadBalancer",
+            _ => "ClusterIP",
+        },
+        "ipFamilies": families.iter().map(|family| family.name()).collect::<Vec<_>>(),
+        "ipFamilyPolicy": if families.len() == 2 { "RequireDualStack" } else { "SingleStack" },
+        "ports": ports(service, index),
+        "internalTrafficPolicy": if service.internal_local { "Local" } else { "Cluster" },
+        "sessionAffinity": if service.affinity.is_some() { "ClientIP" } else { "None" },
+    });
+    let cluster_ips = cluster_ips(service, &families, index);
+    spec["clusterIP"] = json!(cluster_ips.first());
+    spec["clusterIPs"] = json!(cluster_ips);
+    if service.kind != Kind::Headless {
+        spec["externalIPs"] = json!(pool(&service.external_ips, "198.51.100.", "2001:db8:51::"));
+    }
+    if let Some(seconds) = service.affinity {
+        spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
+    }
+    let faces_out = !matches!(service.kind, Kind::Headless)
+        && (balanced || service.kind == Kind::NodePort || !service.external_ips.is_empty());
+    if faces_out {
+        spec["externalTrafficPolicy"] = json!(if service.external_local { "Local" } else { "Cluster" });
+    }
+    let mut ingress: Vec<Value> = Vec::new();
+    if balanced {
+        spec["allocateLoadBalancerNodePorts"] = json!(service.ports.iter().all(|port| port.node_port));
+        if service.external_local {
+            spec["healthCheckNodePort"] = json!(31_000 + index);
+        }
+        let ranges: Vec<String> = service.source_ranges.iter().flat_map(|one| sources(*one, &families)).collect();
+        spec["loadBalancerSourceRanges"] = json!(ranges);
+        for (number, mode) in &service.ingress {
+            let mode = match mode {
+                IngressMode::Unset => json!(null),
+                IngressMode::Vip => json!("VIP"),
+                IngressMode::Proxy => json!("Proxy"),
+            };
+            let addresses = pool(&[*number], "203.0.113.", "2001:db8:113::");
+            // One address cannot be both: the first entry that has it counts.
+            let fresh = addresses.iter().filter(|address| !ingress.iter().any(|entry| entry["ip"] == json!(address)));
+            let entries: Vec<Value> = fresh.map(|address| json!({"ip": address, "ipMode": mode})).collect();
+            ingress.extend(entries);
+        }
+    }
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "default", "name": name, "labels": labels},
+        "spec": spec, "status": {"loadBalancer": {"ingress": ingress}},
+    }))
+    .ok()
+}
+
+pub(super) fn name(index: usize) -> String {
+    format!("svc-{index}")
+}
+
+/// The families that a service has in this cluster.
+pub(super) fn stack(recipe: &Recipe, service: &ServiceRecipe) -> Vec<Family> {
+    match (families(recipe), service.stack) {
+        ([first, _], Stack::First) => vec![*first],
+        ([_, second], Stack::Second) => vec![*second],
+        (all, _) => all.to_vec(),
+    }
+}
+
+fn cluster_ips(service: &ServiceRecipe, families: &[Family], index: usize) -> Vec<String> {
+    if service.kind == Kind::Headless {
+        return vec!["None".to_owned()];
+    }
+    let texts = || [format!("10.96.1.{}", index + 1), format!("fd00:10:96::{:x}", 0x101 + index)];
+    families.iter().filter_map(|family| address(texts(), *family)).map(|address| address.to_string()).collect()
+}
+
+/// Name, protocol and number of each port; numbers are unique among all services, so that addresses can be shared.
+pub(super) fn numbered(service: &ServiceRecipe, index: usize) -> Vec<(String, Protocol, u16)> {
+    let mut ports: Vec<(String, Protocol, u16)> = Vec::new();
+    for (position, port) in service.ports.iter().enumerate() {
+        let protocol = Protocol::ALL[usize::from(port.protocol) % Protocol::ALL.len()];
+        let fresh = u16::try_from(80 + 10 * index + position).unwrap_or(u16::MAX);
+        let last = ports.last().map(|(_, _, number)| *number).filter(|_| port.same_number);
+        let free = |number: &u16| !ports.iter().any(|(_, taken, other)| *taken == protocol && other == number);
+        let number = last.filter(free).unwrap_or(fresh);
+        // A single port needs no name.
+        let name = if service.ports.len() == 1 { String::new() } else { format!("p{position}") };
+        ports.push((name, protocol, number));
+    }
+    ports
+}
+
+fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
+    let exposes = |node_port: bool| match service.kind {
+        Kind::NodePort => true,
+        Kind::LoadBalancer => node_port,
+        _ => false,
+    };
+    let all = numbered(service, index).into_iter().zip(&service.ports).enumerate();
+    all.map(|(position, ((name, protocol, number), recipe))| {
+        let mut port = json!({"port": number, "protocol": protocol.name(), "targetPort": 8080 + position});
+        if !name.is_empty() {
+            port["name"] = json!(name);
+        }
+        if exposes(recipe.node_port) {
+            port["nodePort"] = json!(30_000 + 20 * index + position);
+        }
+        port
+    })
+    .collect()
+}
+
+fn sources(sources: Sources, families: &[Family]) -> Vec<String> {
+    let host = |address: IpAddr| ipnet::IpNet::from(address);
+    let range = |family: &Family| match sources {
+        Sources::Everybody => {
+            if *family == Family::V4 {
+                "0.0.0.0/0".parse().ok()
+            } else {
+                "::/0".parse().ok()
+            }
+        }
+        Sources::NodeNetwork => segment(*family),
+        Sources::FirstNode => on_segment(2, *family).map(host),
+        Sources::FirstClient => on_segment(100, *family).map(host),
+        Sources::Pods => pod_range(*family),
+        Sources::Nobody => address(["192.0.2.1".to_owned(), "2001:db8:2::1".to_owned()], *family).map(host),
+    };
+    families.iter().filter_map(range).map(|range| range.to_string()).collect()
+}

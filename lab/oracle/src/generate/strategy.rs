@@ -1,0 +1,150 @@
+//! How recipes are drawn. What is rare in clusters is rare here, and shrinking goes towards the plainest of everything.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::recipe::{
+    Condition, Detect, EndpointRecipe, Families, Hints, IngressMode, Kind, NodePorts, NodeRecipe, PodRecipe,
+    PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
+};
+use crate::settings::NodePortAddress;
+
+/// Recipes for clusters of at most three nodes, six pods and four services.
+pub fn recipes() -> impl Strategy<Value = Recipe> {
+    let families = prop_oneof![3 => Just(Families::V4), 1 => Just(Families::V6), 2 => Just(Families::Dual)];
+    let whole = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6), vec(service(), 0..=4), proxy());
+    whole.prop_map(|(families, point_to_point, nodes, pods, services, proxy)| Recipe {
+        families,
+        point_to_point,
+        nodes,
+        pods,
+        services,
+        proxy,
+    })
+}
+
+fn node() -> impl Strategy<Value = NodeRecipe> {
+    (option::weighted(0.9, 0..3u8), rarely(0.2)).prop_map(|(zone, second_address)| NodeRecipe { zone, second_address })
+}
+
+fn pod() -> impl Strategy<Value = PodRecipe> {
+    (0..3u8, rarely(0.15)).prop_map(|(node, host_network)| PodRecipe { node, host_network })
+}
+
+fn proxy() -> impl Strategy<Value = ProxyRecipe> {
+    let detect = prop_oneof![
+        4 => Just(Detect::ClusterCidr),
+        2 => Just(Detect::NodeCidr),
+        2 => Just(Detect::Interface),
+        1 => Just(Detect::Off),
+    ];
+    let node_ports = prop_oneof![
+        6 => Just(NodePorts::Unset),
+        2 => Just(NodePorts::Word(NodePortAddress::Primary)),
+        1 => Just(NodePorts::Word(NodePortAddress::All)),
+        2 => Just(NodePorts::NodeNetwork),
+        1 => Just(NodePorts::FirstNode),
+        1 => Just(NodePorts::WithLoopback),
+    ];
+    (detect, rarely(0.2), node_ports, rarely(0.8)).prop_map(
+        |(detect, masquerade_all, node_ports, localhost_node_ports)| ProxyRecipe {
+            detect,
+            masquerade_all,
+            node_ports,
+            localhost_node_ports,
+        },
+    )
+}
+
+/// Services; histories add them one by one.
+pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
+    let kind = prop_oneof![
+        5 => Just(Kind::ClusterIp),
+        5 => Just(Kind::NodePort),
+        7 => Just(Kind::LoadBalancer),
+        1 => Just(Kind::Headless),
+        1 => Just(Kind::ExternalName),
+        1 => Just(Kind::OtherProxy),
+    ];
+    let stack = prop_oneof![1 => Just(Stack::First), 1 => Just(Stack::Second), 2 => Just(Stack::Both)];
+    let hints = prop_oneof![
+        5 => Just(Hints::None), 2 => Just(Hints::OwnZone), 2 => Just(Hints::OwnNode), 2 => Just(Hints::Odd),
+    ];
+    let spec = (kind, stack, rarely(0.25), rarely(0.4), option::weighted(0.2, 1..=60_000u16), vec(port(), 1..=3));
+    let mode = prop_oneof![2 => Just(IngressMode::Unset), 2 => Just(IngressMode::Vip), 1 => Just(IngressMode::Proxy)];
+    let faces = (vec(0..3u8, 0..=2), vec((0..3u8, mode), 0..=2), sources());
+    let slices = (vec(endpoint(), 0..=6), hints, rarely(0.2), rarely(0.15));
+    (spec, faces, slices).prop_map(|(spec, faces, slices)| {
+        let (kind, stack, internal_local, external_local, affinity, ports) = spec;
+        let (external_ips, ingress, source_ranges) = faces;
+        let (endpoints, hints, other_targets, other_names) = slices;
+        ServiceRecipe {
+            kind,
+            stack,
+            internal_local,
+            external_local,
+            affinity,
+            ports,
+            external_ips,
+            ingress,
+            source_ranges,
+            endpoints,
+            hints,
+            other_targets,
+            other_names,
+        }
+    })
+}
+
+fn sources() -> impl Strategy<Value = Vec<Sources>> {
+    let one = prop_oneof![
+        Just(Sources::FirstClient),
+        Just(Sources::FirstNode),
+        Just(Sources::NodeNetwork),
+        Just(Sources::Pods),
+        Just(Sources::Nobody),
+        Just(Sources::Everybody),
+    ];
+    prop_oneof![3 => Just(Vec::new()), 2 => vec(one, 1..=2)]
+}
+
+fn port() -> impl Strategy<Value = PortRecipe> {
+    let protocol = prop_oneof![5 => Just(0u8), 3 => Just(1u8), 1 => Just(2u8)];
+    (protocol, rarely(0.8), rarely(0.3)).prop_map(|(protocol, node_port, same_number)| PortRecipe {
+        protocol,
+        node_port,
+        same_number,
+    })
+}
+
+/// Endpoints; histories add them one by one.
+pub(super) fn endpoint() -> impl Strategy<Value = EndpointRecipe> {
+    let slice = prop_oneof![3 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
+    (any::<u8>(), condition(), slice, rarely(0.1), rarely(0.05), any::<u8>()).prop_map(
+        |(pod, condition, slice, copied, homeless, hinted)| EndpointRecipe {
+            pod,
+            condition,
+            slice,
+            copied,
+            homeless,
+            hinted,
+        },
+    )
+}
+
+pub(super) fn condition() -> impl Strategy<Value = Condition> {
+    prop_oneof![
+        8 => Just(Condition::Ready),
+        1 => Just(Condition::Unspecified),
+        2 => Just(Condition::Unready),
+        1 => Just(Condition::ServingOnly),
+        3 => Just(Condition::TerminatingServing),
+        1 => Just(Condition::Terminating),
+        1 => Just(Condition::PublishedTerminating),
+    ]
+}
+
+fn rarely(probability: f64) -> impl Strategy<Value = bool> {
+    proptest::bool::weighted(probability)
+}

@@ -1,0 +1,103 @@
+//! What the modes rightly do in different ways, as one table. Everything not in it is the same in all of them.
+//!
+//! Each column is of one mode; `docs/limitations.md` and the scenarios that name their `modes` say the same in words.
+
+use crate::settings::{Mode, ProxySettings, Scheduler};
+
+/// How one of several endpoints is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Picking {
+    /// Each connection is a draw; shares are probabilities.
+    AtRandom,
+    /// In turn; shares are those of many connections.
+    InTurn,
+    /// A hash of something decides, so one client, or everybody, may always meet the same: no shares.
+    ByHash,
+    /// Whoever has the fewest connections at that moment: no shares.
+    LeastConnections,
+    /// One endpoint for each address that is called, until it has too many connections: no shares.
+    ByLocality,
+}
+
+impl Picking {
+    /// Whether every endpoint's share is the same and known.
+    #[must_use]
+    pub fn is_even(self) -> bool {
+        matches!(self, Picking::AtRandom | Picking::InTurn)
+    }
+}
+
+/// How far session affinity reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AffinityScope {
+    /// A client has one endpoint for a service port, whatever address it calls.
+    ServicePort,
+    /// A client has one for each address that it calls, so it may meet two.
+    Frontend,
+}
+
+/// What a mode does in a way of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ways {
+    /// Who is chosen.
+    pub(crate) picking: Picking,
+    /// How far affinity reaches.
+    pub(crate) affinity: AffinityScope,
+    /// Endpoints see the node that relays, never the client.
+    pub(crate) relays: bool,
+    /// SCTP service ports refuse.
+    pub(crate) refuses_sctp: bool,
+    /// Services' addresses are addresses of every node. So a node calls them from themselves, and other ports are shut.
+    pub(crate) binds_addresses: bool,
+    /// A frontend has one list of endpoints for everybody: policy Local holds the node and its pods to it as well.
+    pub(crate) one_list: bool,
+    /// What the node itself sends to a service always has its address replaced.
+    pub(crate) masquerades_own_node: bool,
+    /// Node ports can answer on 127.0.0.1.
+    pub(crate) localhost: bool,
+}
+
+/// The table's column for these settings.
+pub(crate) fn ways(settings: &ProxySettings) -> Ways {
+    match settings.mode {
+        Mode::Iptables => Ways {
+            picking: Picking::AtRandom,
+            affinity: AffinityScope::ServicePort,
+            relays: false,
+            refuses_sctp: false,
+            binds_addresses: false,
+            one_list: false,
+            masquerades_own_node: false,
+            localhost: true,
+        },
+        Mode::Ipvs => Ways {
+            picking: scheduled(settings.scheduler),
+            affinity: AffinityScope::Frontend,
+            relays: false,
+            refuses_sctp: false,
+            binds_addresses: true,
+            one_list: true,
+            masquerades_own_node: true,
+            localhost: false,
+        },
+        Mode::Userspace => Ways {
+            picking: Picking::InTurn,
+            affinity: AffinityScope::ServicePort,
+            relays: true,
+            refuses_sctp: true,
+            binds_addresses: false,
+            one_list: false,
+            masquerades_own_node: false,
+            localhost: true,
+        },
+    }
+}
+
+fn scheduled(scheduler: Scheduler) -> Picking {
+    match scheduler {
+        Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => Picking::InTurn,
+        Scheduler::LeastConnections => Picking::LeastConnections,
+        Scheduler::Locality => Picking::ByLocality,
+        Scheduler::DestinationHash | Scheduler::SourceHash | Scheduler::Maglev => Picking::ByHash,
+    }
+}

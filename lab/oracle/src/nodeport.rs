@@ -1,0 +1,47 @@
+//! On which of a node's addresses node ports answer: `nodePortAddresses` and `localhostNodePorts`.
+
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::modes;
+use crate::rules::{Reasons, Rule};
+use crate::settings::NodePortAddress;
+use crate::world::{Objects, World};
+
+/// Whether an address accepts node ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepts {
+    Yes,
+    No,
+    /// There are ranges, all of the other family.
+    Unclear,
+}
+
+/// Whether `address` of `node` does.
+pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpAddr, reasons: &mut Reasons) -> Accepts {
+    let settings = &world.proxy;
+    let family = Family::of(address);
+    if address.is_loopback() {
+        let possible = modes::ways(settings).localhost && settings.localhost_node_ports && family == Family::V4;
+        reasons.add(Rule::LocalhostNodePorts, address.to_string());
+        if !possible {
+            return Accepts::No;
+        }
+    }
+    if settings.node_port_addresses.is_empty() {
+        return Accepts::Yes;
+    }
+    let entries: Vec<NodePortAddress> = settings.node_port_addresses(family).collect();
+    if entries.is_empty() {
+        reasons.add(Rule::NodePortAddressesOtherFamily, address.to_string());
+        return Accepts::Unclear;
+    }
+    let named = entries.iter().any(|entry| match entry {
+        NodePortAddress::All => true,
+        NodePortAddress::Localhost => address.is_loopback(),
+        NodePortAddress::Primary => objects.primary_address(node, family) == Some(address),
+        NodePortAddress::Range(range) => range.contains(&address),
+    });
+    reasons.add(Rule::NodePortAddresses, format!("{address} of {node} is {}named", if named { "" } else { "not " }));
+    if named { Accepts::Yes } else { Accepts::No }
+}

@@ -1,0 +1,145 @@
+//! The questions' way through the rules, from top to bottom.
+
+use crate::address::Family;
+use crate::arrival::{self, Case};
+use crate::delivery;
+use crate::endpoints;
+use crate::firewall;
+use crate::frontend::{self, Destination};
+use crate::health;
+use crate::modes;
+use crate::policy;
+use crate::promise::{Promise, Verdict};
+use crate::question::{Protocol, Question};
+use crate::rules::{Reasons, Rule};
+use crate::service::{self, ServicePort};
+use crate::topology::Here;
+use crate::world::{Objects, World};
+
+/// The label that says a node's zone.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+/// Answers questions about one cluster.
+#[derive(Debug)]
+pub struct Oracle<'a> {
+    objects: &'a Objects,
+    world: &'a World,
+    v4: Vec<ServicePort>,
+    v6: Vec<ServicePort>,
+}
+
+/// Answers one question.
+#[must_use]
+pub fn ask(objects: &Objects, world: &World, question: &Question) -> Promise {
+    Oracle::new(objects, world).ask(question)
+}
+
+impl<'a> Oracle<'a> {
+    /// Reads services and slices, once for many questions.
+    #[must_use]
+    pub fn new(objects: &'a Objects, world: &'a World) -> Oracle<'a> {
+        let ports = |family| {
+            let ports = objects.services.iter().flat_map(|service| service::ports(service, family));
+            ports.map(|port| ServicePort { endpoints: endpoints::copies(&objects.slices, &port), ..port }).collect()
+        };
+        Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
+    }
+
+    /// What Kubernetes promises.
+    #[must_use]
+    pub fn ask(&self, question: &Question) -> Promise {
+        let mut reasons = Reasons::default();
+        let verdict = self.verdict(question, &mut reasons);
+        Promise { verdict, because: reasons.0 }
+    }
+
+    fn verdict(&self, question: &Question, reasons: &mut Reasons) -> Verdict {
+        let ports = if question.to.is_ipv4() { &self.v4 } else { &self.v6 };
+        let bound = frontend::is_bound(ports, question.to.ip());
+        let Some(source) = self.world.source_address(question, bound) else {
+            reasons.add(Rule::Family, format!("{} has no address to reach {} from", question.from, question.to));
+            return Verdict::Untouched;
+        };
+        match frontend::find(self.objects, self.world, ports, question, reasons) {
+            Destination::Service { port, kind, node } => {
+                let arrival = arrival::at(self.objects, self.world, question, node, source);
+                let ways = modes::ways(&self.world.proxy);
+                self.decide(&Case { to: question.to, port, kind, arrival, ways }, reasons)
+            }
+            Destination::Shared | Destination::Unclear => Verdict::Undefined,
+            Destination::OtherPortOfVip => {
+                reasons.add(Rule::OtherPortOfVip, question.to.to_string());
+                Verdict::Reject
+            }
+            Destination::Martian => {
+                reasons.add(Rule::Martian, question.to.to_string());
+                Verdict::Drop
+            }
+            Destination::Nothing => {
+                self.explain_nothing(question, reasons);
+                Verdict::Untouched
+            }
+        }
+    }
+
+    /// The destination is a service port's. May the source use it; is anybody there; who of them?
+    fn decide(&self, case: &Case<'_>, reasons: &mut Reasons) -> Verdict {
+        let Case { port, arrival, ways, .. } = case;
+        let endpoints = match endpoints::merged(&port.endpoints, arrival.node, reasons) {
+            Ok(endpoints) => endpoints,
+            Err(address) => {
+                reasons.add(Rule::Contradiction, address.to_string());
+                return Verdict::Undefined;
+            }
+        };
+        let anybody = policy::any_usable(&endpoints);
+        let unspoken = ways.refuses_sctp && port.name.protocol == Protocol::Sctp;
+        if !firewall::allows(self.objects, self.world, case, reasons) {
+            // Where there is nobody anyway, no page says which of the two the client is to notice.
+            return if anybody && !unspoken { Verdict::Drop } else { Verdict::Refuse };
+        }
+        if unspoken {
+            reasons.add(Rule::NotRelayed, port.name.to_string());
+            return Verdict::Reject;
+        }
+        if !anybody {
+            reasons.add(Rule::NoEndpoints, port.name.to_string());
+            return Verdict::Reject;
+        }
+        let reach = policy::reach(case, reasons);
+        let chosen = policy::select(&endpoints, reach, self.here(arrival.node), reasons);
+        if chosen.is_empty() {
+            reasons.add(Rule::NoLocalEndpoints, format!("{} on {}", port.name, arrival.node));
+            return Verdict::Drop;
+        }
+        Verdict::Deliver(delivery::to(self.world, case, &chosen, reasons))
+    }
+
+    fn here<'n>(&'n self, node: &'n str) -> Here<'n> {
+        let labels = self.objects.node(node).and_then(|node| node.metadata.labels.as_ref());
+        let zone = labels.and_then(|labels| labels.get(ZONE_LABEL)).map(String::as_str);
+        Here { node, zone: zone.filter(|zone| !zone.is_empty()) }
+    }
+
+    /// Somebody may have expected a service there.
+    fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
+        reasons.add(Rule::NoService, question.to.to_string());
+        let (to, family) = (question.to.ip(), Family::of(question.to.ip()));
+        for service in &self.objects.services {
+            let name = service.metadata.name.as_deref().unwrap_or_default();
+            let Some(spec) = &service.spec else { continue };
+            if service::ingress(service, family, true).contains(&to) {
+                reasons.add(Rule::LoadBalancerProxies, format!("{to} of {name}"));
+            }
+            if let Some(rule) = service::left_alone(service).filter(|_| service::cluster_ip(spec, family) == Some(to)) {
+                reasons.add(rule, name);
+            }
+        }
+        let node = self.world.owner(to).filter(|_| question.protocol == Protocol::Tcp);
+        for check in node.map(|node| health::checks(self.objects, &node.name)).unwrap_or_default() {
+            if check.port == question.to.port() {
+                reasons.add(Rule::HealthCheck, format!("{}/{}: {}", check.namespace, check.service, check.status()));
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Traffic policies: which endpoints a packet may go to.
+
+use crate::arrival::Case;
+use crate::endpoints::Endpoint;
+use crate::rules::{Reasons, Rule};
+use crate::service::FrontendKind;
+use crate::topology::{self, Here};
+
+/// Whether what arrives is held to the endpoints of the node.
+///
+/// | address       | policy  | from a pod or the node itself         | from elsewhere |
+/// |---------------|---------|---------------------------------------|----------------|
+/// | cluster IP    | Cluster | all                                   | all            |
+/// | cluster IP    | Local   | the node's                            | the node's     |
+/// | external ones | Cluster | all                                   | all            |
+/// | external ones | Local   | all (IPVS: the node's, if it has any) | the node's     |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    All,
+    Local,
+    LocalIfAny,
+}
+
+pub(crate) fn reach(case: &Case<'_>, reasons: &mut Reasons) -> Reach {
+    let Case { port, arrival, .. } = case;
+    let (rule, reach) = match case.kind {
+        FrontendKind::ClusterIp if port.internal_local => (Rule::InternalLocal, Reach::Local),
+        FrontendKind::ClusterIp => (Rule::ClusterPolicy, Reach::All),
+        _ if !port.external_local => (Rule::ClusterPolicy, Reach::All),
+        _ if !arrival.is_internal() => (Rule::ExternalLocal, Reach::Local),
+        _ if case.ways.one_list => (Rule::OneListPerServer, Reach::LocalIfAny),
+        _ => (Rule::ShortCircuit, Reach::All),
+    };
+    reasons.add(rule, format!("{} from {}", port.name, arrival.source));
+    reach
+}
+
+/// The endpoints within reach; none may be left although there are some elsewhere.
+pub(crate) fn select<'a>(
+    endpoints: &'a [Endpoint],
+    reach: Reach,
+    here: Here<'_>,
+    reasons: &mut Reasons,
+) -> Vec<&'a Endpoint> {
+    let local = |reasons: &mut Reasons| {
+        let mine = endpoints.iter().filter(|endpoint| endpoint.is_local(here.node)).collect();
+        usable(mine, reasons)
+    };
+    let all = |reasons: &mut Reasons| {
+        let ready: Vec<&Endpoint> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
+        // Hints are about ready endpoints: the fallback takes whatever still serves.
+        if ready.is_empty() {
+            usable(endpoints.iter().collect(), reasons)
+        } else {
+            topology::filter(ready, here, reasons)
+        }
+    };
+    match reach {
+        Reach::All => all(reasons),
+        Reach::Local => local(reasons),
+        Reach::LocalIfAny => {
+            let mine = local(reasons);
+            if mine.is_empty() { all(reasons) } else { mine }
+        }
+    }
+}
+
+/// Whether anybody, anywhere, could be sent traffic.
+pub(crate) fn any_usable(endpoints: &[Endpoint]) -> bool {
+    endpoints.iter().any(|endpoint| endpoint.ready || endpoint.fallback)
+}
+
+fn usable<'a>(endpoints: Vec<&'a Endpoint>, reasons: &mut Reasons) -> Vec<&'a Endpoint> {
+    let ready: Vec<&Endpoint> = endpoints.iter().copied().filter(|endpoint| endpoint.ready).collect();
+    if !ready.is_empty() {
+        return ready;
+    }
+    let fallback: Vec<&Endpoint> = endpoints.into_iter().filter(|endpoint| endpoint.fallback).collect();
+    if !fallback.is_empty() {
+        reasons.add(Rule::Terminating, format!("{} endpoints that terminate", fallback.len()));
+    }
+    fallback
+}

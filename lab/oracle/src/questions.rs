@@ -1,0 +1,111 @@
+//! Every question that a cluster raises: every kind of source times every address of a service, and some that are none.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::address::Family;
+use crate::cluster::Cluster;
+use crate::question::{Place, Protocol, Question};
+use crate::service::{self, FrontendKind};
+
+/// What can be sent to, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Aim {
+    to: SocketAddr,
+    protocol: Protocol,
+}
+
+impl Cluster {
+    /// The questions, in an order that stays. A cluster of some size has thousands.
+    #[must_use]
+    pub fn questions(&self) -> Vec<Question> {
+        let (mut questions, aims) = (Vec::new(), self.aims());
+        for from in self.places() {
+            for aim in &aims {
+                let question = Question::new(from.clone(), aim.to, aim.protocol);
+                if self.makes_sense(&question) {
+                    questions.push(question);
+                }
+            }
+        }
+        questions
+    }
+
+    fn places(&self) -> Vec<Place> {
+        let world = &self.world;
+        let nodes = || world.nodes.iter().map(|node| node.name.clone());
+        let mut places: Vec<Place> = world.pods.iter().map(|pod| Place::Pod(pod.name.clone())).collect();
+        places.extend(nodes().map(Place::Node));
+        places.extend(nodes().map(Place::Loopback));
+        for client in &world.clients {
+            places.extend(nodes().map(|enters| Place::Outside { client: client.name.clone(), enters }));
+        }
+        if !world.load_balancer.is_empty() {
+            places.extend(nodes().map(|enters| Place::LoadBalancer { enters }));
+        }
+        places
+    }
+
+    fn aims(&self) -> BTreeSet<Aim> {
+        let mut aims = BTreeSet::new();
+        for family in self.families() {
+            for service in &self.objects.services {
+                for port in service::ports(service, family) {
+                    let (own, protocol) = (port.port, port.name.protocol);
+                    for (kind, address) in port.addresses() {
+                        aims.insert(Aim { to: SocketAddr::new(address, own), protocol });
+                        if kind == FrontendKind::ClusterIp {
+                            // Nobody's: another port, and another protocol.
+                            aims.insert(Aim { to: SocketAddr::new(address, own.wrapping_add(1000)), protocol });
+                            let other = if protocol == Protocol::Udp { Protocol::Tcp } else { Protocol::Udp };
+                            aims.insert(Aim { to: SocketAddr::new(address, own), protocol: other });
+                        }
+                    }
+                    let proxied = service::ingress(service, family, true);
+                    aims.extend(proxied.into_iter().map(|address| Aim { to: SocketAddr::new(address, own), protocol }));
+                    if let Some(node_port) = port.node_port {
+                        let to = |address| Aim { to: SocketAddr::new(address, node_port), protocol };
+                        aims.extend(self.node_addresses(family).into_iter().map(to));
+                    }
+                }
+                // What is left alone must be left alone.
+                let spec = service.spec.as_ref().filter(|_| service::left_alone(service).is_some());
+                let untouched = spec.and_then(|spec| service::cluster_ip(spec, family));
+                aims.extend(untouched.map(|address| Aim { to: SocketAddr::new(address, 80), protocol: Protocol::Tcp }));
+            }
+        }
+        for (pod, ports) in self.servers() {
+            let addresses = self.world.pod(&pod).map(|pod| pod.addresses.clone()).unwrap_or_default();
+            let first = ports.first();
+            aims.extend(
+                addresses.iter().zip(first).map(|(address, (protocol, port))| Aim {
+                    to: SocketAddr::new(*address, *port),
+                    protocol: *protocol,
+                }),
+            );
+        }
+        aims
+    }
+
+    fn node_addresses(&self, family: Family) -> Vec<IpAddr> {
+        let loopback: IpAddr = match family {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        };
+        self.world.nodes.iter().flat_map(|node| node.of_family(family)).chain([loopback]).collect()
+    }
+
+    /// Loopback addresses are called by their own node, which calls them from loopback; a load balancer calls node
+    /// ports; a host outside has no way to another node's bridge but by that node.
+    fn makes_sense(&self, question: &Question) -> bool {
+        let to = question.to.ip();
+        let owner = self.world.owner(to).map(|node| node.name.as_str());
+        match &question.from {
+            Place::Loopback(_) => to.is_loopback(),
+            _ if to.is_loopback() => false,
+            Place::LoadBalancer { enters } => owner == Some(enters),
+            Place::Outside { enters, .. } => owner.is_none_or(|owner| owner == enters),
+            Place::Pod(_) | Place::Node(_) => true,
+        }
+    }
+}

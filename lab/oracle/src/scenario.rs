@@ -1,0 +1,245 @@
+//! A cluster and one question as a scenario file of the lab (its format: `docs/scenarios.md`), with what the oracle
+//! promises as the expectation: a failing property becomes a file that reproduces it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use crate::address::Family;
+use crate::cluster::Cluster;
+use crate::promise::{Delivery, Promise, Reply, Verdict};
+use crate::question::{Place, Protocol, Question};
+use crate::settings::{DetectLocal, Mode, NodePortAddress, Scheduler};
+use crate::world::{Cni, PodPlace};
+
+/// Probes where only the set of those who may answer is promised.
+const SOME: u32 = 20;
+/// Probes that are to meet silence; each costs its time.
+const FEW: u32 = 3;
+
+impl Cluster {
+    /// The file's text. `name` is the file's name without `.yaml`.
+    #[must_use]
+    pub fn scenario_yaml(&self, name: &str, question: &Question) -> String {
+        let promise = self.oracle().ask(question);
+        let (probe, expect) = self.step(question, &promise);
+        let mut text = format!("name: {name}\nabout: A generated cluster. {}.\n\n", one_line(question));
+        for line in promise.to_string().lines() {
+            text.push_str(&format!("# {line}\n"));
+        }
+        text.push_str(&format!("modes: [{}]\n", self.world.proxy.mode.name()));
+        if self.servers().values().flatten().any(|(protocol, _)| *protocol == Protocol::Sctp) {
+            text.push_str("needs: [sctp]\n");
+        }
+        text.push_str(&format!("cluster: {}\nproxy: {}\n\nmanifests: |\n", self.machines(question), self.settings()));
+        let documents: Vec<String> = self.manifests().iter().map(|object| format!("  {object}\n")).collect();
+        text.push_str(&documents.join("  ---\n"));
+        text.push_str(&format!("\nsteps:\n- name: what the oracle says\n  probe: {probe}\n"));
+        if let Some(expect) = expect {
+            text.push_str(&format!("  expect: {expect}\n"));
+        }
+        text
+    }
+
+    /// `cluster:`
+    fn machines(&self, question: &Question) -> Value {
+        let nodes: Vec<Value> = self.world.nodes.iter().map(|node| self.node(node)).collect();
+        let families = self.families();
+        json!({
+            "family": match families.as_slice() {
+                [Family::V4] => "ipv4",
+                [Family::V6] => "ipv6",
+                _ => "dual",
+            },
+            "cni": match self.world.cni {
+                Cni::Bridge => "bridge",
+                Cni::PointToPoint => "point-to-point",
+            },
+            "nodes": nodes,
+            "clients": self.world.clients.iter()
+                .map(|client| json!({"name": client.name, "address": client.addresses})).collect::<Vec<_>>(),
+            "loadBalancer": matches!(question.from, Place::LoadBalancer { .. }),
+        })
+    }
+
+    fn node(&self, node: &crate::world::NodePlace) -> Value {
+        let families = self.families();
+        let first = families.iter().filter_map(|family| crate::address::first_of(&node.addresses, *family));
+        let first: Vec<IpAddr> = first.collect();
+        let extra: Vec<&IpAddr> = node.addresses.iter().filter(|address| !first.contains(address)).collect();
+        let object = self.objects.node(&node.name);
+        let ranges = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
+        let labels = object.and_then(|object| object.metadata.labels.as_ref());
+        let mut value = json!({"name": node.name, "address": first, "podCIDR": ranges});
+        if let Some(zone) = labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")) {
+            value["zone"] = json!(zone);
+        }
+        if !extra.is_empty() {
+            value["extraAddresses"] = json!(extra);
+        }
+        value
+    }
+
+    /// `proxy:`
+    fn settings(&self) -> Value {
+        let proxy = &self.world.proxy;
+        let mut value = json!({"iptables": {
+            "masqueradeAll": proxy.masquerade_all, "localhostNodePorts": proxy.localhost_node_ports,
+        }});
+        match &proxy.detect_local {
+            DetectLocal::Off => value["clusterCIDR"] = json!([]),
+            DetectLocal::ClusterCidr(ranges) => value["clusterCIDR"] = json!(ranges),
+            DetectLocal::NodeCidr => value["detectLocalMode"] = json!("NodeCIDR"),
+            DetectLocal::BridgeInterface(name) => {
+                value["detectLocalMode"] = json!("BridgeInterface");
+                value["detectLocal"] = json!({ "bridgeInterface": name });
+            }
+            DetectLocal::InterfaceNamePrefix(prefix) => {
+                value["detectLocalMode"] = json!("InterfaceNamePrefix");
+                value["detectLocal"] = json!({ "interfaceNamePrefix": prefix });
+            }
+        }
+        let entries = proxy.node_port_addresses.iter().map(|entry| match entry {
+            NodePortAddress::Range(range) => range.to_string(),
+            NodePortAddress::Primary => "primary".to_owned(),
+            NodePortAddress::Localhost => "localhost".to_owned(),
+            NodePortAddress::All => "all".to_owned(),
+        });
+        let entries: Vec<String> = entries.collect();
+        if !entries.is_empty() {
+            value["nodePortAddresses"] = json!(entries);
+        }
+        if proxy.mode == Mode::Ipvs {
+            value["ipvs"] = json!({ "scheduler": scheduler(proxy.scheduler) });
+        }
+        value
+    }
+
+    /// Pods, services and slices, an object a line: JSON is YAML.
+    fn manifests(&self) -> Vec<Value> {
+        let servers = self.servers();
+        let pods = self.world.pods.iter().map(|pod| {
+            let ports = servers.get(&pod.name).cloned().unwrap_or_default();
+            manifest(pod, &ports)
+        });
+        let typed = |kind: &str, version: &str, object: Value| {
+            let mut value = json!({"apiVersion": version, "kind": kind});
+            if let (Some(to), Value::Object(from)) = (value.as_object_mut(), object) {
+                to.extend(from.into_iter().filter(|(key, _)| key != "apiVersion" && key != "kind"));
+            }
+            value
+        };
+        let services = self.objects.services.iter().filter_map(|service| serde_json::to_value(service).ok());
+        let slices = self.objects.slices.iter().filter_map(|slice| serde_json::to_value(slice).ok());
+        let services = services.map(|service| typed("Service", "v1", service));
+        pods.chain(services).chain(slices.map(|slice| typed("EndpointSlice", "discovery.k8s.io/v1", slice))).collect()
+    }
+
+    /// The probe and its expectation; `None` where nothing is promised, or nothing that a scenario can say.
+    fn step(&self, question: &Question, promise: &Promise) -> (Value, Option<Value>) {
+        let mut probe = json!({
+            "from": match &question.from {
+                Place::Pod(name) => format!("pod/{name}"),
+                Place::Node(node) | Place::Loopback(node) => format!("node/{node}"),
+                Place::Outside { client, .. } => format!("client/{client}"),
+                Place::LoadBalancer { .. } => "load-balancer".to_owned(),
+            },
+            "to": question.to.to_string(),
+            "protocol": question.protocol.name(),
+        });
+        if let (Place::Outside { enters, .. }, None) = (&question.from, self.world.owner(question.to.ip())) {
+            probe["via"] = json!(enters);
+        }
+        if let Some(source) = question.source {
+            probe["sourceAddress"] = json!(source);
+        }
+        let (count, expect) = match &promise.verdict {
+            Verdict::Deliver(delivery) => delivered(delivery, &mut probe),
+            Verdict::Drop => (Some(FEW), Some(json!({"dropped": true}))),
+            Verdict::Reject => (Some(FEW), Some(json!({"refused": true}))),
+            Verdict::Refuse => (Some(FEW), Some(json!({"unanswered": true}))),
+            Verdict::Untouched => match self.listener(question.to, question.protocol) {
+                Some(pod) => (Some(FEW), Some(json!({"answered": pod.to_string()}))),
+                None => (Some(FEW), Some(json!({"unanswered": true}))),
+            },
+            Verdict::Undefined => (Some(1), None),
+        };
+        if let Some(count) = count {
+            probe["count"] = json!(count);
+        }
+        (probe, expect)
+    }
+}
+
+/// Who answered, in what proportion, and whom they saw.
+fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Value>) {
+    let astray = delivery.backends.iter().filter(|backend| matches!(backend.reply, Reply::Astray(_))).count();
+    if astray > 0 {
+        // Of a mixture nothing can be said in a word of scenarios.
+        let none_returns = astray == delivery.backends.len();
+        return (Some(FEW), none_returns.then(|| json!({"unanswered": true})));
+    }
+    // A pod may be several endpoints, with a port each.
+    let mut parts: BTreeMap<String, u32> = BTreeMap::new();
+    for backend in &delivery.backends {
+        let name = backend.pod.as_ref().map_or_else(|| backend.address.ip().to_string(), ToString::to_string);
+        *parts.entry(name).or_default() += 1;
+    }
+    let sees: BTreeSet<&IpAddr> = delivery.backends.iter().flat_map(|backend| &backend.sees).collect();
+    let names: Vec<&String> = parts.keys().collect();
+    let even = parts.values().all(|part| Some(part) == parts.values().next());
+    let mut expect = Map::from_iter([("sawSource".to_owned(), json!(sees)), ("answered".to_owned(), json!(names))]);
+    if delivery.affinity.is_some() {
+        if names.len() > 1 {
+            expect.insert("sticky".to_owned(), json!(true));
+            probe["concurrency"] = json!(1);
+        }
+        return (Some(SOME), Some(Value::Object(expect)));
+    }
+    if names.len() == 1 || !delivery.picking.is_even() {
+        return (Some(SOME), Some(Value::Object(expect)));
+    }
+    if even {
+        expect.insert("spread".to_owned(), json!("even"));
+    } else {
+        let of = delivery.backends.len();
+        let shares = parts.iter().map(|(name, part)| (name.clone(), json!(format!("{part}/{of}"))));
+        expect.insert("answered".to_owned(), Value::Object(shares.collect()));
+    }
+    (None, Some(Value::Object(expect)))
+}
+
+fn manifest(pod: &PodPlace, ports: &BTreeSet<(Protocol, u16)>) -> Value {
+    let listens: Vec<Value> =
+        ports.iter().map(|(protocol, port)| json!({"containerPort": port, "protocol": protocol.name()})).collect();
+    let addresses: Vec<Value> = pod.addresses.iter().map(|address| json!({ "ip": address })).collect();
+    let mut value = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": pod.name.namespace, "name": pod.name.name},
+        "spec": {"nodeName": pod.node, "containers": [{"name": "main", "ports": listens}]},
+    });
+    if pod.host_network {
+        value["spec"]["hostNetwork"] = json!(true);
+    } else {
+        value["status"] = json!({"podIP": pod.addresses.first(), "podIPs": addresses});
+    }
+    value
+}
+
+fn scheduler(scheduler: Scheduler) -> &'static str {
+    match scheduler {
+        Scheduler::RoundRobin => "rr",
+        Scheduler::WeightedRoundRobin => "wrr",
+        Scheduler::LeastConnections => "lc",
+        Scheduler::Locality => "lblc",
+        Scheduler::DestinationHash => "dh",
+        Scheduler::SourceHash => "sh",
+        Scheduler::Maglev => "mh",
+    }
+}
+
+/// Free of what YAML would take for something.
+fn one_line(question: &Question) -> String {
+    question.to_string().replace('→', "to").replace(": ", " ")
+}

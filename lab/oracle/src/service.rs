@@ -1,0 +1,189 @@
+//! Services as the oracle needs them: per family, one value for each service port that is this proxy's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Service, ServicePort as PortSpec, ServiceSpec};
+
+use crate::address::{self, Family};
+use crate::endpoints::Endpoint;
+use crate::question::Protocol;
+use crate::rules::Rule;
+
+/// Whoever carries it names another proxy.
+pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+/// Set by the control plane on what belongs to a headless service.
+pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+/// API ClientIPConfig.timeoutSeconds: three hours by default.
+const AFFINITY_SECONDS: i32 = 10_800;
+
+/// Namespace, service and name of a service port; what affinity is kept for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServicePortName {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Name of the service.
+    pub service: String,
+    /// Name of the port; empty if it has none.
+    pub port: String,
+    /// Its protocol: one name may stand for a port of each.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for ServicePortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.service)?;
+        if self.port.is_empty() { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
+}
+
+/// By which of a service's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrontendKind {
+    /// Its cluster IP.
+    ClusterIp,
+    /// A node's address and the node port.
+    NodePort,
+    /// An external IP.
+    ExternalIp,
+    /// An address of its load balancer.
+    LoadBalancerIp,
+}
+
+impl FrontendKind {
+    pub(crate) fn rule(self) -> Rule {
+        match self {
+            FrontendKind::ClusterIp => Rule::ClusterIp,
+            FrontendKind::NodePort => Rule::NodePort,
+            FrontendKind::ExternalIp => Rule::ExternalIp,
+            FrontendKind::LoadBalancerIp => Rule::LoadBalancerIp,
+        }
+    }
+}
+
+/// A service port in one family.
+#[derive(Debug, Clone)]
+pub(crate) struct ServicePort {
+    pub(crate) name: ServicePortName,
+    pub(crate) family: Family,
+    pub(crate) port: u16,
+    pub(crate) node_port: Option<u16>,
+    pub(crate) cluster_ip: IpAddr,
+    pub(crate) external_ips: Vec<IpAddr>,
+    /// Load-balancer addresses whose packets reach the nodes as they are.
+    pub(crate) vips: Vec<IpAddr>,
+    /// Allowed sources of this family; empty: everybody.
+    pub(crate) source_ranges: Vec<IpNet>,
+    /// Whether there are ranges of the other family.
+    pub(crate) other_family_has_ranges: bool,
+    pub(crate) internal_local: bool,
+    pub(crate) external_local: bool,
+    pub(crate) affinity: Option<Duration>,
+    /// Every copy of every endpoint; filled in by who has the slices.
+    pub(crate) endpoints: Vec<Endpoint>,
+}
+
+impl ServicePort {
+    /// Addresses that are the service's on every node, whatever the port.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> + '_ {
+        let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
+        let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));
+        [(FrontendKind::ClusterIp, self.cluster_ip)].into_iter().chain(external).chain(vips)
+    }
+}
+
+/// Why no proxy handles a service, or not this one.
+pub(crate) fn left_alone(service: &Service) -> Option<Rule> {
+    let spec = service.spec.as_ref();
+    if labelled(service.metadata.labels.as_ref(), PROXY_NAME_LABEL) {
+        return Some(Rule::OtherProxy);
+    }
+    if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+        return Some(Rule::ExternalName);
+    }
+    let none = spec.and_then(|spec| spec.cluster_ip.as_deref()) == Some("None");
+    (none || labelled(service.metadata.labels.as_ref(), HEADLESS_LABEL)).then_some(Rule::Headless)
+}
+
+pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -> bool {
+    labels.is_some_and(|labels| labels.contains_key(label))
+}
+
+/// Its cluster IP of a family. `clusterIPs` goes before `clusterIP`, which repeats its first one.
+pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
+    let listed = spec.cluster_ips.as_deref().unwrap_or_default();
+    let texts = if listed.is_empty() { spec.cluster_ip.as_slice() } else { listed };
+    texts.iter().filter_map(|text| address::parse(text)).find(|address| Family::of(*address) == family)
+}
+
+/// The service ports that `service` has in `family`; none if it is left alone or has no cluster IP there.
+pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
+    let (None, Some(spec)) = (left_alone(service), &service.spec) else { return Vec::new() };
+    let Some(cluster_ip) = cluster_ip(spec, family) else { return Vec::new() };
+    let of_family = |texts: &Option<Vec<String>>| -> Vec<IpAddr> {
+        let all = texts.iter().flatten().filter_map(|text| address::parse(text));
+        all.filter(|address| Family::of(*address) == family).collect()
+    };
+    let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
+    let load_balancer = kind == "LoadBalancer";
+    let external_ips = of_family(&spec.external_ips);
+    let ranges = if load_balancer { source_ranges(spec) } else { Vec::new() };
+    let (source_ranges, others): (Vec<_>, Vec<_>) =
+        ranges.into_iter().partition(|range| Family::of_range(*range) == family);
+    let template = ServicePort {
+        name: ServicePortName {
+            namespace: service.metadata.namespace.clone().unwrap_or_default(),
+            service: service.metadata.name.clone().unwrap_or_default(),
+            port: String::new(),
+            protocol: Protocol::Tcp,
+        },
+        family,
+        port: 0,
+        node_port: None,
+        cluster_ip,
+        external_ips,
+        vips: if load_balancer { ingress(service, family, false) } else { Vec::new() },
+        source_ranges,
+        other_family_has_ranges: !others.is_empty(),
+        internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
+        external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        affinity: affinity(spec),
+        endpoints: Vec::new(),
+    };
+    let has_node_ports = kind == "NodePort" || load_balancer;
+    spec.ports.iter().flatten().filter_map(|port| one(&template, port, has_node_ports)).collect()
+}
+
+fn one(template: &ServicePort, port: &PortSpec, has_node_ports: bool) -> Option<ServicePort> {
+    let number = |number: i32| u16::try_from(number).ok().filter(|number| *number != 0);
+    let mut one = template.clone();
+    one.name.port = port.name.clone().unwrap_or_default();
+    one.name.protocol = Protocol::parse(port.protocol.as_deref())?;
+    one.port = number(port.port)?;
+    one.node_port = port.node_port.filter(|_| has_node_ports).and_then(number);
+    Some(one)
+}
+
+/// Addresses of the load balancer: those that it proxies for itself, or the others.
+pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<IpAddr> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    let wanted = entries.iter().filter(|entry| (entry.ip_mode.as_deref() == Some("Proxy")) == proxied);
+    let addresses = wanted.filter_map(|entry| address::parse(entry.ip.as_deref()?));
+    addresses.filter(|address| Family::of(*address) == family).collect()
+}
+
+fn source_ranges(spec: &ServiceSpec) -> Vec<IpNet> {
+    spec.load_balancer_source_ranges.iter().flatten().filter_map(|text| address::parse_range(text)).collect()
+}
+
+fn affinity(spec: &ServiceSpec) -> Option<Duration> {
+    (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+        let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+        let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(AFFINITY_SECONDS);
+        Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    })
+}

@@ -1,0 +1,152 @@
+//! What there is beside the objects of the API: machines, pods, and how the proxies are set.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::address::{self, Family};
+use crate::settings::ProxySettings;
+
+/// What the API holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Objects {
+    /// Services.
+    pub services: Vec<Service>,
+    /// EndpointSlices.
+    pub slices: Vec<EndpointSlice>,
+    /// Nodes: zone label, primary addresses, pod ranges.
+    pub nodes: Vec<Node>,
+}
+
+impl Objects {
+    pub(crate) fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))
+    }
+
+    /// The address that the Node object names first, by family: what `primary` means. Internal addresses go before
+    /// external ones.
+    pub(crate) fn primary_address(&self, node: &str, family: Family) -> Option<IpAddr> {
+        let addresses = self.node(node)?.status.as_ref()?.addresses.as_ref()?;
+        let of_type = |wanted: &str| {
+            addresses
+                .iter()
+                .filter(|entry| entry.type_ == wanted)
+                .filter_map(|entry| address::parse(&entry.address))
+                .find(|address| Family::of(*address) == family)
+        };
+        of_type("InternalIP").or_else(|| of_type("ExternalIP"))
+    }
+}
+
+/// How pods are wired to their node. It decides by which interface a pod's packets come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cni {
+    /// One bridge per node, `cni0`.
+    #[default]
+    Bridge,
+    /// A link per pod, `veth…`.
+    PointToPoint,
+}
+
+/// A node as a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodePlace {
+    /// Name of its Node object.
+    pub name: String,
+    /// Addresses on the network that nodes share; the first of each family is what the node calls from.
+    pub addresses: Vec<IpAddr>,
+    /// Addresses that only its pods use, such as the bridge's.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl NodePlace {
+    /// Whether the node has `address` on an interface other than loopback.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.addresses.contains(&address) || self.gateways.contains(&address)
+    }
+
+    /// Every address of a family, loopback left out.
+    #[must_use]
+    pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
+        let all = self.addresses.iter().chain(&self.gateways).copied();
+        all.filter(|address| Family::of(*address) == family).collect()
+    }
+}
+
+/// Namespace and name of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodName {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Kubernetes name.
+    pub name: String,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A pod as a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodPlace {
+    /// Its name.
+    pub name: PodName,
+    /// The node it runs on.
+    pub node: String,
+    /// Its addresses, at most one per family; on the host network, the node's.
+    pub addresses: Vec<IpAddr>,
+    /// Shares the node's network namespace.
+    pub host_network: bool,
+}
+
+/// A host outside the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, at most one per family.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Machines and settings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct World {
+    /// Nodes.
+    pub nodes: Vec<NodePlace>,
+    /// Pods.
+    pub pods: Vec<PodPlace>,
+    /// Hosts outside.
+    pub clients: Vec<Client>,
+    /// Addresses of the cloud's load balancer, if there is one.
+    pub load_balancer: Vec<IpAddr>,
+    /// Wiring of pods.
+    pub cni: Cni,
+    /// Settings of every node's proxy.
+    pub proxy: ProxySettings,
+}
+
+impl World {
+    pub(crate) fn node(&self, name: &str) -> Option<&NodePlace> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    pub(crate) fn pod(&self, name: &PodName) -> Option<&PodPlace> {
+        self.pods.iter().find(|pod| pod.name == *name)
+    }
+
+    /// The node that has `address`.
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<&NodePlace> {
+        self.nodes.iter().find(|node| node.has(address))
+    }
+
+    /// Who serves at `address`: a pod of its own network rather than one that shares the node's.
+    pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodPlace> {
+        self.pods.iter().filter(|pod| pod.addresses.contains(&address)).min_by_key(|pod| pod.host_network)
+    }
+}

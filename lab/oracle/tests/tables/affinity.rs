@@ -1,0 +1,120 @@
+//! Session affinity, second by second.
+
+use std::time::Duration;
+
+use svclab_oracle::{Affinity, Mode, Verdict, ask};
+
+use crate::lab::{Lab, question};
+
+fn web(endpoints: &[&str]) -> Lab {
+    Lab::new()
+        .service(
+            "web",
+            "{type: NodePort, clusterIP: 10.96.0.1, externalTrafficPolicy: Local, sessionAffinity: ClientIP,
+              sessionAffinityConfig: {clientIP: {timeoutSeconds: 10}}, ports: [{port: 80, nodePort: 30080}]}",
+        )
+        .slice("web", "[{port: 8080}]", endpoints)
+}
+
+const ALL: [&str; 3] = ["x@node-a", "y@node-b", "z@node-b"];
+
+/// A client's history. Each step: second, source, destination, who may answer, who does.
+fn follow(lab: &Lab, affinity: &mut Affinity, steps: &str) {
+    for step in steps.lines().map(str::trim).filter(|step| !step.is_empty()) {
+        let cells: Vec<&str> = step.split('|').map(str::trim).collect();
+        let [second, source, to, may, does] = cells[..] else { panic!("{step}") };
+        let question = question(source, to);
+        let promise = ask(&lab.objects, &lab.world, &question);
+        let Verdict::Deliver(delivery) = &promise.verdict else { panic!("{step}: {promise}") };
+        let now = Duration::from_millis(second.replace('.', "").parse::<u64>().unwrap() * 100);
+        let known = affinity.may_answer(delivery, question.to, now);
+        let name = |backend: &svclab_oracle::Backend| backend.pod.as_ref().unwrap().name.clone();
+        let mut names: Vec<String> = known.iter().map(|backend| name(backend)).collect();
+        names.sort();
+        assert_eq!(names.join(" "), may, "{step}");
+        let answers = known.iter().find(|backend| name(backend) == does).expect(step).address;
+        affinity.answered(delivery, question.to, answers, now);
+    }
+}
+
+#[test]
+fn until_the_time_out() {
+    follow(
+        &web(&ALL),
+        &mut Affinity::default(),
+        "
+         0.0 | pod/caller-c | 10.96.0.1:80 | x y z | y
+         5.0 | pod/caller-c | 10.96.0.1:80 | y     | y
+        15.0 | pod/caller-c | 10.96.0.1:80 | y     | y
+        ",
+    );
+    follow(
+        &web(&ALL),
+        &mut Affinity::default(),
+        "
+         0.0 | pod/caller-c | 10.96.0.1:80 | x y z | y
+        10.1 | pod/caller-c | 10.96.0.1:80 | x y z | z
+        11.0 | pod/caller-c | 10.96.0.1:80 | z     | z
+        12.0 | pod/caller-b | 10.96.0.1:80 | x y z | x
+        ",
+    );
+}
+
+/// An endpoint that is gone, or out of reach, is not waited for.
+#[test]
+fn endpoints_that_go() {
+    let mut affinity = Affinity::default();
+    follow(&web(&ALL), &mut affinity, "0.0 | pod/caller-c | 10.96.0.1:80 | x y z | y");
+    follow(
+        &web(&["x@node-a", "y@node-b unready", "z@node-b"]),
+        &mut affinity,
+        "1.0 | pod/caller-c | 10.96.0.1:80 | x z | x",
+    );
+    // Both were met within the time-out.
+    follow(&web(&ALL), &mut affinity, "2.0 | pod/caller-c | 10.96.0.1:80 | x y | x");
+}
+
+/// A memory is the node's, and the service port's: the node port knows what the cluster IP has learned.
+#[test]
+fn one_memory_for_all_addresses() {
+    let steps = "
+        0.0 | pod/caller-b | 10.96.0.1:80     | x y z | z
+        1.0 | pod/caller-b | 172.18.0.3:30080 | z     | z
+        2.0 | pod/caller-b | 172.18.0.2:30080 | x y z | x
+        3.0 | pod/caller-b | 10.96.0.1:80     | z     | z
+    ";
+    follow(&web(&ALL), &mut Affinity::default(), steps);
+}
+
+/// In IPVS mode it is the address's.
+#[test]
+fn a_memory_for_each_address() {
+    let lab = web(&ALL).with(|world| world.proxy.mode = Mode::Ipvs);
+    let steps = "
+        0.0 | pod/caller-c | 10.96.0.1:80     | x y z | z
+        1.0 | pod/caller-c | 172.18.0.4:30080 | x y z | x
+        2.0 | pod/caller-c | 10.96.0.1:80     | z     | z
+    ";
+    follow(&lab, &mut Affinity::default(), steps);
+}
+
+#[test]
+fn without_affinity_nobody_is_remembered() {
+    let lab =
+        Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice("web", "[{port: 8080}]", &ALL);
+    let steps = "
+        0.0 | pod/caller-c | 10.96.0.1:80 | x y z | z
+        0.0 | pod/caller-c | 10.96.0.1:80 | x y z | x
+    ";
+    follow(&lab, &mut Affinity::default(), steps);
+}
+
+#[test]
+fn three_hours_by_default() {
+    let lab = Lab::new()
+        .service("web", "{clusterIP: 10.96.0.1, sessionAffinity: ClientIP, ports: [{port: 80}]}")
+        .slice("web", "[{port: 8080}]", &ALL);
+    let promise = ask(&lab.objects, &lab.world, &question("pod/caller-c", "10.96.0.1:80"));
+    let Verdict::Deliver(delivery) = promise.verdict else { panic!("{promise}") };
+    assert_eq!(delivery.affinity.unwrap().timeout, Duration::from_secs(3 * 60 * 60));
+}

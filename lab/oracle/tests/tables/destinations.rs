@@ -1,0 +1,248 @@
+//! Which service a destination belongs to.
+
+use serde_json::json;
+use svclab_oracle::NodePortAddress;
+
+use crate::lab::{Lab, ip, net};
+
+const TCP80: &str = "[{port: 8080}]";
+
+fn everything() -> Lab {
+    Lab::new()
+        .balanced(
+            "web",
+            "{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{port: 80, nodePort: 30080}]}",
+            json!([{"ip": "203.0.113.1"}, {"ip": "203.0.113.2", "ipMode": "VIP"}, {"ip": "203.0.113.3", "ipMode": "Proxy"},
+                   {"hostname": "lb.example.org"}]),
+        )
+        .slice("web", TCP80, &["web@node-a"])
+}
+
+#[test]
+fn every_kind_of_address() {
+    everything().expect(
+        "
+        pod/caller-b           | 10.96.0.1:80         | web*1/1>client | cluster-ip
+        pod/caller-b           | 198.51.100.7:80      | web*1/1>node-b | external-ip
+        pod/caller-b           | 203.0.113.1:80       | web*1/1>node-b | load-balancer-ip
+        pod/caller-b           | 203.0.113.2:80       | web*1/1>node-b | load-balancer-ip
+        pod/caller-b           | 203.0.113.3:80       | untouched      | load-balancer-proxies
+        pod/caller-b           | 172.18.0.3:30080     | web*1/1>node-b | node-port
+        # Another node's address is no concern of this one.
+        pod/caller-b           | 172.18.0.4:30080     | web*1/1>node-c | node-port
+        # The bridge's address is the node's, too.
+        pod/caller-b           | 10.244.2.1:30080     | web*1/1>node-b | node-port
+        client/laptop@node-c   | 198.51.100.7:80      | web*1/1>node-c | external-ip
+        client/laptop@node-c   | 203.0.113.1:80       | web*1/1>node-c | load-balancer-ip
+        # Who sends to a node's address reaches that node, wherever else it would have entered.
+        client/laptop@node-c   | 172.18.0.2:30080     | web*1/1>node-a | node-port
+        # With ipMode Proxy the load balancer itself connects to the node port.
+        lb@node-b              | 172.18.0.3:30080     | web*1/1>node-b | node-port
+        # Nobody's.
+        pod/caller-b           | 10.96.0.1:81         | untouched      | no-service
+        pod/caller-b           | 10.96.0.1:80/UDP     | untouched      | no-service
+        pod/caller-b           | 198.51.100.7:30080   | untouched
+        pod/caller-b           | 172.18.0.3:80        | untouched
+        pod/caller-b           | 10.244.1.5:80        | untouched
+        node/node-a            | 172.18.0.3:22        | untouched
+        client/laptop@node-a   | 192.0.2.1:80         | untouched
+        pod/nobody             | 10.96.0.1:80         | untouched
+        ",
+    );
+}
+
+#[test]
+fn services_that_are_not_this_proxys() {
+    let label = |name: &str| json!({ name: "" });
+    let ports = "ports: [{port: 80}]";
+    let lab = Lab::new()
+        .labelled(
+            "others",
+            label("service.kubernetes.io/service-proxy-name"),
+            &format!("{{clusterIP: 10.96.0.1, {ports}}}"),
+            json!([]),
+        )
+        .labelled(
+            "marked",
+            label("service.kubernetes.io/headless"),
+            &format!("{{clusterIP: 10.96.0.2, {ports}}}"),
+            json!([]),
+        )
+        .service("alias", &format!("{{type: ExternalName, clusterIP: 10.96.0.3, externalName: example.org, {ports}}}"))
+        .service("headless", &format!("{{clusterIP: None, externalIPs: [198.51.100.7], {ports}}}"))
+        .slice("others", TCP80, &["web@node-a"])
+        .slice("marked", TCP80, &["web@node-a"])
+        .slice("alias", TCP80, &["web@node-a"])
+        .slice("headless", TCP80, &["web@node-a"]);
+    lab.expect(
+        "
+        pod/caller-a | 10.96.0.1:80    | untouched | other-proxy
+        pod/caller-a | 10.96.0.2:80    | untouched | headless
+        pod/caller-a | 10.96.0.3:80    | untouched | external-name
+        pod/caller-a | 198.51.100.7:80 | untouched
+        ",
+    );
+}
+
+#[test]
+fn ports_protocols_and_names() {
+    let lab = Lab::new()
+        .service("dns", "{clusterIP: 10.96.0.1, ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}, {name: metrics, port: 9153}, {name: sctp, port: 9, protocol: SCTP}]}")
+        .slice("dns", "[{name: dns, port: 5353, protocol: UDP}, {name: dns-tcp, port: 5354}]", &["dns-1@node-a"])
+        .slice("dns", "[{name: metrics, port: 9153}, {name: elsewhere, port: 1}, {name: sctp, port: 9, protocol: SCTP}]", &["dns-2@node-b"]);
+    lab.expect(
+        "
+        pod/caller-a | 10.96.0.1:53/UDP  | dns-1*1/1>client
+        pod/caller-a | 10.96.0.1:53      | dns-1*1/1>client
+        pod/caller-a | 10.96.0.1:9153    | dns-2*1/1>client
+        pod/caller-a | 10.96.0.1:9/SCTP  | dns-2*1/1>client
+        pod/caller-a | 10.96.0.1:9       | untouched
+        ",
+    );
+}
+
+#[test]
+fn families_are_apart() {
+    let lab = Lab::new()
+        .service("both", "{type: NodePort, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00:96::1'], ports: [{port: 80, nodePort: 30080}]}")
+        .family_slice("IPv4", "both", TCP80, &["web-4@node-a"])
+        .family_slice("IPv6", "both", TCP80, &["web-6@node-b"])
+        .service("six", "{type: NodePort, clusterIP: 'fd00:96::2', externalIPs: [198.51.100.7], ports: [{port: 80, nodePort: 30081}]}")
+        .family_slice("IPv6", "six", TCP80, &["web-6@node-b"])
+        .service("empty", "{clusterIP: 'fd00:96::3', ports: [{port: 80}]}")
+        .family_slice("IPv4", "empty", TCP80, &["web-4@node-a"])
+        .family_slice("FQDN", "empty", TCP80, &[]);
+    lab.expect(
+        "
+        pod/caller-a         | 10.96.0.1:80       | web-4*1/1>client
+        pod/caller-a         | [fd00:96::1]:80    | web-6*1/1>client
+        client/laptop@node-c | 172.18.0.4:30080   | web-4*1/1>node-c
+        client/laptop@node-c | [fd00:18::4]:30080 | web-6*1/1>node-c
+        pod/caller-a         | [fd00:96::2]:80    | web-6*1/1>client
+        # A service without an IPv4 cluster IP has nothing over IPv4.
+        client/laptop@node-c | 172.18.0.4:30081   | untouched
+        client/laptop@node-c | 198.51.100.7:80    | untouched
+        pod/caller-a         | [fd00:96::3]:80    | reject | no-endpoints
+        ",
+    );
+}
+
+#[test]
+fn one_address_for_several_services() {
+    let shared = |lab: Lab, name: &str, number: u8, port: u16| {
+        let spec = format!(
+            "{{type: LoadBalancer, clusterIP: 10.96.0.{number}, ports: [{{port: {port}, nodePort: {}}}]}}",
+            30000 + port
+        );
+        lab.balanced(name, &spec, json!([{"ip": "203.0.113.1"}]))
+    };
+    let lab = shared(shared(shared(Lab::new(), "web", 1, 80), "mail", 2, 25), "rival", 3, 25);
+    let lab = lab
+        .slice("web", TCP80, &["web@node-a"])
+        .slice("mail", TCP80, &["mail@node-a"])
+        .slice("rival", TCP80, &["rival@node-a"])
+        // An external IP that is also its own load balancer's is no contradiction.
+        .balanced(
+            "twice",
+            "{type: LoadBalancer, clusterIP: 10.96.0.4, externalIPs: [203.0.113.4], ports: [{port: 80}]}",
+            json!([{"ip": "203.0.113.4"}]),
+        )
+        .slice("twice", TCP80, &["web@node-a"]);
+    lab.expect(
+        "
+        client/laptop@node-b | 203.0.113.1:80  | web*1/1>node-b
+        client/laptop@node-b | 203.0.113.1:25  | undefined      | shared
+        client/laptop@node-b | 203.0.113.4:80  | web*1/1>node-b
+        ",
+    );
+}
+
+/// An external IP may be a node's own address: what comes from outside arrives there, pods' packets stay where they are.
+#[test]
+fn an_external_ip_that_is_a_nodes() {
+    Lab::new()
+        .service("web", "{clusterIP: 10.96.0.1, externalIPs: [172.18.0.3], ports: [{port: 80}]}")
+        .slice("web", TCP80, &["web@node-a"])
+        .expect(
+            "
+            client/laptop@node-a | 172.18.0.3:80 | web*1/1>node-b
+            pod/caller-c         | 172.18.0.3:80 | web*1/1>node-c
+            pod/caller-c         | 172.18.0.3:81 | untouched
+            ",
+        );
+}
+
+#[test]
+fn odd_spellings() {
+    Lab::new()
+        .service("web", "{clusterIP: 010.096.000.001, externalIPs: ['::ffff:198.51.100.7'], ports: [{port: 80}]}")
+        .slice("web", TCP80, &["web@node-a"])
+        .expect(
+            "
+            pod/caller-a | 10.96.0.1:80    | web*1/1>client
+            pod/caller-a | 198.51.100.7:80 | web*1/1>node-a
+            ",
+        );
+}
+
+#[test]
+fn node_port_addresses() {
+    let lab = |entries: Vec<NodePortAddress>| {
+        everything().with(|world| {
+            world.nodes[0].addresses.push(ip("172.18.0.50"));
+            world.proxy.node_port_addresses = entries;
+        })
+    };
+    let range = |text: &str| NodePortAddress::Range(net(text));
+    lab(vec![]).expect(
+        "
+        client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
+        client/laptop@node-a | 172.18.0.50:30080  | web*1/1>node-a
+        loopback/node-a      | 127.0.0.1:30080    | web*1/1>node-a | localhost-node-ports
+        node/node-a          | 127.0.0.1:30080    | web*1/1>node-a
+        node/node-a          | [::1]:30080        | untouched
+        pod/caller-a         | 127.0.0.1:30080    | untouched
+        client/laptop@node-a | 127.0.0.1:30080    | drop           | martian
+        ",
+    );
+    lab(vec![range("172.18.0.2/31"), range("10.0.0.0/8")]).expect(
+        "
+        client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
+        client/laptop@node-a | 172.18.0.50:30080  | untouched | node-port-addresses
+        pod/caller-a         | 10.244.1.1:30080   | web*1/1>node-a
+        loopback/node-a      | 127.0.0.1:30080    | untouched
+        ",
+    );
+    lab(vec![NodePortAddress::Primary]).expect(
+        "
+        client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
+        client/laptop@node-a | 172.18.0.50:30080  | untouched
+        pod/caller-a         | 10.244.1.1:30080   | untouched
+        ",
+    );
+    lab(vec![NodePortAddress::Primary, NodePortAddress::Localhost]).expect(
+        "
+        client/laptop@node-a | 172.18.0.50:30080  | untouched
+        loopback/node-a      | 127.0.0.1:30080    | web*1/1>node-a
+        ",
+    );
+    // The page closes IPv4 here, kube-proxy opens it.
+    lab(vec![range("fd00::/8")])
+        .expect("client/laptop@node-a | 172.18.0.2:30080 | undefined | node-port-addresses-other-family");
+    let closed = lab(vec![]).with(|world| world.proxy.localhost_node_ports = false);
+    closed.expect(
+        "
+        loopback/node-a      | 127.0.0.1:30080    | untouched
+        client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
+        ",
+    );
+}
+
+#[test]
+fn node_ports_need_the_type() {
+    Lab::new()
+        .service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80, nodePort: 30080}]}")
+        .service("bare", "{type: LoadBalancer, clusterIP: 10.96.0.2, allocateLoadBalancerNodePorts: false, ports: [{port: 80, nodePort: 0}]}")
+        .slice("web", TCP80, &["web@node-a"])
+        .expect("client/laptop@node-a | 172.18.0.2:30080 | untouched");
+}

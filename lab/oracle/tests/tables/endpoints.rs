@@ -1,0 +1,114 @@
+//! Which endpoints count: conditions, slices, copies.
+
+use serde_json::json;
+
+use crate::lab::Lab;
+
+const PORT: &str = "[{port: 8080}]";
+
+fn web() -> Lab {
+    Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}")
+}
+
+fn with(endpoints: &[&str]) -> Lab {
+    web().slice("web", PORT, endpoints)
+}
+
+/// API EndpointConditions, and KEP-1669's table: ready ones, else those that terminate and serve, else nobody.
+#[test]
+fn conditions() {
+    let rows: [(&[&str], &str); 8] = [
+        (&["x@node-a", "y@node-b"], "x*1/2>client, y*1/2>client"),
+        (&["x@node-a", "y@node-b unready"], "x*1/1>client"),
+        (&["x@node-a", "y@node-b terminating serving"], "x*1/1>client"),
+        (&["x@node-a unready", "y@node-b terminating serving"], "y*1/1>client"),
+        (&["x@node-a terminating serving", "y@node-b terminating serving"], "x*1/2>client, y*1/2>client"),
+        (&["x@node-a terminating", "y@node-b terminating serving"], "y*1/1>client"),
+        (&["x@node-a terminating", "y@node-b unready"], "reject"),
+        (&[], "reject"),
+    ];
+    for (endpoints, promise) in rows {
+        with(endpoints).expect(&format!("pod/caller-c | 10.96.0.1:80 | {promise}"));
+    }
+}
+
+/// What is not given is ready, serving and not terminating.
+#[test]
+fn conditions_that_are_not_given() {
+    let lab = |conditions: serde_json::Value| {
+        let mut lab = with(&["x@node-a"]);
+        let slice = lab.objects.slices.first_mut().unwrap();
+        slice.endpoints.as_mut().unwrap()[0].conditions = serde_json::from_value(conditions).unwrap();
+        lab
+    };
+    let rows = [
+        (json!(null), "x*1/1>client"),
+        (json!({}), "x*1/1>client"),
+        (json!({"serving": false}), "x*1/1>client"),
+        (json!({"ready": false}), "reject"),
+        (json!({"ready": false, "terminating": true}), "x*1/1>client"),
+        (json!({"ready": false, "terminating": true, "serving": false}), "reject"),
+        // publishNotReadyAddresses: the controller says ready of all.
+        (json!({"ready": true, "terminating": true, "serving": false}), "x*1/1>client"),
+    ];
+    for (conditions, promise) in rows {
+        lab(conditions).expect(&format!("pod/caller-c | 10.96.0.1:80 | {promise}"));
+    }
+}
+
+#[test]
+fn several_slices_and_copies() {
+    with(&["x@node-a", "y@node-b"])
+        .slice("web", PORT, &["x@node-a", "z@node-c"])
+        .slice("web", "[{port: 9090}]", &["x@node-a"])
+        .slice("other", PORT, &["w@node-c"])
+        .expect("pod/caller-c | 10.96.0.1:80 | x*1/4>client, x*1/4>client, y*1/4>client, z*1/4>client | merged");
+}
+
+/// A copy that says that the endpoint is on this node wins; of others nobody says which is right.
+#[test]
+fn copies_that_contradict_each_other() {
+    let lab = with(&["x@node-a"]).slice("web", PORT, &["x@node-b unready"]);
+    lab.expect(
+        "
+        pod/caller-a | 10.96.0.1:80 | x*1/1>client
+        pod/caller-b | 10.96.0.1:80 | reject
+        pod/caller-c | 10.96.0.1:80 | undefined | contradiction
+        ",
+    );
+}
+
+#[test]
+fn slices_of_nobody() {
+    let marked = |label: &str| {
+        let mut lab = with(&["x@node-a"]);
+        let labels = lab.objects.slices[0].metadata.labels.as_mut().unwrap();
+        labels.insert(label.to_owned(), String::new());
+        lab
+    };
+    for label in ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"] {
+        marked(label).expect("pod/caller-a | 10.96.0.1:80 | reject");
+    }
+    let mut elsewhere = with(&["x@node-a"]);
+    elsewhere.objects.slices[0].metadata.namespace = Some("other".to_owned());
+    elsewhere.expect("pod/caller-a | 10.96.0.1:80 | reject");
+}
+
+#[test]
+fn ports_that_lead_nowhere() {
+    for ports in ["[{name: other, port: 8080}]", "[{port: 8080, protocol: UDP}]", "[{name: ''}]", "[{port: 0}]", "[]"] {
+        web().slice("web", ports, &["x@node-a"]).expect("pod/caller-a | 10.96.0.1:80 | reject");
+    }
+    web()
+        .slice("web", "[{name: '', port: 8080, protocol: TCP}]", &["x@node-a"])
+        .expect("pod/caller-a | 10.96.0.1:80 | x*1/1>client");
+}
+
+/// An endpoint may be any address, and none that a pod has.
+#[test]
+fn endpoints_beyond_the_cluster() {
+    let mut lab = with(&["x@node-a"]);
+    lab.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses =
+        vec!["192.0.2.7".to_owned(), "192.0.2.8".to_owned()];
+    lab.expect("pod/caller-a | 10.96.0.1:80 | 192.0.2.7:8080*1/1>client");
+}

@@ -1,0 +1,243 @@
+//! A cluster to ask about, and the notation of the tables.
+//!
+//! Three dual-stack nodes, `node-a`, `-b`, `-c`, in the zones `a`, `b`, `c`: `172.18.0.2`, `.3`, `.4` (`fd00:18::2`, …),
+//! pods in `10.244.1.0/24`, … (`fd00:244:1::/64`, …), whose bridges are `.1`. A pod `caller-a`, … on each, `.5`. Hosts
+//! outside: `laptop`, `172.18.0.100`, and `stranger`, `.101`. The load balancer is `172.18.0.200`.
+//!
+//! A row is `SOURCE | DESTINATION | PROMISE`; a word behind a second `|` names a rule that the promise must rest on.
+//! - source: `pod/NAME`, `node/NAME`, `loopback/NAME`, `client/NAME@NODE`, `lb@NODE`, each with `=ADDRESS` to say from where
+//! - destination: `ADDRESS:PORT`, with `/UDP` or `/SCTP`
+//! - promise: `drop`, `reject`, `refuse` (either), `untouched`, `undefined`, or `POD*SHARE>SEEN`, …, where `SEEN` is
+//!   `client`, a node, or `astray`; `*SHARE` is left out where there is none
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+use svclab_oracle::{
+    Backend, Client, DetectLocal, Mode, NodePlace, Objects, Place, PodName, PodPlace, Protocol, Question, Reply,
+    Verdict, World, ask,
+};
+
+/// Objects, machines, settings.
+#[derive(Clone)]
+pub struct Lab {
+    pub objects: Objects,
+    pub world: World,
+}
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().expect(text)
+}
+
+pub fn net(text: &str) -> IpNet {
+    text.parse().expect(text)
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        let mut lab = Lab { objects: Objects::default(), world: World::default() };
+        for (number, letter) in [(1, "a"), (2, "b"), (3, "c")] {
+            let name = format!("node-{letter}");
+            let (v4, v6) = (format!("172.18.0.{}", number + 1), format!("fd00:18::{}", number + 1));
+            let node = json!({
+                "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": letter}},
+                "spec": {"podCIDRs": [format!("10.244.{number}.0/24"), format!("fd00:244:{number}::/64")]},
+                "status": {"addresses": [
+                    {"type": "Hostname", "address": name},
+                    {"type": "InternalIP", "address": v4},
+                    {"type": "InternalIP", "address": v6},
+                ]},
+            });
+            lab.objects.nodes.push(serde_json::from_value(node).unwrap());
+            let gateways = vec![ip(&format!("10.244.{number}.1")), ip(&format!("fd00:244:{number}::1"))];
+            lab.world.nodes.push(NodePlace { name: name.clone(), addresses: vec![ip(&v4), ip(&v6)], gateways });
+            lab.pod(&format!("caller-{letter}"), &name, 5);
+        }
+        for (name, last) in [("laptop", 100), ("stranger", 101)] {
+            let addresses = vec![ip(&format!("172.18.0.{last}")), ip(&format!("fd00:18::{last}"))];
+            lab.world.clients.push(Client { name: name.to_owned(), addresses });
+        }
+        lab.world.load_balancer = vec![ip("172.18.0.200"), ip("fd00:18::200")];
+        lab.world.proxy.detect_local = DetectLocal::ClusterCidr(vec![net("10.244.0.0/16"), net("fd00:244::/32")]);
+        lab
+    }
+
+    /// With other settings.
+    pub fn with(mut self, change: impl FnOnce(&mut World)) -> Lab {
+        change(&mut self.world);
+        self
+    }
+
+    fn pod(&mut self, name: &str, node: &str, last: usize) {
+        let number = 1 + self.world.nodes.iter().position(|place| place.name == node).unwrap();
+        let addresses = vec![ip(&format!("10.244.{number}.{last}")), ip(&format!("fd00:244:{number}::{last:x}"))];
+        let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
+        self.world.pods.push(PodPlace { name, node: node.to_owned(), addresses, host_network: false });
+    }
+
+    /// A pod on the host network.
+    pub fn host_pod(mut self, name: &str, node: &str) -> Lab {
+        let addresses = self.world.nodes.iter().find(|place| place.name == node).unwrap().addresses.clone();
+        let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
+        self.world.pods.push(PodPlace { name, node: node.to_owned(), addresses, host_network: true });
+        self
+    }
+
+    /// A service: its name, and its spec in YAML.
+    pub fn service(self, name: &str, spec: &str) -> Lab {
+        self.labelled(name, json!({}), spec, json!([]))
+    }
+
+    /// A service with load-balancer addresses.
+    pub fn balanced(self, name: &str, spec: &str, ingress: Value) -> Lab {
+        self.labelled(name, json!({}), spec, ingress)
+    }
+
+    /// A service with labels.
+    pub fn labelled(mut self, name: &str, labels: Value, spec: &str, ingress: Value) -> Lab {
+        let spec: Value = serde_saphyr::from_str(spec).expect(spec);
+        let object = json!({
+            "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec,
+            "status": {"loadBalancer": {"ingress": ingress}},
+        });
+        let service: Service = serde_json::from_value(object).unwrap();
+        self.objects.services.push(service);
+        self
+    }
+
+    /// A slice of `service`. Each endpoint is `POD@NODE`, with words behind it: `unready`, `terminating` (which serves if
+    /// it is `serving`), `zone=Z`, `for=NODE`, `homeless` (the slice names no node). Pods are made where there are none.
+    pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
+        self.family_slice("IPv4", service, ports, endpoints)
+    }
+
+    /// The same of a family.
+    pub fn family_slice(mut self, family: &str, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
+        let endpoints: Vec<Value> = endpoints.iter().map(|text| self.endpoint(family, text)).collect();
+        let ports: Value = serde_saphyr::from_str(ports).expect(ports);
+        let object = json!({
+            "metadata": {
+                "name": format!("{service}-{}", self.objects.slices.len()), "namespace": "default",
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": family, "ports": ports, "endpoints": endpoints,
+        });
+        let slice: EndpointSlice = serde_json::from_value(object).unwrap();
+        self.objects.slices.push(slice);
+        self
+    }
+
+    fn endpoint(&mut self, family: &str, text: &str) -> Value {
+        let mut words = text.split_whitespace();
+        let (pod, node) = words.next().unwrap().split_once('@').expect(text);
+        if !self.world.pods.iter().any(|place| place.name.name == pod) {
+            let last = 10 + self.world.pods.len();
+            self.pod(pod, node, last);
+        }
+        let place = self.world.pods.iter().find(|place| place.name.name == pod).unwrap();
+        let address = place.addresses[usize::from(family == "IPv6")];
+        let words: Vec<&str> = words.collect();
+        let has = |word: &str| words.contains(&word);
+        let hints = |prefix: &str| -> Vec<Value> {
+            words.iter().filter_map(|word| word.strip_prefix(prefix)).map(|name| json!({"name": name})).collect()
+        };
+        let terminating = has("terminating");
+        let ready = !has("unready") && !terminating;
+        let serving = if terminating { has("serving") } else { ready };
+        json!({
+            "addresses": [address],
+            "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+            "nodeName": if has("homeless") { Value::Null } else { json!(node) },
+            "hints": {"forZones": hints("zone="), "forNodes": hints("for=")},
+        })
+    }
+
+    /// Checks every row; where the proxy relays, `client` means the node that does.
+    pub fn expect_if_relayed(&self, table: &str) {
+        for row in rows(table) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let promise = ask(&self.objects, &self.world, &question(cells[0], cells[1]));
+            let relay = match &promise.verdict {
+                Verdict::Deliver(delivery) if self.world.proxy.mode == Mode::Userspace => format!(">{}", delivery.node),
+                _ => ">client".to_owned(),
+            };
+            assert_eq!(words(&promise.verdict), cells[2].replace(">client", &relay), "\n{row}\n{promise}");
+        }
+    }
+
+    /// Checks every row.
+    pub fn expect(&self, table: &str) -> &Lab {
+        for row in rows(table) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let question = question(cells[0], cells[1]);
+            let promise = ask(&self.objects, &self.world, &question);
+            assert_eq!(words(&promise.verdict), cells[2], "\n{row}\n{promise}");
+            if let Some(rule) = cells.get(3) {
+                let rests = promise.because.iter().any(|reason| reason.rule.id() == *rule);
+                assert!(rests, "{row}: not because of {rule}\n{promise}");
+            }
+        }
+        self
+    }
+}
+
+fn rows(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
+}
+
+/// A question in the tables' notation.
+pub fn question(source: &str, destination: &str) -> Question {
+    let (source, address) = match source.split_once('=') {
+        Some((source, address)) => (source, Some(ip(address))),
+        None => (source, None),
+    };
+    let from = if let Some(enters) = source.strip_prefix("lb@") {
+        Place::LoadBalancer { enters: enters.to_owned() }
+    } else {
+        let (kind, name) = source.split_once('/').expect(source);
+        match kind {
+            "pod" => Place::Pod(PodName { namespace: "default".to_owned(), name: name.to_owned() }),
+            "node" => Place::Node(name.to_owned()),
+            "loopback" => Place::Loopback(name.to_owned()),
+            "client" => {
+                let (client, enters) = name.split_once('@').expect(source);
+                Place::Outside { client: client.to_owned(), enters: enters.to_owned() }
+            }
+            other => panic!("{other} is no source"),
+        }
+    };
+    let (to, protocol) = destination.split_once('/').unwrap_or((destination, "TCP"));
+    let protocol = Protocol::ALL.into_iter().find(|known| known.name() == protocol).unwrap();
+    Question { source: address, ..Question::new(from, to.parse().expect(to), protocol) }
+}
+
+/// A verdict in the tables' notation.
+pub fn words(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Deliver(delivery) => {
+            let mut backends: Vec<String> =
+                delivery.backends.iter().map(|backend| one(backend, &delivery.node)).collect();
+            backends.sort();
+            backends.join(", ")
+        }
+        Verdict::Drop => "drop".to_owned(),
+        Verdict::Reject => "reject".to_owned(),
+        Verdict::Refuse => "refuse".to_owned(),
+        Verdict::Untouched => "untouched".to_owned(),
+        Verdict::Undefined => "undefined".to_owned(),
+    }
+}
+
+fn one(backend: &Backend, node: &str) -> String {
+    let pod = backend.pod.as_ref().map_or_else(|| backend.address.to_string(), |pod| pod.name.clone());
+    let share = backend.share.map(|share| format!("*{share}")).unwrap_or_default();
+    let seen = match backend.reply {
+        Reply::Astray(_) => "astray",
+        Reply::From(_) if backend.masqueraded => node,
+        Reply::From(_) => "client",
+    };
+    format!("{pod}{share}>{seen}")
+}

@@ -1,0 +1,17 @@
+//! Tables that a person can read: who sends to where, and what is promised. The notation is in `lab.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+mod affinity;
+mod destinations;
+mod endpoints;
+mod health;
+mod lab;
+mod masquerade;
+mod modes;
+mod odd;
+mod policies;
+mod scenarios;
+mod topology;
+mod upstream;

@@ -1,0 +1,133 @@
+//! Whose address an endpoint sees: how pods are told, and an endpoint that meets itself.
+
+use serde_json::json;
+use svclab_oracle::{Cni, DetectLocal, Promise, Verdict, ask};
+
+use crate::lab::{Lab, ip, net, question};
+
+const PORT: &str = "[{port: 8080}]";
+
+fn with(policies: &str) -> Lab {
+    let spec = format!(
+        "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, nodePort: 30080}}], {policies}}}"
+    );
+    Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, &["x@node-a"])
+}
+
+fn detecting(detect: DetectLocal, cni: Cni) -> Lab {
+    with("").with(|world| {
+        world.proxy.detect_local = detect;
+        world.cni = cni;
+    })
+}
+
+/// The scenarios `detect-local-*`, and what they leave out: a value that nobody matches.
+#[test]
+fn how_pods_are_told() {
+    let kept = "pod/caller-a | 10.96.0.1:80 | x*1/1>client | kept";
+    let replaced = "pod/caller-a | 10.96.0.1:80 | x*1/1>node-a | off-cluster";
+    let range = |text: &str| DetectLocal::ClusterCidr(vec![net(text)]);
+    let bridge = |name: &str| DetectLocal::BridgeInterface(name.to_owned());
+    let prefix = |name: &str| DetectLocal::InterfaceNamePrefix(name.to_owned());
+    let rows = [
+        (range("10.244.0.0/16"), Cni::Bridge, kept, true),
+        (range("10.244.2.0/24"), Cni::Bridge, replaced, true),
+        (range("fd00:244::/32"), Cni::Bridge, kept, false),
+        (DetectLocal::NodeCidr, Cni::Bridge, kept, true),
+        (bridge("cni0"), Cni::Bridge, kept, true),
+        (bridge("docker0"), Cni::Bridge, replaced, true),
+        (bridge("cni0"), Cni::PointToPoint, replaced, true),
+        (prefix("veth"), Cni::PointToPoint, kept, true),
+        (prefix("cali"), Cni::PointToPoint, replaced, true),
+        (prefix("cni"), Cni::Bridge, kept, true),
+        (DetectLocal::Off, Cni::Bridge, kept, false),
+    ];
+    for (detect, cni, pod, told) in rows {
+        let seen = if told { "node-a" } else { "client" };
+        detecting(detect, cni).expect(pod).expect(&format!(
+            "client/laptop@node-a | 10.96.0.1:80 | x*1/1>{seen}
+             node/node-a          | 10.96.0.1:80 | x*1/1>{seen}"
+        ));
+    }
+}
+
+/// Nothing to tell strangers by, and their address is kept where that leads astray.
+#[test]
+fn unknown_strangers_go_astray() {
+    detecting(DetectLocal::Off, Cni::Bridge).expect(
+        "
+        client/laptop@node-b | 10.96.0.1:80 | x*1/1>astray | astray
+        node/node-b          | 10.96.0.1:80 | x*1/1>client
+        ",
+    );
+}
+
+/// Another node's pod is a pod by the cluster's ranges only.
+#[test]
+fn pods_of_other_nodes() {
+    let lab = |detect: DetectLocal| {
+        with("externalTrafficPolicy: Local")
+            .slice("web", PORT, &["y@node-b"])
+            .with(|world| world.proxy.detect_local = detect)
+    };
+    lab(DetectLocal::ClusterCidr(vec![net("10.244.0.0/16")]))
+        .expect("pod/caller-c | 172.18.0.2:30080 | x*1/2>client, y*1/2>astray | short-circuit");
+    lab(DetectLocal::NodeCidr).expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
+    lab(DetectLocal::BridgeInterface("cni0".to_owned()))
+        .expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
+}
+
+/// The scenario `hairpin`, for every kind of address and policy.
+#[test]
+fn meeting_oneself() {
+    for policies in ["", "externalTrafficPolicy: Local", "internalTrafficPolicy: Local"] {
+        with(policies).expect(
+            "
+            pod/x | 10.96.0.1:80     | x*1/1>node-a
+            pod/x | 203.0.113.1:80   | x*1/1>node-a
+            pod/x | 198.51.100.7:80  | x*1/1>node-a
+            pod/x | 172.18.0.2:30080 | x*1/1>node-a
+            pod/x | 10.244.1.1:30080 | x*1/1>node-a
+            ",
+        );
+    }
+    with("").expect("pod/x | 172.18.0.3:30080 | x*1/1>node-b");
+    with("").slice("web", PORT, &["y@node-b"]).expect("pod/x | 10.96.0.1:80 | x*1/2>node-a, y*1/2>client | hairpin");
+}
+
+/// On the host network a pod is its node.
+#[test]
+fn host_network() {
+    let mut lab = with("").host_pod("agent", "node-b");
+    lab.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses = vec!["172.18.0.3".to_owned()];
+    lab.objects.slices[0].endpoints.as_mut().unwrap()[0].node_name = Some("node-b".to_owned());
+    lab.expect(
+        "
+        pod/agent    | 10.96.0.1:80 | agent*1/1>node-b | off-cluster
+        pod/agent    | 127.0.0.1:30080 | agent*1/1>node-b
+        pod/caller-a | 10.96.0.1:80 | agent*1/1>client
+        ",
+    );
+    let quiet = lab.clone().with(|world| world.proxy.detect_local = DetectLocal::Off);
+    quiet.expect("pod/agent | 10.96.0.1:80 | agent*1/1>node-b | hairpin");
+}
+
+fn seen(promise: &Promise) -> Vec<std::net::IpAddr> {
+    let Verdict::Deliver(delivery) = &promise.verdict else { panic!("{promise}") };
+    delivery.backends.iter().flat_map(|backend| backend.sees.iter().copied()).collect()
+}
+
+/// The very addresses, and what the reply says.
+#[test]
+fn addresses() {
+    let lab = with("");
+    let ask = |source: &str, to: &str| ask(&lab.objects, &lab.world, &question(source, to));
+    assert_eq!(seen(&ask("pod/caller-c", "10.96.0.1:80")), [ip("10.244.3.5")]);
+    assert_eq!(seen(&ask("client/laptop@node-b", "203.0.113.1:80")), [ip("10.244.2.1"), ip("172.18.0.3")]);
+    let text = ask("pod/caller-c", "10.96.0.1:80").to_string();
+    assert!(
+        text.starts_with("the oracle says deliver to 10.244.1.13:8080 (default/x) 1/1, sees 10.244.3.5 because\n"),
+        "{text}"
+    );
+    assert!(text.contains("cluster-ip: 10.96.0.1:80 is default/web – "), "{text}");
+}

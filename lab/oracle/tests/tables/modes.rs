@@ -1,0 +1,165 @@
+//! What the modes do in different ways: `docs/limitations.md`, row by row.
+
+use serde_json::json;
+use svclab_oracle::{AffinityScope, Mode, Picking, Scheduler, Verdict, ask};
+
+use crate::lab::{Lab, question};
+
+const PORT: &str = "[{port: 8080}]";
+
+fn with(mode: Mode, policies: &str, endpoints: &[&str]) -> Lab {
+    let spec = format!(
+        "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, nodePort: 30080}}], {policies}}}"
+    );
+    Lab::new()
+        .balanced("web", &spec, json!([{"ip": "203.0.113.1"}]))
+        .slice("web", PORT, endpoints)
+        .with(|world| world.proxy.mode = mode)
+}
+
+/// A virtual server has one list of backends for everybody.
+#[test]
+fn ipvs_local_policy() {
+    with(Mode::Ipvs, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
+        "
+        pod/caller-a         | 203.0.113.1:80   | x*1/1>client | one-list-per-server
+        pod/caller-a         | 172.18.0.2:30080 | x*1/1>client
+        node/node-a          | 198.51.100.7:80  | x*1/1>node-a
+        pod/caller-c         | 203.0.113.1:80   | x*1/2>client, y*1/2>client
+        node/node-c          | 203.0.113.1:80   | x*1/2>node-c, y*1/2>node-c
+        client/laptop@node-a | 203.0.113.1:80   | x*1/1>client
+        client/laptop@node-c | 203.0.113.1:80   | drop
+        pod/caller-a         | 10.96.0.1:80     | x*1/2>client, y*1/2>client
+        ",
+    );
+}
+
+/// Services' addresses are on the node, which calls them from themselves; their other ports are shut.
+#[test]
+fn ipvs_bound_addresses() {
+    with(Mode::Ipvs, "", &["x@node-a"]).expect(
+        "
+        pod/caller-a         | 10.96.0.1:81     | reject | other-port-of-vip
+        pod/caller-a         | 10.96.0.1:80/UDP | reject
+        node/node-a          | 198.51.100.7:22  | reject
+        client/laptop@node-a | 203.0.113.1:22   | reject
+        client/laptop@node-a | 172.18.0.2:22    | untouched
+        node/node-a          | 10.96.0.1:80     | x*1/1>node-a | own-node
+        loopback/node-a      | 127.0.0.1:30080  | untouched    | localhost-node-ports
+        ",
+    );
+    let quiet = with(Mode::Ipvs, "", &["x@node-a"]).with(|world| world.proxy.detect_local = Default::default());
+    quiet.expect(
+        "
+        node/node-b  | 10.96.0.1:80 | x*1/1>node-b | own-node
+        pod/caller-b | 10.96.0.1:80 | x*1/1>client
+        ",
+    );
+}
+
+/// A node reaches the load balancer's address if it is listed, though it calls from that very address.
+#[test]
+fn ipvs_source_ranges() {
+    let lab = with(Mode::Ipvs, "loadBalancerSourceRanges: [172.18.0.2/32]", &["x@node-a"]);
+    lab.expect(
+        "
+        node/node-a | 203.0.113.1:80 | x*1/1>node-a | source-ranges-own-node
+        node/node-b | 203.0.113.1:80 | drop
+        ",
+    );
+}
+
+#[test]
+fn ipvs_schedulers() {
+    let rows = [
+        (Scheduler::RoundRobin, Picking::InTurn, "x*1/2>client, y*1/2>client"),
+        (Scheduler::WeightedRoundRobin, Picking::InTurn, "x*1/2>client, y*1/2>client"),
+        (Scheduler::LeastConnections, Picking::LeastConnections, "x>client, y>client"),
+        (Scheduler::Locality, Picking::ByLocality, "x>client, y>client"),
+        (Scheduler::DestinationHash, Picking::ByHash, "x>client, y>client"),
+        (Scheduler::SourceHash, Picking::ByHash, "x>client, y>client"),
+        (Scheduler::Maglev, Picking::ByHash, "x>client, y>client"),
+    ];
+    for (scheduler, picking, promise) in rows {
+        let lab = with(Mode::Ipvs, "", &["x@node-a", "y@node-b"]).with(|world| world.proxy.scheduler = scheduler);
+        lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {promise}"));
+        let promise = ask(&lab.objects, &lab.world, &question("pod/caller-a", "10.96.0.1:80"));
+        let Verdict::Deliver(delivery) = promise.verdict else { panic!() };
+        assert_eq!(delivery.picking, picking);
+    }
+}
+
+/// The proxy relays, so endpoints see its node, whatever the policy; nothing goes astray.
+#[test]
+fn userspace_relays() {
+    with(Mode::Userspace, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
+        "
+        pod/caller-a         | 10.96.0.1:80     | x*1/2>node-a, y*1/2>node-a | relayed
+        client/laptop@node-b | 203.0.113.1:80   | y*1/1>node-b
+        client/laptop@node-c | 203.0.113.1:80   | drop
+        pod/caller-c         | 203.0.113.1:80   | x*1/2>node-c, y*1/2>node-c
+        pod/caller-c         | 172.18.0.2:30080 | x*1/2>node-a, y*1/2>node-a
+        loopback/node-a      | 127.0.0.1:30080  | x*1/2>node-a, y*1/2>node-a
+        pod/caller-a         | 10.96.0.1:81     | untouched
+        ",
+    );
+}
+
+#[test]
+fn userspace_refuses_sctp() {
+    let sctp = "{type: LoadBalancer, clusterIP: 10.96.0.1, loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80, protocol: SCTP, nodePort: 30080}]}";
+    let lab = |mode: Mode| {
+        Lab::new()
+            .balanced("web", sctp, json!([{"ip": "203.0.113.1"}]))
+            .slice("web", "[{port: 8080, protocol: SCTP}]", &["x@node-a"])
+            .with(|world| world.proxy.mode = mode)
+    };
+    lab(Mode::Userspace).expect(
+        "
+        pod/caller-a         | 10.96.0.1:80/SCTP     | reject | not-relayed
+        client/laptop@node-b | 172.18.0.3:30080/SCTP | reject
+        client/laptop@node-b | 203.0.113.1:80/SCTP   | refuse
+        ",
+    );
+    for mode in [Mode::Iptables, Mode::Ipvs] {
+        lab(mode).expect("pod/caller-a | 10.96.0.1:80/SCTP | x*1/1>client");
+    }
+}
+
+#[test]
+fn affinity_reaches_differently_far() {
+    let rows = [
+        (Mode::Iptables, AffinityScope::ServicePort),
+        (Mode::Ipvs, AffinityScope::Frontend),
+        (Mode::Userspace, AffinityScope::ServicePort),
+    ];
+    for (mode, scope) in rows {
+        let lab = with(mode, "sessionAffinity: ClientIP", &["x@node-a"]);
+        let promise = ask(&lab.objects, &lab.world, &question("pod/caller-a", "10.96.0.1:80"));
+        let Verdict::Deliver(delivery) = promise.verdict else { panic!() };
+        assert_eq!(delivery.affinity.unwrap().scope, scope);
+    }
+}
+
+/// What no mode does in a way of its own.
+#[test]
+fn everything_else_is_alike() {
+    for mode in Mode::ALL {
+        with(mode, "", &["x@node-a unready"]).expect(
+            "
+            pod/caller-a         | 10.96.0.1:80     | reject
+            client/laptop@node-b | 172.18.0.3:30080 | reject
+            ",
+        );
+        with(mode, "internalTrafficPolicy: Local", &["x@node-a"]).expect("pod/caller-b | 10.96.0.1:80 | drop");
+        with(mode, "externalTrafficPolicy: Local", &["x@node-a"])
+            .expect("client/laptop@node-b | 203.0.113.1:80 | drop");
+        with(mode, "loadBalancerSourceRanges: [192.0.2.0/24]", &["x@node-a"]).expect(
+            "
+            pod/caller-b           | 203.0.113.1:80   | drop
+            client/stranger@node-b | 203.0.113.1:80   | drop
+            client/stranger@node-b | 172.18.0.3:30080 | x*1/1>node-b
+            ",
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! Traffic policies, and what is refused.
+
+use serde_json::json;
+
+use crate::lab::Lab;
+
+const PORT: &str = "[{port: 8080}]";
+
+fn with(policies: &str, endpoints: &[&str]) -> Lab {
+    let spec = format!(
+        "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, nodePort: 30080}}], {policies}}}"
+    );
+    Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
+}
+
+#[test]
+fn internal_local() {
+    with("internalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
+        "
+        pod/caller-a         | 10.96.0.1:80     | x*1/1>client
+        pod/caller-b         | 10.96.0.1:80     | y*1/2>client, z*1/2>client
+        pod/caller-c         | 10.96.0.1:80     | drop | no-local-endpoints
+        node/node-b          | 10.96.0.1:80     | y*1/2>node-b, z*1/2>node-b
+        client/laptop@node-a | 10.96.0.1:80     | x*1/1>node-a
+        # It is about cluster IPs only.
+        pod/caller-c         | 198.51.100.7:80  | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        pod/caller-c         | 203.0.113.1:80   | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        client/laptop@node-c | 172.18.0.4:30080 | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        ",
+    );
+}
+
+#[test]
+fn external_local() {
+    with("externalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
+        "
+        client/laptop@node-a | 203.0.113.1:80   | x*1/1>client
+        client/laptop@node-b | 198.51.100.7:80  | y*1/2>client, z*1/2>client
+        client/laptop@node-c | 203.0.113.1:80   | drop | no-local-endpoints
+        client/laptop@node-c | 198.51.100.7:80  | drop
+        client/laptop@node-c | 172.18.0.4:30080 | drop
+        lb@node-a            | 172.18.0.2:30080 | x*1/1>client
+        # From within the cluster these have policy Cluster.
+        pod/caller-c         | 203.0.113.1:80   | x*1/3>client, y*1/3>client, z*1/3>client | short-circuit
+        pod/caller-c         | 198.51.100.7:80  | x*1/3>client, y*1/3>client, z*1/3>client
+        pod/caller-c         | 172.18.0.4:30080 | x*1/3>client, y*1/3>client, z*1/3>client
+        node/node-c          | 203.0.113.1:80   | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        loopback/node-c      | 127.0.0.1:30080  | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        # A node calls its own addresses from themselves, and this one is in the pods' range.
+        node/node-c          | 172.18.0.4:30080 | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        node/node-c          | 10.244.3.1:30080 | x*1/3>client, y*1/3>client, z*1/3>client
+        # A node is a stranger to another's node port.
+        node/node-c          | 172.18.0.2:30080 | x*1/1>client
+        # It is not about cluster IPs.
+        pod/caller-c         | 10.96.0.1:80     | x*1/3>client, y*1/3>client, z*1/3>client
+        client/laptop@node-c | 10.96.0.1:80     | x*1/3>node-c, y*1/3>node-c, z*1/3>node-c
+        ",
+    );
+}
+
+/// A pod's request to another node's node port under Local keeps its address, so answers go to it directly.
+#[test]
+fn a_pod_at_another_nodes_port() {
+    with("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
+        .expect("pod/caller-c | 172.18.0.2:30080 | x*1/2>client, y*1/2>astray | astray");
+}
+
+#[test]
+fn both_local() {
+    let both = "internalTrafficPolicy: Local, externalTrafficPolicy: Local";
+    with(both, &["x@node-a", "y@node-b"]).expect(
+        "
+        pod/caller-a         | 10.96.0.1:80   | x*1/1>client
+        pod/caller-c         | 10.96.0.1:80   | drop
+        client/laptop@node-c | 203.0.113.1:80 | drop
+        pod/caller-c         | 203.0.113.1:80 | x*1/2>client, y*1/2>client
+        ",
+    );
+}
+
+/// Without any endpoint anywhere it is refused, whatever the policy.
+#[test]
+fn nobody_anywhere() {
+    for policies in ["", "internalTrafficPolicy: Local", "externalTrafficPolicy: Local"] {
+        with(policies, &["x@node-a unready", "y@node-b terminating"]).expect(
+            "
+            pod/caller-a         | 10.96.0.1:80     | reject | no-endpoints
+            node/node-b          | 10.96.0.1:80     | reject
+            client/laptop@node-c | 172.18.0.4:30080 | reject
+            client/laptop@node-c | 203.0.113.1:80   | reject
+            client/laptop@node-c | 198.51.100.7:80  | reject
+            ",
+        );
+    }
+}
+
+/// The fallback is a node's own: it serves with what terminates although others are ready elsewhere.
+#[test]
+fn terminating_under_local() {
+    let lab = with(
+        "externalTrafficPolicy: Local, internalTrafficPolicy: Local",
+        &["x@node-a terminating serving", "y@node-b"],
+    );
+    lab.expect(
+        "
+        client/laptop@node-a | 203.0.113.1:80 | x*1/1>client | terminating
+        client/laptop@node-b | 203.0.113.1:80 | y*1/1>client
+        pod/caller-a         | 10.96.0.1:80   | x*1/1>client
+        pod/caller-a         | 203.0.113.1:80 | y*1/1>client
+        ",
+    );
+}
+
+/// An endpoint whose slice names no node is nobody's own.
+#[test]
+fn homeless_endpoints() {
+    with("externalTrafficPolicy: Local", &["x@node-a homeless"]).expect(
+        "
+        client/laptop@node-a | 203.0.113.1:80 | drop
+        pod/caller-a         | 203.0.113.1:80 | x*1/1>client
+        ",
+    );
+}
+
+/// Without an externally facing address the external policy says nothing.
+#[test]
+fn external_policy_of_a_cluster_ip() {
+    Lab::new()
+        .service("web", "{clusterIP: 10.96.0.1, externalTrafficPolicy: Local, ports: [{port: 80}]}")
+        .slice("web", PORT, &["x@node-a"])
+        .expect("client/laptop@node-c | 10.96.0.1:80 | x*1/1>node-c");
+}
+
+#[test]
+fn source_ranges() {
+    let ranges = "loadBalancerSourceRanges: [' 172.18.0.100/32 ', 172.18.0.2/32, 10.244.2.0/24]";
+    with(ranges, &["x@node-a"]).expect(
+        "
+        client/laptop@node-b           | 203.0.113.1:80   | x*1/1>node-b | source-ranges
+        client/stranger@node-b         | 203.0.113.1:80   | drop         | source-ranges
+        pod/caller-a                   | 203.0.113.1:80   | drop
+        pod/caller-b                   | 203.0.113.1:80   | x*1/1>node-b
+        node/node-a                    | 203.0.113.1:80   | x*1/1>node-a
+        node/node-b                    | 203.0.113.1:80   | drop
+        # What comes back from the load balancer with its own address, on a node that is listed.
+        client/stranger@node-a=203.0.113.1 | 203.0.113.1:80 | x*1/1>node-a | source-ranges-own-node
+        client/stranger@node-b=203.0.113.1 | 203.0.113.1:80 | drop
+        # All other addresses are open.
+        client/stranger@node-b         | 172.18.0.3:30080 | x*1/1>node-b
+        client/stranger@node-b         | 198.51.100.7:80  | x*1/1>node-b
+        pod/caller-a                   | 10.96.0.1:80     | x*1/1>client
+        ",
+    );
+    with(&format!("{ranges}, externalTrafficPolicy: Local"), &["x@node-a"]).expect(
+        "
+        pod/caller-b           | 203.0.113.1:80 | x*1/1>client
+        pod/caller-c           | 203.0.113.1:80 | drop
+        client/stranger@node-c | 203.0.113.1:80 | drop
+        client/laptop@node-c   | 203.0.113.1:80 | drop
+        ",
+    );
+    with(ranges, &[]).expect(
+        "
+        client/laptop@node-b   | 203.0.113.1:80 | reject
+        client/stranger@node-b | 203.0.113.1:80 | refuse
+        ",
+    );
+}
+
+#[test]
+fn source_ranges_of_one_family() {
+    let spec = "{type: LoadBalancer, clusterIPs: [10.96.0.1, 'fd00:96::1'], loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80}]}";
+    Lab::new()
+        .balanced("web", spec, json!([{"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]))
+        .family_slice("IPv4", "web", PORT, &["x@node-a"])
+        .family_slice("IPv6", "web", PORT, &["x@node-a"])
+        .expect(
+            "
+            client/laptop@node-a | 203.0.113.1:80   | drop
+            client/laptop@node-a | [2001:db8::1]:80 | x*1/1>node-a | source-ranges-family
+            ",
+        );
+}
