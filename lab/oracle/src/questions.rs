@@ -95,16 +95,19 @@ impl Cluster {
         self.world.nodes.iter().flat_map(|node| node.of_family(family)).chain([loopback]).collect()
     }
 
-    /// Loopback addresses are called by their own node, which calls them from loopback; a load balancer calls node
-    /// ports; a host outside has no way to another node's bridge but by that node.
+    /// Loopback addresses are called by their own node, which calls them from loopback; a load balancer calls node ports at
+    /// the nodes' own network; a host outside reaches what is on one node by way of that node, or answers go past it.
     fn makes_sense(&self, question: &Question) -> bool {
         let to = question.to.ip();
-        let owner = self.world.owner(to).map(|node| node.name.as_str());
+        let owner = self.world.owner(to);
+        let on = owner.map(|node| node.name.as_str()).or_else(|| self.world.pod_at(to).map(|pod| pod.node.as_str()));
         match &question.from {
             Place::Loopback(_) => to.is_loopback(),
             _ if to.is_loopback() => false,
-            Place::LoadBalancer { enters } => owner == Some(enters),
-            Place::Outside { enters, .. } => owner.is_none_or(|owner| owner == enters),
+            Place::LoadBalancer { enters } => {
+                owner.is_some_and(|node| node.name == *enters && node.addresses.contains(&to))
+            }
+            Place::Outside { enters, .. } => on.is_none_or(|on| on == enters),
             Place::Pod(_) | Place::Node(_) => true,
         }
     }

@@ -29,15 +29,24 @@ impl Cluster {
             text.push_str(&format!("# {line}\n"));
         }
         text.push_str(&format!("modes: [{}]\n", self.world.proxy.mode.name()));
-        if self.servers().values().flatten().any(|(protocol, _)| *protocol == Protocol::Sctp) {
+        if question.protocol == Protocol::Sctp {
             text.push_str("needs: [sctp]\n");
         }
         text.push_str(&format!("cluster: {}\nproxy: {}\n\nmanifests: |\n", self.machines(question), self.settings()));
-        let documents: Vec<String> = self.manifests().iter().map(|object| format!("  {object}\n")).collect();
+        let documents: Vec<String> =
+            self.manifests(question.protocol).iter().map(|object| format!("  {object}\n")).collect();
         text.push_str(&documents.join("  ---\n"));
-        text.push_str(&format!("\nsteps:\n- name: what the oracle says\n  probe: {probe}\n"));
-        if let Some(expect) = expect {
-            text.push_str(&format!("  expect: {expect}\n"));
+        text.push_str("\nsteps:\n");
+        match (expect, self.world.nodes.first()) {
+            (Some(expect), _) => {
+                text.push_str(&format!("- name: what the oracle says\n  probe: {probe}\n  expect: {expect}\n"));
+            }
+            // A probe must expect something. The cluster can be brought up all the same.
+            (None, Some(node)) => text.push_str(&format!(
+                "# probe: {probe}\n- name: the oracle promises nothing that a step can say\n  exec: {{on: node/{}, command: [\"true\"]}}\n",
+                node.name
+            )),
+            (None, None) => {}
         }
         text
     }
@@ -107,7 +116,8 @@ impl Cluster {
             NodePortAddress::All => "all".to_owned(),
         });
         let entries: Vec<String> = entries.collect();
-        if !entries.is_empty() {
+        // Scenarios know no word for all addresses but to say nothing.
+        if !entries.is_empty() && !entries.iter().any(|entry| entry == "all") {
             value["nodePortAddresses"] = json!(entries);
         }
         if proxy.mode == Mode::Ipvs {
@@ -116,11 +126,13 @@ impl Cluster {
         value
     }
 
-    /// Pods, services and slices, an object a line: JSON is YAML.
-    fn manifests(&self) -> Vec<Value> {
+    /// Pods, services and slices, an object a line: JSON is YAML. Pods listen over SCTP, which few kernels speak, only if
+    /// that is the question.
+    fn manifests(&self, asked: Protocol) -> Vec<Value> {
         let servers = self.servers();
         let pods = self.world.pods.iter().map(|pod| {
-            let ports = servers.get(&pod.name).cloned().unwrap_or_default();
+            let mut ports = servers.get(&pod.name).cloned().unwrap_or_default();
+            ports.retain(|(protocol, _)| *protocol != Protocol::Sctp || asked == Protocol::Sctp);
             manifest(pod, &ports)
         });
         let typed = |kind: &str, version: &str, object: Value| {
@@ -148,7 +160,9 @@ impl Cluster {
             "to": question.to.to_string(),
             "protocol": question.protocol.name(),
         });
-        if let (Place::Outside { enters, .. }, None) = (&question.from, self.world.owner(question.to.ip())) {
+        // Nodes' own addresses are on the network that hosts outside are on; for all others they have to be told a way.
+        let near = self.world.nodes.iter().any(|node| node.addresses.contains(&question.to.ip()));
+        if let (Place::Outside { enters, .. }, false) = (&question.from, near) {
             probe["via"] = json!(enters);
         }
         if let Some(source) = question.source {

@@ -156,7 +156,8 @@ fn scenario_files() {
             for key in ["name", "about", "modes", "cluster", "proxy", "manifests", "steps"] {
                 assert!(!value[key].is_null(), "{key}\n{text}");
             }
-            assert!(value["steps"][0]["probe"]["to"].is_string(), "{text}");
+            let step = &value["steps"][0];
+            assert!(step["probe"]["to"].is_string() || step["exec"]["on"].is_string(), "{text}");
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let cluster_ips = cluster_ips(service, &families, index);
     spec["clusterIP"] = json!(cluster_ips.first());
     spec["clusterIPs"] = json!(cluster_ips);
-    if service.kind != Kind::Headless {
+    if service.kind != Kind::Headless && !service.external_ips.is_empty() {
         spec["externalIPs"] = json!(pool(&service.external_ips, "198.51.100.", "2001:db8:51::"));
     }
     if let Some(seconds) = service.affinity {

@@ -13,7 +13,7 @@ use crate::settings::NodePortAddress;
 /// Recipes for clusters of at most three nodes, six pods and four services.
 pub fn recipes() -> impl Strategy<Value = Recipe> {
     let families = prop_oneof![3 => Just(Families::V4), 1 => Just(Families::V6), 2 => Just(Families::Dual)];
-    let whole = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6), vec(service(), 0..=4), proxy());
+    let whole = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6), vec(service(), 1..=4), proxy());
     whole.prop_map(|(families, point_to_point, nodes, pods, services, proxy)| Recipe {
         families,
         point_to_point,
