@@ -2,7 +2,7 @@
 //!
 //! The walk asks a [`Chance`] whenever the kernel would draw (`statistic --mode random`), take the next in a rotation
 //! (`statistic --mode nth`, IPVS `rr` and `wrr`), or pick a port. With a seed it gets one answer. For exact results
-//! ([`explore`]) the same walk runs again and again, each time with the next combination of answers, until all have
+//! (`explore`) the same walk runs again and again, each time with the next combination of answers, until all have
 //! been given; the product of the answers' probabilities is the way's. So there is one walk, not two.
 
 use crate::fraction::Fraction;

@@ -105,6 +105,29 @@ fn hashes_are_the_clients_own() {
 }
 
 #[test]
+fn a_port_is_used_again_after_the_end() {
+    let mut network = plan("rr", &[1, 1, 1]).build();
+    let mut chance = Chance::seeded(1);
+    let flow = tcp(&network, "client", "10.96.0.10:80");
+    let first = network.first_packet(&flow).unwrap();
+    let by = |network: &mut Network, packet: &svclab_sim::packet::Packet, chance: &mut Chance| {
+        let verdict = network.send_packet(flow.from, packet, chance).verdict;
+        say(network, &verdict).split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
+    assert_eq!(by(&mut network, &first.clone().later(), &mut chance), "pod-a");
+    // The same SYN again is a repetition, ...
+    assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
+    // ... after a reset it opens another connection, which is scheduled anew.
+    let mut reset = first.clone().later();
+    if let svclab_sim::packet::Body::Tcp { flags, .. } = &mut reset.body {
+        *flags = svclab_sim::packet::TcpFlags(svclab_sim::packet::TcpFlags::RST);
+    }
+    by(&mut network, &reset, &mut chance);
+    assert_eq!(by(&mut network, &first, &mut chance), "pod-b");
+}
+
+#[test]
 fn a_server_that_is_gone_takes_its_connections_along() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..2), ["pod-a"]);

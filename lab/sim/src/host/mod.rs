@@ -52,7 +52,8 @@ impl Interface {
         Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false }
     }
 
-    /// Adds an address, written as `10.0.0.1/24`; what cannot be read is reported when the host is built.
+    /// Adds an address; a prefix that is too long is reported when the host is built. An IPv4 address of a network that
+    /// has one here already is secondary, as in the kernel.
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> Interface {
         let network = Masked::network(ip, prefix);

@@ -27,6 +27,8 @@ pub struct Sysctls {
     pub vs_conntrack: bool,
     /// `net.ipv4.vs.sloppy_tcp`.
     pub vs_sloppy_tcp: bool,
+    /// `net.ipv4.vs.conn_reuse_mode`: 0 keeps connections to their destination whatever comes.
+    pub vs_conn_reuse_mode: u8,
     /// `net.ipv4.vs.expire_nodest_conn`.
     pub vs_expire_nodest_conn: bool,
     /// `net.ipv4.vs.expire_quiescent_template`.
@@ -48,6 +50,7 @@ impl Default for Sysctls {
             tcp_loose: true,
             vs_conntrack: false,
             vs_sloppy_tcp: false,
+            vs_conn_reuse_mode: 1,
             vs_expire_nodest_conn: false,
             vs_expire_quiescent_template: false,
         }

@@ -34,9 +34,14 @@ pub(crate) struct Connection {
     template: Option<Template>,
     /// Whether it counts as active.
     active: bool,
+    /// Who has sent a FIN: 1 the client, 2 the server.
+    finished: u8,
     /// Milliseconds of the clock.
     expires: u64,
 }
+
+/// A FIN from both sides, or a reset.
+const BOTH: u8 = 3;
 
 /// What IPVS remembers.
 #[derive(Debug, Clone, Default)]
@@ -60,18 +65,33 @@ pub(crate) enum Nobody {
     NoServer,
     /// It belongs to a connection whose destination is gone; the packet is dropped.
     Gone,
+    /// It would open a connection anew that connection tracking still knows; the packet is dropped, and its next try
+    /// is scheduled.
+    Reused,
 }
 
-fn timeout(packet: &Packet, reply: bool) -> (u64, bool) {
-    let (seconds, active) = match packet.body {
-        Body::Tcp { flags, .. } if flags.0 & (TcpFlags::FIN | TcpFlags::RST) != 0 => (TCP_ENDING, false),
-        // SYN, and its answer.
-        Body::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => (TCP_OPENING, reply),
-        Body::Tcp { .. } => (TCP_ESTABLISHED, true),
-        Body::Udp { .. } => (UDP, true),
-        _ => (SCTP, true),
-    };
-    (seconds * 1000, active)
+impl Connection {
+    /// Takes a packet of it into account (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
+    fn see(&mut self, packet: &Packet, reply: bool, now: u64) {
+        let seconds = match packet.body {
+            Body::Tcp { flags, .. } => {
+                if flags.has(TcpFlags::RST) {
+                    self.finished = BOTH;
+                } else if flags.has(TcpFlags::FIN) {
+                    self.finished |= 1 << u8::from(reply);
+                }
+                self.active = self.finished == 0 && !flags.has(TcpFlags::SYN);
+                match (self.active, self.finished) {
+                    (true, _) => TCP_ESTABLISHED,
+                    (false, 0) => TCP_OPENING,
+                    (false, _) => TCP_ENDING,
+                }
+            }
+            Body::Udp { .. } => UDP,
+            _ => SCTP,
+        };
+        self.expires = now + seconds * 1000;
+    }
 }
 
 fn sockets(packet: &Packet) -> Option<(SocketAddr, SocketAddr)> {
@@ -106,15 +126,16 @@ impl State {
         let (from, to) = sockets(packet)?;
         let id = *self.by_server.get(&(packet.protocol(), from, to))?;
         let one = self.all.get_mut(&id)?;
-        let (lifetime, active) = timeout(packet, true);
-        (one.expires, one.active) = (now + lifetime, active);
+        one.see(packet, true, now);
         Some(*one)
     }
 
-    /// The connection that the packet calls by, made if need be (`ip_vs_in_hook`).
+    /// The connection that the packet calls by, made if need be (`ip_vs_in_hook`). `known` says that connection
+    /// tracking has seen a packet of it before.
     pub(crate) fn called(
         &mut self,
         packet: &Packet,
+        known: bool,
         services: &VirtualServices,
         sysctls: &Sysctls,
         now: u64,
@@ -126,10 +147,13 @@ impl State {
         if let Some(id) = self.by_client.get(&(protocol, client, to)).copied()
             && let Some(one) = self.all.get(&id).copied()
         {
-            if self.keeps(&one, packet, services) {
+            if !opens_anew(&one, packet, services, sysctls) {
                 return self.follow(id, packet, services, sysctls, now);
             }
             self.remove(id);
+            if known && sysctls.vs_conntrack {
+                return Err(Nobody::Reused);
+            }
         }
         let at = services.find(protocol, to.ip(), to.port()).ok_or(Nobody::Passes)?;
         let opens = match packet.body {
@@ -143,34 +167,23 @@ impl State {
         let service = &services.services[at];
         let call = Call { client: client.ip(), port: client.port(), to: to.ip() };
         let (server, template, chosen) = self.schedule(service, call, sysctls, now, chance)?;
-        let (lifetime, active) = timeout(packet, false);
-        let one = Connection {
+        let mut one = Connection {
             protocol,
             client,
             virtual_address: to,
             server,
             service: (protocol, to),
             template,
-            active,
-            expires: now + lifetime,
+            // Datagrams and SCTP count as soon as they come.
+            active: true,
+            finished: 0,
+            expires: now,
         };
+        one.see(packet, false, now);
         if !(service.one_packet && protocol == Protocol::UDP) {
             self.insert(one);
         }
         Ok((one, chosen))
-    }
-
-    /// Whether a packet of a known tuple goes on with its connection: a SYN on an ended one is scheduled anew if its
-    /// destination takes none any more or the old connection has ended (conn_reuse_mode 1, `is_new_conn`).
-    fn keeps(&self, one: &Connection, packet: &Packet, services: &VirtualServices) -> bool {
-        let Body::Tcp { flags, .. } = packet.body else {
-            return true;
-        };
-        let opens = flags.has(TcpFlags::SYN) && !flags.has(TcpFlags::ACK);
-        let quiesced = of(services, one.service).is_none_or(|service| {
-            service.servers.iter().find(|server| server.address == one.server).is_none_or(|server| server.weight == 0)
-        });
-        !(opens && (quiesced || !one.active))
     }
 
     fn follow(
@@ -193,8 +206,7 @@ impl State {
             }
             return Err(Nobody::Gone);
         }
-        let (lifetime, active) = timeout(packet, false);
-        (one.expires, one.active) = (now + lifetime, active);
+        one.see(packet, false, now);
         Ok((*one, None))
     }
 
@@ -250,6 +262,18 @@ impl State {
         };
         service.servers.iter().map(of).collect()
     }
+}
+
+/// Whether the packet does not go on with its connection: a SYN on one that has ended (`is_new_conn_expected`; unless
+/// conn_reuse_mode is 0), or on one whose server has weight 0 while expire_nodest_conn is set.
+fn opens_anew(one: &Connection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
+    let Body::Tcp { flags, .. } = packet.body else {
+        return false;
+    };
+    let opens = flags.has(TcpFlags::SYN) && !flags.has(TcpFlags::ACK);
+    let server = of(services, one.service).and_then(|of| of.servers.iter().find(|known| known.address == one.server));
+    let quiesced = sysctls.vs_expire_nodest_conn && server.is_some_and(|server| server.weight == 0);
+    opens && sysctls.vs_conn_reuse_mode != 0 && (quiesced || one.finished == BOTH)
 }
 
 /// The service that a connection was made for, if it is still there.

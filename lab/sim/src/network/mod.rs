@@ -21,7 +21,8 @@ use crate::protocol::Protocol;
 use crate::walk::State;
 use link::Link;
 
-/// A machine of a network.
+/// A machine of a network. It means something only to the network that it was made by, and to clones of that; another
+/// one may panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 

@@ -3,7 +3,7 @@
 //! [`Rules::read`] is strict: a match, target or option that is not modelled is an error that names table, line and
 //! text. Everything that is read can be printed ([`std::fmt::Display`]) in `iptables-save`'s own spelling, so that a
 //! tool may take rules, change one, and hand the text on. What lives here knows nothing of packets; walking them is
-//! [`crate::walk`]'s, on a compiled form.
+//! `walk`'s, on a compiled form.
 
 pub mod error;
 pub mod header;

@@ -70,6 +70,8 @@ pub enum Lost {
     Clash,
     /// IPVS drops what belongs to a destination that is gone.
     ServerGone,
+    /// IPVS drops the first packet that reuses the port of a connection which connection tracking still knows.
+    PortReused,
     /// There is no address that it could be translated to.
     NoAddress,
     /// To a broadcast or multicast address: not modelled further.

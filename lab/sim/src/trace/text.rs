@@ -145,6 +145,7 @@ fn lost(why: &Lost) -> String {
         Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
         Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
         Lost::ServerGone => "IPVS: its destination is gone".to_owned(),
+        Lost::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
         Lost::NoAddress => "there is no address to translate it to".to_owned(),
         Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
         Lost::TooManyHops => "too many hops".to_owned(),

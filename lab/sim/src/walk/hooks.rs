@@ -134,6 +134,8 @@ impl Walker<'_> {
                 }
             }
             Decision::Out(way) => {
+                // A kernel lets ::1 out, even masqueraded, but the answer never arrives (tried on 6.18): IPv6 has no
+                // route_localnet. Here it ends at once.
                 let loopback = skb.packet.source.is_loopback();
                 if loopback && !(skb.packet.source.is_ipv4() && self.host.sysctls.route_localnet) {
                     return Err(Lost::Loopback);

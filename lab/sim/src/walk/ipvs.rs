@@ -56,11 +56,14 @@ impl Walker<'_> {
         if skb.by_ipvs || host.services.services.is_empty() {
             return Fate::On;
         }
-        let called = self.state.ipvs.called(&skb.packet, &host.services, &host.sysctls, self.now, self.chance);
+        let known = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
+        let known = known.is_some_and(|connection| connection.confirmed);
+        let called = self.state.ipvs.called(&skb.packet, known, &host.services, &host.sysctls, self.now, self.chance);
         let (connection, chosen) = match called {
             Ok(found) => found,
             Err(Nobody::Passes) => return Fate::On,
             Err(Nobody::Gone) => return Fate::Ends(self.lose(Lost::ServerGone)),
+            Err(Nobody::Reused) => return Fate::Ends(self.lose(Lost::PortReused)),
             Err(Nobody::NoServer) => {
                 let with = RejectWith::port_unreachable(skb.packet.family());
                 return match self.reject(with, skb) {

@@ -72,20 +72,14 @@ impl<'a> Walker<'a> {
     }
 
     fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> Fate {
-        match table.chains[chain].policy {
+        // A goto may end in a user's chain; the policy is then the built-in chain's that the walk began in.
+        let begun = || table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy);
+        match table.chains[chain].policy.or_else(begun) {
             Some(Policy::Drop) => {
                 self.note(Event::Policy(name, hook, Policy::Drop));
                 Fate::Ends(Leaves::Lost(Lost::Policy(name, hook)))
             }
-            // A goto may end in a user's chain; the policy is then the built-in chain's that the walk began in.
-            None => match table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy) {
-                Some(Policy::Drop) => {
-                    self.note(Event::Policy(name, hook, Policy::Drop));
-                    Fate::Ends(Leaves::Lost(Lost::Policy(name, hook)))
-                }
-                _ => Fate::On,
-            },
-            Some(Policy::Accept) => Fate::On,
+            Some(Policy::Accept) | None => Fate::On,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::marker;
+use super::listeners;
 
 /// Rules of every chain, by `FAMILY TABLE CHAIN`; a chain without rules is there, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,6 +74,11 @@ impl Rules {
     /// Lets the order of rules go as well: of a proxy that has none.
     pub(super) fn sort(&mut self) {
         self.0.values_mut().for_each(|rules| rules.sort());
+    }
+
+    /// Lets the numbers of a relay's listening ports go.
+    pub(super) fn name_listening_ports(&mut self) {
+        listeners::name_ports(&mut self.0);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -4,6 +4,7 @@
 //! and open files over time, and at the end the rules against those of a fresh proxy on clean tables.
 
 mod compare;
+mod listeners;
 mod sample;
 mod stream;
 mod traffic;
@@ -278,6 +279,9 @@ async fn dump(lab: &Lab, node: &str) -> Result<Rules, StartError> {
         rules.read_sets(&shown("ipset save").await?);
         rules.read_servers(&shown("ipvsadm -Sn").await?);
         rules.read_addresses(DEVICE, &shown("ip -o addr show dev kube-ipvs0").await?);
+    }
+    if lab.proxies.mode_of(node) == Mode::Userspace {
+        rules.name_listening_ports();
     }
     if lab.proxies.are_foreign() {
         rules.sort();
