@@ -44,8 +44,9 @@ pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
         Err(error) => Some(error.to_string()),
     };
     faults.extend(stays(&network, "at once"));
-    // Whom one client has met binds nobody else.
-    if delivery.frontend == FrontendKind::ClusterIp && world.proxy.mode == Mode::Iptables {
+    // Whom one client has met binds nobody else: the pod's neighbour, whose address is no machine's of another kind.
+    let is_pod = network.host(flow.from).name().starts_with("pod/");
+    if is_pod && delivery.frontend == FrontendKind::ClusterIp && world.proxy.mode == Mode::Iptables {
         let packet = network.first_packet(&again);
         let other = packet.map(|packet| again.source(somebody_else(packet.source)));
         let found = other.and_then(|other| network.outcomes(&other)).map(|found| endpoints(&found).len());
