@@ -124,11 +124,11 @@ impl Packet {
         self
     }
 
-    /// The same connection's end: TCP FIN; nothing of the other protocols ends one.
+    /// The same connection broken off: TCP RST; nothing of the other protocols ends one.
     #[must_use]
-    pub fn last(mut self) -> Option<Packet> {
+    pub fn reset(mut self) -> Option<Packet> {
         let Body::Tcp { flags, .. } = &mut self.body else { return None };
-        *flags = TcpFlags(TcpFlags::FIN | TcpFlags::ACK);
+        *flags = TcpFlags(TcpFlags::RST);
         Some(self)
     }
 
@@ -136,6 +136,7 @@ impl Packet {
     #[must_use]
     pub fn answer(&self) -> Option<Packet> {
         let body = match self.body {
+            Body::Tcp { flags, .. } if flags.has(TcpFlags::RST) => return None,
             Body::Tcp { source, destination, flags, .. } => {
                 let flags = TcpFlags(flags.0 & (TcpFlags::SYN | TcpFlags::FIN) | TcpFlags::ACK);
                 Body::Tcp { source: destination, destination: source, flags, out_of_window: false }

@@ -11,6 +11,7 @@ use super::aim;
 use super::machines::{BuildError, Machines, Settings, machine, number};
 use super::program::Program;
 use super::render::{RenderError, render};
+use crate::cluster::spec::Protocol;
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
 use crate::scenario::file::Mode;
@@ -167,12 +168,10 @@ impl SimLab {
         (0..plan.count).map(one).collect()
     }
 
-    /// Ends a connection of TCP: acknowledged, and a FIN in either direction.
+    /// Ends a connection of TCP as the lab's clients do: with a reset, so that no port is left in TIME_WAIT.
     fn close(&mut self, flow: &Flow, first: &Packet) {
-        let (network, chance) = (self.machines.network_mut(), &mut self.chance);
-        if let Some(last) = first.clone().last() {
-            network.send_packet(flow.from, &first.clone().later(), chance);
-            network.send_packet(flow.from, &last, chance);
+        if let Some(reset) = first.clone().reset() {
+            self.machines.network_mut().send_packet(flow.from, &reset, &mut self.chance);
         }
     }
 
@@ -231,7 +230,12 @@ impl SimLab {
         };
         let packet = self.machines.network().first_packet(&flow)?;
         let journey = self.machines.network_mut().send_packet(from, &packet, &mut self.chance);
-        Ok((self.outcome(&journey, &packet), flow, packet))
+        let outcome = self.outcome(&journey, &packet);
+        if probe.protocol == Protocol::Tcp && matches!(outcome.answer, Answer::Replied { .. }) {
+            // The handshake's third packet, with the question.
+            self.machines.network_mut().send_packet(from, &packet.clone().later(), &mut self.chance);
+        }
+        Ok((outcome, flow, packet))
     }
 
     fn outcome(&self, journey: &svclab_sim::network::Journey, packet: &Packet) -> Outcome {
