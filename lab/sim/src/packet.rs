@@ -124,13 +124,21 @@ impl Packet {
         self
     }
 
-    /// What a socket that took this packet answers; nothing to what asks for no answer.
+    /// The same connection broken off: TCP RST; nothing of the other protocols ends one.
+    #[must_use]
+    pub fn reset(mut self) -> Option<Packet> {
+        let Body::Tcp { flags, .. } = &mut self.body else { return None };
+        *flags = TcpFlags(TcpFlags::RST);
+        Some(self)
+    }
+
+    /// What a socket that took this packet answers, an end with its own; nothing to what asks for no answer.
     #[must_use]
     pub fn answer(&self) -> Option<Packet> {
         let body = match self.body {
+            Body::Tcp { flags, .. } if flags.has(TcpFlags::RST) => return None,
             Body::Tcp { source, destination, flags, .. } => {
-                let ack = if flags.has(TcpFlags::SYN) { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::ACK };
-                let flags = TcpFlags(ack);
+                let flags = TcpFlags(flags.0 & (TcpFlags::SYN | TcpFlags::FIN) | TcpFlags::ACK);
                 Body::Tcp { source: destination, destination: source, flags, out_of_window: false }
             }
             Body::Udp { source, destination } => Body::Udp { source: destination, destination: source },

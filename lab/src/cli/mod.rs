@@ -18,6 +18,7 @@ mod place;
 mod replay;
 mod run;
 mod seeds;
+mod simulate;
 mod soak;
 mod up;
 

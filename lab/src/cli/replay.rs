@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::run::{RunArgs, run};
 use super::{Exit, UNABLE};
+use crate::report::SIMULATED;
 
 #[derive(Args)]
 pub(super) struct ReplayArgs {
@@ -77,9 +78,13 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
 fn line(scenario: &Value) -> Option<Vec<String>> {
     let mut line = vec![scenario["path"].as_str()?.to_owned(), "--seed".to_owned(), scenario["seed"].to_string()];
     scenario["seed"].as_u64()?;
-    for (flag, key) in [("--mode", "mode"), ("--iptables-variant", "iptablesVariant")] {
-        line.extend([flag.to_owned(), scenario[key].as_str()?.to_owned()]);
+    line.extend(["--mode".to_owned(), scenario["mode"].as_str()?.to_owned()]);
+    let variant = scenario["iptablesVariant"].as_str()?;
+    if variant == SIMULATED {
+        line.push("--simulate".to_owned());
+        return Some(line);
     }
+    line.extend(["--iptables-variant".to_owned(), variant.to_owned()]);
     let machine: Option<crate::report::Machine> = serde_json::from_value(scenario["machine"].clone()).ok()?;
     let kernel = machine.as_ref().map_or("host", |machine| &machine.kernel);
     line.extend(["--kernel".to_owned(), kernel.to_owned()]);
@@ -102,6 +107,7 @@ mod tests {
         let file = report(
             r#"{"scenarios": [
                 {"name": "a", "path": "a.yaml", "mode": "iptables", "iptablesVariant": "auto", "seed": 1, "passed": true, "machine": null},
+                {"name": "s", "path": "s.yaml", "mode": "ipvs", "iptablesVariant": "simulated", "seed": 2, "passed": true, "machine": null},
                 {"name": "b", "path": "b c.yaml", "mode": "iptables", "iptablesVariant": "legacy", "seed": 7, "passed": false,
                  "machine": {"kernel": "debian-6.12", "deterministic": true, "image": "x"}}]}"#,
         );
@@ -110,6 +116,7 @@ mod tests {
         assert_eq!(lines_of(None).unwrap().iter().map(|line| line.join("|")).collect::<Vec<_>>(), [b]);
         let a = "a.yaml|--seed|1|--mode|iptables|--iptables-variant|auto|--kernel|host";
         assert_eq!(lines_of(Some("a")).unwrap()[0].join("|"), a);
+        assert_eq!(lines_of(Some("s")).unwrap()[0].join("|"), "s.yaml|--seed|2|--mode|ipvs|--simulate");
         assert!(lines_of(Some("c")).unwrap_err().contains("no such scenario"));
         for line in lines_of(None).unwrap() {
             assert!(Again::try_parse_from(line).is_ok());

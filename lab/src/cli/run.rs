@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::place::{VmArgs, Where};
-use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, every_mode, find, inside};
+use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, every_mode, find, inside, simulate};
 use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
@@ -27,6 +27,10 @@ pub(super) struct RunArgs {
     /// its own, and with --seed A..B one per seed.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
     pub(super) mode: Vec<ModeArg>,
+    /// In the simulator instead of a kernel: as any user, the same bytes every time. Steps that it has no model of are left
+    /// out, and said to be; so is userspace mode.
+    #[arg(long, conflicts_with_all = ["kernel", "deterministic", "breaks"])]
+    pub(super) simulate: bool,
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]
     pub(super) keep_going: bool,
@@ -142,6 +146,9 @@ impl Turn<'_> {
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
+    if args.simulate {
+        return simulate::run(args);
+    }
     let seed = args.lab.seed.each().start;
     let scenarios = find::load_all(&args.files, seed)?;
     check_breaks(args, &scenarios)?;
@@ -169,7 +176,7 @@ fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
 }
 
 /// Every scenario in every mode that it is run in.
-fn turns<'a>(scenarios: &'a [Scenario], asked: &[ModeArg]) -> Result<Vec<Turn<'a>>, Exit> {
+pub(super) fn turns<'a>(scenarios: &'a [Scenario], asked: &[ModeArg]) -> Result<Vec<Turn<'a>>, Exit> {
     let in_modes = |scenario| modes_of(scenario, asked).into_iter().map(move |mode| Turn { scenario, mode });
     let turns: Vec<Turn<'a>> = scenarios.iter().flat_map(in_modes).collect();
     let Some(first) = scenarios.first().filter(|_| turns.is_empty()) else { return Ok(turns) };
@@ -203,7 +210,7 @@ fn on_host(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
     Ok(status(&reports))
 }
 
-fn status(reports: &[ScenarioReport]) -> u8 {
+pub(super) fn status(reports: &[ScenarioReport]) -> u8 {
     if reports.iter().any(|report| report.unable) {
         UNABLE
     } else if reports.iter().all(ScenarioReport::passed) {

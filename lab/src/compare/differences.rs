@@ -87,7 +87,7 @@ fn verdict(step: &StepReport) -> String {
         Verdict::Broken(mismatches) => {
             mismatches.first().map(|first| format!("{}; seen: {}", first.expected, first.seen))
         }
-        Verdict::Failed(why) => Some(why.clone()),
+        Verdict::Failed(why) | Verdict::NotSimulated(why) => Some(why.clone()),
         Verdict::Passed | Verdict::Skipped => Some(step.summary.clone()).filter(|summary| !summary.is_empty()),
     };
     let word = step.verdict.word();

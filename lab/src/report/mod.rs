@@ -11,6 +11,9 @@ use crate::expect::{Answers, Mismatch};
 
 pub use figures::Figures;
 
+/// What a report says in the place of a variant of iptables, if a scenario was run in the simulator.
+pub const SIMULATED: &str = "simulated";
+
 /// What became of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -22,9 +25,16 @@ pub enum Verdict {
     Failed(String),
     /// An earlier step broke and the run does not keep going.
     Skipped,
+    /// The simulator has no model of what the step does; why.
+    NotSimulated(String),
 }
 
 impl Verdict {
+    /// Whether no promise was broken.
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Verdict::Passed | Verdict::NotSimulated(_))
+    }
+
     /// In a word.
     pub fn word(&self) -> &'static str {
         match self {
@@ -32,6 +42,7 @@ impl Verdict {
             Verdict::Broken(_) => "broken",
             Verdict::Failed(_) => "failed",
             Verdict::Skipped => "skipped",
+            Verdict::NotSimulated(_) => "not simulated",
         }
     }
 }
@@ -111,13 +122,16 @@ impl Machine {
 impl ScenarioReport {
     /// Whether every promise was kept.
     pub fn passed(&self) -> bool {
-        self.not_started.is_none() && self.steps.iter().all(|step| step.verdict == Verdict::Passed)
+        self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_kept())
     }
 
     /// The command that repeats the run.
     pub fn repeat(&self) -> String {
-        let variant =
-            if self.variant == "auto" { String::new() } else { format!(" --iptables-variant {}", self.variant) };
+        let variant = match self.variant.as_str() {
+            "auto" => String::new(),
+            SIMULATED => " --simulate".to_owned(),
+            variant => format!(" --iptables-variant {variant}"),
+        };
         let machine = self.machine.as_ref().map(|machine| format!(" {}", machine.flags())).unwrap_or_default();
         format!("svclab run {} --mode {}{variant}{machine} --seed {}", self.path, self.mode, self.seed)
     }

@@ -30,10 +30,18 @@ impl<W: Write> Terminal<W> {
             Verdict::Passed => self.paint("32", "ok  "),
             Verdict::Broken(_) | Verdict::Failed(_) => self.paint("31", "FAIL"),
             Verdict::Skipped => self.paint("33", "skip"),
+            Verdict::NotSimulated(_) => self.paint("33", "  - "),
         };
         let took = self.paint("2", &duration(step.took));
         let summary =
             if step.summary.is_empty() { String::new() } else { format!("  {}", self.paint("2", &step.summary)) };
+        if let Verdict::NotSimulated(why) = &step.verdict {
+            return self.line(&format!(
+                "  {mark} {}  {}",
+                step.name,
+                self.paint("2", &format!("not simulated: {why}"))
+            ));
+        }
         self.line(&format!("  {mark} {} {took}{summary}", step.name));
     }
 
@@ -56,7 +64,10 @@ impl<W: Write> Terminal<W> {
         } else {
             self.paint("31", &format!("broken: {}", broken.join(", ")))
         };
-        self.line(&format!("{} scenarios, {steps} steps, {took}: {verdict}", reports.len()));
+        let left = reports.iter().flat_map(|report| &report.steps);
+        let left = left.filter(|step| matches!(step.verdict, Verdict::NotSimulated(_))).count();
+        let left = if left == 0 { String::new() } else { format!(" ({left} not simulated)") };
+        self.line(&format!("{} scenarios, {steps} steps{left}, {took}: {verdict}", reports.len()));
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -91,7 +102,7 @@ fn explain(report: &ScenarioReport) -> String {
             Verdict::Failed(why) => {
                 let _ = writeln!(text, "    {place}\n      the lab failed: {why}");
             }
-            Verdict::Passed | Verdict::Skipped => {}
+            Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) => {}
         }
     }
     for line in report.logs.lines() {

@@ -4,6 +4,7 @@
 //! every step, every statistical claim – before anything touches the kernel. `resolve` turns a step's words into
 //! addresses and promises, [`run`] carries it out.
 
+mod answered;
 mod error;
 mod explain;
 pub mod file;
@@ -14,6 +15,7 @@ mod modes;
 mod relayed;
 mod resolve;
 pub mod run;
+pub mod simulated;
 mod topology;
 mod walk;
 pub mod words;

@@ -11,10 +11,12 @@ use crate::masked::{Masked, bits};
 use crate::packet::{Body, Packet, TcpFlags};
 use crate::protocol::Protocol;
 
-/// Seconds of a connection by protocol: `ipvsadm --set`'s defaults of 15 minutes, 2 minutes after FIN and 5 minutes.
+/// Seconds of a connection by protocol: `ipvsadm --set`'s defaults of 15 minutes, 2 minutes after FIN and 5 minutes; what was
+/// reset is remembered for ten seconds (`tcp_timeouts` in ip_vs_proto_tcp.c).
 const TCP_ESTABLISHED: u64 = 900;
 const TCP_OPENING: u64 = 60;
 const TCP_ENDING: u64 = 120;
+const TCP_RESET: u64 = 10;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
@@ -82,6 +84,7 @@ impl Connection {
                 }
                 self.active = self.finished == 0 && !flags.has(TcpFlags::SYN);
                 match (self.active, self.finished) {
+                    _ if flags.has(TcpFlags::RST) => TCP_RESET,
                     (true, _) => TCP_ESTABLISHED,
                     (false, 0) => TCP_OPENING,
                     (false, _) => TCP_ENDING,

@@ -16,6 +16,7 @@ use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
 use crate::objects::ObjectError;
 use crate::objects::publish::PublishError;
+use crate::scenario::answered::AnsweredBy;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, Scenario};
 use crate::traffic::client::Connection;
@@ -90,7 +91,7 @@ pub struct Lab {
     pub(super) connections: BTreeMap<String, Connection>,
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
-    pub(super) answered_by: BTreeMap<String, BTreeSet<String>>,
+    pub(super) answered_by: AnsweredBy,
     /// Nodes that a `partition` step has cut off.
     pub(super) cut_off: BTreeSet<String>,
     /// Nodes whose proxies the next step kills in the middle of a restore, each with how long after its begin.
@@ -124,7 +125,7 @@ impl Lab {
             connections: BTreeMap::new(),
             traffic: BTreeMap::new(),
             epochs,
-            answered_by: BTreeMap::new(),
+            answered_by: AnsweredBy::default(),
             cut_off: BTreeSet::new(),
             armed: BTreeMap::new(),
         };

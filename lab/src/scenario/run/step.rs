@@ -1,6 +1,5 @@
 //! One step: do it, look, judge.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::check;
@@ -125,7 +124,7 @@ impl Lab {
         let mut broken = judge(&plan.wanted, &outcomes);
         broken.extend(check::times(&step.expect, &outcomes));
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
-        broken.extend(self.same(step, &tally));
+        broken.extend(self.answered_by.compare(step, &tally));
         let rest = if given_up > 0 { format!("; {given_up} more were not sent") } else { String::new() };
         Ok(Seen::new(format!("{}{rest}", tally.summary()), broken).answered(tally, plan.drawn))
     }
@@ -187,7 +186,7 @@ impl Lab {
         let mut broken = judge(&plan.wanted, &outcome);
         broken.extend(check::times(&step.expect, &outcome));
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
-        broken.extend(self.same(step, &tally));
+        broken.extend(self.answered_by.compare(step, &tally));
         Ok(Seen::new(tally.summary(), broken).answered(tally, plan.drawn))
     }
 
@@ -216,28 +215,8 @@ impl Lab {
         broken.extend(check::times(&step.expect, &outcome));
         let now = check::save(self, &counters).await?;
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
-        broken.extend(self.same(step, &tally));
+        broken.extend(self.answered_by.compare(step, &tally));
         Ok(Seen::new(tally.summary(), broken).answered(tally, false))
-    }
-
-    /// Notes who answered, and compares with earlier steps if the step says so.
-    fn same(&mut self, step: &Step, tally: &Tally) -> Vec<Mismatch> {
-        let now: BTreeSet<String> = tally.servers.keys().cloned().collect();
-        let earlier = |name: &Option<serde_saphyr::Spanned<String>>| {
-            let name = &name.as_ref()?.value;
-            self.answered_by.get(name).map(|before| (name.clone(), before.clone()))
-        };
-        let words = |before: &BTreeSet<String>| before.iter().cloned().collect::<Vec<_>>().join(", ");
-        let mut wrong = Vec::new();
-        if let Some((name, before)) = earlier(&step.expect.same_as).filter(|(_, before)| *before != now) {
-            wrong.push(Mismatch::new(format!("the same as in {name:?}: {}", words(&before)), tally.summary()));
-        }
-        if let Some((name, before)) = earlier(&step.expect.differs_from).filter(|(_, before)| !before.is_disjoint(&now))
-        {
-            wrong.push(Mismatch::new(format!("others than in {name:?}: {}", words(&before)), tally.summary()));
-        }
-        self.answered_by.insert(step.name.clone(), now);
-        wrong
     }
 
     async fn rules(&self, rules: &[RuleFile]) -> Result<Seen, StartError> {

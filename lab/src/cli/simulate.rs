@@ -1,0 +1,62 @@
+//! `svclab run --simulate`: scenarios in the simulator, as any user on any Linux.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use super::run::{RunArgs, Turn, colour, status, turns, write};
+use super::{Exit, find};
+use crate::report::terminal::Terminal;
+use crate::report::{ScenarioReport, json, junit};
+use crate::scenario::file::Mode;
+use crate::scenario::run::Proxy;
+use crate::scenario::simulated;
+
+pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
+    let seed = args.lab.seed.one()?;
+    let Proxy::Own(proxy) = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())? else {
+        return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
+    };
+    let scenarios = find::load_all(&args.files, seed)?;
+    let asked = turns(&scenarios, &args.mode)?;
+    let (relayed, turns): (Vec<Turn<'_>>, Vec<Turn<'_>>) =
+        asked.into_iter().partition(|turn| turn.mode == Mode::Userspace);
+    if turns.is_empty() {
+        return Err(Exit::usage("--simulate has no model of userspace mode, where a program relays and no rule"));
+    }
+    let reports = all(&turns, &proxy, args.keep_going);
+    let mut terminal = Terminal::new(std::io::stderr(), colour());
+    for report in &reports {
+        terminal.scenario(&report.name, &report.mode, &report.about);
+        report.steps.iter().for_each(|step| terminal.step(step));
+        terminal.done(report);
+    }
+    terminal.total(&reports);
+    if !relayed.is_empty() {
+        eprintln!("userspace mode is not simulated ({} scenarios): a program relays there, and no rule", relayed.len());
+    }
+    write(args.json.as_deref(), &format!("{:#}\n", json::render(&reports)))?;
+    write(args.junit.as_deref(), &junit::render(&reports))?;
+    Ok(status(&reports))
+}
+
+/// Every turn, as many at a time as there are processors; the reports in the order of the turns.
+fn all(turns: &[Turn<'_>], proxy: &PathBuf, keep_going: bool) -> Vec<ScenarioReport> {
+    let next = Mutex::new(0..turns.len());
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(at) = next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next() {
+            let turn = &turns[at];
+            let report = simulated::run::run(turn.scenario, proxy.clone(), turn.mode, keep_going);
+            done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((at, report));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(turns.len());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    let mut reports = done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    reports.sort_by_key(|(at, _)| *at);
+    reports.into_iter().map(|(_, report)| report).collect()
+}

@@ -1,0 +1,255 @@
+//! A simulated cluster with its objects, and on every node what svcproxy would program for them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use svclab_sim::chance::Chance;
+use svclab_sim::network::{Flow, NetworkError};
+use svclab_sim::packet::Packet;
+
+use super::aim;
+use super::machines::{BuildError, Machines, Settings, machine, number};
+use super::program::Program;
+use super::render::{RenderError, render};
+use crate::cluster::spec::Protocol;
+use crate::objects::publish::{PublishError, publish};
+use crate::objects::{ObjectError, Store};
+use crate::scenario::file::Mode;
+use crate::scenario::resolve::ProbePlan;
+use crate::scenario::words::Target;
+use crate::scenario::{Action, LoadError, ProxyAction, Scenario, walk};
+use crate::traffic::probe::{Answer, Outcome, Place, Probe};
+
+/// Why a simulated cluster cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The scenario's objects do not fit.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A step's objects do not fit.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The proxy was asked in vain.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// The simulator does not model it.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A packet cannot be made.
+    #[error(transparent)]
+    Packet(#[from] NetworkError),
+    /// The proxy's directory of objects.
+    #[error("cannot write the objects for the proxy: {0}")]
+    Publish(#[from] PublishError),
+    /// The same.
+    #[error("cannot make a directory for the objects: {0}")]
+    Directory(#[from] std::io::Error),
+    /// Something that is not there, in words.
+    #[error("{0}")]
+    Step(String),
+}
+
+/// How a proxy is set up on a node.
+#[derive(Debug, Clone)]
+struct Setup {
+    mode: Mode,
+    scheduler: Option<String>,
+    runs: bool,
+}
+
+/// The first source port; each request has one of its own.
+const FIRST_PORT: u16 = 32_768;
+
+/// A simulated cluster.
+pub struct SimLab {
+    pub(super) store: Store,
+    pub(super) machines: Machines,
+    settings: Settings,
+    programs: BTreeMap<String, Program>,
+    setups: BTreeMap<String, Setup>,
+    proxy: PathBuf,
+    flags: Vec<String>,
+    objects: tempfile::TempDir,
+    chance: Chance,
+    next_port: u16,
+    turns: usize,
+    /// Connections that stay open, by name.
+    pub(super) open: BTreeMap<String, (Flow, Packet)>,
+}
+
+impl SimLab {
+    /// The scenario's cluster before its first step; `proxy` is svcproxy.
+    ///
+    /// # Errors
+    /// When the proxy cannot be asked, or prints what the simulator does not know.
+    pub fn start(scenario: &Scenario, proxy: PathBuf, mode: Mode) -> Result<SimLab, SimError> {
+        let store = scenario.initial_objects()?;
+        let setup = Setup { mode, scheduler: None, runs: true };
+        let nodes = store.cluster_spec().nodes;
+        let on = |flag: &str| scenario.proxy_flags.iter().any(|given| given == flag);
+        let mut lab = SimLab {
+            machines: Machines::default(),
+            settings: Settings {
+                route_localnet: mode == Mode::Iptables && !on("--iptables-localhost-nodeports=false"),
+                tcp_be_liberal: on("--conntrack-tcp-be-liberal=true"),
+                routes: Vec::new(),
+            },
+            programs: BTreeMap::new(),
+            setups: nodes.into_iter().map(|node| (node.name, setup.clone())).collect(),
+            proxy,
+            flags: scenario.proxy_flags.clone(),
+            objects: tempfile::tempdir()?,
+            chance: Chance::seeded(scenario.options.seed),
+            next_port: FIRST_PORT,
+            turns: 0,
+            open: BTreeMap::new(),
+            store,
+        };
+        lab.program()?;
+        Ok(lab)
+    }
+
+    /// Whether the proxy of some node is in one of these modes.
+    pub(super) fn is_in_any(&self, modes: &[Mode]) -> bool {
+        self.setups.values().any(|setup| modes.contains(&setup.mode))
+    }
+
+    /// Every proxy that runs programs its node for the objects as they are.
+    fn program(&mut self) -> Result<(), SimError> {
+        publish(self.objects.path(), &self.store.list())?;
+        for (node, setup) in self.setups.iter().filter(|(_, setup)| setup.runs) {
+            let mut flags = self.flags.clone();
+            if let Some(scheduler) = &setup.scheduler {
+                flags.retain(|flag| !flag.starts_with("--ipvs-scheduler="));
+                flags.push(format!("--ipvs-scheduler={scheduler}"));
+            }
+            let program = render(&self.proxy, node, setup.mode, &flags, self.objects.path())?;
+            self.programs.insert(node.clone(), program);
+        }
+        Ok(self.machines.update(&self.store.cluster_spec(), &self.programs, &self.settings)?)
+    }
+
+    /// Changes objects.
+    pub(super) fn change(&mut self, action: &Action) -> Result<(), SimError> {
+        walk::change(&mut self.store, action)?;
+        self.program()
+    }
+
+    /// Ends, starts or cleans up proxies.
+    pub(super) fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
+        for node in nodes {
+            let Some(setup) = self.setups.get_mut(node) else { continue };
+            match action {
+                ProxyAction::Kill | ProxyAction::Stop => setup.runs = false,
+                ProxyAction::Cleanup => {
+                    setup.runs = false;
+                    self.programs.remove(node);
+                }
+                ProxyAction::Start(different) => {
+                    setup.runs = true;
+                    setup.mode = different.mode.unwrap_or(setup.mode);
+                    setup.scheduler = different.scheduler.map(|one| one.to_string()).or(setup.scheduler.take());
+                }
+            }
+        }
+        self.program()
+    }
+
+    /// Sends a plan's requests one after the other.
+    pub(super) fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, SimError> {
+        let entrances = self.entrances(plan, to)?;
+        let one = |_| {
+            let (outcome, flow, packet) = self.send_one(&plan.probe, &entrances)?;
+            if matches!(outcome.answer, Answer::Replied { .. }) {
+                self.close(&flow, &packet);
+            }
+            Ok(outcome)
+        };
+        (0..plan.count).map(one).collect()
+    }
+
+    /// Ends a connection of TCP as the lab's clients do: with a reset, so that no port is left in TIME_WAIT.
+    fn close(&mut self, flow: &Flow, first: &Packet) {
+        if let Some(reset) = first.clone().reset() {
+            self.machines.network_mut().send_packet(flow.from, &reset, &mut self.chance);
+        }
+    }
+
+    /// Opens a connection that stays open.
+    pub(super) fn connect(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, SimError> {
+        let entrances = self.entrances(plan, to)?;
+        let (outcome, flow, packet) = self.send_one(&plan.probe, &entrances)?;
+        self.open.insert(name.to_owned(), (flow, packet));
+        Ok(outcome)
+    }
+
+    /// Sends once more over an open connection.
+    pub(super) fn ask(&mut self, name: &str) -> Option<Outcome> {
+        let (flow, packet) = self.open.get(name)?.clone();
+        let later = packet.later();
+        let journey = self.machines.network_mut().send_packet(flow.from, &later, &mut self.chance);
+        Some(self.outcome(&journey, &later))
+    }
+
+    /// Nodes by which requests enter, if the caller has no way of its own; and the way that it has, which stays.
+    fn entrances(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<String>, SimError> {
+        if let Some(route) = &plan.route {
+            self.settings.routes.retain(|(client, range, _)| (client, range) != (&route.0, &route.1));
+            self.settings.routes.push(route.clone());
+            self.machines.update(&self.store.cluster_spec(), &self.programs, &self.settings)?;
+            return Ok(Vec::new());
+        }
+        let outside = matches!(plan.probe.from, Place::Client(_));
+        let known = self.settings.routes.iter().any(|(client, range, _)| {
+            plan.probe.from == Place::Client(client.clone()) && range.contains(&plan.probe.to.ip())
+        });
+        if !outside || known {
+            return Ok(Vec::new());
+        }
+        Ok(aim::behind_load_balancer(&self.store, to, plan.probe.to).unwrap_or_default())
+    }
+
+    fn send_one(&mut self, probe: &Probe, entrances: &[String]) -> Result<(Outcome, Flow, Packet), SimError> {
+        let spec = self.store.cluster_spec();
+        if let (Place::Client(client), false) = (&probe.from, entrances.is_empty()) {
+            let mut settings = self.settings.clone();
+            let node = entrances[self.turns % entrances.len()].clone();
+            settings.routes.push((client.clone(), ipnet::IpNet::from(probe.to.ip()), node));
+            self.turns += 1;
+            self.machines.update(&spec, &self.programs, &settings)?;
+        }
+        let from = machine(&spec, &probe.from);
+        let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
+        let port = probe.source_port.unwrap_or_else(|| self.port());
+        let flow = Flow {
+            from,
+            source: probe.source_address,
+            source_port: port,
+            to: probe.to,
+            protocol: number(probe.protocol),
+        };
+        let packet = self.machines.network().first_packet(&flow)?;
+        let journey = self.machines.network_mut().send_packet(from, &packet, &mut self.chance);
+        let outcome = self.outcome(&journey, &packet);
+        if probe.protocol == Protocol::Tcp && matches!(outcome.answer, Answer::Replied { .. }) {
+            // The handshake's third packet, with the question.
+            self.machines.network_mut().send_packet(from, &packet.clone().later(), &mut self.chance);
+        }
+        Ok((outcome, flow, packet))
+    }
+
+    fn outcome(&self, journey: &svclab_sim::network::Journey, packet: &Packet) -> Outcome {
+        let port = packet.ports().map(|(source, _)| source).unwrap_or_default();
+        Outcome {
+            answer: aim::answer(self.machines.network(), &self.store, journey),
+            client: Some(std::net::SocketAddr::new(packet.source, port)),
+            took: std::time::Duration::ZERO,
+        }
+    }
+
+    fn port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = if port >= 60_999 { FIRST_PORT } else { port + 1 };
+        port
+    }
+}

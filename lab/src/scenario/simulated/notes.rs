@@ -1,0 +1,44 @@
+//! What the simulator has no model of, step by step.
+
+use crate::scenario::file::Mode;
+use crate::scenario::{Action, ProxyAction};
+
+/// Why a step is left out, and whether what it does would matter to the steps after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Note {
+    /// In words that follow "not simulated: ".
+    pub(super) why: &'static str,
+    /// The steps after it are left out as well.
+    pub(super) for_good: bool,
+}
+
+/// The note on a step, if it is not simulated.
+pub(super) fn on(action: &Action) -> Option<Note> {
+    let looks = |why| Some(Note { why, for_good: false });
+    let changes = |why| Some(Note { why, for_good: true });
+    match action {
+        Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => None,
+        Action::Probe(probe) => match probe.pair.as_ref().is_some_and(|pair| pair.value) {
+            true => looks("two datagrams at once are a race between processors"),
+            false => None,
+        },
+        Action::Connect(_) | Action::Send(_) | Action::Advance(_) => None,
+        Action::Proxy(ProxyAction::Start(different), _) if different.mode == Some(Mode::Userspace) => {
+            changes("in userspace mode a program relays, and no rule")
+        }
+        Action::Proxy(..) => None,
+        Action::SendStray(_) => looks("sequence numbers"),
+        Action::Scan(_) => looks("a scan is tens of thousands of packets"),
+        Action::Rules(_) => looks("counters and chains are the kernel's"),
+        Action::HealthCheck(..) => looks("a health check is a program's answer"),
+        Action::LoadBalancer(_) => looks("the load balancer asks health checks"),
+        Action::Traffic(_) | Action::EndTraffic(_) => {
+            looks("traffic during a change: the simulator changes in no time")
+        }
+        Action::Exec(_) => changes("a command"),
+        Action::KillLater(..) => changes("a restore that is cut short"),
+        Action::Api(_) => changes("the Kubernetes API"),
+        Action::Partition(_) | Action::Heal(_) => changes("a node that is cut off"),
+        Action::Impair(..) | Action::Repair(_) => changes("delay and loss on a link"),
+    }
+}

@@ -1,0 +1,54 @@
+//! Asks svcproxy what it would program on a node.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::program::{Program, ProgramError};
+use crate::scenario::file::Mode;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// The program did not run.
+    #[error("cannot run {program}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It complained.
+    #[error("svcproxy render on {node}: {complaint}")]
+    Refused {
+        /// The node.
+        node: String,
+        /// What it said.
+        complaint: String,
+    },
+    /// It prints what the simulator does not understand.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+/// What svcproxy (`proxy`) with these flags would program on `node` for the objects in the directory `manifests`.
+///
+/// # Errors
+/// When it cannot be asked, refuses, or prints what the simulator does not understand.
+pub fn render(
+    proxy: &Path,
+    node: &str,
+    mode: Mode,
+    flags: &[String],
+    manifests: &Path,
+) -> Result<Program, RenderError> {
+    let mut command = Command::new(proxy);
+    command.arg("render").arg("--manifests").arg(manifests).arg(format!("--hostname-override={node}"));
+    command.arg(format!("--mode={mode}")).args(flags);
+    let start = |source| RenderError::Start { program: proxy.display().to_string(), source };
+    let output = command.output().map_err(start)?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(RenderError::Refused { node: node.to_owned(), complaint });
+    }
+    Ok(Program::rendered(node, &String::from_utf8_lossy(&output.stdout))?)
+}

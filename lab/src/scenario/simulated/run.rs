@@ -1,0 +1,169 @@
+//! Carries a scenario out in the simulator: the same steps, the same judgement, no kernel.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::lab::{SimError, SimLab};
+use super::{aim, notes};
+use crate::expect::{Answers, Mismatch, Tally, judge};
+use crate::report::{SIMULATED, ScenarioReport, StepReport, Verdict};
+use crate::scenario::answered::AnsweredBy;
+use crate::scenario::error::Problem;
+use crate::scenario::file::Mode;
+use crate::scenario::{Action, Scenario, Step, resolve};
+use crate::traffic::probe::Answer;
+
+/// Runs `scenario` with svcproxy (`proxy`) in `mode`; after a broken step the others are left out, unless told to go on.
+pub fn run(scenario: &Scenario, proxy: PathBuf, mode: Mode, keep_going: bool) -> ScenarioReport {
+    let mut report = ScenarioReport {
+        name: scenario.name.clone(),
+        path: scenario.path.display().to_string(),
+        about: scenario.about.clone(),
+        mode: mode.to_string(),
+        variant: SIMULATED.to_owned(),
+        seed: scenario.options.seed,
+        machine: None,
+        steps: Vec::new(),
+        not_started: None,
+        unable: false,
+        figures: None,
+        took: Duration::ZERO,
+        logs: String::new(),
+    };
+    match SimLab::start(scenario, proxy, mode) {
+        Ok(lab) => Run { lab, answered_by: AnsweredBy::default() }.steps(scenario, keep_going, &mut report),
+        Err(error) => report.not_started = Some(error.to_string()),
+    }
+    report
+}
+
+/// Between two looks at something that is to come true.
+const PAUSE: Duration = Duration::from_millis(50);
+
+struct Run {
+    lab: SimLab,
+    answered_by: AnsweredBy,
+}
+
+/// What a step saw.
+#[derive(Default)]
+struct Seen {
+    summary: String,
+    broken: Vec<Mismatch>,
+    answers: Option<Answers>,
+}
+
+impl Run {
+    fn steps(&mut self, scenario: &Scenario, keep_going: bool, report: &mut ScenarioReport) {
+        let (mut broken, mut left_for_good) = (false, None);
+        for step in &scenario.steps {
+            if !self.lab.is_in_any(&step.modes) {
+                continue;
+            }
+            let begin = self.lab.machines.network().now();
+            let note = left_for_good.or_else(|| notes::on(&step.action)).or_else(|| self.proxied(step));
+            let (verdict, seen) = match note {
+                _ if broken && !keep_going => (Verdict::Skipped, Seen::default()),
+                Some(note) => {
+                    left_for_good = left_for_good.or(note.for_good.then_some(note));
+                    (Verdict::NotSimulated(note.why.to_owned()), Seen::default())
+                }
+                None => match self.step(step) {
+                    Ok(mut seen) if !seen.broken.is_empty() => {
+                        (Verdict::Broken(std::mem::take(&mut seen.broken)), seen)
+                    }
+                    Ok(seen) => (Verdict::Passed, seen),
+                    Err(error) => (Verdict::Failed(error.to_string()), Seen::default()),
+                },
+            };
+            broken |= matches!(verdict, Verdict::Broken(_) | Verdict::Failed(_));
+            let took = self.lab.machines.network().now() - begin;
+            report.took += took;
+            report.steps.push(StepReport {
+                name: step.name.clone(),
+                line: step.line,
+                action: step.action.key(),
+                verdict,
+                summary: seen.summary,
+                answers: seen.answers,
+                took,
+            });
+        }
+    }
+
+    /// A load balancer that opens connections of its own is no router.
+    fn proxied(&self, step: &Step) -> Option<notes::Note> {
+        let target = match &step.action {
+            Action::Probe(file) => &file.to.value,
+            Action::Connect(file) => &file.to.value,
+            _ => return None,
+        };
+        let why = "the load balancer is a program there (ipMode: Proxy)";
+        aim::is_proxied(&self.lab.store, target).then_some(notes::Note { why, for_good: false })
+    }
+
+    /// Carries a step out; its promises are looked at again, some time later, if they may come true eventually.
+    fn step(&mut self, step: &Step) -> Result<Seen, SimError> {
+        let end = self.lab.machines.network().now() + step.eventually.unwrap_or_default();
+        loop {
+            let seen = self.once(step)?;
+            if seen.broken.is_empty() || self.lab.machines.network().now() >= end {
+                return Ok(seen);
+            }
+            self.lab.machines.network_mut().advance(step.every.unwrap_or(PAUSE));
+        }
+    }
+
+    fn once(&mut self, step: &Step) -> Result<Seen, SimError> {
+        let wrong = |problem: Problem| SimError::Step(problem.message);
+        match &step.action {
+            Action::Probe(file) => {
+                let plan = resolve::probe(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                let outcomes = self.lab.send_all(&plan, &file.to.value)?;
+                let tally = Tally::of(&outcomes);
+                let mut broken = judge(&plan.wanted, &outcomes);
+                broken.extend(self.answered_by.compare(step, &tally));
+                let answers = Some(Answers { tally: tally.clone(), drawn: plan.drawn });
+                Ok(Seen { summary: tally.summary(), broken, answers })
+            }
+            Action::Connect(file) => {
+                let plan = resolve::connect(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                let outcome = [self.lab.connect(&file.name.value, &plan, &file.to.value)?];
+                let tally = Tally::of(&outcome);
+                let mut broken = judge(&plan.wanted, &outcome);
+                broken.extend(self.answered_by.compare(step, &tally));
+                Ok(Seen { summary: tally.summary(), broken, answers: None })
+            }
+            Action::Send(name) => self.send(name, step),
+            Action::Advance(time) => {
+                self.lab.machines.network_mut().advance(*time);
+                Ok(Seen { summary: format!("{} s later", time.as_secs_f64()), ..Seen::default() })
+            }
+            Action::Proxy(action, nodes) => {
+                self.lab.proxies(*action, nodes)?;
+                Ok(Seen { summary: nodes.join(", "), ..Seen::default() })
+            }
+            change => {
+                self.lab.change(change)?;
+                Ok(Seen::default())
+            }
+        }
+    }
+
+    fn send(&mut self, name: &str, step: &Step) -> Result<Seen, SimError> {
+        let wanted = resolve::send(&self.lab.store, &step.expect).map_err(|problem| SimError::Step(problem.message))?;
+        let Some(outcome) = self.lab.ask(name) else {
+            return Err(SimError::Step(format!("connection {name} was not opened")));
+        };
+        let alive = matches!(outcome.answer, Answer::Replied { .. });
+        let outcomes = [outcome];
+        let tally = Tally::of(&outcomes);
+        let mut broken = match wanted {
+            Some(wanted) => judge(&wanted, &outcomes),
+            None if alive => vec![Mismatch::new(format!("connection {name} is dead"), tally.summary())],
+            None => Vec::new(),
+        };
+        broken.extend(self.answered_by.compare(step, &tally));
+        Ok(Seen { summary: tally.summary(), broken, answers: None })
+    }
+}
