@@ -20,7 +20,10 @@ fn main() {
         let court = match court(&cluster) {
             Ok(court) => court,
             Err(why) => {
-                kinds.entry(why.chars().filter(|c| !c.is_ascii_digit()).take(120).collect()).or_insert((0, 0, why)).0 += 1;
+                kinds
+                    .entry(why.chars().filter(|c| !c.is_ascii_digit()).take(120).collect())
+                    .or_insert((0, 0, why))
+                    .0 += 1;
                 continue;
             }
         };
@@ -31,13 +34,15 @@ fn main() {
             if judgement.faults.is_empty() {
                 continue;
             }
-            let known = judgement.outcomes.as_ref().and_then(|found| exceptions::find(&cluster, &judgement.promise, found));
+            let known =
+                judgement.outcomes.as_ref().and_then(|found| exceptions::find(&cluster, &judgement.promise, found));
             let kind = match known {
                 Some(known) => exceptions::ALL[known].name.to_owned(),
                 None => {
                     let rules: Vec<String> =
                         judgement.promise.because.iter().map(|reason| format!("{:?}", reason.rule)).collect();
-                    let from: String = format!("{:?}", question.from).chars().take_while(|c| c.is_alphabetic()).collect();
+                    let from: String =
+                        format!("{:?}", question.from).chars().take_while(|c| c.is_alphabetic()).collect();
                     format!("{} {} {}", judgement.faults[0].property, from, rules.join(" "))
                 }
             };

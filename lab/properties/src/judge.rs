@@ -149,9 +149,7 @@ fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Ve
     // Which port a connection is seen from is nobody's promise.
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },
-        Found::Unanswered { by, at, saw, why } => {
-            Found::Unanswered { by, at, saw: SocketAddr::new(saw.ip(), 0), why }
-        }
+        Found::Unanswered { by, at, saw, why } => Found::Unanswered { by, at, saw: SocketAddr::new(saw.ip(), 0), why },
         other => other,
     };
     let words = |outcomes: &Outcomes| -> Vec<(Found, Fraction)> {
@@ -202,7 +200,10 @@ fn delivered(world: &World, network: &Network, found: &Outcomes, delivery: &Deli
     let mut shares: BTreeMap<SocketAddr, Fraction> = BTreeMap::new();
     for one in &found.outcomes {
         let Some((by, at, saw, broken)) = reached(&one.verdict) else {
-            faults.push(fault(Property::Verdict, format!("to be delivered, and: {}", words::said(network, &one.verdict))));
+            faults.push(fault(
+                Property::Verdict,
+                format!("to be delivered, and: {}", words::said(network, &one.verdict)),
+            ));
             continue;
         };
         let machine = network.host(by).name();
@@ -236,7 +237,9 @@ fn answered(network: &Network, backend: &Backend, broken: Option<&Broken>) -> Op
     match (backend.reply, broken) {
         (Reply::From(_), None) => None,
         (Reply::Astray(_), Some(why)) if astray(why) => None,
-        (Reply::From(_), Some(why)) => Some(format!("{} answers, but {}", backend.address, words::broken(network, why))),
+        (Reply::From(_), Some(why)) => {
+            Some(format!("{} answers, but {}", backend.address, words::broken(network, why)))
+        }
         (Reply::Astray(_), None) => Some(format!("the answer of {} should go astray, and arrives", backend.address)),
         (Reply::Astray(_), Some(why)) => {
             let why = words::broken(network, why);

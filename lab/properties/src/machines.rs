@@ -91,7 +91,11 @@ fn network(address: IpAddr, length: u8) -> Masked {
 
 /// A next hop that nobody has, as the gateway of the laboratory's default routes.
 fn nobody(like: IpAddr) -> IpAddr {
-    if like.is_ipv4() { Ipv4Addr::new(169, 254, 1, 1).into() } else { Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into() }
+    if like.is_ipv4() {
+        Ipv4Addr::new(169, 254, 1, 1).into()
+    } else {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()
+    }
 }
 
 fn single(address: IpAddr) -> u8 {
@@ -162,9 +166,9 @@ impl Builder<'_> {
         host = self.pod_links(host, place);
         if !program.addresses.is_empty() {
             let device = program.addresses.iter();
-            host = host.interface(device.fold(Interface::new("kube-ipvs0"), |device, address| {
-                device.address(*address, single(*address))
-            }));
+            host = host.interface(
+                device.fold(Interface::new("kube-ipvs0"), |device, address| device.address(*address, single(*address))),
+            );
         }
         let host = host
             .rules(program.v4.clone())
@@ -176,7 +180,8 @@ impl Builder<'_> {
 
     /// The networks of a node's pods, by any address in them.
     fn pod_ranges(&self, node: &str) -> impl Iterator<Item = IpAddr> {
-        let object = self.cluster.objects.nodes.iter().find(move |object| object.metadata.name.as_deref() == Some(node));
+        let object =
+            self.cluster.objects.nodes.iter().find(move |object| object.metadata.name.as_deref() == Some(node));
         let ranges = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
         ranges.into_iter().filter_map(|text| Some(text.parse::<ipnet::IpNet>().ok()?.network()))
     }

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use svclab_oracle::{Mode, Objects, World};
 use svcproxy::config::Config;
-use svcproxy::kernel::{ipvs as servers, iptables};
+use svcproxy::kernel::{iptables, ipvs as servers};
 use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
-use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::model::Family;
 use svcproxy::source::{self, Change};
 

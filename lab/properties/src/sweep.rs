@@ -153,7 +153,11 @@ pub fn judge_cluster(cluster: &Cluster, choice: Choice, tally: &mut Tally) -> Re
 /// The cluster, by way of any of its questions.
 #[must_use]
 pub fn scenario(cluster: &Cluster) -> String {
-    cluster.questions().first().map(|question: &Question| cluster.scenario_yaml("generated", question)).unwrap_or_default()
+    cluster
+        .questions()
+        .first()
+        .map(|question: &Question| cluster.scenario_yaml("generated", question))
+        .unwrap_or_default()
 }
 
 /// The cluster of a recipe in a mode.
@@ -199,9 +203,8 @@ pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<Tally, Stri
 /// As [`sweep`].
 pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<Tally, String> {
     let (seed, share) = (seed(), cases().div_ceil(parts));
-    let threads: Vec<_> = (0..parts)
-        .map(|part| std::thread::spawn(move || sweep(mode, seed, part.into(), share)))
-        .collect();
+    let threads: Vec<_> =
+        (0..parts).map(|part| std::thread::spawn(move || sweep(mode, seed, part.into(), share))).collect();
     let mut sum = Tally::default();
     for thread in threads {
         sum = sum.plus(&thread.join().map_err(|_| "a thread has panicked".to_owned())??);

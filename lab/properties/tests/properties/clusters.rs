@@ -1,6 +1,5 @@
 //! Clusters that nobody wrote by hand: what the rules do to a packet is what Kubernetes promises.
 
-
 use std::collections::BTreeMap;
 
 use svclab_oracle::{Mode, Verdict, generate};
@@ -59,8 +58,8 @@ fn without_rules_every_service_fails() {
                 Verdict::Deliver(delivery) => delivery.backends.iter().all(|backend| backend.address != question.to),
                 _ => false,
             };
-            let to_a_node = question.to.ip().is_loopback()
-                || cluster.world.nodes.iter().any(|node| node.has(question.to.ip()));
+            let to_a_node =
+                question.to.ip().is_loopback() || cluster.world.nodes.iter().any(|node| node.has(question.to.ip()));
             let refuses = matches!(promise.verdict, Verdict::Drop | Verdict::Reject) && !to_a_node;
             if !delivers && !refuses {
                 continue;

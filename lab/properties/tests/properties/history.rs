@@ -19,8 +19,11 @@ use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::source::{self, Change, ObjectKey};
 
-const FOREIGN: [(Table, &str, &str); 3] =
-    [(Table::Nat, "PREROUTING", "DOCKER"), (Table::Filter, "INPUT", "ufw-user"), (Table::Nat, "POSTROUTING", "KUBE-HOSTPORTS")];
+const FOREIGN: [(Table, &str, &str); 3] = [
+    (Table::Nat, "PREROUTING", "DOCKER"),
+    (Table::Filter, "INPUT", "ufw-user"),
+    (Table::Nat, "POSTROUTING", "KUBE-HOSTPORTS"),
+];
 
 /// Kernels in which somebody else has been before.
 fn inhabited(cluster: &Cluster) -> Vec<Kernel> {
@@ -69,7 +72,8 @@ fn stepwise(states: &[Cluster], node: &str, crash: usize) -> Proxies {
             proxies = Proxies::start(world, node, proxies.kernels());
             proxies.apply(&changes(&pair[1].objects).0);
         } else {
-            let changes: Vec<Change> = writes(&pair[0].objects, &pair[1].objects).into_iter().filter_map(change).collect();
+            let changes: Vec<Change> =
+                writes(&pair[0].objects, &pair[1].objects).into_iter().filter_map(change).collect();
             proxies.apply(&changes);
         }
         proxies.sync().unwrap();
@@ -105,7 +109,11 @@ fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
         prop_assert!(!proxies.sync().unwrap(), "{}: a second sync sends something", way);
         proxies.doubt();
         // What drains is looked at again and again, which is none of the rules' business.
-        prop_assert!(!proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs, "{}: a full sync sends something", way);
+        prop_assert!(
+            !proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs,
+            "{}: a full sync sends something",
+            way
+        );
         verdicts(last, &node, &found)?;
         if last.world.proxy.mode == Mode::Iptables {
             let mut kernels = proxies.kernels();

@@ -1,5 +1,10 @@
 //! What holds for every cluster: one file for each property, one program for all of them.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic, and says what it has done")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic, and says what it has done"
+)]
 
 mod clusters;
 mod history;

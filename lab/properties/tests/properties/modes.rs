@@ -57,7 +57,8 @@ fn iptables_and_ipvs_agree() {
             let (Some(one), Some(other)) = (one, other) else { continue };
             let known = exceptions::find(&clusters[0], &promises[0], &one).is_some();
             if !known && found(&one) != found(&other) {
-                let words = format!("{question}\niptables: {:?}\nipvs: {:?}\n{}", found(&one), found(&other), promises[0]);
+                let words =
+                    format!("{question}\niptables: {:?}\nipvs: {:?}\n{}", found(&one), found(&other), promises[0]);
                 return Err(TestCaseError::fail(words + &clusters[0].scenario_yaml("generated", question)));
             }
             same += 1;

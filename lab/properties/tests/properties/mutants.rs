@@ -1,6 +1,5 @@
 //! Whoever breaks the rules is noticed.
 
-
 use svclab_properties::mutants::{Worth, benches, catalogue, score};
 
 #[test]

@@ -32,7 +32,8 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
         if kind.name != "ClusterIP" {
             spec["externalTrafficPolicy"] = json!(if kind.local { "Local" } else { "Cluster" });
         }
-        let ingress = if kind.name == "LoadBalancer" { json!([{"ip": format!("203.0.113.{}", index + 1)}]) } else { json!([]) };
+        let ingress =
+            if kind.name == "LoadBalancer" { json!([{"ip": format!("203.0.113.{}", index + 1)}]) } else { json!([]) };
         let service = json!({
             "metadata": {"namespace": "default", "name": name}, "spec": spec, "status": {"loadBalancer": {"ingress": ingress}},
         });
@@ -46,7 +47,8 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
         });
         objects.slices.push(serde_json::from_value(slice).unwrap());
     }
-    let place = NodePlace { name: "node-a".to_owned(), addresses: vec!["172.18.0.2".parse().unwrap()], gateways: Vec::new() };
+    let place =
+        NodePlace { name: "node-a".to_owned(), addresses: vec!["172.18.0.2".parse().unwrap()], gateways: Vec::new() };
     let mut world = World { nodes: vec![place], cni: Cni::Bridge, ..World::default() };
     world.proxy.mode = mode;
     world.proxy.detect_local = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]);

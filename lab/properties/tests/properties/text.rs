@@ -15,9 +15,42 @@ use svclab_properties::sweep::{cases, in_mode, runner, seed};
 /// What somebody who means harm, or a slip, may write into a field.
 fn odd() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
-        "\n-A INPUT -j ACCEPT\n", "\nCOMMIT\n", "\" -j ACCEPT", "' -j DROP", "\\", "\"", "#", " ", "\t", "\r\n", "\0", "-j", "*nat",
-        ":X - [0:0]", "10.96.0.1", "010.96.000.001", "::ffff:10.96.0.1", "10.96.0.1/8", "0.0.0.0/0", "fe80::1%eth0", "TCP", "tcp",
-        "a", "web", "a.b", "A_B", "-", "..", "$(id)", "`id`", "ü", "\u{202e}", "🦀", "%s", "99999999999", "--comment",
+        "\n-A INPUT -j ACCEPT\n",
+        "\nCOMMIT\n",
+        "\" -j ACCEPT",
+        "' -j DROP",
+        "\\",
+        "\"",
+        "#",
+        " ",
+        "\t",
+        "\r\n",
+        "\0",
+        "-j",
+        "*nat",
+        ":X - [0:0]",
+        "10.96.0.1",
+        "010.96.000.001",
+        "::ffff:10.96.0.1",
+        "10.96.0.1/8",
+        "0.0.0.0/0",
+        "fe80::1%eth0",
+        "TCP",
+        "tcp",
+        "a",
+        "web",
+        "a.b",
+        "A_B",
+        "-",
+        "..",
+        "$(id)",
+        "`id`",
+        "ü",
+        "\u{202e}",
+        "🦀",
+        "%s",
+        "99999999999",
+        "--comment",
     ]);
     prop_oneof![
         4 => prop::collection::vec(parts, 1..4).prop_map(|parts| parts.concat()),
@@ -92,7 +125,9 @@ fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<
         let mut kernels: Vec<Kernel> = proxies.kernels();
         let written: usize = kernels
             .iter_mut()
-            .flat_map(|kernel| kernel.rules().tables.values().flat_map(|chains| chains.values()).map(Vec::len).collect::<Vec<_>>())
+            .flat_map(|kernel| {
+                kernel.rules().tables.values().flat_map(|chains| chains.values()).map(Vec::len).collect::<Vec<_>>()
+            })
             .sum();
         prop_assert_eq!(program.v4.len() + program.v6.len(), written);
         prop_assert!(families(world).len() == kernels.len());
