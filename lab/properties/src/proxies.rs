@@ -113,7 +113,7 @@ fn saved(kernel: &iptables::Fake) -> String {
 
 /// The proxy of one family.
 enum Proxy {
-    Iptables(FamilyProxy<IptablesSyncer<iptables::Fake>>),
+    Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
 }
 
@@ -216,7 +216,8 @@ impl Proxy {
     fn new(config: &Config, family: Family, kernel: Kernel) -> Proxy {
         match kernel {
             Kernel::Iptables(kernel) => {
-                Proxy::Iptables(FamilyProxy::with_mode(config.clone(), family, IptablesSyncer::new(kernel)))
+                let syncer = IptablesSyncer::new(kernel);
+                Proxy::Iptables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Ipvs(kernel) => {
                 let settings = Settings {

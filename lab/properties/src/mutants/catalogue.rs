@@ -116,7 +116,7 @@ fn elsewhere(rules: &mut Rules, place: In, from: &'static str, to: &'static str)
     place.edit(rules, |rule| sibling(&known, rule, from, to), |rule| chain_instead(rule, from, to))
 }
 
-fn swap_first_two(chain: &mut Vec<Rule>) {
+fn swap_first_two(chain: &mut [Rule]) {
     if chain.len() > 1 {
         chain.swap(0, 1);
     }
@@ -296,7 +296,7 @@ fn targets() -> Vec<Mutant> {
     vec![
         broken("endpoints' translations change places", |r| ENDPOINT.rotate_targets(r, is_dnat)),
         broken("no translation", |r| ENDPOINT.remove(r, |rule| is_dnat(&rule.target))),
-        broken("translation before the hairpin is marked", |r| ENDPOINT.reorder(r, swap_first_two)),
+        broken("translation before the hairpin is marked", |r| ENDPOINT.reorder(r, |chain| swap_first_two(chain))),
         broken("endpoints are chosen before it is marked", |r| CLUSTER.reorder(r, |chain| {
             if chain.first().is_some_and(marks) { chain.rotate_left(1); }
         })),
@@ -361,7 +361,7 @@ fn structure() -> Vec<Mutant> {
         equivalent("the first two service lines change places", "no two lines match one packet",
             |r| SERVICES.reorder(r, |chain| if chain.len() > 2 { chain.swap(0, 1); })),
         equivalent("the first two node port lines change places", "no two lines match one packet",
-            |r| NODE_PORTS.reorder(r, swap_first_two)),
+            |r| NODE_PORTS.reorder(r, |chain| swap_first_two(chain))),
     ]
 }
 

@@ -85,11 +85,11 @@ impl Bench {
         recipe.proxy.detect = [Detect::ClusterCidr, Detect::Interface, Detect::NodeCidr][number as usize / 2 % 3];
         recipe.proxy.localhost_node_ports = number % 4 < 2;
         recipe.proxy.masquerade_all = number % 8 == 7;
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             recipe.proxy.node_ports = NodePorts::Unset;
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
-            service.source_ranges.push(if number % 2 == 0 { Sources::NodeNetwork } else { Sources::Pods });
+            service.source_ranges.push(if number.is_multiple_of(2) { Sources::NodeNetwork } else { Sources::Pods });
         }
         let cluster = recipe.build();
         let court = court(&cluster)?;

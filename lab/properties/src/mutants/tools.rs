@@ -9,7 +9,7 @@ use svclab_sim::rules::{Match, Rule, Rules, TableName, Target};
 pub(super) struct In(pub(super) TableName, pub(super) &'static str);
 
 impl In {
-    fn chains<'r>(self, rules: &'r mut Rules) -> impl Iterator<Item = &'r mut Vec<Rule>> {
+    fn chains(self, rules: &mut Rules) -> impl Iterator<Item = &mut Vec<Rule>> {
         let tables = rules.tables.iter_mut().filter(move |table| table.name == self.0);
         let chains = tables.flat_map(|table| &mut table.chains);
         chains.filter(move |chain| chain.name.starts_with(self.1)).map(|chain| &mut chain.rules)
@@ -49,9 +49,9 @@ impl In {
     }
 
     /// Gives each chain's targets that `which` picks to the rule before, around in a circle.
-    pub(super) fn rotate_targets(self, rules: &mut Rules, which: fn(&Target) -> bool) -> bool {
+    pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&Target) -> bool) -> bool {
         let mut targets: Vec<Target> =
-            self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(|target| which(target)).collect();
+            self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
         if targets.len() < 2 {
             return false;
         }

@@ -144,7 +144,7 @@ fn verdicts(cluster: &Cluster, node: &str, found: &Dump) -> Result<(), TestCaseE
 }
 
 fn histories_end_as_a_clean_start(mode: Mode, part: u64) {
-    let outcome = runner(seed(), part, (cases() / 5).max(1)).run(&(histories(8), 0..8usize), |(history, crash)| {
+    let outcome = runner(seed(), part, (cases() / 10).max(1)).run(&(histories(8), 0..8usize), |(history, crash)| {
         let mut states = history.states();
         states.iter_mut().for_each(|state| state.world.proxy.mode = mode);
         check(&states, crash)
