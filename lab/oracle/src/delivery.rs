@@ -49,6 +49,10 @@ fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: boo
     let arrival = &case.arrival;
     let pod = world.pod_at(endpoint.address.ip());
     let on = pod.map(|pod| pod.node.as_str()).or(endpoint.node.as_deref());
+    // Addresses are replaced on the way out: what comes in and ends at the node itself keeps its own, and its answer
+    // passes the node all the same. (Userspace mode's connections begin at the node.)
+    let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
+    let masqueraded = masqueraded && (!ends_here || arrival.own || case.ways.relays);
     // The answer passes the node that knows the connection if it is for that node, or comes from it.
     let returns = masqueraded || arrival.at_home || on == Some(arrival.node);
     let node = world.node(arrival.node);

@@ -170,3 +170,24 @@ fn udp_is_forgotten_after_thirty_seconds() {
     network.send(&other, &mut chance).unwrap();
     assert_eq!(network.connections(node).len(), 1);
 }
+
+#[test]
+fn what_a_node_sends_itself_is_masqueraded_to_an_address_that_others_could_have_seen() {
+    let rules = "*nat\n\
+        -A OUTPUT -d 10.96.0.22/32 -p tcp -m tcp --dport 22 -j DNAT --to-destination 172.18.0.2:22\n\
+        -A POSTROUTING -p tcp -m tcp --dport 22 -j MASQUERADE\nCOMMIT\n";
+    let network = Plan::new(rules).build();
+    // It leaves by lo, whose 127.0.0.1 is of host scope: inet_select_addr takes the next interface's.
+    assert_eq!(outcomes(&network, &tcp(&network, "node-a", "10.96.0.22:22")), "1 node-a answers, saw 172.18.0.2\n");
+}
+
+#[test]
+fn an_error_about_a_translated_packet_finds_its_way_back() {
+    // Nobody waits at the pod's port 9: its error is about the translated packet.
+    let rules = "*nat\n\
+        -A PREROUTING -d 10.96.0.9/32 -p udp -m udp --dport 53 -j DNAT --to-destination 10.244.0.2:9\n\
+        -A POSTROUTING -d 10.244.0.2/32 -j MASQUERADE\nCOMMIT\n";
+    let network = Plan::new(rules).build();
+    let flow = Flow::udp(id(&network, "client"), at("10.96.0.9:53"));
+    assert_eq!(outcomes(&network, &flow), "1 refused by pod-a at 10.244.0.2:9, told true\n");
+}

@@ -1,6 +1,7 @@
 //! Where Services, EndpointSlices and Nodes come from. Nothing after this module knows whether it was the
 //! Kubernetes API or a directory of manifests: all speak `k8s-openapi` types in batches of changes.
 
+mod admit;
 mod catalog;
 mod directory;
 mod documents;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+pub use admit::{admit_endpoint_slice, admit_node, admit_service};
 pub use kubernetes::{Access, AccessError, KubernetesSource, Reports, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
 pub use problem::DocumentError;

@@ -106,6 +106,15 @@ fn host_network() {
         pod/agent    | 10.96.0.1:80 | agent*1/1>node-b | off-cluster
         pod/agent    | 127.0.0.1:30080 | agent*1/1>node-b
         pod/caller-a | 10.96.0.1:80 | agent*1/1>client
+        client/laptop@node-a | 10.96.0.1:80 | agent*1/1>node-a | off-cluster
+        ",
+    );
+    // What ends at the node that decides never leaves it, where addresses are replaced.
+    lab.expect(
+        "
+        client/laptop@node-b | 10.96.0.1:80     | agent*1/1>client
+        client/laptop@node-b | 172.18.0.3:30080 | agent*1/1>client
+        lb@node-b            | 172.18.0.3:30080 | agent*1/1>client
         ",
     );
     let quiet = lab.clone().with(|world| world.proxy.detect_local = DetectLocal::Off);

@@ -143,9 +143,10 @@ impl Connections {
     pub(crate) fn track(&mut self, packet: &Packet, sysctls: &Sysctls, now: u64) -> Option<Attached> {
         self.expire(now);
         if let Body::Error { about, .. } = &packet.body {
-            // An error belongs to the connection of the packet that it is about, and goes the other way.
-            let (id, direction) = *self.by_tuple.get(&tuple_of(about)?)?;
-            return Some(Attached { id, direction: direction.other(), tracked: Tracked::Related });
+            // An error belongs to the connection that an answer to the packet that it is about would belong to: that
+            // packet looks as it did where it was refused, translated (`nf_conntrack_inet_error`).
+            let (id, direction) = *self.by_tuple.get(&tuple_of(about)?.inverted())?;
+            return Some(Attached { id, direction, tracked: Tracked::Related });
         }
         let tuple = tuple_of(packet)?;
         if let Some((id, direction)) = self.by_tuple.get(&tuple).copied() {

@@ -145,9 +145,9 @@ impl Host {
     }
 
     /// `inet_select_addr`: the interface's first address whose network holds the next hop, else its first, else the
-    /// first that any other interface has.
+    /// first that any other interface has. Loopback addresses have the scope of the host alone, and are passed over.
     fn source_v4(&self, interface: usize, next_hop: IpAddr) -> Option<IpAddr> {
-        let usable = |address: &&Address| address.ip.is_ipv4() && !address.secondary;
+        let usable = |address: &&Address| address.ip.is_ipv4() && !address.ip.is_loopback() && !address.secondary;
         let own = || self.interfaces[interface].addresses.iter().filter(usable);
         let near = own().find(|address| {
             Masked::network(address.ip, address.prefix).is_some_and(|network| network.contains(next_hop))

@@ -1,0 +1,70 @@
+//! Whether a client stays with its endpoint, and for how long.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use svclab_oracle::{Delivery, FrontendKind, Mode, World};
+use svclab_sim::chance::Chance;
+use svclab_sim::network::{Flow, Network, Outcomes, Verdict};
+
+fn endpoint(verdict: &Verdict) -> Option<SocketAddr> {
+    match verdict {
+        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(*at),
+        _ => None,
+    }
+}
+
+fn endpoints(outcomes: &Outcomes) -> Vec<SocketAddr> {
+    let mut all: Vec<SocketAddr> = outcomes.outcomes.iter().filter_map(|one| endpoint(&one.verdict)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Somebody else in the same network, as far as ranges can tell.
+fn somebody_else(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() ^ 1).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() ^ 1).into(),
+    }
+}
+
+/// What is wrong with the affinity of a delivery to several endpoints, in a sentence each.
+pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
+    let Some(affinity) = delivery.affinity.filter(|_| delivery.backends.len() > 1) else { return Vec::new() };
+    let mut network = network.clone();
+    let seed = u64::from(flow.to.port()) ^ (delivery.backends.len() as u64) << 32;
+    let Ok(first) = network.send(flow, &mut Chance::seeded(seed)) else { return Vec::new() };
+    let Some(met) = endpoint(&first.verdict) else { return Vec::new() };
+    let again = flow.port(flow.source_port + 1);
+    let mut faults = Vec::new();
+    let stays = |network: &Network, when: &str| match network.outcomes(&again) {
+        Ok(found) if endpoints(&found) == [met] => None,
+        Ok(found) => Some(format!("{when} the client that met {met} meets {:?}", endpoints(&found))),
+        Err(error) => Some(error.to_string()),
+    };
+    faults.extend(stays(&network, "at once"));
+    // Whom one client has met binds nobody else: the pod's neighbour, whose address is no machine's of another kind.
+    let is_pod = network.host(flow.from).name().starts_with("pod/");
+    if is_pod && delivery.frontend == FrontendKind::ClusterIp && world.proxy.mode == Mode::Iptables {
+        let packet = network.first_packet(&again);
+        let other = packet.map(|packet| again.source(somebody_else(packet.source)));
+        let found = other.and_then(|other| network.outcomes(&other)).map(|found| endpoints(&found).len());
+        let found = found.unwrap_or_default();
+        if found != delivery.backends.len() {
+            faults.push(format!("after one client met {met} others may meet {found} of {}", delivery.backends.len()));
+        }
+    }
+    let last = affinity.timeout.saturating_sub(Duration::from_secs(1));
+    network.advance(last);
+    faults.extend(stays(&network, "a second before the time-out"));
+    // IPVS remembers a client for as long as it remembers one of its connections, however silent.
+    if world.proxy.mode == Mode::Iptables {
+        network.advance(Duration::from_secs(2));
+        let found = network.outcomes(&again).map(|found| endpoints(&found).len()).unwrap_or_default();
+        if found != delivery.backends.len() {
+            faults.push(format!("after the time-out the client may meet {found} of {}", delivery.backends.len()));
+        }
+    }
+    faults
+}

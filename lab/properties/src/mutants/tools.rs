@@ -1,0 +1,120 @@
+//! How rules are picked and changed. Everything returns whether it changed anything.
+
+use svclab_sim::masked::Masked;
+use svclab_sim::rules::matches::{PortRange, Statistic};
+use svclab_sim::rules::{Match, Rule, Rules, TableName, Target};
+
+/// Chains of a table whose name begins so.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct In(pub(super) TableName, pub(super) &'static str);
+
+impl In {
+    fn chains(self, rules: &mut Rules) -> impl Iterator<Item = &mut Vec<Rule>> {
+        let tables = rules.tables.iter_mut().filter(move |table| table.name == self.0);
+        let chains = tables.flat_map(|table| &mut table.chains);
+        chains.filter(move |chain| chain.name.starts_with(self.1)).map(|chain| &mut chain.rules)
+    }
+
+    /// Changes each rule that `which` picks.
+    pub(super) fn edit(self, rules: &mut Rules, which: impl Fn(&Rule) -> bool, how: impl Fn(&mut Rule)) -> bool {
+        let mut changed = false;
+        for rule in self.chains(rules).flatten().filter(|rule| which(rule)) {
+            let before = rule.clone();
+            how(rule);
+            changed |= *rule != before;
+        }
+        changed
+    }
+
+    /// Takes away each rule that `which` picks.
+    pub(super) fn remove(self, rules: &mut Rules, which: impl Fn(&Rule) -> bool) -> bool {
+        let mut changed = false;
+        for chain in self.chains(rules) {
+            let before = chain.len();
+            chain.retain(|rule| !which(rule));
+            changed |= chain.len() != before;
+        }
+        changed
+    }
+
+    /// Changes each chain as a whole.
+    pub(super) fn reorder(self, rules: &mut Rules, how: impl Fn(&mut Vec<Rule>)) -> bool {
+        let mut changed = false;
+        for chain in self.chains(rules) {
+            let before = chain.clone();
+            how(chain);
+            changed |= *chain != before;
+        }
+        changed
+    }
+
+    /// Gives each chain's targets that `which` picks to the rule before, around in a circle.
+    pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&Target) -> bool) -> bool {
+        let mut targets: Vec<Target> =
+            self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
+        if targets.len() < 2 {
+            return false;
+        }
+        targets.rotate_left(1);
+        let mut next = targets.into_iter();
+        let mut changed = false;
+        for rule in self.chains(rules).flatten().filter(|rule| which(&rule.target)) {
+            if let Some(target) = next.next() {
+                changed |= rule.target != target;
+                rule.target = target;
+            }
+        }
+        changed
+    }
+}
+
+/// Every rule.
+pub(super) fn any(_: &Rule) -> bool {
+    true
+}
+
+/// Whether a rule jumps to a chain whose name begins so.
+pub(super) fn jumps(rule: &Rule, prefix: &str) -> bool {
+    matches!(&rule.target, Target::Jump(chain) if chain.starts_with(prefix))
+}
+
+/// Whether its comment has these words.
+pub(super) fn says(rule: &Rule, words: &str) -> bool {
+    rule.matches.iter().any(|one| matches!(one, Match::Comment(comment) if comment.contains(words)))
+}
+
+/// Without the matches that `which` picks.
+pub(super) fn strip(rule: &mut Rule, which: impl Fn(&Match) -> bool) {
+    rule.matches.retain(|one| !which(one));
+}
+
+/// Shifts the destination port.
+pub(super) fn shift_port(rule: &mut Rule) {
+    for one in &mut rule.matches {
+        if let Match::Ports(ports) = one
+            && let Some(test) = &mut ports.destination
+        {
+            test.is = PortRange { first: test.is.first.wrapping_add(1), last: test.is.last.wrapping_add(1) };
+        }
+    }
+}
+
+/// Changes the threshold of a random match.
+pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
+    for one in &mut rule.matches {
+        if let Match::Statistic(Statistic::Random { threshold, .. }) = one {
+            *threshold = how(*threshold);
+        }
+    }
+}
+
+/// The same address under a mask that is so many bits shorter.
+pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
+    let length = masked.prefix().unwrap_or(0).saturating_sub(bits);
+    Masked::network(masked.address(), length).unwrap_or(masked)
+}
+
+/// The first address of the range alone.
+pub(super) fn single(masked: Masked) -> Masked {
+    Masked::network(masked.address(), masked.family.bits()).unwrap_or(masked)
+}

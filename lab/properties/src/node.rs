@@ -1,0 +1,92 @@
+//! A node of the oracle's world as the proxy knows it: its configuration, and the addresses that its kernel would show.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use svclab_oracle as oracle;
+use svclab_oracle::{Cni, NodePlace, NodePortAddress, Scheduler, World};
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::model::Family;
+
+/// What an operator would write for this node's proxy.
+#[must_use]
+pub fn config(world: &World, node: &str) -> Config {
+    let settings = &world.proxy;
+    let mode = match settings.mode {
+        oracle::Mode::Iptables => Mode::Iptables,
+        oracle::Mode::Ipvs => Mode::Ipvs,
+        oracle::Mode::Userspace => Mode::Userspace,
+    };
+    let mut config = Config::for_node(node);
+    config.detect_local = match &settings.detect_local {
+        oracle::DetectLocal::Off => DetectLocal::ClusterCidr(Vec::new()),
+        oracle::DetectLocal::ClusterCidr(ranges) => DetectLocal::ClusterCidr(ranges.clone()),
+        oracle::DetectLocal::NodeCidr => DetectLocal::NodeCidr,
+        oracle::DetectLocal::BridgeInterface(name) => DetectLocal::BridgeInterface(name.clone()),
+        oracle::DetectLocal::InterfaceNamePrefix(prefix) => DetectLocal::InterfaceNamePrefix(prefix.clone()),
+    };
+    config.masquerade_all = settings.masquerade_all;
+    config.node_port_addresses = node_port_addresses(&settings.node_port_addresses);
+    // As the reading of a configuration has it: IPVS mode has no node ports on loopback.
+    config.localhost_node_ports = settings.localhost_node_ports && mode != Mode::Ipvs;
+    config.ipvs.scheduler = scheduler(settings.scheduler).to_owned();
+    config.mode = mode;
+    config
+}
+
+fn node_port_addresses(entries: &[NodePortAddress]) -> NodePortAddresses {
+    let (mut primary, mut ranges) = (false, Vec::new());
+    for entry in entries {
+        match entry {
+            NodePortAddress::All => return NodePortAddresses::All,
+            NodePortAddress::Primary => primary = true,
+            NodePortAddress::Range(range) => ranges.push(*range),
+            NodePortAddress::Localhost => {
+                ranges.extend(IpNet::new(Ipv4Addr::LOCALHOST.into(), 8));
+                ranges.push(IpNet::from(IpAddr::from(Ipv6Addr::LOCALHOST)));
+            }
+        }
+    }
+    match (primary, ranges.is_empty()) {
+        (true, true) => NodePortAddresses::Primary,
+        (true, false) => NodePortAddresses::PrimaryAndRanges(ranges),
+        (false, true) => NodePortAddresses::All,
+        (false, false) => NodePortAddresses::Ranges(ranges),
+    }
+}
+
+fn scheduler(scheduler: Scheduler) -> &'static str {
+    match scheduler {
+        Scheduler::RoundRobin => "rr",
+        Scheduler::WeightedRoundRobin => "wrr",
+        Scheduler::LeastConnections => "lc",
+        Scheduler::Locality => "lblc",
+        Scheduler::DestinationHash => "dh",
+        Scheduler::SourceHash => "sh",
+        Scheduler::Maglev => "mh",
+    }
+}
+
+/// The families that a cluster's nodes have.
+#[must_use]
+pub fn families(world: &World) -> Vec<Family> {
+    let addresses = || world.nodes.iter().flat_map(|node| &node.addresses);
+    Family::ALL.into_iter().filter(|family| addresses().any(|address| Family::of(address) == *family)).collect()
+}
+
+/// What the node's kernel shows: every address of every interface, and which families an interface lacks.
+#[must_use]
+pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
+    let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let families = families(world);
+    let first = |family: &Family| node.addresses.iter().copied().find(|address| Family::of(address) == *family);
+    NodeAddresses {
+        local: loopback.into_iter().chain(node.addresses.iter().chain(&node.gateways).copied()).collect(),
+        primary: families.iter().filter_map(first).collect(),
+        // Point-to-point links have no address; bridges and the node's own interface have one of each family there is.
+        bare: match world.cni {
+            Cni::PointToPoint => Family::ALL.to_vec(),
+            Cni::Bridge => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
+        },
+    }
+}

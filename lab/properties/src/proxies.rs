@@ -1,0 +1,253 @@
+//! A node's proxies, one per family, over kernels in memory; and what those kernels then print.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use svclab_oracle::{Mode, Objects, World};
+use svcproxy::config::Config;
+use svcproxy::kernel::{iptables, ipvs as servers};
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
+use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
+use svcproxy::mode::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
+use svcproxy::model::Family;
+use svcproxy::source::{self, Change};
+
+use crate::node;
+
+/// What the node's commands would print.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dump {
+    /// `iptables-save`.
+    pub v4: String,
+    /// `ip6tables-save`.
+    pub v6: String,
+    /// `ipset save`.
+    pub sets: String,
+    /// `ipvsadm -Sn`.
+    pub servers: String,
+    /// Addresses of `kube-ipvs0`.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The kernel of one family, as it was found or left.
+#[derive(Debug, Clone)]
+pub enum Kernel {
+    /// A packet filter.
+    Iptables(iptables::Fake),
+    /// Everything that IPVS mode uses.
+    Ipvs(Box<IpvsKernel>),
+}
+
+impl Kernel {
+    /// One that nobody has touched.
+    #[must_use]
+    pub fn new(mode: Mode) -> Kernel {
+        match mode {
+            Mode::Ipvs => Kernel::Ipvs(Box::default()),
+            Mode::Iptables | Mode::Userspace => Kernel::Iptables(iptables::Fake::default()),
+        }
+    }
+
+    /// The packet filter.
+    pub fn rules(&mut self) -> &mut iptables::Fake {
+        match self {
+            Kernel::Iptables(rules) => rules,
+            Kernel::Ipvs(all) => &mut all.rules,
+        }
+    }
+
+    fn dump(&self, family: Family, into: &mut Dump) {
+        let rules = match self {
+            Kernel::Iptables(rules) => rules,
+            Kernel::Ipvs(all) => &all.rules,
+        };
+        let text = saved(rules);
+        match family {
+            Family::V4 => into.v4 = text,
+            Family::V6 => into.v6 = text,
+        }
+        let Kernel::Ipvs(all) = self else { return };
+        for (header, members) in all.sets.sets.values() {
+            let _ = writeln!(into.sets, "{header}");
+            for member in members {
+                let _ = writeln!(into.sets, "add {} {member}", header.name);
+            }
+        }
+        for (key, (spec, destinations)) in &all.servers.servers {
+            let _ = write!(into.servers, "-A {key} -s {}", spec.scheduler);
+            if let Some(seconds) = spec.persistence {
+                let _ = write!(into.servers, " -p {seconds}");
+            }
+            if spec.flags & servers::FLAG_SCHED2 != 0 {
+                let _ = write!(into.servers, " -b {}-port", spec.scheduler);
+            }
+            into.servers.push('\n');
+            for (address, state) in destinations {
+                let _ = writeln!(into.servers, "-a {key} -r {address} -m -w {}", state.weight);
+            }
+        }
+        into.addresses.extend(all.device.addresses.iter().flatten());
+    }
+}
+
+/// As `iptables-save` prints it: the kernel's own chains have a policy.
+fn saved(kernel: &iptables::Fake) -> String {
+    let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+    let mut text = String::new();
+    for (table, chains) in &kernel.tables {
+        let _ = writeln!(text, "*{table}");
+        for chain in chains.keys() {
+            let policy = if built_in.contains(&chain.as_str()) { "ACCEPT" } else { "-" };
+            let _ = writeln!(text, ":{chain} {policy} [0:0]");
+        }
+        for (chain, rules) in chains {
+            for rule in rules {
+                let _ = writeln!(text, "{}", format!("-A {chain} {rule}").trim_end());
+            }
+        }
+        text.push_str("COMMIT\n");
+    }
+    text
+}
+
+/// The proxy of one family.
+enum Proxy {
+    Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
+    Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
+}
+
+/// A node's proxies.
+pub struct Proxies {
+    of: Vec<(Family, Proxy)>,
+}
+
+/// Both variants are one type to whoever drives them.
+macro_rules! each {
+    ($proxy:expr, $name:ident => $body:expr) => {
+        match $proxy {
+            Proxy::Iptables($name) => $body,
+            Proxy::Ipvs($name) => $body,
+        }
+    };
+}
+
+impl Proxies {
+    /// Proxies that know of no object yet, for a node whose kernels are these (in the order of [`node::families`]).
+    ///
+    /// # Panics
+    /// The world has no such node.
+    #[must_use]
+    pub fn start(world: &World, node: &str, kernels: Vec<Kernel>) -> Proxies {
+        let config = node::config(world, node);
+        let place = world.nodes.iter().find(|place| place.name == node);
+        let addresses = place.map(|place| node::addresses(world, place)).unwrap_or_default();
+        let of = node::families(world).into_iter().zip(kernels).map(|(family, kernel)| {
+            let mut proxy = Proxy::new(&config, family, kernel);
+            each!(&mut proxy, proxy => proxy.set_addresses(&addresses));
+            (family, proxy)
+        });
+        Proxies { of: of.collect() }
+    }
+
+    /// Proxies on untouched kernels.
+    #[must_use]
+    pub fn fresh(world: &World, node: &str) -> Proxies {
+        let kernels = node::families(world).iter().map(|_| Kernel::new(world.proxy.mode)).collect();
+        Proxies::start(world, node, kernels)
+    }
+
+    /// Takes changes in.
+    pub fn apply(&mut self, changes: &[Change]) {
+        for (_, proxy) in &mut self.of {
+            each!(proxy, proxy => proxy.apply(changes));
+        }
+    }
+
+    /// Somebody else may have written to the kernel.
+    pub fn doubt(&mut self) {
+        for (_, proxy) in &mut self.of {
+            each!(proxy, proxy => proxy.doubt());
+        }
+    }
+
+    /// Brings the kernels to the state; true: something was sent.
+    ///
+    /// # Errors
+    /// What a kernel refused.
+    pub fn sync(&mut self) -> Result<bool, String> {
+        let mut sent = false;
+        for (_, proxy) in &mut self.of {
+            sent |= match proxy {
+                Proxy::Iptables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                Proxy::Ipvs(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+            };
+        }
+        Ok(sent)
+    }
+
+    /// The kernels as they are now.
+    pub fn kernels(&mut self) -> Vec<Kernel> {
+        let kernels = self.of.iter_mut().map(|(_, proxy)| match proxy {
+            Proxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
+            Proxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
+        });
+        kernels.collect()
+    }
+
+    /// What the node's commands would print.
+    pub fn dump(&mut self) -> Dump {
+        let families: Vec<Family> = self.of.iter().map(|(family, _)| *family).collect();
+        dump(&families, &self.kernels())
+    }
+}
+
+/// What the commands print of these kernels.
+#[must_use]
+pub fn dump(families: &[Family], kernels: &[Kernel]) -> Dump {
+    let mut dump = Dump::default();
+    for (family, kernel) in families.iter().zip(kernels) {
+        kernel.dump(*family, &mut dump);
+    }
+    dump
+}
+
+impl Proxy {
+    fn new(config: &Config, family: Family, kernel: Kernel) -> Proxy {
+        match kernel {
+            Kernel::Iptables(kernel) => {
+                let syncer = IptablesSyncer::new(kernel);
+                Proxy::Iptables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+            }
+            Kernel::Ipvs(kernel) => {
+                let settings = Settings {
+                    scheduler: config.ipvs.scheduler.clone(),
+                    exclude: config.ipvs.exclude.clone(),
+                    drain_limit: config.ipvs.drain_limit,
+                };
+                let syncer = IpvsSyncer::new(*kernel, settings);
+                Proxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+            }
+        }
+    }
+}
+
+/// The objects as changes, by way of the checks that every source makes; what does not pass is told.
+#[must_use]
+pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
+    let (mut changes, mut refused) = (Vec::new(), Vec::new());
+    let mut take = |outcome: Result<Option<Change>, String>| match outcome {
+        Ok(change) => changes.extend(change),
+        Err(why) => refused.push(why),
+    };
+    for node in &objects.nodes {
+        take(source::admit_node(node.clone()).map(Some));
+    }
+    for service in &objects.services {
+        take(source::admit_service(service.clone()).map(Some));
+    }
+    for slice in &objects.slices {
+        take(source::admit_endpoint_slice(slice.clone()));
+    }
+    (changes, refused)
+}

@@ -1,0 +1,213 @@
+//! Many clusters, each with some of its questions; a disagreement is shrunk to a small cluster.
+
+use std::cell::Cell;
+
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use svclab_oracle::generate::{Recipe, recipes};
+use svclab_oracle::{Cluster, Mode, Promise, Question, Verdict};
+
+use crate::exceptions;
+use crate::judge::{Court, judge};
+use crate::machines::Machines;
+use crate::programs::programs;
+use crate::words;
+
+/// Clusters of a normal test run; `PROPERTIES_CASES` sets another number.
+const CASES: u32 = 1000;
+/// The seed of a normal test run; `PROPERTIES_SEED` sets another.
+const SEED: u64 = 1;
+/// Questions put to each cluster; `PROPERTIES_QUESTIONS` sets another number.
+const QUESTIONS: u64 = 40;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// How many clusters are tried.
+#[must_use]
+pub fn cases() -> u32 {
+    number("PROPERTIES_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(CASES)
+}
+
+/// From which seed everything is drawn.
+#[must_use]
+pub fn seed() -> u64 {
+    number("PROPERTIES_SEED").unwrap_or(SEED)
+}
+
+fn questions() -> u64 {
+    number("PROPERTIES_QUESTIONS").unwrap_or(QUESTIONS)
+}
+
+/// A runner whose cases are a function of the seed and of the property's number.
+#[must_use]
+pub fn runner(seed: u64, property: u64, cases: u32) -> TestRunner {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..16].copy_from_slice(&property.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
+    TestRunner::new_with_rng(config, rng)
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Clusters.
+    pub clusters: u64,
+    /// Questions put to both judges.
+    pub questions: u64,
+    /// By the oracle's verdict: deliver, drop, reject, either, untouched, undefined.
+    pub verdicts: [u64; 6],
+    /// Known differences met, in the order of [`exceptions::ALL`].
+    pub exceptions: [u64; exceptions::ALL.len()],
+}
+
+impl Tally {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Tally) -> Tally {
+        let mut sum = *self;
+        sum.clusters += other.clusters;
+        sum.questions += other.questions;
+        sum.verdicts.iter_mut().zip(other.verdicts).for_each(|(mine, theirs)| *mine += theirs);
+        sum.exceptions.iter_mut().zip(other.exceptions).for_each(|(mine, theirs)| *mine += theirs);
+        sum
+    }
+
+    fn note(&mut self, promise: &Promise) {
+        self.questions += 1;
+        self.verdicts[match promise.verdict {
+            Verdict::Deliver(_) => 0,
+            Verdict::Drop => 1,
+            Verdict::Reject => 2,
+            Verdict::Refuse => 3,
+            Verdict::Untouched => 4,
+            Verdict::Undefined => 5,
+        }] += 1;
+    }
+}
+
+/// SplitMix64's last steps: a number that looks like no other's.
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// Which of a cluster's questions are put.
+#[derive(Debug, Clone, Copy)]
+pub enum Choice {
+    /// About so many, which ones being a function of the second number.
+    Some(u64, u64),
+    /// All.
+    All,
+}
+
+impl Choice {
+    fn takes(self, index: usize, of: usize) -> bool {
+        match self {
+            Choice::All => true,
+            Choice::Some(wanted, salt) => {
+                let draw = mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64));
+                draw % (of as u64).max(1) < wanted
+            }
+        }
+    }
+}
+
+/// Builds the machines of a cluster, with what fresh proxies write and without.
+///
+/// # Errors
+/// What was refused on the way.
+pub fn court(cluster: &Cluster) -> Result<Court, String> {
+    let machines = Machines::build(cluster, &programs(cluster)?).map_err(|error| error.to_string())?;
+    let bare = Machines::build(cluster, &std::collections::BTreeMap::new()).map_err(|error| error.to_string())?;
+    Ok(Court { machines, bare })
+}
+
+/// Puts a cluster's questions to both judges; the first disagreement ends it.
+///
+/// # Errors
+/// Both judges' words, or what was refused on the way to the rules.
+pub fn judge_cluster(cluster: &Cluster, choice: Choice, tally: &mut Tally) -> Result<(), String> {
+    let court = court(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
+    let oracle = cluster.oracle();
+    let questions = cluster.questions();
+    tally.clusters += 1;
+    let of = questions.len();
+    for (_, question) in questions.iter().enumerate().filter(|(index, _)| choice.takes(*index, of)) {
+        let promise = oracle.ask(question);
+        tally.note(&promise);
+        let judgement = judge(&court, cluster, question, promise);
+        let known = judgement.outcomes.as_ref().filter(|_| !judgement.faults.is_empty());
+        if let Some(known) = known.and_then(|found| exceptions::find(cluster, &judgement.promise, found)) {
+            tally.exceptions[known] += 1;
+        } else if !judgement.faults.is_empty() {
+            return Err(words::disagreement(&court, cluster, question, &judgement));
+        }
+    }
+    Ok(())
+}
+
+/// The cluster, by way of any of its questions.
+#[must_use]
+pub fn scenario(cluster: &Cluster) -> String {
+    cluster
+        .questions()
+        .first()
+        .map(|question: &Question| cluster.scenario_yaml("generated", question))
+        .unwrap_or_default()
+}
+
+/// The cluster of a recipe in a mode.
+#[must_use]
+pub fn in_mode(recipe: &Recipe, mode: Mode) -> Cluster {
+    let mut cluster = recipe.build();
+    cluster.world.proxy.mode = mode;
+    cluster
+}
+
+/// Tries `cases` clusters that `seed` and `part` make.
+///
+/// # Errors
+/// The smallest cluster found that shows a disagreement, with how to see it again.
+pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<Tally, String> {
+    let tally = Cell::new(Tally::default());
+    let (count, failed) = (Cell::new(0u64), Cell::new(false));
+    let wanted = questions();
+    let outcome = runner(seed, part, cases).run(&recipes(), |recipe| {
+        // Once one has failed, smaller ones are asked everything: the question that failed may have another number.
+        let choice = if failed.get() { Choice::All } else { Choice::Some(wanted, seed ^ count.get()) };
+        count.set(count.get() + 1);
+        let mut sum = tally.get();
+        let outcome = judge_cluster(&in_mode(&recipe, mode), choice, &mut sum);
+        tally.set(sum);
+        outcome.map_err(|words| {
+            failed.set(true);
+            TestCaseError::fail(words)
+        })
+    });
+    match outcome {
+        Ok(()) => Ok(tally.get()),
+        Err(TestError::Fail(words, _)) => {
+            Err(format!("seed {seed}, part {part}, mode {} (PROPERTIES_SEED={seed} repeats it)\n{words}", mode.name()))
+        }
+        Err(TestError::Abort(why)) => Err(format!("seed {seed}: {why}")),
+    }
+}
+
+/// [`sweep`] in as many threads as `parts`, each with its share of the clusters; the first part that fails is told.
+///
+/// # Errors
+/// As [`sweep`].
+pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<Tally, String> {
+    let (seed, share) = (seed(), cases().div_ceil(parts));
+    let threads: Vec<_> =
+        (0..parts).map(|part| std::thread::spawn(move || sweep(mode, seed, part.into(), share))).collect();
+    let mut sum = Tally::default();
+    for thread in threads {
+        sum = sum.plus(&thread.join().map_err(|_| "a thread has panicked".to_owned())??);
+    }
+    Ok(sum)
+}

@@ -1,0 +1,73 @@
+//! Clusters that nobody wrote by hand: what the rules do to a packet is what Kubernetes promises.
+
+use std::collections::BTreeMap;
+
+use svclab_oracle::{Mode, Verdict, generate};
+use svclab_properties::exceptions;
+use svclab_properties::judge::{Court, judge};
+use svclab_properties::machines::Machines;
+use svclab_properties::sweep::{self, sweep_in_parts};
+
+/// Who, in what shares, with which source, for how long, dropped or rejected, and everything else untouched.
+fn promises_are_kept(mode: Mode) {
+    let tally = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
+    println!("{}: {tally:?}", mode.name());
+    assert!(tally.verdicts[..3].iter().all(|count| *count > 0), "{tally:?}");
+    if tally.clusters < 500 {
+        return;
+    }
+    // A fault that is no more is no exception.
+    for (exception, count) in exceptions::ALL.iter().zip(tally.exceptions) {
+        assert!(count > 0 || exception.mode != Some(mode), "{} occurs no more: take it off the list", exception.name);
+    }
+}
+
+#[test]
+fn iptables_rules_keep_the_promises() {
+    promises_are_kept(Mode::Iptables);
+}
+
+#[test]
+fn ipvs_keeps_the_promises() {
+    promises_are_kept(Mode::Ipvs);
+}
+
+/// The same seed is the same clusters, questions and verdicts.
+#[test]
+fn a_seed_is_a_sweep() {
+    for mode in [Mode::Iptables, Mode::Ipvs] {
+        let sweep = |seed| sweep::sweep(mode, seed, 9, 20).unwrap_or_else(|words| panic!("{words}"));
+        assert_eq!(sweep(3), sweep(3));
+        assert_ne!(sweep(3), sweep(4));
+    }
+}
+
+/// Without any rules every promise of a service is broken, but for a refusal by a node on which nobody listens anyway.
+#[test]
+fn without_rules_every_service_fails() {
+    let mut tried = 0;
+    for seed in 0..40 {
+        let cluster = generate::cluster(seed);
+        let bare = Machines::build(&cluster, &BTreeMap::new()).unwrap();
+        let court = Court { machines: bare.clone(), bare };
+        let oracle = cluster.oracle();
+        for question in cluster.questions().iter().skip(seed as usize % 7).step_by(7) {
+            let promise = oracle.ask(question);
+            let delivers = match &promise.verdict {
+                // Whoever calls an endpoint's own address by its own port needs no rules to be answered.
+                Verdict::Deliver(delivery) => delivery.backends.iter().all(|backend| backend.address != question.to),
+                _ => false,
+            };
+            let to_a_node =
+                question.to.ip().is_loopback() || cluster.world.nodes.iter().any(|node| node.has(question.to.ip()));
+            let refuses = matches!(promise.verdict, Verdict::Drop | Verdict::Reject) && !to_a_node;
+            if !delivers && !refuses {
+                continue;
+            }
+            tried += 1;
+            let judgement = judge(&court, &cluster, question, promise);
+            assert!(!judgement.faults.is_empty(), "seed {seed}: {question}: {}", judgement.promise);
+        }
+    }
+    assert!(tried > 1000, "{tried}");
+}

@@ -1,0 +1,167 @@
+//! However a proxy got to a state, its rules are those of a clean start, they do the same to packets, and what is
+//! somebody else's is as it was.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestError};
+use svclab_oracle::generate::{Write, histories, writes};
+use svclab_oracle::{Cluster, Mode};
+use svclab_properties::exceptions;
+use svclab_properties::judge::{Court, judge};
+use svclab_properties::machines::Machines;
+use svclab_properties::node::families;
+use svclab_properties::programs::{Program, programs};
+use svclab_properties::proxies::{Dump, Kernel, Proxies, changes, dump};
+use svclab_properties::sweep::{cases, runner, seed};
+use svclab_properties::words;
+use svcproxy::kernel::iptables::Table;
+use svcproxy::mode::rules::cleanup::cleanup;
+use svcproxy::source::{self, Change, ObjectKey};
+
+const FOREIGN: [(Table, &str, &str); 3] = [
+    (Table::Nat, "PREROUTING", "DOCKER"),
+    (Table::Filter, "INPUT", "ufw-user"),
+    (Table::Nat, "POSTROUTING", "KUBE-HOSTPORTS"),
+];
+
+/// Kernels in which somebody else has been before.
+fn inhabited(cluster: &Cluster) -> Vec<Kernel> {
+    let kernels = families(&cluster.world).into_iter().map(|_| {
+        let mut kernel = Kernel::new(cluster.world.proxy.mode);
+        for (table, built_in, chain) in FOREIGN {
+            let chains = kernel.rules().tables.get_mut(&table).unwrap();
+            chains.insert(chain.into(), vec!["-p tcp -m comment --comment \"not mine\" -j RETURN".into()]);
+            chains.get_mut(built_in).unwrap().push(format!("-j {chain}"));
+        }
+        kernel
+    });
+    kernels.collect()
+}
+
+fn change(write: Write) -> Option<Change> {
+    let key = |name: String| ObjectKey { namespace: "default".to_owned(), name };
+    match write {
+        Write::Service(service) => Some(source::admit_service(service).unwrap()),
+        Write::Slice(slice) => source::admit_endpoint_slice(slice).unwrap(),
+        Write::NoService(name) => Some(Change::Service(key(name), None)),
+        Write::NoSlice(name) => Some(Change::EndpointSlice(key(name), None)),
+    }
+}
+
+/// What counts: a destination that drains has the weight 0, and takes no new connections.
+fn settled(dump: &Dump) -> Dump {
+    let serving = dump.servers.lines().filter(|line| !line.ends_with("-w 0"));
+    Dump { servers: serving.map(|line| format!("{line}\n")).collect(), ..dump.clone() }
+}
+
+fn of_others(dump: &Dump) -> Vec<String> {
+    let lines = dump.v4.lines().chain(dump.v6.lines());
+    let foreign = lines.filter(|line| FOREIGN.iter().any(|(_, _, chain)| line.contains(chain)));
+    foreign.map(str::to_owned).collect()
+}
+
+/// One node's proxies through all states: a sync for each, with a crash before the states in `crashes`.
+fn stepwise(states: &[Cluster], node: &str, crash: usize) -> Proxies {
+    let world = &states[0].world;
+    let mut proxies = Proxies::start(world, node, inhabited(&states[0]));
+    proxies.apply(&changes(&states[0].objects).0);
+    proxies.sync().unwrap();
+    for (at, pair) in states.windows(2).enumerate() {
+        if at == crash {
+            proxies = Proxies::start(world, node, proxies.kernels());
+            proxies.apply(&changes(&pair[1].objects).0);
+        } else {
+            let changes: Vec<Change> =
+                writes(&pair[0].objects, &pair[1].objects).into_iter().filter_map(change).collect();
+            proxies.apply(&changes);
+        }
+        proxies.sync().unwrap();
+    }
+    proxies
+}
+
+/// All changes in one batch.
+fn at_once(states: &[Cluster], node: &str) -> Proxies {
+    let mut proxies = Proxies::start(&states[0].world, node, inhabited(&states[0]));
+    proxies.apply(&changes(&states[0].objects).0);
+    proxies.sync().unwrap();
+    for pair in states.windows(2) {
+        let changes: Vec<Change> = writes(&pair[0].objects, &pair[1].objects).into_iter().filter_map(change).collect();
+        proxies.apply(&changes);
+    }
+    proxies.sync().unwrap();
+    proxies
+}
+
+fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
+    let last = states.last().unwrap();
+    let node = last.world.nodes[0].name.clone();
+    let untouched = dump(&families(&last.world), &inhabited(last));
+    let mut clean = Proxies::start(&last.world, &node, inhabited(last));
+    clean.apply(&changes(&last.objects).0);
+    clean.sync().unwrap();
+    let clean = clean.dump();
+    for (way, mut proxies) in [("step by step", stepwise(states, &node, crash)), ("at once", at_once(states, &node))] {
+        let found = proxies.dump();
+        prop_assert_eq!(&settled(&found), &settled(&clean), "{}", way);
+        prop_assert_eq!(of_others(&found), of_others(&untouched), "{}", way);
+        prop_assert!(!proxies.sync().unwrap(), "{}: a second sync sends something", way);
+        proxies.doubt();
+        // What drains is looked at again and again, which is none of the rules' business.
+        prop_assert!(
+            !proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs,
+            "{}: a full sync sends something",
+            way
+        );
+        verdicts(last, &node, &found)?;
+        if last.world.proxy.mode == Mode::Iptables {
+            let mut kernels = proxies.kernels();
+            for (family, kernel) in families(&last.world).into_iter().zip(&mut kernels) {
+                cleanup(kernel.rules(), family).unwrap();
+            }
+            prop_assert_eq!(&dump(&families(&last.world), &kernels), &untouched, "after the clean-up");
+        }
+    }
+    Ok(())
+}
+
+/// What the node's kernels hold in the end keeps the promises.
+fn verdicts(cluster: &Cluster, node: &str, found: &Dump) -> Result<(), TestCaseError> {
+    let mut all = programs(cluster).unwrap();
+    all.insert(node.to_owned(), Program::read(found).map_err(TestCaseError::fail)?);
+    let machines = Machines::build(cluster, &all).unwrap();
+    let court = Court { machines, bare: Machines::build(cluster, &BTreeMap::new()).unwrap() };
+    let oracle = cluster.oracle();
+    for question in cluster.questions().iter().step_by(37) {
+        let judgement = judge(&court, cluster, question, oracle.ask(question));
+        let known = judgement.outcomes.as_ref().and_then(|found| exceptions::find(cluster, &judgement.promise, found));
+        if !judgement.faults.is_empty() && known.is_none() {
+            return Err(TestCaseError::fail(words::disagreement(&court, cluster, question, &judgement)));
+        }
+    }
+    Ok(())
+}
+
+fn histories_end_as_a_clean_start(mode: Mode, part: u64) {
+    let outcome = runner(seed(), part, (cases() / 10).max(1)).run(&(histories(8), 0..8usize), |(history, crash)| {
+        let mut states = history.states();
+        states.iter_mut().for_each(|state| state.world.proxy.mode = mode);
+        check(&states, crash)
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(why, history)) => panic!("seed {}: {why}\n{history:#?}", seed()),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn iptables_histories_end_as_a_clean_start() {
+    histories_end_as_a_clean_start(Mode::Iptables, 100);
+}
+
+#[test]
+fn ipvs_histories_end_as_a_clean_start() {
+    histories_end_as_a_clean_start(Mode::Ipvs, 101);
+}

@@ -1,0 +1,77 @@
+//! For every flow the modes give the same verdict, except where the oracle's table of differences says otherwise.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use proptest::test_runner::{TestCaseError, TestError};
+use svclab_oracle::generate::recipes;
+use svclab_oracle::{Backend, Mode, Promise, Verdict};
+use svclab_properties::exceptions;
+use svclab_properties::judge::outcomes;
+use svclab_properties::sweep::{cases, court, in_mode, runner, seed};
+use svclab_sim::network::{Outcomes, Verdict as Found};
+
+/// What the modes must have in common: whom a promise may reach, or how it is refused.
+fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
+    let addresses = |backends: &[Backend]| backends.iter().map(|backend| backend.address).collect();
+    match &promise.verdict {
+        Verdict::Deliver(delivery) => (0, addresses(&delivery.backends)),
+        Verdict::Drop => (1, BTreeSet::new()),
+        Verdict::Reject => (2, BTreeSet::new()),
+        Verdict::Refuse => (3, BTreeSet::new()),
+        Verdict::Untouched => (4, BTreeSet::new()),
+        Verdict::Undefined => (5, BTreeSet::new()),
+    }
+}
+
+/// What rules make of a flow: sockets that get it, and whether it is ever refused or lost.
+fn found(outcomes: &Outcomes) -> (BTreeSet<SocketAddr>, bool, bool) {
+    let mut sum = (BTreeSet::new(), false, false);
+    for one in &outcomes.outcomes {
+        match &one.verdict {
+            Found::Answered { at, .. } | Found::Unanswered { at, .. } => drop(sum.0.insert(*at)),
+            Found::Rejected { .. } | Found::Refused { .. } => sum.1 = true,
+            Found::Dropped { .. } => sum.2 = true,
+        }
+    }
+    sum
+}
+
+#[test]
+fn iptables_and_ipvs_agree() {
+    let compared = std::cell::Cell::new((0u64, 0u64));
+    let outcome = runner(seed(), 200, (cases() / 5).max(1)).run(&recipes(), |recipe| {
+        let clusters = [Mode::Iptables, Mode::Ipvs].map(|mode| in_mode(&recipe, mode));
+        let courts = clusters.each_ref().map(|cluster| court(cluster).unwrap());
+        let oracles = clusters.each_ref().map(|cluster| cluster.oracle());
+        for question in clusters[0].questions().iter().step_by(29) {
+            let promises = oracles.each_ref().map(|oracle| oracle.ask(question));
+            let (mut same, mut declared) = compared.get();
+            let undefined = promises[0].verdict == Verdict::Undefined || promises[0].verdict == Verdict::Refuse;
+            if undefined || essence(&promises[0]) != essence(&promises[1]) {
+                declared += 1;
+                compared.set((same, declared));
+                continue;
+            }
+            let [one, other] = [0, 1].map(|at| outcomes(&courts[at].machines, &clusters[at].world, question));
+            let (Some(one), Some(other)) = (one, other) else { continue };
+            let known = exceptions::find(&clusters[0], &promises[0], &one).is_some();
+            if !known && found(&one) != found(&other) {
+                let words =
+                    format!("{question}\niptables: {:?}\nipvs: {:?}\n{}", found(&one), found(&other), promises[0]);
+                return Err(TestCaseError::fail(words + &clusters[0].scenario_yaml("generated", question)));
+            }
+            same += 1;
+            compared.set((same, declared));
+        }
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(why, _)) => panic!("seed {}: {why}", seed()),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
+    let (same, declared) = compared.get();
+    println!("{same} flows alike, {declared} with a declared difference or without a promise");
+    assert!(same > declared, "{same} of {declared}");
+}

@@ -1,0 +1,134 @@
+//! How many rules services and endpoints cost, as formulas.
+
+use serde_json::{Value, json};
+use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, Objects, World};
+use svclab_properties::programs::programs;
+
+/// A kind of service to count the rules of.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// `type`.
+    name: &'static str,
+    /// `externalTrafficPolicy` is Local.
+    local: bool,
+    /// Session affinity is on.
+    affinity: bool,
+}
+
+/// So many services with so many endpoints each, as many of them on the one node that there is.
+fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster {
+    let node = json!({"metadata": {"name": "node-a"}, "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]}});
+    let mut objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
+    for index in 0..services {
+        let name = format!("svc-{index}");
+        let mut port = json!({"name": "p", "port": 80, "protocol": "TCP"});
+        if kind.name != "ClusterIP" {
+            port["nodePort"] = json!(30_000 + index);
+        }
+        let mut spec = json!({
+            "type": kind.name, "clusterIP": format!("10.96.0.{}", index + 1), "ports": [port],
+            "sessionAffinity": if kind.affinity { "ClientIP" } else { "None" },
+        });
+        if kind.name != "ClusterIP" {
+            spec["externalTrafficPolicy"] = json!(if kind.local { "Local" } else { "Cluster" });
+        }
+        let ingress =
+            if kind.name == "LoadBalancer" { json!([{"ip": format!("203.0.113.{}", index + 1)}]) } else { json!([]) };
+        let service = json!({
+            "metadata": {"namespace": "default", "name": name}, "spec": spec, "status": {"loadBalancer": {"ingress": ingress}},
+        });
+        objects.services.push(serde_json::from_value(service).unwrap());
+        let all: Vec<Value> = (0..endpoints)
+            .map(|number| json!({"addresses": [format!("10.244.{index}.{}", number + 1)], "nodeName": "node-a"}))
+            .collect();
+        let slice = json!({
+            "metadata": {"namespace": "default", "name": name, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4", "endpoints": all, "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
+        });
+        objects.slices.push(serde_json::from_value(slice).unwrap());
+    }
+    let place =
+        NodePlace { name: "node-a".to_owned(), addresses: vec!["172.18.0.2".parse().unwrap()], gateways: Vec::new() };
+    let mut world = World { nodes: vec![place], cni: Cni::Bridge, ..World::default() };
+    world.proxy.mode = mode;
+    world.proxy.detect_local = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]);
+    Cluster { objects, world }
+}
+
+/// Rules, members of sets, and lines about virtual servers.
+fn size(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> [usize; 3] {
+    let programs = programs(&cluster(mode, kind, services, endpoints)).unwrap();
+    let program = &programs["node-a"];
+    let members = program.sets.sets.iter().map(|set| set.elements.len()).sum();
+    let servers = program.servers.services.iter().map(|server| 1 + server.servers.len()).sum();
+    [program.v4.len(), members, servers]
+}
+
+/// What a service with endpoints costs in iptables mode.
+///
+/// A line in `KUBE-SERVICES` for each fixed address and one in `KUBE-NODEPORTS`; the mark of what is no pod's; for each
+/// endpoint a draw, the hairpin's mark and the translation, and with affinity a look at the list. An external entry chain
+/// has two rules under policy Cluster (mark, jump), and under policy Local four (pods, mark and jump of the node's own,
+/// jump) and the draws of the node's own endpoints once more.
+fn formula(kind: Kind, endpoints: usize) -> usize {
+    let draws = endpoints * if kind.affinity { 2 } else { 1 };
+    let inside = 1 + 1 + draws + 2 * endpoints;
+    let lines = match kind.name {
+        "NodePort" => 1,
+        "LoadBalancer" => 2,
+        _ => return inside,
+    };
+    let outside = if kind.local { 4 + draws } else { 2 };
+    inside + lines + outside
+}
+
+/// Without endpoints: one refusal for each address.
+fn refusals(kind: Kind) -> usize {
+    match kind.name {
+        "NodePort" => 2,
+        "LoadBalancer" => 3,
+        _ => 1,
+    }
+}
+
+fn kinds() -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for affinity in [false, true] {
+        kinds.push(Kind { name: "ClusterIP", local: false, affinity });
+        for name in ["NodePort", "LoadBalancer"] {
+            kinds.extend([false, true].map(|local| Kind { name, local, affinity }));
+        }
+    }
+    kinds
+}
+
+#[test]
+fn iptables_rules_grow_by_a_formula() {
+    for kind in kinds() {
+        let [nothing, ..] = size(Mode::Iptables, kind, 0, 0);
+        for (services, endpoints) in [(1, 1), (1, 7), (2, 3), (5, 10)] {
+            let [rules, ..] = size(Mode::Iptables, kind, services, endpoints);
+            assert_eq!(rules - nothing, services * formula(kind, endpoints), "{kind:?} {services} x {endpoints}");
+        }
+        let [rules, ..] = size(Mode::Iptables, kind, 3, 0);
+        assert_eq!(rules - nothing, 3 * refusals(kind), "{kind:?} without endpoints");
+    }
+}
+
+/// IPVS mode has the same rules for whatever there is; sets and servers grow.
+#[test]
+fn ipvs_rules_do_not_grow() {
+    for kind in kinds() {
+        let [nothing, ..] = size(Mode::Ipvs, kind, 0, 0);
+        for (services, endpoints) in [(1, 1), (1, 7), (2, 3), (5, 10)] {
+            let [rules, _, servers] = size(Mode::Ipvs, kind, services, endpoints);
+            assert_eq!(rules, nothing, "{kind:?} {services} x {endpoints}");
+            let frontends = match kind.name {
+                "NodePort" => 2,
+                "LoadBalancer" => 3,
+                _ => 1,
+            };
+            assert_eq!(servers, services * frontends * (1 + endpoints), "{kind:?} {services} x {endpoints}");
+        }
+    }
+}

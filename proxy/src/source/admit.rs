@@ -1,0 +1,53 @@
+//! Objects that somebody in this process has made: they pass the checks that those of a file or of the API pass.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::validate::{self, Findings};
+use super::{Change, ObjectKey};
+
+/// The change that brings a Service, with defaults filled in.
+///
+/// # Errors
+/// What the API server would not have let in: each field with what is wrong with it.
+pub fn admit_service(mut service: Service) -> Result<Change, String> {
+    refused(validate::service(&mut service))?;
+    Ok(Change::Service(key(&service.metadata), Some(Arc::new(service))))
+}
+
+/// The change that brings an EndpointSlice, if it is some Service's.
+///
+/// # Errors
+/// As [`admit_service`].
+pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, String> {
+    refused(validate::slice(&mut slice))?;
+    let labels = slice.metadata.labels.as_ref();
+    let ours = labels.is_some_and(|labels| labels.contains_key(validate::SERVICE_NAME));
+    Ok(ours.then(|| Change::EndpointSlice(key(&slice.metadata), Some(Arc::new(slice)))))
+}
+
+/// The change that brings a Node.
+///
+/// # Errors
+/// As [`admit_service`].
+pub fn admit_node(mut node: Node) -> Result<Change, String> {
+    refused(validate::node(&mut node))?;
+    Ok(Change::Node(key(&node.metadata).name, Some(Arc::new(node))))
+}
+
+fn key(metadata: &ObjectMeta) -> ObjectKey {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    ObjectKey { namespace: text(&metadata.namespace), name: text(&metadata.name) }
+}
+
+fn refused(findings: Findings) -> Result<(), String> {
+    let told = findings.into_vec().into_iter().map(|finding| match finding.field.as_str() {
+        "" => finding.message,
+        field => format!("{field}: {}", finding.message),
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+}
