@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use svclab_oracle::generate::{Recipe, recipes};
-use svclab_oracle::{Cluster, Mode, Promise, Question, Verdict};
+use svclab_oracle::{Cluster, Mode, Promise, Question, Scheduler, Verdict};
 
 use crate::exceptions;
 use crate::judge::{Court, judge};
@@ -160,11 +160,18 @@ pub fn scenario(cluster: &Cluster) -> String {
         .unwrap_or_default()
 }
 
-/// The cluster of a recipe in a mode.
+/// The cluster of a recipe in a mode; in IPVS mode recipes of different sizes have different schedulers.
 #[must_use]
 pub fn in_mode(recipe: &Recipe, mode: Mode) -> Cluster {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
+    cluster.world.proxy.scheduler = match recipe.pods.len() {
+        3 => Scheduler::WeightedRoundRobin,
+        4 => Scheduler::SourceHash,
+        5 => Scheduler::Maglev,
+        6 => Scheduler::LeastConnections,
+        _ => Scheduler::RoundRobin,
+    };
     cluster
 }
 
