@@ -7,6 +7,7 @@ mod every_kernel;
 mod every_mode;
 mod every_seed;
 mod exec;
+mod explain;
 mod find;
 mod guest;
 mod inside;
@@ -81,6 +82,8 @@ enum Command {
     List(list::ListArgs),
     /// Check scenarios and explain them; runs nothing.
     Check(check::CheckArgs),
+    /// Show a packet's way through the rules: why it goes where it goes. Runs nothing, and needs no privileges.
+    Explain(explain::ExplainArgs),
     /// Print the objects that a scenario's proxies are given at first, as a List in JSON; runs nothing.
     Objects(objects::ObjectsArgs),
 }
@@ -168,6 +171,7 @@ pub fn main() -> ExitCode {
         Command::Exec(args) => exec::exec(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Objects(args) => objects::objects(&args),
     };
     match outcome {

@@ -1,6 +1,6 @@
 //! `svclab run --simulate`: scenarios in the simulator, as any user on any Linux.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Mutex;
 
 use super::run::{RunArgs, Turn, colour, status, turns, write};
@@ -40,13 +40,13 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
 }
 
 /// Every turn, as many at a time as there are processors; the reports in the order of the turns.
-fn all(turns: &[Turn<'_>], proxy: &PathBuf, keep_going: bool) -> Vec<ScenarioReport> {
+fn all(turns: &[Turn<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
     let next = Mutex::new(0..turns.len());
     let done = Mutex::new(Vec::new());
     let work = || {
         while let Some(at) = next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next() {
             let turn = &turns[at];
-            let report = simulated::run::run(turn.scenario, proxy.clone(), turn.mode, keep_going);
+            let report = simulated::run::run(turn.scenario, proxy.to_owned(), turn.mode, keep_going);
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((at, report));
         }
     };

@@ -63,10 +63,16 @@ fn is(value: Option<&String>, expected: &str) -> bool {
     value.is_some_and(|value| value == expected)
 }
 
-/// Whether the service has ports on nodes.
-fn has_node_ports(spec: &ServiceSpec) -> bool {
-    is(spec.type_.as_ref(), "NodePort")
-        || (is(spec.type_.as_ref(), "LoadBalancer") && spec.allocate_load_balancer_node_ports != Some(false))
+/// Whether the service may have ports on nodes.
+fn may_have_node_ports(spec: &ServiceSpec) -> bool {
+    is(spec.type_.as_ref(), "NodePort") || is(spec.type_.as_ref(), "LoadBalancer")
+}
+
+/// Whether it gets some that nobody asks for (`allocateLoadBalancerNodePorts` in the API's documentation of ServiceSpec:
+/// ports that are written are respected, whatever it says).
+fn gets_node_ports(spec: &ServiceSpec) -> bool {
+    let not_wanted = is(spec.type_.as_ref(), "LoadBalancer") && spec.allocate_load_balancer_node_ports == Some(false);
+    may_have_node_ports(spec) && !not_wanted
 }
 
 fn defaults(spec: &mut ServiceSpec) {
@@ -86,7 +92,8 @@ fn defaults(spec: &mut ServiceSpec) {
         spec.allocate_load_balancer_node_ports.get_or_insert(true);
     }
     spec.internal_traffic_policy = spec.internal_traffic_policy.take().or_else(|| text("Cluster"));
-    if !is(spec.type_.as_ref(), "ClusterIP") || spec.external_ips.is_some() {
+    let external = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
+    if !is(spec.type_.as_ref(), "ClusterIP") || external {
         spec.external_traffic_policy = spec.external_traffic_policy.take().or_else(|| text("Cluster"));
     }
     for port in spec.ports.iter_mut().flatten() {
@@ -183,7 +190,7 @@ impl Admission<'_> {
     }
 
     fn given_node_ports(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
-        let wanted = has_node_ports(spec);
+        let wanted = may_have_node_ports(spec);
         for port in spec.ports.iter_mut().flatten() {
             let protocol = port.protocol.clone().unwrap_or_default();
             let field = format!("spec.ports[{}].nodePort", port.port);
@@ -197,7 +204,7 @@ impl Admission<'_> {
     }
 
     fn free_node_ports(&mut self, spec: &mut ServiceSpec) -> Result<(), ObjectError> {
-        let wanted = has_node_ports(spec);
+        let wanted = gets_node_ports(spec);
         for port in spec.ports.iter_mut().flatten().filter(|port| wanted && port.node_port.is_none()) {
             let protocol = port.protocol.clone().unwrap_or_default();
             let what = format!("{}/{}", port.port, protocol);

@@ -314,3 +314,18 @@ fn a_free_port_is_none_that_the_service_keeps() {
     apply(&mut checked, &service("{name: a, port: 80}", &local)).unwrap();
     assert_ne!(number(&checked, 0), first_choice);
 }
+
+/// `allocateLoadBalancerNodePorts` is about ports that nobody asked for, and an empty list is no external IP.
+#[test]
+fn what_is_written_is_respected() {
+    let mut store = store(0);
+    let balanced = "apiVersion: v1\nkind: Service\nmetadata: {name: lb}\nspec:\n  type: LoadBalancer\n  allocateLoadBalancerNodePorts: false\n  \
+                    selector: {app: web}\n  ports: [{name: a, port: 80, nodePort: 30123}, {name: b, port: 81}]\n";
+    apply(&mut store, balanced).unwrap();
+    let spec = store.service(&ObjectKey::new(None, "lb")).unwrap().spec.clone().unwrap();
+    let ports: Vec<Option<i32>> = spec.ports.unwrap().iter().map(|port| port.node_port).collect();
+    assert_eq!(ports, [Some(30123), None]);
+    apply(&mut store, &format!("{WEB}  externalIPs: []\n")).unwrap();
+    let spec = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
+    assert_eq!(spec.external_traffic_policy, None);
+}

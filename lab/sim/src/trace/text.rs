@@ -1,6 +1,6 @@
 //! A trace as a person would write it down.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::{Event, Lost, RuleRef};
 use crate::conntrack::Tracked;
@@ -111,7 +111,7 @@ fn describe(event: &Event) -> (usize, String) {
         Event::Delivered { host, packet } => (0, format!("{host} takes {packet}")),
         Event::Refused { host, packet } => (0, format!("{host} has nobody waiting for {packet}")),
         Event::Rejected(with) => (1, format!("rejected with {with}")),
-        Event::Lost(why) => (1, format!("lost: {}", lost(why))),
+        Event::Lost(why) => (1, format!("lost: {}", why)),
     }
 }
 
@@ -131,23 +131,26 @@ fn tracked_name(tracked: Tracked) -> &'static str {
 }
 
 /// Why, in words.
-fn lost(why: &Lost) -> String {
-    match why {
-        Lost::Rule(rule) => format!("dropped by {}", place(rule)),
-        Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
-        Lost::NoRoute => "no route".to_owned(),
-        Lost::Blackhole => "a black-hole route".to_owned(),
-        Lost::NoForwarding => "this machine does not forward".to_owned(),
-        Lost::MartianSource => "its source is one of this machine's own addresses".to_owned(),
-        Lost::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
-        Lost::ReversePath => "the way back is another (rp_filter)".to_owned(),
-        Lost::NoNeighbour(hop) => format!("nobody on the link has {hop}"),
-        Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
-        Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
-        Lost::ServerGone => "IPVS: its destination is gone".to_owned(),
-        Lost::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
-        Lost::NoAddress => "there is no address to translate it to".to_owned(),
-        Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
-        Lost::TooManyHops => "too many hops".to_owned(),
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self {
+            Lost::Rule(rule) => format!("dropped by {}", place(rule)),
+            Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
+            Lost::NoRoute => "no route".to_owned(),
+            Lost::Blackhole => "a black-hole route".to_owned(),
+            Lost::NoForwarding => "this machine does not forward".to_owned(),
+            Lost::MartianSource => "its source is one of this machine's own addresses".to_owned(),
+            Lost::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
+            Lost::ReversePath => "the way back is another (rp_filter)".to_owned(),
+            Lost::NoNeighbour(hop) => format!("nobody on the link has {hop}"),
+            Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
+            Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
+            Lost::ServerGone => "IPVS: its destination is gone".to_owned(),
+            Lost::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
+            Lost::NoAddress => "there is no address to translate it to".to_owned(),
+            Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
+            Lost::TooManyHops => "too many hops".to_owned(),
+        };
+        f.write_str(&why)
     }
 }

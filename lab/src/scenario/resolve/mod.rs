@@ -98,7 +98,11 @@ fn has_affinity(store: &Store, to: &Target) -> bool {
 }
 
 /// One probe, and the route that it needs.
-fn aim(store: &Store, file: &ProbeFile, patience: Duration) -> Result<(Probe, Option<ClientRoute>), Problem> {
+pub(super) fn aim(
+    store: &Store,
+    file: &ProbeFile,
+    patience: Duration,
+) -> Result<(Probe, Option<ClientRoute>), Problem> {
     let from = place(store, &file.from)?;
     let protocol = file.protocol.map(|protocol| match protocol {
         ProtocolFile::Tcp => Protocol::Tcp,

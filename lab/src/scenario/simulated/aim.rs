@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use svclab_sim::network::{Broken, Journey, Network, Verdict};
 
-use crate::cluster::spec::{LoadBalancerVip, VipMode};
+use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
 use crate::objects::{Kind, ObjectKey, Store};
 use crate::scenario::words::{Frontend, Target};
@@ -50,10 +50,10 @@ fn nodes_with_ready_endpoints(store: &Store, service: &ObjectKey) -> Vec<String>
 }
 
 /// What the caller sees.
-pub(super) fn answer(network: &Network, store: &Store, journey: &Journey) -> Answer {
+pub(super) fn answer(network: &Network, spec: &ClusterSpec, journey: &Journey) -> Answer {
     match &journey.verdict {
         Verdict::Answered { by, at, saw } => {
-            Answer::Replied { server: server(store, network.host(*by).name(), *at), peer: *saw }
+            Answer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw }
         }
         Verdict::Unanswered { why: Broken::WrongSource { from }, .. } => {
             Answer::Broken(format!("an answer from {from}"))
@@ -66,11 +66,10 @@ pub(super) fn answer(network: &Network, store: &Store, journey: &Journey) -> Ans
 }
 
 /// Who a server says that it is: its pod; on a node, the pod of the host network with that port.
-fn server(store: &Store, machine: &str, at: SocketAddr) -> String {
+fn server(spec: &ClusterSpec, machine: &str, at: SocketAddr) -> String {
     if let Some(pod) = machine.strip_prefix("pod/") {
         return pod.to_owned();
     }
-    let spec = store.cluster_spec();
     let here = spec.pods.iter().filter(|pod| pod.host_network && machine.strip_prefix("node/") == Some(&pod.node));
     let mut serving = here.filter(|pod| pod.ports.iter().any(|port| port.port == at.port()));
     serving.next().map_or_else(|| machine.to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name))

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde_saphyr::{Location, Spanned};
 use svclab_sim::chance::Chance;
-use svclab_sim::network::{Flow, NetworkError};
+use svclab_sim::network::{Flow, Network, NetworkError, Outcomes};
 use svclab_sim::packet::Packet;
 
 use super::aim;
 use super::machines::{BuildError, Machines, Settings, machine, number};
 use super::program::Program;
 use super::render::{RenderError, render};
-use crate::cluster::spec::Protocol;
+use crate::cluster::spec::{ClusterSpec, Protocol};
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
-use crate::scenario::file::Mode;
-use crate::scenario::resolve::ProbePlan;
-use crate::scenario::words::Target;
+use crate::scenario::file::{Mode, ProbeFile, ProtocolFile};
+use crate::scenario::resolve::{self, ProbePlan};
+use crate::scenario::words::{PlaceRef, Target};
 use crate::scenario::{Action, LoadError, ProxyAction, Scenario, walk};
 use crate::traffic::probe::{Answer, Outcome, Place, Probe};
 
@@ -49,6 +50,19 @@ pub enum SimError {
     Step(String),
 }
 
+/// A call to be explained, in the words of probes.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Who calls.
+    pub from: String,
+    /// Whom.
+    pub to: String,
+    /// Over what, if the target does not say.
+    pub protocol: Option<Protocol>,
+    /// The node by which a client outside sends.
+    pub via: Option<String>,
+}
+
 /// How a proxy is set up on a node.
 #[derive(Debug, Clone)]
 struct Setup {
@@ -63,6 +77,8 @@ const FIRST_PORT: u16 = 32_768;
 /// A simulated cluster.
 pub struct SimLab {
     pub(super) store: Store,
+    /// The cluster with the pods that there are.
+    spec: ClusterSpec,
     pub(super) machines: Machines,
     settings: Settings,
     programs: BTreeMap<String, Program>,
@@ -85,7 +101,7 @@ impl SimLab {
     pub fn start(scenario: &Scenario, proxy: PathBuf, mode: Mode) -> Result<SimLab, SimError> {
         let store = scenario.initial_objects()?;
         let setup = Setup { mode, scheduler: None, runs: true };
-        let nodes = store.cluster_spec().nodes;
+        let spec = store.cluster_spec();
         let on = |flag: &str| scenario.proxy_flags.iter().any(|given| given == flag);
         let mut lab = SimLab {
             machines: Machines::default(),
@@ -95,7 +111,8 @@ impl SimLab {
                 routes: Vec::new(),
             },
             programs: BTreeMap::new(),
-            setups: nodes.into_iter().map(|node| (node.name, setup.clone())).collect(),
+            setups: spec.nodes.iter().map(|node| (node.name.clone(), setup.clone())).collect(),
+            spec,
             proxy,
             flags: scenario.proxy_flags.clone(),
             objects: tempfile::tempdir()?,
@@ -126,7 +143,8 @@ impl SimLab {
             let program = render(&self.proxy, node, setup.mode, &flags, self.objects.path())?;
             self.programs.insert(node.clone(), program);
         }
-        Ok(self.machines.update(&self.store.cluster_spec(), &self.programs, &self.settings)?)
+        self.spec = self.store.cluster_spec();
+        Ok(self.machines.update(&self.spec, &self.programs, &self.settings)?)
     }
 
     /// Changes objects.
@@ -196,7 +214,7 @@ impl SimLab {
         if let Some(route) = &plan.route {
             self.settings.routes.retain(|(client, range, _)| (client, range) != (&route.0, &route.1));
             self.settings.routes.push(route.clone());
-            self.machines.update(&self.store.cluster_spec(), &self.programs, &self.settings)?;
+            self.machines.route(&self.spec, &self.settings)?;
             return Ok(Vec::new());
         }
         let outside = matches!(plan.probe.from, Place::Client(_));
@@ -210,15 +228,14 @@ impl SimLab {
     }
 
     fn send_one(&mut self, probe: &Probe, entrances: &[String]) -> Result<(Outcome, Flow, Packet), SimError> {
-        let spec = self.store.cluster_spec();
         if let (Place::Client(client), false) = (&probe.from, entrances.is_empty()) {
             let mut settings = self.settings.clone();
             let node = entrances[self.turns % entrances.len()].clone();
             settings.routes.push((client.clone(), ipnet::IpNet::from(probe.to.ip()), node));
             self.turns += 1;
-            self.machines.update(&spec, &self.programs, &settings)?;
+            self.machines.route(&self.spec, &settings)?;
         }
-        let from = machine(&spec, &probe.from);
+        let from = machine(&self.spec, &probe.from);
         let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
         let port = probe.source_port.unwrap_or_else(|| self.port());
         let flow = Flow {
@@ -241,7 +258,7 @@ impl SimLab {
     fn outcome(&self, journey: &svclab_sim::network::Journey, packet: &Packet) -> Outcome {
         let port = packet.ports().map(|(source, _)| source).unwrap_or_default();
         Outcome {
-            answer: aim::answer(self.machines.network(), &self.store, journey),
+            answer: aim::answer(self.machines.network(), &self.spec, journey),
             client: Some(std::net::SocketAddr::new(packet.source, port)),
             took: std::time::Duration::ZERO,
         }
@@ -252,4 +269,45 @@ impl SimLab {
         self.next_port = if port >= 60_999 { FIRST_PORT } else { port + 1 };
         port
     }
+
+    /// Every way that a call can take, with exact probabilities; nothing is left behind.
+    ///
+    /// # Errors
+    /// What is not there, or is no call.
+    pub fn explain(&mut self, call: &Call) -> Result<Outcomes, SimError> {
+        let unplaced = |problem: String| SimError::Step(problem);
+        let from: PlaceRef = call.from.parse().map_err(unplaced)?;
+        let to: Target = call.to.parse().map_err(unplaced)?;
+        let (from, to) = (spanned(from), spanned(to));
+        let via = call.via.clone().map(spanned);
+        let protocol = call.protocol.map(|protocol| match protocol {
+            Protocol::Tcp => ProtocolFile::Tcp,
+            Protocol::Udp => ProtocolFile::Udp,
+            Protocol::Sctp => ProtocolFile::Sctp,
+        });
+        let file = ProbeFile { via, protocol, ..ProbeFile::plain(&from, &to) };
+        let (probe, route) =
+            resolve::aim(&self.store, &file, resolve::PATIENCE).map_err(|problem| SimError::Step(problem.message))?;
+        self.settings.routes.extend(route);
+        let outside =
+            matches!(probe.from, Place::Client(_)).then(|| aim::behind_load_balancer(&self.store, &to.value, probe.to));
+        if let (Some(Some(nodes)), Place::Client(client)) = (outside, &probe.from) {
+            let entrance = nodes.first().map(|node| (client.clone(), ipnet::IpNet::from(probe.to.ip()), node.clone()));
+            self.settings.routes.extend(entrance);
+        }
+        self.machines.route(&self.spec, &self.settings)?;
+        let from = machine(&self.spec, &probe.from);
+        let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
+        let flow = Flow { protocol: number(probe.protocol), ..Flow::tcp(from, probe.to) };
+        Ok(self.machines.network().outcomes(&flow)?)
+    }
+
+    /// The machines.
+    pub fn network(&self) -> &Network {
+        self.machines.network()
+    }
+}
+
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }

@@ -125,15 +125,29 @@ impl Machines {
                 }
             }
         }
-        for client in &spec.clients {
-            self.put(builder.outside(&Place::Client(client.name.clone()), &client.addresses)?, &mut segment);
-        }
-        if let Some(balancer) = &spec.load_balancer {
-            self.put(builder.outside(&Place::LoadBalancer, &balancer.addresses)?, &mut segment);
-        }
+        self.put_outside(builder, &mut segment)?;
         let ends: Vec<(HostId, &str)> = segment.into_iter().map(|id| (id, "eth0")).collect();
         if !ends.is_empty() {
             self.network.link(&ends)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the hosts outside their routes, and changes nothing else.
+    ///
+    /// # Errors
+    /// As [`Machines::update`].
+    pub fn route(&mut self, spec: &ClusterSpec, settings: &Settings) -> Result<(), BuildError> {
+        let nothing = BTreeMap::new();
+        self.put_outside(&Builder { spec, settings, links: &nothing }, &mut Vec::new())
+    }
+
+    fn put_outside(&mut self, builder: &Builder<'_>, fresh: &mut Vec<HostId>) -> Result<(), BuildError> {
+        for client in &builder.spec.clients {
+            self.put(builder.outside(&Place::Client(client.name.clone()), &client.addresses)?, fresh);
+        }
+        if let Some(balancer) = &builder.spec.load_balancer {
+            self.put(builder.outside(&Place::LoadBalancer, &balancer.addresses)?, fresh);
         }
         Ok(())
     }

@@ -1,0 +1,168 @@
+//! `svclab explain`: why a packet goes where it goes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use svclab_sim::network::{Network, Outcomes};
+use svclab_sim::protocol::{Family, Protocol as Number};
+
+use super::run::ModeArg;
+use super::{Exit, find};
+use crate::cluster::spec::Protocol;
+use crate::scenario::file::Mode;
+use crate::scenario::run::{Proxy, Source};
+use crate::scenario::simulated::dump::{Caller, Dump, OUTSIDE};
+use crate::scenario::simulated::lab::{Call, SimLab};
+use crate::scenario::simulated::machines::number;
+use crate::scenario::simulated::program::{Program, ProgramError};
+use crate::scenario::simulated::tell;
+
+#[derive(Args)]
+pub(super) struct ExplainArgs {
+    /// Who calls: of a scenario pod/NAME, node/NAME, client/NAME; of a dump an address, or `node` for the machine itself.
+    #[arg(long, value_name = "PLACE")]
+    from: String,
+    /// Whom: ADDRESS:PORT, or in a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
+    #[arg(long, value_name = "TARGET")]
+    to: String,
+    /// Over TCP unless the service's port says otherwise.
+    #[arg(long, value_enum, value_name = "PROTOCOL")]
+    protocol: Option<ProtocolArg>,
+    /// The cluster of a scenario before its first step, with what svcproxy would program for it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "ipset", "ipvs"])]
+    scenario: Option<PathBuf>,
+    /// The mode that svcproxy is in there; default: the scenario's first one that is not userspace.
+    #[arg(long, value_enum, value_name = "MODE", requires = "scenario")]
+    mode: Option<ModeArg>,
+    /// The node by which a client outside sends.
+    #[arg(long, value_name = "NODE", requires = "scenario")]
+    via: Option<String>,
+    /// svcproxy [default: $SVCPROXY, or the one beside this program].
+    #[arg(long, value_name = "PROGRAM", requires = "scenario")]
+    proxy: Option<PathBuf>,
+    /// A dump: what `iptables-save`, or `ip6tables-save` for an IPv6 target, has printed on any machine.
+    #[arg(long, value_name = "FILE", required_unless_present = "scenario")]
+    rules: Option<PathBuf>,
+    /// What `ipset save` has printed there.
+    #[arg(long, value_name = "FILE")]
+    ipset: Option<PathBuf>,
+    /// What `ipvsadm -Sn` has printed there; the addresses of virtual servers are the machine's then.
+    #[arg(long, value_name = "FILE")]
+    ipvs: Option<PathBuf>,
+    /// An address of that machine with its prefix, such as 172.18.0.2/16; may be given several times.
+    #[arg(long = "address", value_name = "ADDRESS/LENGTH", requires = "rules")]
+    addresses: Vec<IpNet>,
+    /// The interface by which the caller's packets come in there.
+    #[arg(long = "in", value_name = "INTERFACE", default_value = OUTSIDE)]
+    interface: String,
+    /// Every way as a tree, instead of one and a list of what can become of the packet.
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ProtocolArg {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl From<ProtocolArg> for Protocol {
+    fn from(protocol: ProtocolArg) -> Self {
+        match protocol {
+            ProtocolArg::Tcp => Protocol::Tcp,
+            ProtocolArg::Udp => Protocol::Udp,
+            ProtocolArg::Sctp => Protocol::Sctp,
+        }
+    }
+}
+
+pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Exit> {
+    match &args.scenario {
+        Some(scenario) => in_scenario(args, scenario),
+        None => in_dump(args),
+    }
+}
+
+fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
+    let Proxy::Own(proxy) = find::proxy(args.proxy.as_deref(), Source::Api)? else {
+        return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
+    };
+    let scenario = find::load_all(&[file.to_owned()], 0)?.remove(0);
+    let first = scenario.modes.iter().copied().find(|mode| *mode != Mode::Userspace);
+    let mode = args.mode.map(Mode::from).or(first);
+    let Some(mode) = mode.filter(|mode| *mode != Mode::Userspace) else {
+        return Err(Exit::usage("in userspace mode a program relays, and no rule: there is nothing to explain"));
+    };
+    let call = Call {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        protocol: args.protocol.map(Protocol::from),
+        via: args.via.clone(),
+    };
+    let mut lab = SimLab::start(&scenario, proxy, mode).map_err(|error| Exit::usage(error.to_string()))?;
+    let outcomes = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
+    print(args, lab.network(), &outcomes);
+    Ok(0)
+}
+
+fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
+    let to: SocketAddr = args
+        .to
+        .parse()
+        .map_err(|_| Exit::usage(format!("--to {}: of a dump nothing has a name; expected ADDRESS:PORT", args.to)))?;
+    let caller = match args.from.as_str() {
+        "node" => Caller::Itself,
+        text => {
+            let wrong = |_| Exit::usage(format!("--from {text}: expected an address, or `node`"));
+            Caller::Address(text.parse::<IpAddr>().map_err(wrong)?, args.interface.clone())
+        }
+    };
+    let program = read(args, to.ip())?;
+    let own: Vec<(IpAddr, u8)> = args.addresses.iter().map(|own| (own.addr(), own.prefix_len())).collect();
+    let wrong = |error: crate::scenario::simulated::dump::DumpError| Exit::usage(error.to_string());
+    let dump = Dump::build(&program, &own, &caller).map_err(wrong)?;
+    let protocol = args.protocol.map_or(Number::TCP, |protocol| number(protocol.into()));
+    let outcomes = dump.outcomes(to, protocol).map_err(wrong)?;
+    print(args, dump.network(), &outcomes);
+    Ok(0)
+}
+
+/// Reads the dump's files. The addresses of virtual servers are bound, as on any machine that has some.
+fn read(args: &ExplainArgs, to: IpAddr) -> Result<Program, Exit> {
+    let text = |path: &Path| {
+        let read = std::fs::read_to_string(path);
+        read.map(|text| (path.display().to_string(), text))
+            .map_err(|error| Exit::usage(format!("cannot read {}: {error}", path.display())))
+    };
+    let wrong = |error: ProgramError| Exit::usage(error.to_string());
+    let mut program = Program::default();
+    if let Some(path) = &args.rules {
+        let (what, text) = text(path)?;
+        program.read_rules(&what, if to.is_ipv4() { Family::V4 } else { Family::V6 }, &text).map_err(wrong)?;
+    }
+    if let Some(path) = &args.ipset {
+        let (what, text) = text(path)?;
+        program.read_sets(&what, &text).map_err(wrong)?;
+    }
+    if let Some(path) = &args.ipvs {
+        let (what, text) = text(path)?;
+        program.read_servers(&what, &text).map_err(wrong)?;
+        let own = |address: &IpAddr| args.addresses.iter().any(|own| own.addr() == *address);
+        let virtual_addresses = program.servers.services.iter().map(|service| service.address.ip());
+        program.addresses = virtual_addresses.filter(|address| !own(address)).collect();
+        program.addresses.sort();
+        program.addresses.dedup();
+    }
+    Ok(program)
+}
+
+fn print(args: &ExplainArgs, network: &Network, outcomes: &Outcomes) {
+    println!("{}", tell::ways(outcomes, args.all).trim_end());
+    println!();
+    for line in tell::outcomes(network, outcomes) {
+        println!("{line}");
+    }
+}

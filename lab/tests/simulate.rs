@@ -1,0 +1,165 @@
+//! Scenarios in the simulator: all are kept, the same bytes twice, and rules that are broken on purpose are noticed. Needs no
+//! privileges and no kernel feature, so it runs everywhere.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::finish;
+
+fn svclab(args: &[&str], proxy: Option<&Path>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(args).stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    if let Some(proxy) = proxy {
+        command.arg("--proxy").arg(proxy);
+    }
+    finish(command, Duration::from_secs(110))
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Every scenario file.
+fn files() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let mut files = Vec::new();
+    for folder in ["", "seeds", "microvm"] {
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "yaml") {
+                files.push(path.display().to_string());
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The report of a run of all scenarios, as text.
+fn all() -> String {
+    let files = files();
+    let args: Vec<&str> = ["run", "--simulate", "--keep-going", "--json", "-"]
+        .into_iter()
+        .chain(files.iter().map(String::as_str))
+        .collect();
+    let output = svclab(&args, None);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    out(&output)
+}
+
+#[test]
+fn every_scenario_is_kept_and_is_the_same_twice() {
+    let report = all();
+    assert_eq!(report, all(), "the same bytes");
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    let verdicts = |scenario: &Value| {
+        let steps = scenario["steps"].as_array().unwrap().clone();
+        steps.into_iter().map(|step| step["verdict"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let steps: Vec<String> = scenarios.iter().flat_map(verdicts).collect();
+    let simulated = steps.iter().filter(|verdict| *verdict == "passed").count();
+    assert!(simulated > 450, "of {} steps only {simulated} are simulated", steps.len());
+    assert!(steps.iter().all(|verdict| verdict == "passed" || verdict == "not simulated"), "{report:#}");
+    for scenario in scenarios.iter().filter(|scenario| scenario["name"] == "hairpin") {
+        assert!(verdicts(scenario).iter().all(|verdict| verdict == "passed"), "{scenario:#}");
+    }
+}
+
+/// A svcproxy whose rules go through `sed`.
+fn broken(directory: &Path, edit: &str) -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let real = std::env::var("SVCPROXY").unwrap_or_else(|_| beside.display().to_string());
+    let path = directory.join("svcproxy");
+    fs::write(&path, format!("#!/bin/sh\n'{real}' \"$@\" | sed -E '{edit}'\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn broken_rules_are_noticed() {
+    let cases = [
+        ("hairpin", "iptables", "/MASQUERADE/d", "through the cluster IP"),
+        ("hairpin", "ipvs", "/MASQUERADE/d", "through the cluster IP"),
+        ("clusterip", "iptables", "s/--probability 0.[0-9]+/--probability 0.9/", "expected"),
+        ("clusterip", "iptables", "/--to-destination 10.244.1/d", "expected"),
+        ("no-endpoints", "iptables", "s/-j REJECT.*/-j DROP/", "expected"),
+        ("source-ranges", "iptables", "s/ -s 172.18.0.110.32//; /KUBE-PROXY-FIREWALL.*DROP/d", "another does not"),
+        ("affinity", "iptables", "/--rcheck/d", "expected"),
+        ("affinity", "ipvs", "s/ -p [0-9]+//", "expected"),
+        ("hairpin", "ipvs", "/^ip addr add/d", "expected"),
+    ];
+    for (scenario, mode, edit, says) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let proxy = broken(directory.path(), edit);
+        let output = svclab(&["run", scenario, "--simulate", "--mode", mode], Some(&proxy));
+        let told = err(&output);
+        assert_eq!(output.status.code(), Some(1), "{scenario} in {mode} mode, {edit}: {told}");
+        assert!(told.contains(says) && told.contains("--simulate"), "{scenario} in {mode} mode, {edit}: {told}");
+    }
+}
+
+#[test]
+fn what_the_simulator_does_not_know_it_refuses() {
+    let directory = tempfile::tempdir().unwrap();
+    let proxy = broken(directory.path(), "s/-m addrtype --dst-type LOCAL/-m quantum --state both/");
+    let output = svclab(&["run", "hairpin", "--simulate", "--mode", "iptables"], Some(&proxy));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("quantum"), "{}", err(&output));
+    let none = svclab(&["run", "hairpin", "--simulate", "--mode", "userspace"], None);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(err(&none).contains("a program relays"), "{}", err(&none));
+}
+
+#[test]
+fn a_packets_way_is_explained() {
+    let hairpin = ["explain", "--scenario", "hairpin", "--from", "pod/web", "--to", "service/web"];
+    let output = svclab(&hairpin, None);
+    let told = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    for part in [
+        "pod/default/web sends tcp",
+        "-j KUBE-MARK-MASQ",
+        "mark 0x0 becomes 0x4000",
+        "DNAT: tcp",
+        "SNAT: tcp",
+        "and back",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(told.ends_with("always  pod/default/web answers at 10.244.1.2:8080 and sees 10.244.1.1\n"), "{told}");
+    let tree =
+        svclab(&["explain", "--scenario", "clusterip", "--from", "pod/client", "--to", "service/web", "--all"], None);
+    assert!(out(&tree).contains("+-- probability"), "{}{}", out(&tree), err(&tree));
+}
+
+#[test]
+fn so_is_one_through_a_dump_from_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rules, wrong) = (directory.path().join("rules"), directory.path().join("wrong"));
+    let text = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:8080\nCOMMIT\n";
+    fs::write(&rules, text).unwrap();
+    fs::write(&wrong, text.replace("-m tcp", "-m quantum")).unwrap();
+    let explain = |rules: &Path, to: &str| {
+        let rules = rules.display().to_string();
+        svclab(&["explain", "--rules", &rules, "--address", "192.0.2.1/24", "--from", "198.51.100.7", "--to", to], None)
+    };
+    let output = explain(&rules, "192.0.2.1:80");
+    assert!(out(&output).ends_with("always  pod answers at 10.0.0.1:8080 and sees 198.51.100.7\n"), "{}", out(&output));
+    for (rules, to, says) in [(&rules, "service/web", "nothing has a name"), (&wrong, "192.0.2.1:80", "quantum")] {
+        let output = explain(rules, to);
+        assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+        assert!(err(&output).contains(says) && !err(&output).contains("panicked"), "{}", err(&output));
+    }
+}
