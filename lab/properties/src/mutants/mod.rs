@@ -1,4 +1,4 @@
-//! Who watches the judges: rules broken in every way that the [`catalogue`] has, and which properties notice.
+//! Who watches the judges: rules broken in every way that the [`catalogue()`] has, and which properties notice.
 
 mod catalogue;
 mod tools;
