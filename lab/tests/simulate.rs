@@ -124,8 +124,15 @@ fn what_the_simulator_does_not_know_it_refuses() {
 
 #[test]
 fn a_packets_way_is_explained() {
-    let hairpin = ["explain", "--scenario", "hairpin", "--from", "pod/web", "--to", "service/web"];
+    let directory = tempfile::tempdir().unwrap();
+    let drawing = directory.path().join("way.svg").display().to_string();
+    let hairpin = ["explain", "--scenario", "hairpin", "--from", "pod/web", "--to", "service/web", "--svg", &drawing];
     let output = svclab(&hairpin, None);
+    let svg = fs::read_to_string(&drawing).unwrap();
+    assert!(
+        svg.starts_with("<svg ") && svg.contains("pod/default/web sends tcp") && svg.ends_with("</svg>\n"),
+        "{svg}"
+    );
     let told = out(&output);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     for part in [

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use svclab_sim::network::{Network, Outcomes};
 use svclab_sim::protocol::{Family, Protocol as Number};
+use svclab_sim::trace;
 
 use super::run::ModeArg;
 use super::{Exit, find};
@@ -60,6 +61,9 @@ pub(super) struct ExplainArgs {
     /// Every way as a tree, instead of one and a list of what can become of the packet.
     #[arg(long)]
     all: bool,
+    /// Draw it, too: the likeliest way, or with --all every way, as SVG.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -104,8 +108,7 @@ fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
     };
     let mut lab = SimLab::start(&scenario, proxy, mode).map_err(|error| Exit::usage(error.to_string()))?;
     let outcomes = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
-    print(args, lab.network(), &outcomes);
-    Ok(0)
+    print(args, lab.network(), &outcomes)
 }
 
 fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
@@ -126,8 +129,7 @@ fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
     let dump = Dump::build(&program, &own, &caller).map_err(wrong)?;
     let protocol = args.protocol.map_or(Number::TCP, |protocol| number(protocol.into()));
     let outcomes = dump.outcomes(to, protocol).map_err(wrong)?;
-    print(args, dump.network(), &outcomes);
-    Ok(0)
+    print(args, dump.network(), &outcomes)
 }
 
 /// Reads the dump's files. The addresses of virtual servers are bound, as on any machine that has some.
@@ -159,10 +161,15 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<Program, Exit> {
     Ok(program)
 }
 
-fn print(args: &ExplainArgs, network: &Network, outcomes: &Outcomes) {
+fn print(args: &ExplainArgs, network: &Network, outcomes: &Outcomes) -> Result<u8, Exit> {
+    if let Some(path) = &args.svg {
+        let written = std::fs::write(path, trace::draw_outcomes(outcomes, args.all));
+        written.map_err(|error| Exit::usage(format!("cannot write the drawing {}: {error}", path.display())))?;
+    }
     println!("{}", tell::ways(outcomes, args.all).trim_end());
     println!();
     for line in tell::outcomes(network, outcomes) {
         println!("{line}");
     }
+    Ok(0)
 }

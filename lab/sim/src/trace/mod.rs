@@ -1,12 +1,14 @@
 //! What happened to a packet, step by step: data from which text ([`render`]) and drawings can be made.
 
 mod rule;
+mod svg;
 mod text;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 pub use rule::RuleRef;
+pub use svg::{draw, draw_outcomes};
 pub use text::{render, render_tree};
 
 use crate::conntrack::Tracked;
