@@ -13,8 +13,9 @@ const COLUMN: usize = 620;
 const LINE: usize = 18;
 const MARGIN: usize = 20;
 const INDENT: usize = 14;
-/// Characters that fit into a column at its left edge; the whole text is told where a pointer rests on it.
-const FITS: usize = 84;
+/// What a character takes, whatever font there is. Text that does not fit into its column is cut, and told as a whole where a
+/// pointer rests on it.
+const CHARACTER: usize = 8;
 
 /// Ways of a packet, each with a title, one beneath the other.
 #[must_use]
@@ -101,7 +102,7 @@ impl Drawing {
     }
 
     fn text(&mut self, x: usize, class: &str, words: &str) {
-        let short: String = words.chars().take(FITS).collect();
+        let short: String = words.chars().take((COLUMN - x % COLUMN) / CHARACTER).collect();
         let cut = if short.len() < words.len() { "…" } else { "" };
         let (short, whole) = (escaped(&short), escaped(words));
         let title = if cut.is_empty() { String::new() } else { format!("<title>{whole}</title>") };
