@@ -56,7 +56,7 @@ pub(super) struct ExplainArgs {
     #[arg(long = "address", value_name = "ADDRESS/LENGTH", requires = "rules")]
     addresses: Vec<IpNet>,
     /// The interface by which the caller's packets come in there.
-    #[arg(long = "in", value_name = "INTERFACE", default_value = OUTSIDE)]
+    #[arg(long = "in", value_name = "INTERFACE", default_value = OUTSIDE, conflicts_with = "scenario")]
     interface: String,
     /// Every way as a tree, instead of one and a list of what can become of the packet.
     #[arg(long)]

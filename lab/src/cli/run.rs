@@ -29,7 +29,7 @@ pub(super) struct RunArgs {
     pub(super) mode: Vec<ModeArg>,
     /// In the simulator instead of a kernel: as any user, the same bytes every time. Steps that it has no model of are left
     /// out, and said to be; so is userspace mode.
-    #[arg(long, conflicts_with_all = ["kernel", "deterministic", "breaks"])]
+    #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks"])]
     pub(super) simulate: bool,
     /// Go on after a broken step and after a broken scenario.
     #[arg(long)]

@@ -16,7 +16,7 @@ use crate::cluster::spec::{ClusterSpec, Protocol};
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
 use crate::scenario::file::{Mode, ProbeFile, ProtocolFile};
-use crate::scenario::resolve::{self, ProbePlan};
+use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::{PlaceRef, Target};
 use crate::scenario::{Action, LoadError, ProxyAction, Scenario, walk};
 use crate::traffic::probe::{Answer, Outcome, Place, Probe};
@@ -175,7 +175,7 @@ impl SimLab {
 
     /// Sends a plan's requests one after the other.
     pub(super) fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, SimError> {
-        let entrances = self.entrances(plan, to)?;
+        let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         let one = |_| {
             let (outcome, flow, packet) = self.send_one(&plan.probe, &entrances)?;
             if matches!(outcome.answer, Answer::Replied { .. }) {
@@ -195,7 +195,7 @@ impl SimLab {
 
     /// Opens a connection that stays open.
     pub(super) fn connect(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, SimError> {
-        let entrances = self.entrances(plan, to)?;
+        let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         let (outcome, flow, packet) = self.send_one(&plan.probe, &entrances)?;
         self.open.insert(name.to_owned(), (flow, packet));
         Ok(outcome)
@@ -210,31 +210,33 @@ impl SimLab {
     }
 
     /// Nodes by which requests enter, if the caller has no way of its own; and the way that it has, which stays.
-    fn entrances(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<String>, SimError> {
-        if let Some(route) = &plan.route {
+    fn entrances(&mut self, probe: &Probe, route: Option<&ClientRoute>, to: &Target) -> Result<Vec<String>, SimError> {
+        if let Some(route) = route {
             self.settings.routes.retain(|(client, range, _)| (client, range) != (&route.0, &route.1));
             self.settings.routes.push(route.clone());
             self.machines.route(&self.spec, &self.settings)?;
             return Ok(Vec::new());
         }
-        let outside = matches!(plan.probe.from, Place::Client(_));
-        let known = self.settings.routes.iter().any(|(client, range, _)| {
-            plan.probe.from == Place::Client(client.clone()) && range.contains(&plan.probe.to.ip())
-        });
-        if !outside || known {
+        let Place::Client(from) = &probe.from else { return Ok(Vec::new()) };
+        let mut routes = self.settings.routes.iter();
+        if routes.any(|(client, range, _)| client == from && range.contains(&probe.to.ip())) {
             return Ok(Vec::new());
         }
-        Ok(aim::behind_load_balancer(&self.store, to, plan.probe.to).unwrap_or_default())
+        Ok(aim::behind_load_balancer(&self.store, to, probe.to).unwrap_or_default())
+    }
+
+    /// Has requests enter by the next of these nodes, if there are any.
+    fn enter(&mut self, probe: &Probe, entrances: &[String]) -> Result<(), SimError> {
+        let (Place::Client(client), false) = (&probe.from, entrances.is_empty()) else { return Ok(()) };
+        let mut settings = self.settings.clone();
+        let node = entrances[self.turns % entrances.len()].clone();
+        settings.routes.push((client.clone(), ipnet::IpNet::from(probe.to.ip()), node));
+        self.turns += 1;
+        Ok(self.machines.route(&self.spec, &settings)?)
     }
 
     fn send_one(&mut self, probe: &Probe, entrances: &[String]) -> Result<(Outcome, Flow, Packet), SimError> {
-        if let (Place::Client(client), false) = (&probe.from, entrances.is_empty()) {
-            let mut settings = self.settings.clone();
-            let node = entrances[self.turns % entrances.len()].clone();
-            settings.routes.push((client.clone(), ipnet::IpNet::from(probe.to.ip()), node));
-            self.turns += 1;
-            self.machines.route(&self.spec, &settings)?;
-        }
+        self.enter(probe, entrances)?;
         let from = machine(&self.spec, &probe.from);
         let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
         let port = probe.source_port.unwrap_or_else(|| self.port());
@@ -288,14 +290,8 @@ impl SimLab {
         let file = ProbeFile { via, protocol, ..ProbeFile::plain(&from, &to) };
         let (probe, route) =
             resolve::aim(&self.store, &file, resolve::PATIENCE).map_err(|problem| SimError::Step(problem.message))?;
-        self.settings.routes.extend(route);
-        let outside =
-            matches!(probe.from, Place::Client(_)).then(|| aim::behind_load_balancer(&self.store, &to.value, probe.to));
-        if let (Some(Some(nodes)), Place::Client(client)) = (outside, &probe.from) {
-            let entrance = nodes.first().map(|node| (client.clone(), ipnet::IpNet::from(probe.to.ip()), node.clone()));
-            self.settings.routes.extend(entrance);
-        }
-        self.machines.route(&self.spec, &self.settings)?;
+        let entrances = self.entrances(&probe, route.as_ref(), &to.value)?;
+        self.enter(&probe, &entrances)?;
         let from = machine(&self.spec, &probe.from);
         let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
         let flow = Flow { protocol: number(probe.protocol), ..Flow::tcp(from, probe.to) };
