@@ -20,15 +20,7 @@ pub struct Exception {
 }
 
 /// All of them.
-pub const ALL: [Exception; 3] = [
-    Exception {
-        name: "refusals-on-every-local-address",
-        mode: Some(Mode::Iptables),
-        reason: "a node port that nobody (or nobody on this node) can answer is refused or dropped on all of the node's \
-                 addresses, those that nodePortAddresses or localhostNodePorts leave out included, whoever else listens \
-                 there; kube-proxy's rules do the same (`--dst-type LOCAL`)",
-        applies: refused_on_every_local_address,
-    },
+pub const ALL: [Exception; 2] = [
     Exception {
         name: "nodes-own-to-external-addresses-without-endpoints",
         mode: Some(Mode::Iptables),
@@ -54,16 +46,6 @@ pub fn find(cluster: &Cluster, promise: &Promise, found: &Outcomes) -> Option<us
     let mode = cluster.world.proxy.mode;
     let of_mode = |exception: &Exception| exception.mode.is_none_or(|of| of == mode);
     ALL.iter().position(|exception| of_mode(exception) && (exception.applies)(cluster, promise, found))
-}
-
-fn refused_on_every_local_address(_: &Cluster, promise: &Promise, found: &Outcomes) -> bool {
-    let left_out = promise.rests_on(Rule::NodePortAddresses) || promise.rests_on(Rule::LocalhostNodePorts);
-    let refusal = |verdict: &Found| match verdict {
-        Found::Rejected { .. } => true,
-        Found::Dropped { why: Lost::Rule(rule), .. } => rule.chain() == "KUBE-EXTERNAL-SERVICES",
-        _ => false,
-    };
-    promise.verdict == Verdict::Untouched && left_out && found.outcomes.iter().all(|one| refusal(&one.verdict))
 }
 
 fn nodes_own_are_let_out(_: &Cluster, promise: &Promise, found: &Outcomes) -> bool {

@@ -192,6 +192,9 @@ fn matches() -> Vec<Mutant> {
         broken("node ports on loopback although that is off", |r| SERVICES.edit(r, |rule| {
             to_node_ports(rule) && rule.header.destination.as_ref().is_some_and(|test| test.not)
         }, |rule| rule.header.destination = None)),
+        broken("node ports without endpoints are refused on every local address", |r| REFUSED_EXTERNAL.edit(r, |rule| {
+            rule.header.destination.as_ref().is_some_and(|test| test.not)
+        }, |rule| rule.header.destination = None)),
         broken("unmarked packets are told by the opposite", |r| POSTROUTING.edit(r, any, |rule| {
             for one in &mut rule.matches {
                 if let Match::Mark(test) = one { test.not = !test.not; }

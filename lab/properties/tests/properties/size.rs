@@ -1,7 +1,7 @@
 //! How many rules services and endpoints cost, as formulas.
 
 use serde_json::{Value, json};
-use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, Objects, World};
+use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, NodePortAddress, Objects, World};
 use svclab_properties::programs::programs;
 
 /// A kind of service to count the rules of.
@@ -57,7 +57,11 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
 
 /// Rules, members of sets, and lines about virtual servers.
 fn size(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> [usize; 3] {
-    let programs = programs(&cluster(mode, kind, services, endpoints)).unwrap();
+    size_of(&cluster(mode, kind, services, endpoints))
+}
+
+fn size_of(cluster: &Cluster) -> [usize; 3] {
+    let programs = programs(cluster).unwrap();
     let program = &programs["node-a"];
     let members = program.sets.sets.iter().map(|set| set.elements.len()).sum();
     let servers = program.servers.services.iter().map(|server| 1 + server.servers.len()).sum();
@@ -112,6 +116,27 @@ fn iptables_rules_grow_by_a_formula() {
         }
         let [rules, ..] = size(Mode::Iptables, kind, 3, 0);
         assert_eq!(rules - nothing, 3 * refusals(kind), "{kind:?} without endpoints");
+    }
+}
+
+/// With `nodePortAddresses` a node port is refused on each of the addresses, by a rule of its own, and on no other.
+#[test]
+fn refusals_of_node_ports_grow_with_their_addresses() {
+    let kind = Kind { name: "NodePort", local: false, affinity: false };
+    let rules = |services, addresses: &[&str], range: &str| {
+        let mut cluster = cluster(Mode::Iptables, kind, services, 0);
+        let node = &mut cluster.world.nodes[0].addresses;
+        node.extend(addresses.iter().map(|address| -> std::net::IpAddr { address.parse().unwrap() }));
+        cluster.world.proxy.node_port_addresses = vec![NodePortAddress::Range(range.parse().unwrap())];
+        size_of(&cluster)[0]
+    };
+    for (addresses, range, accepting) in [
+        (&[][..], "172.18.0.0/24", 1),
+        (&["172.18.0.50", "172.18.0.51"], "172.18.0.0/24", 3),
+        (&["172.18.0.50", "172.18.0.51"], "172.18.0.50/32", 1),
+    ] {
+        let nothing = rules(0, addresses, range);
+        assert_eq!(rules(4, addresses, range) - nothing, 4 * (1 + accepting), "{addresses:?} in {range}");
     }
 }
 

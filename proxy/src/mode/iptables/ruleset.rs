@@ -9,8 +9,9 @@ use crate::kernel::iptables::Table;
 use crate::mode::rules::Tables;
 use crate::mode::rules::common::{self, Chain, loopback_guard};
 use crate::mode::rules::filter::FilterChain;
+use crate::mode::rules::node_ports::Scope;
 use crate::model::ServicePortName;
-use crate::plan::{NodePlan, NodePortScope};
+use crate::plan::NodePlan;
 
 /// Every service port's share, in order of name.
 pub type Fragments = BTreeMap<ServicePortName, Fragment>;
@@ -96,16 +97,5 @@ fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<Chain> {
 
 fn node_port_jumps(node: &NodePlan) -> Vec<String> {
     let rule = || Rule::commented("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
-    match &node.node_ports {
-        NodePortScope::EveryLocalAddress { loopback: true } => {
-            vec![rule().to_local_address().target(names::NODE_PORTS)]
-        }
-        NodePortScope::EveryLocalAddress { loopback: false } => {
-            let rule = rule().to_local_address().destination_loopback(node.family, true);
-            vec![rule.target(names::NODE_PORTS)]
-        }
-        NodePortScope::Addresses(addresses) => {
-            addresses.iter().map(|address| rule().destination(*address).target(names::NODE_PORTS)).collect()
-        }
-    }
+    Scope::all(node).into_iter().map(|scope| scope.of_any(rule()).target(names::NODE_PORTS)).collect()
 }

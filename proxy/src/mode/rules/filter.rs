@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use super::names;
+use super::node_ports::Scope;
 use super::rule::Rule;
 use crate::kernel::iptables::Table;
 use crate::model::Protocol;
@@ -131,7 +132,9 @@ impl Writer<'_> {
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
             .collect();
         if let Some(node_port) = external.node_port {
-            lines.extend(self.refusal(verdict, |rule| rule.to_local_address().port(protocol, node_port)));
+            // On addresses that accept no node ports somebody else may listen on this one.
+            let refusal = |scope: Scope| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
+            lines.extend(Scope::all(self.node).into_iter().filter_map(refusal));
         }
         lines
     }

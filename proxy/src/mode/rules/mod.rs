@@ -8,6 +8,7 @@ pub mod filter;
 pub mod found;
 pub mod jumps;
 pub mod names;
+pub mod node_ports;
 pub mod report;
 pub mod rule;
 pub mod saved;

@@ -11,9 +11,10 @@ use super::ports::Assigned;
 use super::{served, sets};
 use crate::mode::rules::filter::{self, FilterLines, Words};
 use crate::mode::rules::names;
+use crate::mode::rules::node_ports::Scope;
 use crate::mode::rules::rule::Rule;
 use crate::model::Protocol;
-use crate::plan::{BackendSet, External, NodePlan, NodePortScope, PodSource, ServicePortPlan, Treatment, Verdict};
+use crate::plan::{BackendSet, External, NodePlan, PodSource, ServicePortPlan, Treatment, Verdict};
 
 /// Ends the comment of the rule that lets in who is led to backends on this node only.
 pub const ON_THIS_NODE: &str = " on this node";
@@ -125,8 +126,8 @@ impl Writer<'_> {
             );
         }
         if let Some(port) = external.node_port {
-            for scope in scopes(&self.around.node) {
-                self.node_port(port, external, &scope);
+            for scope in Scope::all(&self.around.node) {
+                self.node_port(port, external, scope);
             }
         }
     }
@@ -156,8 +157,9 @@ impl Writer<'_> {
         self.out.portals_host.extend(host);
     }
 
-    fn node_port(&mut self, node_port: u16, external: &External, scope: &dyn Fn(Rule) -> Rule) {
-        let rule = || scope(self.commented()).port(self.plan.protocol(), node_port);
+    fn node_port(&mut self, node_port: u16, external: &External, scope: Scope) {
+        // Jumps lead here what goes to the node's own addresses.
+        let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
         for (from, treatment) in self.origins_elsewhere(external) {
             let line = self.port_of(treatment).map(|port| from.apply(rule()).target(self.redirect(port)));
@@ -228,23 +230,5 @@ fn restricted(from: From, allowed: Option<&[IpNet]>) -> Vec<From> {
     match allowed {
         None => vec![from],
         Some(ranges) => ranges.iter().filter_map(|range| from.within(*range)).collect(),
-    }
-}
-
-/// The destinations of node ports, as far as they are narrower than every address of the node.
-fn scopes(node: &NodePlan) -> Vec<Box<dyn Fn(Rule) -> Rule>> {
-    let family = node.family;
-    match &node.node_ports {
-        NodePortScope::EveryLocalAddress { loopback: true } => vec![Box::new(|rule| rule)],
-        NodePortScope::EveryLocalAddress { loopback: false } => {
-            vec![Box::new(move |rule| rule.destination_loopback(family, true))]
-        }
-        NodePortScope::Addresses(addresses) => addresses
-            .iter()
-            .map(|address| {
-                let address = *address;
-                Box::new(move |rule: Rule| rule.destination(address)) as Box<dyn Fn(Rule) -> Rule>
-            })
-            .collect(),
     }
 }
