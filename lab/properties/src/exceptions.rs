@@ -3,9 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use svclab_oracle::{Cluster, Cni, Mode, Promise, Rule, Verdict};
+use svclab_oracle::{Cluster, Cni, Mode, Promise, Verdict};
 use svclab_sim::network::{Outcomes, Verdict as Found};
-use svclab_sim::trace::{Event, Hook, Lost, Trace};
 
 /// A known difference.
 #[derive(Debug, Clone, Copy)]
@@ -20,15 +19,7 @@ pub struct Exception {
 }
 
 /// All of them.
-pub const ALL: [Exception; 2] = [
-    Exception {
-        name: "nodes-own-to-external-addresses-without-endpoints",
-        mode: Some(Mode::Iptables),
-        reason: "what the node itself sends to an external or load-balancer IP of a service that nobody can answer leaves \
-                 the node instead of being refused: filter's OUTPUT has no jump to KUBE-EXTERNAL-SERVICES; kube-proxy's \
-                 has none either",
-        applies: nodes_own_are_let_out,
-    },
+pub const ALL: [Exception; 1] = [
     Exception {
         name: "a-service-address-as-source",
         mode: Some(Mode::Ipvs),
@@ -46,18 +37,6 @@ pub fn find(cluster: &Cluster, promise: &Promise, found: &Outcomes) -> Option<us
     let mode = cluster.world.proxy.mode;
     let of_mode = |exception: &Exception| exception.mode.is_none_or(|of| of == mode);
     ALL.iter().position(|exception| of_mode(exception) && (exception.applies)(cluster, promise, found))
-}
-
-fn nodes_own_are_let_out(_: &Cluster, promise: &Promise, found: &Outcomes) -> bool {
-    let external = promise.rests_on(Rule::ExternalIp) || promise.rests_on(Rule::LoadBalancerIp);
-    let nobody = matches!(promise.verdict, Verdict::Reject | Verdict::Refuse);
-    // It leaves by the default route, which leads nowhere here. From a pod it would have met FORWARD.
-    let out = |verdict: &Found| matches!(verdict, Found::Dropped { why: Lost::NoNeighbour(_), .. });
-    let forwarded = |trace: &Trace| trace.iter().any(|event| matches!(event, Event::Hook(Hook::Forward)));
-    external
-        && nobody
-        && found.outcomes.iter().all(|one| out(&one.verdict))
-        && !found.ways.iter().any(|(_, way)| forwarded(&way.request.trace))
 }
 
 fn service_address_as_source(cluster: &Cluster, promise: &Promise, found: &Outcomes) -> bool {

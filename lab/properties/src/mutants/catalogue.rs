@@ -353,6 +353,7 @@ fn structure() -> Vec<Mutant> {
         broken("no jump from filter's INPUT", |r| without_jump(r, In(Filter, "INPUT"), "KUBE-")),
         broken("no jump from filter's FORWARD", |r| without_jump(r, In(Filter, "FORWARD"), "KUBE-")),
         broken("no jump from filter's OUTPUT", |r| without_jump(r, In(Filter, "OUTPUT"), "KUBE-")),
+        broken("no jump from filter's OUTPUT to external addresses", |r| without_jump(r, In(Filter, "OUTPUT"), "KUBE-EXTERNAL-SERVICES")),
         broken("no jump to node ports", |r| SERVICES.remove(r, to_node_ports)),
         broken("no line for any service", |r| SERVICES.remove(r, not_node_ports)),
         broken("no line for any node port", |r| NODE_PORTS.remove(r, any)),

@@ -13,9 +13,11 @@ const NAT_PORTALS: &str = "-m comment --comment \"kubernetes service portals\" -
 
 /// Every jump, in the order in which they are put before what stands in the kernel's chain: the last one is the
 /// first that a packet meets. The filter ones look at new connections only, so established traffic does not pay.
-pub const ALL: [Jump; 14] = [
+pub const ALL: [Jump; 15] = [
     Jump::new(Table::Filter, "INPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(Table::Filter, "FORWARD", names::EXTERNAL_SERVICES, EXTERNAL),
+    // kube-proxy has none here. Who may go past policy Local has been translated in nat's OUTPUT, and is told there no more.
+    Jump::new(Table::Filter, "OUTPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(
         Table::Filter,
         "INPUT",
