@@ -99,6 +99,7 @@ fn broken_rules_are_noticed() {
         ("affinity", "iptables", "/--rcheck/d", "expected"),
         ("affinity", "ipvs", "s/ -p [0-9]+//", "expected"),
         ("hairpin", "ipvs", "/^ip addr add/d", "expected"),
+        ("microvm/ipvs-ipv6", "ipvs", "s/ preferred_lft 0//", "expected"),
     ];
     for (scenario, mode, edit, says) in cases {
         let directory = tempfile::tempdir().unwrap();

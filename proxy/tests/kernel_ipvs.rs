@@ -4,9 +4,12 @@
 
 mod support;
 
-use support::{every_kind, inside, shell};
+use std::net::IpAddr;
+
+use support::{every_kind, inside, shell, wait_for};
 
 use svcproxy::config::{Config, DetectLocal, Variant};
+use svcproxy::kernel::dummy::{AddressChange, AddressState, Device};
 use svcproxy::kernel::ipset::{Kind, Member, Nfnetlink, SetChange, SetHeader, Sets};
 use svcproxy::kernel::iptables::Commands;
 use svcproxy::kernel::{dummy, ipvs};
@@ -82,6 +85,54 @@ fn a_second_synchronisation_sends_nothing() {
             assert!(kernel.servers.servers.is_empty() && kernel.device.addresses.is_none());
         }
     }
+}
+
+/// The device proper is a dummy, which not every kernel has; the end of a link has addresses, too.
+#[test]
+fn an_address_of_ipv6_is_bound_as_no_source() {
+    if !inside("an_address_of_ipv6_is_bound_as_no_source") {
+        return;
+    }
+    let [own, service, pod] = ["fd00:172:18::2", "fd00:10:96::1", "fd00:10:244::5"];
+    let address: IpAddr = service.parse().unwrap();
+    shell(&format!(
+        "ip link add {} type veth peer name unused; ip link add eth0 type veth peer name far; \
+         ip link add veth0 type veth peer name pod; for link in eth0 far veth0 pod; do ip link set $link up; done; \
+         ip addr add {own}/64 dev eth0 nodad; ip route add {pod}/128 dev veth0; \
+         ip addr add {service}/128 dev {} nodad",
+        dummy::DEVICE,
+        dummy::DEVICE,
+    ));
+    let source =
+        |of: &str| shell(&format!("ip -6 route get {of} | sed -n 's/.* src \\([^ ]*\\) .*/\\1/p'")).trim().to_owned();
+    let mut device = dummy::Rtnetlink::open().unwrap();
+    let found = |state| std::collections::BTreeMap::from([(address, state)]);
+    // As kube-proxy would have bound it: what goes to the pod has it as a source.
+    wait_for("the node's own address", || shell("ip -6 route show table local").contains(own).then_some(()));
+    assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Preferred));
+    assert_eq!(source(pod), service);
+
+    device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
+    assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
+    assert_eq!(source(pod), own);
+    // And it still is the node's.
+    assert!(shell("ip -6 route show table local").contains(service));
+
+    // It yields and stays so when it is bound once more; then it goes without a trace.
+    device.change_addresses(&[AddressChange::Yield { address, to: own.parse().unwrap() }]).unwrap();
+    assert_eq!(source(service), own);
+    device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
+    assert_eq!(source(service), own);
+    device.change_addresses(&[AddressChange::Unbind(address)]).unwrap();
+    assert!(device.addresses(Family::V6).unwrap().is_empty());
+    assert!(!shell("ip -6 route show table local").contains(service));
+
+    // One that is new is so from the first moment.
+    device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
+    assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
+    let v4: IpAddr = "10.96.0.1".parse().unwrap();
+    device.change_addresses(&[AddressChange::Bind(v4), AddressChange::Bind(v4)]).unwrap();
+    assert_eq!(device.addresses(Family::V4).unwrap().into_iter().collect::<Vec<_>>(), [(v4, AddressState::Preferred)]);
 }
 
 #[test]

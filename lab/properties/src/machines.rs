@@ -166,9 +166,7 @@ impl Builder<'_> {
         host = self.pod_links(host, place);
         if !program.addresses.is_empty() {
             let device = program.addresses.iter();
-            host = host.interface(
-                device.fold(Interface::new("kube-ipvs0"), |device, address| device.address(*address, single(*address))),
-            );
+            host = host.interface(device.fold(Interface::new("kube-ipvs0"), |device, address| device.with(*address)));
         }
         let host = host
             .rules(program.v4.clone())

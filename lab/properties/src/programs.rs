@@ -1,10 +1,10 @@
 //! What a node's kernel runs, as the simulator reads it from what the commands print.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use svclab_oracle::Cluster;
+use svclab_sim::host::Address;
 use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
@@ -24,7 +24,7 @@ pub struct Program {
     /// Virtual services.
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Address>,
 }
 
 impl Program {
@@ -51,7 +51,11 @@ impl Program {
             v6: Arc::new(Rules::read(Family::V6, &dump.v6).map_err(|error| said("ip6tables-save", &error))?),
             sets: Sets::read(&dump.sets).map_err(|error| said("ipset save", &error))?,
             servers: VirtualServices::read(&dump.servers).map_err(|error| said("ipvsadm -Sn", &error))?,
-            addresses: dump.addresses.clone(),
+            addresses: dump
+                .addresses
+                .lines()
+                .map(|line| line.parse().map_err(|error| said("ip addr", &error)))
+                .collect::<Result<_, _>>()?,
         })
     }
 }

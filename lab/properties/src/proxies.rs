@@ -1,10 +1,10 @@
 //! A node's proxies, one per family, over kernels in memory; and what those kernels then print.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use svclab_oracle::{Mode, Objects, World};
 use svcproxy::config::Config;
+use svcproxy::kernel::dummy::{AddressState, DEVICE};
 use svcproxy::kernel::{iptables, ipvs as servers};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
@@ -26,8 +26,8 @@ pub struct Dump {
     pub sets: String,
     /// `ipvsadm -Sn`.
     pub servers: String,
-    /// Addresses of `kube-ipvs0`.
-    pub addresses: Vec<IpAddr>,
+    /// The lines of `ip addr add` that make the addresses of `kube-ipvs0`.
+    pub addresses: String,
 }
 
 /// The kernel of one family, as it was found or left.
@@ -87,7 +87,11 @@ impl Kernel {
                 let _ = writeln!(into.servers, "-a {key} -r {address} -m -w {}", state.weight);
             }
         }
-        into.addresses.extend(all.device.addresses.iter().flatten());
+        for (address, state) in all.device.addresses.iter().flatten() {
+            let length = if address.is_ipv4() { 32 } else { 128 };
+            let preferred = if *state == AddressState::Deprecated { " preferred_lft 0" } else { "" };
+            let _ = writeln!(into.addresses, "ip addr add {address}/{length} dev {DEVICE}{preferred}");
+        }
     }
 }
 

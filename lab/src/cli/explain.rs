@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
+use svclab_sim::host::Address;
 use svclab_sim::network::{Network, Outcomes};
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_sim::trace;
@@ -154,7 +155,9 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<Program, Exit> {
         program.read_servers(&what, &text).map_err(wrong)?;
         let own = |address: &IpAddr| args.addresses.iter().any(|own| own.addr() == *address);
         let virtual_addresses = program.servers.services.iter().map(|service| service.address.ip());
-        program.addresses = virtual_addresses.filter(|address| !own(address)).collect();
+        let bound = virtual_addresses.filter(|address| !own(address));
+        program.addresses =
+            bound.map(|ip| Address { ip, prefix: IpNet::from(ip).prefix_len(), secondary: false }).collect();
         program.addresses.sort();
         program.addresses.dedup();
     }

@@ -1,7 +1,7 @@
 //! The device that holds service addresses, so that packets to them are taken for the node's own and reach IPVS: a dummy,
 //! which is never up and answers nothing itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,20 +20,46 @@ pub const DEVICE: &str = "kube-ipvs0";
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
-/// `IFA_ADDRESS`, `IFA_LOCAL` (`include/uapi/linux/if_addr.h`).
+/// `IFA_ADDRESS`, `IFA_LOCAL`, `IFA_CACHEINFO` (`include/uapi/linux/if_addr.h`).
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFA_CACHEINFO: u16 = 6;
 /// `RTA_DST`, `RTA_OIF`, `RTA_PREFSRC` (`include/uapi/linux/rtnetlink.h`).
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_PREFSRC: u16 = 7;
 /// `IFA_F_NODAD`: usable at once, without asking the link who else has it.
 const IFA_F_NODAD: u8 = 2;
+/// `IFA_F_DEPRECATED`: its preferred lifetime is over.
+const IFA_F_DEPRECATED: u8 = 0x20;
+
+/// Whether an address may be a source (RFC 4862, section 5.5.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AddressState {
+    /// It may.
+    Preferred,
+    /// It is not chosen while there is another one.
+    Deprecated,
+}
+
+impl AddressState {
+    /// What [`AddressChange::Bind`] makes of an address.
+    ///
+    /// Where an interface has no address of IPv6, what leaves by it takes that of the node's which is most like the
+    /// destination (RFC 6724, rule 8), and a service's may be that; but a deprecated one loses before (rule 3). IPv4 takes the
+    /// first.
+    pub fn of_bound(address: &IpAddr) -> AddressState {
+        match address {
+            IpAddr::V4(_) => AddressState::Preferred,
+            IpAddr::V6(_) => AddressState::Deprecated,
+        }
+    }
+}
 
 /// One change of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressChange {
-    /// It comes.
+    /// It comes, or comes into the state that it should have.
     Bind(IpAddr),
     /// It goes.
     Unbind(IpAddr),
@@ -59,7 +85,7 @@ pub trait Device {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn addresses(&mut self, family: Family) -> Result<BTreeSet<IpAddr>, NetlinkError>;
+    fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError>;
 
     /// Makes changes, in order. An address that is there already, or not, is no error.
     ///
@@ -78,7 +104,7 @@ pub trait Device {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fake {
     /// Its addresses; `None`: it is not there.
-    pub addresses: Option<BTreeSet<IpAddr>>,
+    pub addresses: Option<BTreeMap<IpAddr, AddressState>>,
     /// Those that have yielded, and to which other one.
     pub yielded: BTreeMap<IpAddr, IpAddr>,
     /// Every change that was taken.
@@ -91,9 +117,12 @@ impl Device for Fake {
         Ok(())
     }
 
-    fn addresses(&mut self, family: Family) -> Result<BTreeSet<IpAddr>, NetlinkError> {
+    fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
         let all = self.addresses.iter().flatten();
-        Ok(all.filter(|address| Family::of(address) == family).copied().collect())
+        Ok(all
+            .filter(|(address, _)| Family::of(address) == family)
+            .map(|(address, state)| (*address, *state))
+            .collect())
     }
 
     fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError> {
@@ -101,7 +130,7 @@ impl Device for Fake {
             let gone = || NetlinkError::new(format!("{change:?}"), io::Error::from_raw_os_error(ENODEV));
             let addresses = self.addresses.as_mut().ok_or_else(gone)?;
             match change {
-                AddressChange::Bind(address) => drop(addresses.insert(*address)),
+                AddressChange::Bind(address) => drop(addresses.insert(*address, AddressState::of_bound(address))),
                 AddressChange::Unbind(address) => {
                     addresses.remove(address);
                     self.yielded.remove(address);
@@ -142,17 +171,21 @@ impl Device for Rtnetlink {
         self.0.send(&[request])
     }
 
-    fn addresses(&mut self, family: Family) -> Result<BTreeSet<IpAddr>, NetlinkError> {
+    fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
         let attempt = format!("list the addresses of {DEVICE}");
-        let Ok(index) = if_nametoindex(DEVICE) else { return Ok(BTreeSet::new()) };
+        let Ok(index) = if_nametoindex(DEVICE) else { return Ok(BTreeMap::new()) };
         let header = address_header(family, 0, 0);
-        let mut found = BTreeSet::new();
+        let mut found = BTreeMap::new();
         let request = request(libc::RTM_GETADDR, 0, header, Attributes::new(), attempt, &[]);
         self.0.ask(&request, true, |payload| {
             let of_device = payload.get(4..8) == Some(&index.to_ne_bytes());
             let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
             let address = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(read_address);
-            found.extend(address.filter(|address| of_device && !is_automatic(address)));
+            let address = address.filter(|address| of_device && !is_automatic(address));
+            // Flags are the third byte of `struct ifaddrmsg`. IPv4 has lifetimes, too, but chooses no source by them.
+            let deprecated = family == Family::V6 && payload.get(2).is_some_and(|flags| flags & IFA_F_DEPRECATED != 0);
+            let state = if deprecated { AddressState::Deprecated } else { AddressState::Preferred };
+            found.extend(address.map(|address| (address, state)));
         })?;
         Ok(found)
     }
@@ -213,10 +246,25 @@ fn number(family: Family) -> u8 {
 
 fn bind(address: IpAddr, index: u32) -> Request {
     let family = Family::of(&address);
-    let flag = if family == Family::V6 { IFA_F_NODAD } else { 0 };
-    let header = address_header(family, flag, index);
     let attempt = format!("bind {address} ({DEVICE})");
-    request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, header, both(address), attempt, &[EEXIST])
+    match family {
+        Family::V4 => {
+            let header = address_header(family, 0, index);
+            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, header, both(address), attempt, &[EEXIST])
+        }
+        // One that is there stays, with its routes, and is deprecated from now on (`inet6_addr_modify`, net/ipv6/addrconf.c).
+        Family::V6 => {
+            let header = address_header(family, IFA_F_NODAD, index);
+            let attributes = both(address).bytes(IFA_CACHEINFO, &deprecated_for_ever());
+            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, header, attributes, attempt, &[])
+        }
+    }
+}
+
+/// `struct ifa_cacheinfo`: preferred and valid lifetimes in seconds, then two times that the kernel fills in. All bits set are
+/// no end.
+fn deprecated_for_ever() -> Vec<u8> {
+    [0, u32::MAX, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
 fn unbind(address: IpAddr, index: u32) -> Request {

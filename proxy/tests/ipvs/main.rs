@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
+use svcproxy::kernel::dummy::{AddressChange, AddressState};
 use svcproxy::kernel::ipset::{Member, SetHeader, Sets};
 use svcproxy::kernel::iptables;
 use svcproxy::kernel::iptables::Table;
@@ -40,10 +41,12 @@ fn config() -> Config {
     }
 }
 
+fn settings() -> Settings {
+    Settings { scheduler: "rr".to_owned(), exclude: vec!["10.99.0.0/16".parse().unwrap()], drain_limit: LIMIT }
+}
+
 fn proxy(kernel: Fake) -> Proxy {
-    let settings =
-        Settings { scheduler: "rr".to_owned(), exclude: vec!["10.99.0.0/16".parse().unwrap()], drain_limit: LIMIT };
-    let mut proxy = FamilyProxy::with_mode(config(), Family::V4, Syncer::new(kernel, settings));
+    let mut proxy = FamilyProxy::with_mode(config(), Family::V4, Syncer::new(kernel, settings()));
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
@@ -277,6 +280,25 @@ fn one_changed_endpoint_among_ten_thousand_services_is_a_handful_of_changes() {
     // Only the one that leaves is looked at.
     proxy.follow_up(Instant::now()).unwrap();
     assert_eq!(proxy.mode().kernel().servers.asked, 1);
+}
+
+/// Also where another proxy has bound it.
+#[test]
+fn an_address_of_ipv6_is_deprecated() {
+    let start = |kernel: Fake| {
+        let mut proxy = FamilyProxy::with_mode(config(), Family::V6, Syncer::new(kernel, settings()));
+        proxy.apply(&[service("web", "fd00:96::1", &json!([{ "port": 80 }]))]);
+        let report = proxy.sync().unwrap();
+        (report, proxy.mode().kernel().clone())
+    };
+    let address: IpAddr = "fd00:96::1".parse().unwrap();
+    let (_, mut kernel) = start(Fake::default());
+    let there = kernel.device.addresses.as_mut().unwrap();
+    assert_eq!(there.insert(address, AddressState::Preferred), Some(AddressState::Deprecated));
+    kernel.device.changes.clear();
+    let (report, kernel) = start(kernel);
+    assert_eq!((report.changes, &kernel.device.changes[..]), (1, &[AddressChange::Bind(address)][..]));
+    assert!(start(kernel).0.is_empty());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A [`Host`] never changes while packets walk; what they leave behind (connections, lists of recent addresses,
 //! rotations) is kept beside it, by [`crate::Network`].
 
+mod address;
 mod build;
 pub(crate) mod route;
 mod sysctl;
@@ -11,6 +12,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use address::{Address, AddressError};
 pub use build::{HostBuilder, HostError};
 pub use route::{Route, RouteKind};
 pub use sysctl::Sysctls;
@@ -20,17 +22,6 @@ use crate::masked::Masked;
 use crate::protocol::{Family, Protocol};
 use crate::set::{IpSet, Lookup, Sets};
 use crate::walk::program::Program;
-
-/// An address of an interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
-    /// The address.
-    pub ip: IpAddr,
-    /// Length of its network's prefix.
-    pub prefix: u8,
-    /// An IPv4 address that comes after another of its network, or a deprecated IPv6 address: never chosen as a source.
-    pub secondary: bool,
-}
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,10 +56,16 @@ impl Interface {
         self
     }
 
-    /// Adds an address that is never chosen as a source.
+    /// Adds an address that is not chosen as a source: secondary in IPv4, deprecated in IPv6.
     #[must_use]
-    pub fn secondary(mut self, ip: IpAddr, prefix: u8) -> Interface {
-        self.addresses.push(Address { ip, prefix, secondary: true });
+    pub fn secondary(self, ip: IpAddr, prefix: u8) -> Interface {
+        self.with(Address { ip, prefix, secondary: true })
+    }
+
+    /// Adds an address as it is.
+    #[must_use]
+    pub fn with(mut self, address: Address) -> Interface {
+        self.addresses.push(address);
         self
     }
 

@@ -159,17 +159,16 @@ impl Host {
         near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
     }
 
-    /// `ipv6_dev_get_saddr`, as far as it matters here: an address of the interface before others', then the longest
-    /// common prefix with the destination, then the one that was added last.
+    /// `ipv6_dev_get_saddr`, as far as it matters here: one that is not deprecated before one that is, an address of the
+    /// interface before others', then the longest common prefix with the destination, then the one that was added last.
     fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
         let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
         let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
-            let usable = one.addresses.iter().filter(|address| {
-                address.ip.is_ipv6() && !address.secondary && link_local(address.ip) == link_local(to)
-            });
+            let usable =
+                one.addresses.iter().filter(|address| address.ip.is_ipv6() && link_local(address.ip) == link_local(to));
             usable.map(move |address| {
                 let common = (bits(address.ip) ^ bits(to)).leading_zeros().min(u32::from(address.prefix));
-                ((at == interface, common), address.ip)
+                ((!address.secondary, at == interface, common), address.ip)
             })
         });
         // max_by_key takes the last of equals.

@@ -64,7 +64,7 @@ impl Dump {
             eth0 = eth0.address(*address, *length);
         }
         let device = Interface::new("kube-ipvs0");
-        let device = program.addresses.iter().fold(device, |device, own| device.address(*own, single(*own)));
+        let device = program.addresses.iter().fold(device, |device, own| device.with(*own));
         let mut node = Host::builder(NODE).sysctls(Sysctls::node()).interface(eth0);
         node = node.interface(Interface::new(BACKENDS)).interface(device);
         node = node.rules(program.v4.clone()).rules(program.v6.clone());

@@ -212,7 +212,7 @@ impl Builder<'_> {
         }
         let own = program.addresses.iter();
         let device = Interface::new("kube-ipvs0");
-        host = host.interface(own.fold(device, |device, address| device.address(*address, bits(*address))));
+        host = host.interface(own.fold(device, |device, address| device.with(*address)));
         host = self.pod_links(host, node);
         host = host.rules(program.v4.clone()).rules(program.v6.clone());
         host = host.sets(program.sets.clone()).virtual_services(program.servers.clone());

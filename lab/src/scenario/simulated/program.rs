@@ -1,7 +1,6 @@
 //! What a node's kernel is told: rules of both families, IP sets, virtual servers, and the addresses that go with them.
 
-use std::net::IpAddr;
-
+use svclab_sim::host::Address;
 use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
@@ -19,7 +18,7 @@ pub struct Program {
     /// Virtual servers.
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Address>,
 }
 
 /// A line that the simulator does not understand, and in what.
@@ -75,7 +74,7 @@ impl Program {
             } else if let Some((_, next)) = PARTS.iter().find(|(heading, _)| *heading == line) {
                 part = *next;
             } else if part == Part::Addresses {
-                addresses.extend(address(line));
+                addresses.push(line.parse().map_err(|error| wrong(&format!("addresses of {node}"), &error))?);
             } else {
                 let into = match (part, family) {
                     (Part::Sets, _) => &mut sets,
@@ -131,11 +130,6 @@ fn wrong(what: &str, problem: &dyn std::fmt::Display) -> ProgramError {
     ProgramError { what: what.to_owned(), problem: problem.to_string() }
 }
 
-/// Of `ip addr add ADDRESS/LENGTH dev kube-ipvs0`.
-fn address(line: &str) -> Option<IpAddr> {
-    line.split_whitespace().find_map(|word| word.split('/').next()?.parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +141,7 @@ mod tests {
                     -A -t 10.96.0.9:80 -s rr\n# iptables-restore\n*nat\n:X - [0:0]\n-A X -j RETURN\n-I PREROUTING -j X\nCOMMIT\n\
                     # IPv6\n*filter\n:Y - [0:0]\nCOMMIT\n";
         let program = Program::rendered("node-a", text).unwrap();
-        assert_eq!(program.addresses, ["10.96.0.9".parse::<IpAddr>().unwrap()]);
+        assert_eq!(program.addresses.iter().map(|own| own.ip.to_string()).collect::<Vec<_>>(), ["10.96.0.9"]);
         assert_eq!(program.sets.sets.len(), 1);
         assert_eq!((program.v4.tables.len(), program.v6.tables.len()), (1, 1));
     }

@@ -1,8 +1,9 @@
 //! Everything of the kernel's that this mode uses, in one.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use crate::kernel::dummy::{self, AddressChange, Device, Rtnetlink};
+use crate::kernel::dummy::{self, AddressChange, AddressState, Device, Rtnetlink};
 use crate::kernel::ipset::{self, Nfnetlink, Set, SetChange, SetHeader, Sets};
 use crate::kernel::iptables::{self, Commands, Iptables, IptablesError, Table};
 use crate::kernel::ipvs::{self, Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
@@ -128,7 +129,7 @@ impl<R, V, S, D: Device> Device for Parts<R, V, S, D> {
         self.device.ensure_device()
     }
 
-    fn addresses(&mut self, family: Family) -> Result<std::collections::BTreeSet<std::net::IpAddr>, NetlinkError> {
+    fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
         self.device.addresses(family)
     }
 

@@ -70,9 +70,8 @@ impl Going {
 
     /// Our addresses that are still there.
     fn addresses<K: Device>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
-        let mut addresses = kernel.addresses(self.family)?;
-        addresses.retain(|address| self.present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address)));
-        Ok(addresses)
+        let ours = |address: &IpAddr| self.present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
+        Ok(kernel.addresses(self.family)?.into_keys().filter(ours).collect())
     }
 
     /// Makes them go, but for the addresses that are in use.

@@ -14,6 +14,7 @@ use super::IpvsError;
 use super::claims::Claims;
 use super::kernel::Kernel;
 use super::sets::SetId;
+use crate::kernel::dummy::AddressState;
 use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader};
 use crate::kernel::ipvs::{ServerKey, ServerSpec};
 use crate::model::{Family, Protocol};
@@ -36,7 +37,7 @@ pub struct Present {
     /// Members by set.
     pub sets: BTreeMap<SetId, BTreeSet<Member>>,
     /// Addresses on the device.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeMap<IpAddr, AddressState>,
 }
 
 impl Present {
@@ -60,7 +61,7 @@ impl Present {
         let ours = |address: &IpAddr| present.has(SetId::IpvsIps, Member::Ip(*address)) || claims.has_address(address);
         let kept =
             |address: &IpAddr| exclude.iter().any(|range| range.contains(address)) && !claims.has_address(address);
-        let addresses = on_device.into_iter().filter(|address| ours(address) && !kept(address)).collect();
+        let addresses = on_device.into_iter().filter(|(address, _)| ours(address) && !kept(address)).collect();
         present.addresses = addresses;
         let excluded = |key: &ServerKey| exclude.iter().any(|range| range.contains(&key.address.ip()));
         let all = kernel.servers(family)?;

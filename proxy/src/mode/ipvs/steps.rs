@@ -16,7 +16,7 @@ use super::fragment::Server;
 use super::kernel::Kernel;
 use super::present::{Present, PresentServer};
 use super::sets::SetId;
-use crate::kernel::dummy::AddressChange;
+use crate::kernel::dummy::{AddressChange, AddressState};
 use crate::kernel::ipset::{Member, SetChange};
 use crate::kernel::ipvs::{ServerChange, ServerKey};
 use crate::model::{Family, Protocol};
@@ -44,7 +44,7 @@ impl Steps {
     pub fn full(claims: &Claims, present: &Present) -> Steps {
         let mut touched = Touched::default();
         touched.servers.extend(claims.servers().chain(present.servers.keys()).copied());
-        touched.addresses.extend(claims.addresses().chain(&present.addresses).copied());
+        touched.addresses.extend(claims.addresses().chain(present.addresses.keys()).copied());
         for (set, members) in &present.sets {
             touched.members.extend(claims.members(*set).chain(members).map(|member| (*set, *member)));
         }
@@ -74,9 +74,10 @@ impl Steps {
             }
         }
         for address in &touched.addresses {
-            match (claims.has_address(address), present.addresses.contains(address)) {
-                (true, false) => steps.bind.push(*address),
-                (false, true) => steps.unbind.push(*address),
+            let there = present.addresses.get(address).copied();
+            match claims.has_address(address) {
+                true if there != Some(AddressState::of_bound(address)) => steps.bind.push(*address),
+                false if there.is_some() => steps.unbind.push(*address),
                 _ => {}
             }
         }
@@ -174,9 +175,9 @@ impl Steps {
         for key in &self.delete_servers {
             present.servers.remove(key);
         }
-        present.addresses.extend(&self.bind);
+        present.addresses.extend(self.bind.iter().map(|address| (*address, AddressState::of_bound(address))));
         let gone: BTreeSet<IpAddr> = self.unbind.iter().copied().collect();
-        present.addresses.retain(|address| !gone.contains(address));
+        present.addresses.retain(|address, _| !gone.contains(address));
     }
 }
 

@@ -111,7 +111,7 @@ impl<K: Kernel> Mode for Syncer<K> {
         let servers = self.kernel.servers(sent.around.node.family)?;
         let addresses = self.kernel.addresses(sent.around.node.family)?;
         Ok(sent.present.servers.keys().all(|key| servers.contains_key(key))
-            && sent.present.addresses.is_subset(&addresses))
+            && sent.present.addresses.keys().all(|address| addresses.contains_key(address)))
     }
 
     fn full(

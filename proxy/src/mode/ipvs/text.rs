@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::claims::Claims;
 use super::sets::SetId;
 use super::steps::WEIGHT;
+use crate::kernel::dummy::{AddressState, DEVICE};
 use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Family;
@@ -51,7 +52,11 @@ pub fn ipset(claims: &Claims, family: Family) -> String {
 pub fn addresses(claims: &Claims) -> String {
     let line = |address: &std::net::IpAddr| {
         let length = Family::of(address).address_bits();
-        format!("ip addr add {address}/{length} dev {}\n", crate::kernel::dummy::DEVICE)
+        let preferred = match AddressState::of_bound(address) {
+            AddressState::Preferred => "",
+            AddressState::Deprecated => " preferred_lft 0",
+        };
+        format!("ip addr add {address}/{length} dev {DEVICE}{preferred}\n")
     };
     claims.addresses().map(line).collect()
 }

@@ -1,0 +1,90 @@
+//! Addresses of interfaces, and the lines by which `ip` is told of them.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::masked::Masked;
+
+/// An address of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of its network's prefix.
+    pub prefix: u8,
+    /// An IPv4 address that comes after another of its network: never chosen as a source. Or a deprecated IPv6 address: not
+    /// chosen where there is another.
+    pub secondary: bool,
+}
+
+/// A line that is none of those that are understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line:?}: {problem} (understood is: ip addr add ADDRESS/LENGTH dev NAME [preferred_lft 0|forever])")]
+pub struct AddressError {
+    /// The line.
+    pub line: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Reads `ip addr add ADDRESS/LENGTH dev NAME`, with what may follow.
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(line: &str) -> Result<Address, AddressError> {
+        let wrong = |problem: String| AddressError { line: line.to_owned(), problem };
+        let mut words = line.split_whitespace();
+        if !words.by_ref().take(3).eq(["ip", "addr", "add"]) {
+            return Err(wrong("adds no address".to_owned()));
+        }
+        let text = words.next().unwrap_or_default();
+        let parts = text.split_once('/').and_then(|(ip, prefix)| Some((ip.parse().ok()?, prefix.parse().ok()?)));
+        let (ip, prefix) = parts.ok_or_else(|| wrong(format!("{text:?} is no address with a length")))?;
+        if Masked::network(ip, prefix).is_none() {
+            return Err(wrong(format!("{prefix} is too long")));
+        }
+        let mut address = Address { ip, prefix, secondary: false };
+        while let Some(option) = words.next() {
+            match (option, words.next()) {
+                ("dev", Some(_)) => {}
+                ("preferred_lft", Some("forever")) => address.secondary = false,
+                ("preferred_lft", Some("0")) => address.secondary = ip.is_ipv6(),
+                (option, _) => return Err(wrong(format!("{option:?} is not modelled"))),
+            }
+        }
+        Ok(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        for (line, ip, prefix, secondary) in [
+            ("ip addr add 10.96.0.1/32 dev kube-ipvs0", "10.96.0.1", 32, false),
+            ("ip addr add fd00:96::1/128 dev kube-ipvs0", "fd00:96::1", 128, false),
+            ("ip addr add fd00:96::1/64 dev eth0 preferred_lft forever", "fd00:96::1", 64, false),
+            ("ip addr add fd00:96::1/128 dev kube-ipvs0 preferred_lft 0", "fd00:96::1", 128, true),
+            // IPv4 chooses no source by lifetimes.
+            ("ip addr add 10.96.0.1/32 dev kube-ipvs0 preferred_lft 0", "10.96.0.1", 32, false),
+        ] {
+            assert_eq!(line.parse(), Ok(Address { ip: ip.parse().unwrap(), prefix, secondary }), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (line, problem) in [
+            ("10.96.0.1/32", "adds no address"),
+            ("ip addr add 10.96.0.1 dev eth0", "no address with a length"),
+            ("ip addr add 10.96.0.1/33 dev eth0", "33 is too long"),
+            ("ip addr add 10.96.0.1/32 dev eth0 peer 10.0.0.1", "\"peer\" is not modelled"),
+            ("ip addr add fd00::1/128 dev eth0 preferred_lft 60", "\"preferred_lft\" is not modelled"),
+        ] {
+            let error = line.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(problem) && error.contains(line), "{line}: {error}");
+        }
+    }
+}
