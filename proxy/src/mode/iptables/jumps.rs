@@ -16,7 +16,7 @@ const NAT_PORTALS: &str = "-m comment --comment \"kubernetes service portals\" -
 pub const ALL: [Jump; 15] = [
     Jump::new(Table::Filter, "INPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(Table::Filter, "FORWARD", names::EXTERNAL_SERVICES, EXTERNAL),
-    // kube-proxy has none here. Who may go past policy Local has been translated in nat's OUTPUT, and is told there no more.
+    // kube-proxy has none here. Whom policy Local does not hold has been translated in nat's OUTPUT, and meets no DROP.
     Jump::new(Table::Filter, "OUTPUT", names::EXTERNAL_SERVICES, EXTERNAL),
     Jump::new(
         Table::Filter,
