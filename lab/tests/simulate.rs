@@ -79,8 +79,11 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
 }
 
 /// Steps that send something which needs no service proxy: to a pod itself, or to a program on a node.
-const NO_SERVICE: [(&str, &str); 4] = [
+const NO_SERVICE: [(&str, &str); 7] = [
+    ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
+    ("refusals", "on another address of the same node a program listens on its number"),
+    ("refusals", "to the node itself, too"),
     ("terminating", "a connection to the pod that will go"),
     ("terminating", "the open one lives"),
     ("vip-ports", "the program answers at the node's own address"),
