@@ -12,13 +12,25 @@ use crate::seen::Seen;
 
 /// How long silence is waited for where it is expected. What comes later would be overlooked, and never taken for a fault.
 const SHORT: Duration = Duration::from_millis(250);
-/// How long an answer is waited for where one is expected: for a busy machine.
-const LONG: Duration = Duration::from_secs(20);
 /// Probes that are on their way at a time.
 const TOGETHER: usize = 96;
-/// The first port that probes are sent from. Each has its own, and none is one that the kernel would choose, so that a cluster's
-/// flows are all different ones and each draw is one of its own.
-const FIRST_PORT: u16 = 10_000;
+
+/// What holds from one packet of a cluster to the next.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// The port that the next one is sent from. Each has its own, and none is one that the kernel would choose, so that a
+    /// cluster's flows are all different ones and each draw is one of its own.
+    pub port: u16,
+    /// How long an answer is waited for where one is expected.
+    pub patience: Duration,
+}
+
+impl Default for Pace {
+    /// That of a new cluster, on a busy machine.
+    fn default() -> Pace {
+        Pace { port: 10_000, patience: Duration::from_secs(20) }
+    }
+}
 
 /// A question as it is put to the kernel.
 #[derive(Debug, Clone)]
@@ -54,7 +66,7 @@ fn protocol(protocol: oracle::Protocol) -> Protocol {
 ///
 /// # Errors
 /// What the laboratory could not do.
-pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], port: &mut u16) -> Result<Vec<Vec<Seen>>, String> {
+pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
     let said = |error: svclab::cluster::ClusterError| error.to_string();
     let mut ways: Vec<(&str, IpNet)> = Vec::new();
     for packets in all {
@@ -75,8 +87,8 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], port: &mut u16) 
             let first = if packets.one_first { 1 } else { packets.count };
             let count = if later { packets.count - first } else { first };
             for _ in 0..count {
-                probes.push((index, probe(packets, *port)));
-                *port += 1;
+                probes.push((index, probe(packets, pace)));
+                pace.port += 1;
             }
         }
         // What is silent waits while the others are sent.
@@ -93,19 +105,13 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], port: &mut u16) 
     Ok(seen)
 }
 
-/// The first port of a cluster's probes.
-#[must_use]
-pub fn first_port() -> u16 {
-    FIRST_PORT
-}
-
-fn probe(packets: &Packets<'_>, port: u16) -> Probe {
+fn probe(packets: &Packets<'_>, pace: &Pace) -> Probe {
     Probe {
         from: place(&packets.question.from),
         to: packets.question.to,
         protocol: protocol(packets.question.protocol),
         source_address: packets.question.source,
-        source_port: Some(port),
-        timeout: if packets.short { SHORT } else { LONG },
+        source_port: Some(pace.port),
+        timeout: if packets.short { SHORT } else { pace.patience },
     }
 }

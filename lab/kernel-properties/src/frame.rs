@@ -145,13 +145,19 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// Whether somebody waits wherever a slice says so. A pod waits at all ports all the time; who is led to one where the
-/// cluster at hand has nobody is led wrongly anyway.
+/// Where every pod waits, for the other judges.
+#[must_use]
+pub fn listening() -> Vec<(oracle::Protocol, u16)> {
+    let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
+    PORTS.iter().flat_map(both).collect()
+}
+
+/// Whether somebody waits wherever a slice says so.
 ///
 /// # Errors
 /// A port that no pod waits at.
 pub fn serves(cluster: &Cluster) -> Result<(), String> {
-    let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten()).filter_map(|port| port.port);
-    let missing = ports.into_iter().find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));
+    let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten());
+    let missing = ports.filter_map(|port| port.port).find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));
     missing.map_or(Ok(()), |port| Err(format!("the generator gives target port {port}, and no pod of the frames has it")))
 }

@@ -11,8 +11,9 @@ use svclab_properties::machines::Machines;
 use svclab_properties::programs::Program;
 use svclab_properties::proxies::Dump;
 
-use crate::ask::{Packets, ask};
+use crate::ask::{Pace, Packets, ask};
 use crate::choice::Chosen;
+use crate::frame;
 use crate::seen::{Seen, expected, keeps};
 
 /// Packets for each thing that can become of one, where chance decides, and at most so many.
@@ -94,7 +95,8 @@ impl<'c> Hearing<'c> {
         for (node, dump) in dumps {
             programs.insert(node.clone(), Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?);
         }
-        let build = |programs| Machines::build(cluster, programs).map_err(|error| error.to_string());
+        let listening = frame::listening();
+        let build = |programs| Machines::build_with(cluster, programs, &listening).map_err(|error| error.to_string());
         let court = Court { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
         let asked = chosen.into_iter().map(|chosen| asked(&court, cluster, chosen)).collect();
         Ok(Hearing { cluster, court, asked })
@@ -104,9 +106,9 @@ impl<'c> Hearing<'c> {
     ///
     /// # Errors
     /// What the laboratory could not do.
-    pub async fn ask(&self, lab: &Lab, port: &mut u16) -> Result<Vec<Vec<Seen>>, String> {
+    pub async fn ask(&self, lab: &Lab, pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
         let packets: Vec<Packets<'_>> = self.asked.iter().map(Asked::packets).collect();
-        ask(lab, &self.cluster.world, &packets, port).await
+        ask(lab, &self.cluster.world, &packets, pace).await
     }
 
     /// How many packets that are.

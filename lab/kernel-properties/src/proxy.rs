@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use svclab::cluster::Cluster as Lab;
@@ -137,9 +136,6 @@ pub async fn forget(lab: &Lab, cluster: &Cluster) -> Result<(), String> {
     .map(|_| ())
 }
 
-/// How long a command on a node may take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Rules by table and chain. The kernel's own chains are there or not, and say nothing while they are empty.
 fn by_chain(text: &str) -> BTreeMap<(&str, &str), Vec<&str>> {
     let mut chains: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -160,10 +156,19 @@ fn by_chain(text: &str) -> BTreeMap<(&str, &str), Vec<&str>> {
     chains
 }
 
+/// The guard of the loopback range, and the jump to it. It stays when a proxy needs it no more, on purpose: `route_localnet`
+/// may have been set for good.
+const GUARD: &str = "KUBE-FIREWALL";
+const GUARDED: &str = "-j KUBE-FIREWALL";
+
 /// Whether the tables are those of a clean start.
 fn same(found: &Dump, fresh: &Dump) -> Result<(), String> {
     for (found, fresh) in [(&found.v4, &fresh.v4), (&found.v6, &fresh.v6)] {
-        let (found, fresh) = (by_chain(found), by_chain(fresh));
+        let (mut found, fresh) = (by_chain(found), by_chain(fresh));
+        if !fresh.contains_key(&("filter", GUARD)) {
+            found.remove(&("filter", GUARD));
+            found.values_mut().for_each(|rules| rules.retain(|rule| *rule != GUARDED));
+        }
         let chains = found.keys().chain(fresh.keys());
         if let Some(at) = chains.into_iter().find(|at| found.get(at) != fresh.get(at)) {
             let rules = |of: &BTreeMap<_, Vec<&str>>| match of.get(at) {

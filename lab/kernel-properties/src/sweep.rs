@@ -17,11 +17,12 @@ use svclab_properties::sweep::{mixed, runner_with};
 use svcproxy::model::Family;
 use tokio::runtime::Handle;
 
+use crate::ask::Pace;
 use crate::choice::choose;
 use crate::frame::{self, Frame};
 use crate::hearing::Hearing;
 use crate::tally::Tally;
-use crate::{ask, proxy, words};
+use crate::{proxy, words};
 
 /// Clusters of a normal test run, on all frames together; `KERNEL_CASES` sets another number.
 const CASES: u32 = 60;
@@ -71,8 +72,8 @@ impl<'a> Sweep<'a> {
         let dumps = proxy::apply(self.lab, self.frame.variant, cluster, mixed(salt)).await?;
         proxy::forget(self.lab, cluster).await?;
         let hearing = Hearing::open(cluster, &dumps, choose(cluster, salt, wanted))?;
-        let mut port = ask::first_port();
-        let seen = hearing.ask(self.lab, &mut port).await?;
+        let mut pace = Pace::default();
+        let seen = hearing.ask(self.lab, &mut pace).await?;
         let faults = [hearing.against_simulator(&seen), hearing.against_oracle(&seen)].concat();
         if let Some(fault) = faults.first() {
             return Err(words::disagreement(&hearing, fault, &seen));
@@ -80,7 +81,7 @@ impl<'a> Sweep<'a> {
         self.distributions(&hearing, &seen)?;
         self.tally.note(&hearing);
         if salt.is_multiple_of(BREAK) {
-            self.break_and_ask(&hearing, &dumps, salt, port).await?;
+            self.break_and_ask(&hearing, &dumps, salt, pace).await?;
         }
         Ok(())
     }
@@ -92,7 +93,7 @@ impl<'a> Sweep<'a> {
         whole: &Hearing<'_>,
         dumps: &BTreeMap<String, Dump>,
         salt: u64,
-        mut port: u16,
+        mut pace: Pace,
     ) -> Result<(), String> {
         let Some((name, broken)) = broken(dumps, salt)? else { return Ok(()) };
         let mut dumps = BTreeMap::new();
@@ -103,7 +104,7 @@ impl<'a> Sweep<'a> {
         proxy::forget(self.lab, whole.cluster).await?;
         let chosen = whole.asked.iter().map(|asked| asked.chosen.clone()).collect();
         let hearing = Hearing::open(whole.cluster, &dumps, chosen)?;
-        let seen = hearing.ask(self.lab, &mut port).await?;
+        let seen = hearing.ask(self.lab, &mut pace).await?;
         if let Some(fault) = hearing.against_simulator(&seen).first() {
             return Err(format!("with broken rules ({name})\n{}", words::disagreement(&hearing, fault, &seen)));
         }

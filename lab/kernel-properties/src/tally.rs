@@ -48,7 +48,7 @@ impl Tally {
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let sources = Source::ALL.iter().filter(|source| !self.sources.contains_key(source));
-        let words = Word::ALL.iter().filter(|word| !self.words.contains_key(word));
+        let words = Word::COMMON.iter().filter(|word| !self.words.contains_key(word));
         sources.map(|source| format!("{source:?}")).chain(words.map(|word| format!("{word:?}"))).collect()
     }
 }

@@ -99,8 +99,11 @@ async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Netns
             return classify(&error);
         }
         client = socket.local_addr().ok();
-        if let Err(error) = socket.send(QUESTION).await {
-            return classify(&error);
+        match socket.send(QUESTION).await {
+            // Netfilter of this very machine took it, which may have sent an ICMP error instead: the socket hears of that next.
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
+            Err(error) => return classify(&error),
+            Ok(_) => {}
         }
         let mut datagram = [0; 2048];
         match socket.recv(&mut datagram).await {

@@ -1,6 +1,7 @@
 //! Negative controls: rules that are broken on purpose, on one node, behind the judges' backs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::Tails;
@@ -8,7 +9,9 @@ use svclab::expect::stats::FALSE_ALARM;
 use svclab_kernel_properties::choice::choose;
 use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::hearing::Hearing;
-use svclab_kernel_properties::{ask, proxy};
+use svclab_kernel_properties::ask::Pace;
+use svclab_kernel_properties::proxy;
+use svclab_kernel_properties::seen::Seen;
 use svclab_oracle::Cluster;
 use svclab_oracle::generate::{Condition, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack};
 use svclab_properties::proxies::Dump;
@@ -66,14 +69,19 @@ impl Bench {
         Hearing::open(&self.cluster, &self.dumps, choose(&self.cluster, 1, 60)).unwrap()
     }
 
-    /// Puts rules that are changed like this in the place of those of the first node.
-    async fn damage(&self, how: impl Fn(&str) -> String) -> (String, Dump) {
-        let (node, dump) = self.dumps.first_key_value().unwrap();
+    /// Puts rules that are changed like this in the place of a node's own.
+    async fn damage(&self, node: &str, how: impl Fn(&str) -> String) -> Dump {
+        let dump = &self.dumps[node];
         let texts = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
         let changed = texts.map(|(family, text)| (family, how(text)));
         assert!(texts.iter().zip(&changed).all(|((_, before), (_, after))| *before != after), "{}", dump.v4);
-        let after = proxy::replace(&self.lab, self.frame.variant, node, changed.into()).await.unwrap();
-        (node.clone(), after)
+        proxy::replace(&self.lab, self.frame.variant, node, changed.into()).await.unwrap()
+    }
+
+    /// What the kernel does now.
+    async fn ask(&self, hearing: &Hearing<'_>, pace: &mut Pace) -> Vec<Vec<Seen>> {
+        proxy::forget(&self.lab, &self.cluster).await.unwrap();
+        hearing.ask(&self.lab, pace).await.unwrap()
     }
 }
 
@@ -82,37 +90,37 @@ impl Bench {
 pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
     runtime.block_on(async {
         let mut bench = Bench::build().await;
+        let mut pace = Pace::default();
         let hearing = bench.hearing();
-        let seen = hearing.ask(&bench.lab, &mut ask::first_port()).await.unwrap();
-        assert_eq!(hearing.against_simulator(&seen), []);
-        assert_eq!(hearing.against_oracle(&seen), []);
+        let seen = bench.ask(&hearing, &mut pace).await;
+        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
 
         let without = |text: &str| {
-            let lines = text.lines().filter(|line| !line.starts_with("-A KUBE-SERVICES ") || line.contains("KUBE-NODEPORTS"));
-            lines.map(|line| format!("{line}\n")).collect()
+            let kept = |line: &&str| !line.starts_with("-A KUBE-SERVICES ") || line.contains("KUBE-NODEPORTS");
+            text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
         };
-        let (node, after) = bench.damage(without).await;
-        proxy::forget(&bench.lab, &bench.cluster).await.unwrap();
-        let seen = hearing.ask(&bench.lab, &mut ask::first_port()).await.unwrap();
+        let after = bench.damage("node-a", without).await;
+        // Answers are expected that do not come.
+        let seen = bench.ask(&hearing, &mut Pace { patience: Duration::from_secs(1), ..pace.clone() }).await;
         assert!(!hearing.against_simulator(&seen).is_empty());
         let promised: Vec<String> = hearing.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
         assert!(promised.iter().any(|says| says.ends_with("the kernel: silence")), "{promised:?}");
         drop(hearing);
 
-        bench.dumps.insert(node, after);
+        let before = bench.dumps.insert("node-a".to_owned(), after).unwrap();
         let hearing = bench.hearing();
-        proxy::forget(&bench.lab, &bench.cluster).await.unwrap();
-        let seen = hearing.ask(&bench.lab, &mut ask::first_port()).await.unwrap();
+        let seen = bench.ask(&hearing, &mut pace).await;
         assert_eq!(hearing.against_simulator(&seen), []);
         assert!(!hearing.against_oracle(&seen).is_empty());
+        drop(hearing);
 
         // The next cluster's proxies mend it.
-        let again = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
-        bench.dumps = again;
+        bench.dumps = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
+        let rules = |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(rules(&bench.dumps["node-a"].v4), rules(&before.v4));
         let hearing = bench.hearing();
-        proxy::forget(&bench.lab, &bench.cluster).await.unwrap();
-        let seen = hearing.ask(&bench.lab, &mut ask::first_port()).await.unwrap();
-        assert_eq!(hearing.against_simulator(&seen), []);
+        let seen = bench.ask(&hearing, &mut pace).await;
+        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
     });
 }
 
@@ -122,17 +130,15 @@ pub fn of_shares_is_noticed(_: &str, runtime: &Runtime) {
         let bench = Bench::build().await;
         let hearing = bench.hearing();
         let mut tails = Tails::default();
-        let (mut port, mut bounds) = (ask::first_port(), Vec::new());
+        let (mut pace, mut bounds) = (Pace::default(), Vec::new());
         for damaged in [false, true] {
-            if damaged {
-                bench.damage(|text| text.replace("--probability 0.33333333349", "--probability 0.66666666651")).await;
+            for node in bench.dumps.keys().filter(|_| damaged) {
+                bench.damage(node, |text| text.replace("0.33333333349", "0.66666666651")).await;
             }
-            proxy::forget(&bench.lab, &bench.cluster).await.unwrap();
-            let seen = hearing.ask(&bench.lab, &mut port).await.unwrap();
-            assert_eq!(hearing.against_simulator(&seen), []);
-            let here: Vec<_> = hearing.drawn(&seen).into_iter().map(|(_, drawn)| drawn).collect();
-            assert!(here.iter().any(|drawn| drawn.total() >= 240), "one is asked often");
-            bounds.push(tails.bound(&here));
+            let seen = bench.ask(&hearing, &mut pace).await;
+            assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+            let mut drawn = hearing.drawn(&seen).into_iter().map(|(_, drawn)| drawn);
+            bounds.push(tails.bound([&drawn.find(|drawn| drawn.total() == 240).unwrap()]));
         }
         assert!(bounds[0] > FALSE_ALARM && bounds[1] < FALSE_ALARM, "{bounds:?}");
     });
