@@ -81,7 +81,10 @@ async fn everybody_reaches_every_pod() {
             for ((outcome, probe), (server, seen)) in outcomes.iter().zip(&probes).zip(&wanted) {
                 let right = match &outcome.answer {
                     Answer::Replied { server: who, peer, at } => {
-                        who == server && *at == probe.to && Some(*peer) == outcome.client && seen.is_none_or(|seen| seen == peer.ip())
+                        who == server
+                            && *at == probe.to
+                            && Some(*peer) == outcome.client
+                            && seen.is_none_or(|seen| seen == peer.ip())
                     }
                     _ => false,
                 };

@@ -20,14 +20,8 @@ pub enum Source {
 
 impl Source {
     /// Every kind.
-    pub const ALL: [Source; 6] = [
-        Source::Pod,
-        Source::PodOnHostNetwork,
-        Source::Node,
-        Source::Loopback,
-        Source::Outside,
-        Source::LoadBalancer,
-    ];
+    pub const ALL: [Source; 6] =
+        [Source::Pod, Source::PodOnHostNetwork, Source::Node, Source::Loopback, Source::Outside, Source::LoadBalancer];
 
     /// The kind of a question's source.
     #[must_use]

@@ -159,5 +159,6 @@ pub fn listening() -> Vec<(oracle::Protocol, u16)> {
 pub fn serves(cluster: &Cluster) -> Result<(), String> {
     let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten());
     let missing = ports.filter_map(|port| port.port).find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));
-    missing.map_or(Ok(()), |port| Err(format!("the generator gives target port {port}, and no pod of the frames has it")))
+    missing
+        .map_or(Ok(()), |port| Err(format!("the generator gives target port {port}, and no pod of the frames has it")))
 }

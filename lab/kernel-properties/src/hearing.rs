@@ -90,7 +90,11 @@ impl<'c> Hearing<'c> {
     ///
     /// # Errors
     /// What the simulator does not understand.
-    pub fn open(cluster: &'c Cluster, dumps: &BTreeMap<String, Dump>, chosen: Vec<Chosen>) -> Result<Hearing<'c>, String> {
+    pub fn open(
+        cluster: &'c Cluster,
+        dumps: &BTreeMap<String, Dump>,
+        chosen: Vec<Chosen>,
+    ) -> Result<Hearing<'c>, String> {
         let mut programs = BTreeMap::new();
         for (node, dump) in dumps {
             programs.insert(node.clone(), Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?);
@@ -138,7 +142,8 @@ impl<'c> Hearing<'c> {
     #[must_use]
     pub fn against_oracle(&self, seen: &[Vec<Seen>]) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate().filter(|(_, (a, _))| a.known.is_none()) {
+        for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate().filter(|(_, (a, _))| a.known.is_none())
+        {
             let said = asked.judgement.faults.iter();
             faults.extend(said.map(|fault| Fault { question, says: format!("{}: {}", fault.property, fault.says) }));
             let promise = &asked.judgement.promise;

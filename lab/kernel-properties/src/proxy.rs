@@ -7,8 +7,8 @@ use futures_util::future::try_join_all;
 use svclab::cluster::Cluster as Lab;
 use svclab::traffic::probe::Place;
 use svclab_oracle::Cluster;
-use svclab_properties::proxies::{Dump, Proxies, changes};
 use svclab_properties::node;
+use svclab_properties::proxies::{Dump, Proxies, changes};
 use svcproxy::config::{Config, Mode, Variant};
 use svcproxy::kernel::conntrack::{Conntrack, Netlink};
 use svcproxy::kernel::iptables::Commands;
@@ -25,7 +25,12 @@ use svcproxy::source::Change;
 ///
 /// # Errors
 /// What a command or the kernel has refused, or which rules are too many or too few.
-pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) -> Result<BTreeMap<String, Dump>, String> {
+pub async fn apply(
+    lab: &Lab,
+    variant: Variant,
+    cluster: &Cluster,
+    salt: u64,
+) -> Result<BTreeMap<String, Dump>, String> {
     let (changes, refused) = changes(&cluster.objects);
     if !refused.is_empty() {
         return Err(format!("refused: {}", refused.join("; ")));

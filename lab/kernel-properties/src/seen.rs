@@ -49,10 +49,9 @@ impl Seen {
     pub fn of(world: &World, outcome: &Outcome) -> Seen {
         match &outcome.answer {
             Answer::Replied { server, peer, at } => {
-                let name = server.split_once('/').map(|(namespace, name)| PodName {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                });
+                let name = server
+                    .split_once('/')
+                    .map(|(namespace, name)| PodName { namespace: namespace.to_owned(), name: name.to_owned() });
                 let by = name.and_then(|name| machine_of_pod(world, &name));
                 Seen::Answered { by: by.unwrap_or_else(|| server.clone()), at: *at, saw: peer.ip() }
             }

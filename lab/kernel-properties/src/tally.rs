@@ -27,6 +27,8 @@ pub struct Tally {
     pub distributions: (u64, u64),
     /// Clusters whose rules were broken to ask the simulator and the kernel about those; questions about them.
     pub broken: (u64, u64),
+    /// Clusters whose broken rules the kernel did not take.
+    pub refused: u64,
 }
 
 impl Tally {
@@ -65,6 +67,11 @@ impl fmt::Display for Tally {
             writeln!(f, "  known difference {}: {count}", exception.name)?;
         }
         writeln!(f, "  distributions: {} of {} draws", self.distributions.0, self.distributions.1)?;
-        write!(f, "  broken rules: {} clusters, {} questions", self.broken.0, self.broken.1)
+        let (clusters, questions) = self.broken;
+        write!(
+            f,
+            "  broken rules: {clusters} clusters, {questions} questions; {} not taken by the kernel",
+            self.refused
+        )
     }
 }

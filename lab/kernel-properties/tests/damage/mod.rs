@@ -6,10 +6,10 @@ use std::time::Duration;
 use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::Tails;
 use svclab::expect::stats::FALSE_ALARM;
+use svclab_kernel_properties::ask::Pace;
 use svclab_kernel_properties::choice::choose;
 use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::hearing::Hearing;
-use svclab_kernel_properties::ask::Pace;
 use svclab_kernel_properties::proxy;
 use svclab_kernel_properties::seen::Seen;
 use svclab_oracle::Cluster;
@@ -22,14 +22,8 @@ use crate::support::Runtime;
 /// A node-port service over TCP and UDP with an endpoint on each of the first three pods.
 fn cluster(frame: &Frame) -> Cluster {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
-    let endpoint = |pod| EndpointRecipe {
-        pod,
-        condition: Condition::Ready,
-        slice: 0,
-        copied: false,
-        homeless: false,
-        hinted: 0,
-    };
+    let endpoint =
+        |pod| EndpointRecipe { pod, condition: Condition::Ready, slice: 0, copied: false, homeless: false, hinted: 0 };
     let service = ServiceRecipe {
         kind: Kind::NodePort,
         stack: Stack::Both,
@@ -116,7 +110,8 @@ pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
 
         // The next cluster's proxies mend it.
         bench.dumps = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
-        let rules = |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
+        let rules =
+            |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(rules(&bench.dumps["node-a"].v4), rules(&before.v4));
         let hearing = bench.hearing();
         let seen = bench.ask(&hearing, &mut pace).await;
