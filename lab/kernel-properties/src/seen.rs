@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use nix::errno::Errno;
 use svclab::traffic::probe::{Answer, Outcome};
 use svclab_oracle::{PodName, Promise, Reply, Verdict, World};
 use svclab_properties::machines::machine_of_pod;
@@ -25,6 +26,8 @@ pub enum Seen {
     Refused,
     /// Nothing at all.
     Silence,
+    /// Another ICMP error that ends a conversation: an administrator forbids it.
+    Forbidden,
     /// There is no way: the caller's own kernel refuses to send.
     NoWay,
     /// Something that no judge has a word for.
@@ -37,6 +40,7 @@ impl fmt::Display for Seen {
             Seen::Answered { by, at, saw } => write!(f, "{by} answers at {at}, saw {saw}"),
             Seen::Refused => f.write_str("refused"),
             Seen::Silence => f.write_str("silence"),
+            Seen::Forbidden => f.write_str("forbidden"),
             Seen::NoWay => f.write_str("no way there"),
             Seen::Odd(what) => f.write_str(what),
         }
@@ -57,8 +61,15 @@ impl Seen {
             }
             Answer::Refused => Seen::Refused,
             Answer::TimedOut => Seen::Silence,
-            Answer::Unreachable(why) if why.contains("os error 101") => Seen::NoWay,
-            Answer::Unreachable(why) => Seen::Odd(format!("unreachable: {why}")),
+            Answer::Unreachable(why) => {
+                // `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c).
+                let is = |errno: Errno| why.ends_with(&format!("(os error {})", errno as i32));
+                match () {
+                    () if is(Errno::ENETUNREACH) => Seen::NoWay,
+                    () if is(Errno::EHOSTUNREACH) || is(Errno::EACCES) => Seen::Forbidden,
+                    () => Seen::Odd(format!("unreachable: {why}")),
+                }
+            }
             Answer::Broken(why) => Seen::Odd(format!("broken: {why}")),
         }
     }
@@ -70,7 +81,11 @@ impl Seen {
             Found::Answered { by, at, saw } => {
                 Seen::Answered { by: network.host(*by).name().to_owned(), at: *at, saw: saw.ip() }
             }
-            Found::Refused { told: true, .. } | Found::Rejected { told: true, .. } => Seen::Refused,
+            Found::Rejected { told: true, with, .. } => match with.to_string().as_str() {
+                "tcp-reset" | "icmp-port-unreachable" | "icmp6-port-unreachable" => Seen::Refused,
+                _ => Seen::Forbidden,
+            },
+            Found::Refused { told: true, .. } => Seen::Refused,
             Found::Dropped { why: Lost::NoRoute, .. } => Seen::NoWay,
             // An answer that goes astray is none that the caller's socket takes.
             Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {

@@ -22,17 +22,18 @@ use crate::choice::choose;
 use crate::frame::{self, Frame};
 use crate::hearing::Hearing;
 use crate::tally::Tally;
-use crate::{proxy, words};
+use crate::{others, proxy, words};
 
 /// Clusters of a normal test run, on all frames together; `KERNEL_CASES` sets another number.
 const CASES: u32 = 80;
 /// Questions put to each cluster.
 const QUESTIONS: usize = 18;
 /// Smaller clusters that are tried once one has failed, and the questions to each.
-const SMALLER: u32 = 80;
+const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// Every so many clusters the rules are broken after the questions, to ask again.
-const BREAK: u64 = 3;
+/// Of so many clusters one has its rules broken after the questions, and another has those of other programs put beside them,
+/// to ask again.
+const ALTER: u64 = 6;
 
 /// How many clusters are tried, on all frames together.
 #[must_use]
@@ -56,7 +57,7 @@ impl<'a> Sweep<'a> {
     /// On machines that stand; `cases` share the bound on false alarms.
     #[must_use]
     pub fn new(frame: Frame, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
-        // Half of the bound for all distributions together, the other half for each by itself: the whole and the broken rules'.
+        // Half of the bound for all distributions together, the other half for each by itself: the proxy's rules and others.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
         Sweep { frame, lab, runtime, tally: Tally::default(), drawn: Vec::new(), tails: Tails::default(), alarm }
     }
@@ -80,24 +81,36 @@ impl<'a> Sweep<'a> {
         }
         self.distributions(&hearing, &seen)?;
         self.tally.note(&hearing);
-        if salt.is_multiple_of(BREAK) {
-            self.break_and_ask(&hearing, &dumps, salt, pace).await?;
+        match salt % ALTER {
+            // The next cluster's proxies mend it.
+            0 => match broken(&dumps, salt)? {
+                Some(altered) => self.alter_and_ask(&hearing, altered, pace).await,
+                None => Ok(()),
+            },
+            3 => {
+                let heard = self.alter_and_ask(&hearing, beside_others(cluster, &dumps, salt), pace).await;
+                self.restore(&dumps).await.and(heard)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the proxies' rules alone on the nodes again: others' they would leave alone.
+    async fn restore(&self, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
+        for (node, dump) in dumps {
+            let both =
+                [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter(|(_, text)| !text.is_empty());
+            let texts = both.map(|(family, text)| (family, others::without(text))).collect();
+            proxy::replace(self.lab, self.frame.variant, node, texts).await?;
         }
         Ok(())
     }
 
-    /// Breaks the rules in some way of the catalogue, and asks again. Nothing is promised of such rules, but the kernel does with
+    /// Puts other rules in the place of the proxy's, and asks again. Nothing is promised of such rules, but the kernel does with
     /// them what the simulator says.
-    async fn break_and_ask(
-        &mut self,
-        whole: &Hearing<'_>,
-        dumps: &BTreeMap<String, Dump>,
-        salt: u64,
-        mut pace: Pace,
-    ) -> Result<(), String> {
-        let Some((name, broken)) = broken(dumps, salt)? else { return Ok(()) };
+    async fn alter_and_ask(&mut self, whole: &Hearing<'_>, altered: Altered, mut pace: Pace) -> Result<(), String> {
         let mut dumps = BTreeMap::new();
-        for (node, rules) in broken {
+        for (node, rules) in altered.rules {
             // Some ways to break a rule make one that no kernel takes.
             let Ok(dump) = proxy::replace(self.lab, self.frame.variant, &node, rules).await else {
                 self.tally.refused += 1;
@@ -110,11 +123,12 @@ impl<'a> Sweep<'a> {
         let hearing = Hearing::open(whole.cluster, &dumps, chosen)?;
         let seen = hearing.ask(self.lab, &mut pace).await?;
         if let Some(fault) = hearing.against_simulator(&seen).first() {
-            return Err(format!("with broken rules ({name})\n{}", words::disagreement(&hearing, fault, &seen)));
+            let words = words::disagreement(&hearing, fault, &seen);
+            return Err(format!("with other rules than the proxy's ({})\n{words}", altered.how));
         }
         self.distributions(&hearing, &seen)?;
-        self.tally.broken.0 += 1;
-        self.tally.broken.1 += hearing.asked.len() as u64;
+        self.tally.altered.0 += 1;
+        self.tally.altered.1 += hearing.asked.len() as u64;
         self.tally.packets += hearing.packets() as u64;
         Ok(())
     }
@@ -134,12 +148,17 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// A way to break rules, and every node's after that, by family.
-type Broken = (&'static str, BTreeMap<String, Vec<(Family, String)>>);
+/// Rules that are not the proxy's alone.
+struct Altered {
+    /// What was done to the proxy's.
+    how: String,
+    /// Every node's, by family.
+    rules: BTreeMap<String, Vec<(Family, String)>>,
+}
 
 /// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
 /// changes anything.
-fn broken(dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Broken>, String> {
+fn broken(dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Altered>, String> {
     let catalogue = catalogue();
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
     for mutant in (0..catalogue.len()).map(|step| catalogue[(start + step) % catalogue.len()]) {
@@ -158,10 +177,24 @@ fn broken(dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Broken>, S
             all.insert(node.clone(), texts);
         }
         if changed {
-            return Ok(Some((mutant.name, all)));
+            return Ok(Some(Altered { how: mutant.name.to_owned(), rules: all }));
         }
     }
     Ok(None)
+}
+
+/// The rules of every node with those of other programs, which ones being a function of `salt`.
+fn beside_others(cluster: &Cluster, dumps: &BTreeMap<String, Dump>, salt: u64) -> Altered {
+    let programs = others::some(salt);
+    let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
+    let rules = dumps.iter().map(|(node, dump)| {
+        let both = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter_map(|(family, found)| {
+            let text = others::beside(found, &programs, &cluster.world, node, family == Family::V4)?;
+            Some((family, text))
+        });
+        (node.clone(), both.collect())
+    });
+    Altered { how: names.join("; "), rules: rules.collect() }
 }
 
 /// Tries `cases` clusters that `seed` makes on a frame.

@@ -25,9 +25,9 @@ pub struct Tally {
     pub exceptions: [u64; exceptions::ALL.len()],
     /// Distributions that the χ² test was about, and packets that were draws from them.
     pub distributions: (u64, u64),
-    /// Clusters whose rules were broken to ask the simulator and the kernel about those; questions about them.
-    pub broken: (u64, u64),
-    /// Clusters whose broken rules the kernel did not take.
+    /// Clusters whose rules were altered to ask the simulator and the kernel about those; questions about them.
+    pub altered: (u64, u64),
+    /// Clusters whose altered rules the kernel did not take.
     pub refused: u64,
 }
 
@@ -67,10 +67,10 @@ impl fmt::Display for Tally {
             writeln!(f, "  known difference {}: {count}", exception.name)?;
         }
         writeln!(f, "  distributions: {} of {} draws", self.distributions.0, self.distributions.1)?;
-        let (clusters, questions) = self.broken;
+        let (clusters, questions) = self.altered;
         write!(
             f,
-            "  broken rules: {clusters} clusters, {questions} questions; {} not taken by the kernel",
+            "  altered rules: {clusters} clusters, {questions} questions; {} not taken by the kernel",
             self.refused
         )
     }
