@@ -4,7 +4,6 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::thread;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde::Deserialize;
@@ -42,7 +41,7 @@ edit_by() { program=$1 table=$2; shift 2; for part; do set -- "$@" -e "$part"; s
     ${program}-restore -T "$table" <after; }
 edit() { edit_by iptables "$@"; }
 edit6() { edit_by ip6tables "$@"; }
-cd "$(mktemp -d)"
+scratch=$(mktemp -d) && cd "$scratch" && trap 'rm -r "$scratch"' EXIT
 "#;
 
 fn main() {
@@ -62,11 +61,14 @@ fn main() {
         .collect();
     // A boot takes long: the first damage of each in one boot, the second of each in another, and so on.
     let rounds = in_microvm.values().map(Vec::len).max().unwrap_or_default();
-    trials.extend((0..rounds).map(|round| {
+    for (round, mode) in (0..rounds).flat_map(|round| Mode::ALL.map(|mode| (round, mode))) {
         let damages = in_microvm.iter().filter_map(|(name, damages)| Some((name.clone(), damages.get(round)?.clone())));
-        let damages: Vec<(String, Damage)> = damages.collect();
-        Trial::ignorable_test(format!("microvm::damage_{}_of_each", round + 1), move || turn_red_in_microvm(&damages))
-    }));
+        let damages: Vec<(String, Damage)> = damages.filter(|(name, _)| first_mode(name) == mode).collect();
+        if !damages.is_empty() {
+            let name = format!("microvm::damage_{}_of_each_{mode}", round + 1);
+            trials.push(Trial::ignorable_test(name, move || turn_red_in_microvm(mode, &damages)));
+        }
+    }
     trials.push(Trial::test("every_scenario_is_broken_by_something", move || every_scenario(&known)));
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -98,26 +100,11 @@ fn first_mode(scenario: &str) -> Mode {
     svclab::scenario::load(&path, 0).expect("a scenario can be read").modes[0]
 }
 
-fn turn_red_in_microvm(damages: &[(String, Damage)]) -> Result<Completion, Failed> {
-    let in_iptables = |(name, _): &&(String, Damage)| first_mode(name) == Mode::Iptables;
-    let (iptables, ipvs): (Vec<_>, Vec<_>) = damages.iter().partition(in_iptables);
-    // An emulated machine keeps one processor busy.
-    thread::scope(|scope| {
-        let other = scope.spawn(|| turn_red_in_mode("ipvs", &ipvs));
-        let one = turn_red_in_mode("iptables", &iptables);
-        let other = other.join().map_err(|_| Failed::from("a panic"))?;
-        Ok(if matches!(one?, Completion::Completed) { other? } else { Completion::ignored() })
-    })
-}
-
-fn turn_red_in_mode(mode: &str, damages: &[&(String, Damage)]) -> Result<Completion, Failed> {
-    if damages.is_empty() {
-        return Ok(Completion::Completed);
-    }
+fn turn_red_in_microvm(mode: Mode, damages: &[(String, Damage)]) -> Result<Completion, Failed> {
     let names: Vec<&str> = damages.iter().map(|(name, _)| name.as_str()).collect();
     let hooks: Vec<String> = damages.iter().map(|(name, damage)| hook(name, damage)).collect();
     let flags = hooks.iter().flat_map(|hook| ["--break", hook]).chain(["--patience", "2000"]);
-    let runs = run_in_microvm(mode, &names, &flags.collect::<Vec<_>>());
+    let runs = run_in_microvm(&mode.to_string(), &names, &flags.collect::<Vec<_>>());
     for ((name, damage), run) in damages.iter().zip(&runs) {
         if run.status == 3 {
             return support::unable(&run.told);

@@ -5,8 +5,6 @@
 
 mod support;
 
-use std::thread;
-
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
 use svclab::scenario::file::Mode;
@@ -27,8 +25,9 @@ fn main() {
             Trial::ignorable_test(format!("{name}::{way}"), move || kept(&name, flags))
         })
     });
-    let in_microvm = Trial::ignorable_test("microvm::kept", kept_in_microvm);
-    libtest_mimic::run(&arguments, trials.chain([in_microvm]).collect()).exit();
+    let in_microvm =
+        Mode::ALL.map(|mode| Trial::ignorable_test(format!("microvm::{mode}"), move || kept_in_microvm(mode)));
+    libtest_mimic::run(&arguments, trials.chain(in_microvm).collect()).exit();
 }
 
 fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
@@ -40,17 +39,8 @@ fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
     }
 }
 
-/// An emulated machine keeps one processor busy: there are two of them at a time.
-fn kept_in_microvm() -> Result<Completion, Failed> {
-    thread::scope(|scope| {
-        let ipvs = scope.spawn(|| kept_in_mode(Mode::Ipvs));
-        let others = kept_in_mode(Mode::Iptables).and_then(|_| kept_in_mode(Mode::Userspace));
-        let ipvs = ipvs.join().map_err(|_| Failed::from("a panic"))?;
-        others.and(ipvs)
-    })
-}
-
-fn kept_in_mode(mode: Mode) -> Result<Completion, Failed> {
+/// All that are for `mode`, in one boot.
+fn kept_in_microvm(mode: Mode) -> Result<Completion, Failed> {
     let is_for = |name: &String| {
         let scenario = load(&folder().join(name).with_extension("yaml"), 0);
         scenario.is_ok_and(|scenario| scenario.modes.contains(&mode))

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -46,22 +47,22 @@ fn files() -> Vec<String> {
     files
 }
 
-/// The report of a run of all scenarios, as text.
-fn all() -> String {
+/// The report of a run of all scenarios, as text, and what was told; `proxy` is svcproxy, if it is no other.
+fn all(proxy: Option<&Path>) -> Output {
     let files = files();
     let args: Vec<&str> = ["run", "--simulate", "--keep-going", "--json", "-"]
         .into_iter()
         .chain(files.iter().map(String::as_str))
         .collect();
-    let output = svclab(&args, None);
-    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    out(&output)
+    svclab(&args, proxy)
 }
 
 #[test]
 fn every_scenario_is_kept_and_is_the_same_twice() {
-    let report = all();
-    assert_eq!(report, all(), "the same bytes");
+    let output = all(None);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let report = out(&output);
+    assert_eq!(report, out(&all(None)), "the same bytes");
     let report: Value = serde_json::from_str(&report).unwrap();
     let scenarios = report["scenarios"].as_array().unwrap();
     let verdicts = |scenario: &Value| {
@@ -77,12 +78,53 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
     }
 }
 
+/// Steps that send something which needs no service proxy: to a pod itself, or to a program on a node.
+const NO_SERVICE: [(&str, &str); 4] = [
+    ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
+    ("terminating", "a connection to the pod that will go"),
+    ("terminating", "the open one lives"),
+    ("vip-ports", "the program answers at the node's own address"),
+];
+
+#[test]
+fn without_any_rules_every_promise_that_something_arrives_is_broken() {
+    let directory = tempfile::tempdir().unwrap();
+    let nothing = script(directory.path(), "");
+    let report: Value = serde_json::from_str(&out(&all(Some(&nothing)))).unwrap();
+    let (mut red, mut exempt) = (0, BTreeSet::new());
+    for scenario in report["scenarios"].as_array().unwrap() {
+        let (name, path) = (scenario["name"].as_str().unwrap(), scenario["path"].as_str().unwrap());
+        let written = svclab::scenario::load(Path::new(path), 0).unwrap();
+        for step in scenario["steps"].as_array().unwrap() {
+            let called = step["name"].as_str().unwrap();
+            let expect = &written.steps.iter().find(|one| one.name == called).unwrap().expect;
+            let nobody = expect.refused.is_some() || expect.dropped.is_some() || expect.unanswered.is_some();
+            let sends = ["probe", "connect", "send"].contains(&step["action"].as_str().unwrap());
+            match step["verdict"].as_str().unwrap() {
+                "broken" | "failed" => red += 1,
+                "passed" if sends && !nobody => {
+                    let known = NO_SERVICE.iter().find(|known| **known == (name, called));
+                    exempt.insert(known.unwrap_or_else(|| panic!("{name}: {called}: needs no rules")));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(red > 300, "only {red} steps turn red");
+    assert_eq!(exempt.len(), NO_SERVICE.len(), "only these need no service: {exempt:?}");
+}
+
 /// A svcproxy whose rules go through `sed`.
 fn broken(directory: &Path, edit: &str) -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let real = std::env::var("SVCPROXY").unwrap_or_else(|_| beside.display().to_string());
+    script(directory, &format!("'{real}' \"$@\" | sed -E '{edit}'"))
+}
+
+/// A program in place of svcproxy.
+fn script(directory: &Path, commands: &str) -> PathBuf {
     let path = directory.join("svcproxy");
-    fs::write(&path, format!("#!/bin/sh\n'{real}' \"$@\" | sed -E '{edit}'\n")).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{commands}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
