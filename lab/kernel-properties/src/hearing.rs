@@ -130,10 +130,6 @@ impl<'c> Hearing<'c> {
             if let Some(odd) = odd.next() {
                 faults.push(Fault { question, says: format!("the simulator has no such outcome: {odd}") });
             }
-            let moved = seen.iter().find(|one| Some(*one) != seen.first()).filter(|_| asked.is_sticky());
-            if let (Some(first), Some(moved)) = (seen.first(), moved) {
-                faults.push(Fault { question, says: format!("a client that met: {first}; meets later: {moved}") });
-            }
         }
         faults
     }
@@ -150,6 +146,10 @@ impl<'c> Hearing<'c> {
             let broken = seen.iter().find(|one| !keeps(&self.cluster.world, promise, one, &asked.bare));
             let says = |one| format!("promised: {}; the kernel: {one}", promise.verdict);
             faults.extend(broken.map(|one| Fault { question, says: says(one) }));
+            let moved = seen.iter().find(|one| Some(*one) != seen.first()).filter(|_| asked.is_sticky());
+            if let (Some(first), Some(moved)) = (seen.first(), moved) {
+                faults.push(Fault { question, says: format!("a client that met: {first}; meets later: {moved}") });
+            }
         }
         faults
     }
