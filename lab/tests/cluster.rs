@@ -80,8 +80,11 @@ async fn everybody_reaches_every_pod() {
             let mut wrong = Vec::new();
             for ((outcome, probe), (server, seen)) in outcomes.iter().zip(&probes).zip(&wanted) {
                 let right = match &outcome.answer {
-                    Answer::Replied { server: who, peer } => {
-                        who == server && Some(*peer) == outcome.client && seen.is_none_or(|seen| seen == peer.ip())
+                    Answer::Replied { server: who, peer, at } => {
+                        who == server
+                            && *at == probe.to
+                            && Some(*peer) == outcome.client
+                            && seen.is_none_or(|seen| seen == peer.ip())
                     }
                     _ => false,
                 };
@@ -195,7 +198,7 @@ async fn a_connection_stays_open() {
     let wait = Duration::from_secs(1);
     for _ in 0..3 {
         let answer = connection.ask(wait).await;
-        let wanted = Answer::Replied { server: "default/p1".into(), peer: connection.client() };
+        let wanted = Answer::Replied { server: "default/p1".into(), peer: connection.client(), at: to };
         assert_eq!(answer, wanted);
     }
     cluster.set_serving("default", "p1", false).await.unwrap();
@@ -287,7 +290,7 @@ async fn source_ports_are_used_again() {
         for _ in 0..20 {
             let outcome = cluster.probe(&fixed).await.unwrap();
             let peer = "10.244.1.10:4711".parse().unwrap();
-            assert_eq!(outcome.answer, Answer::Replied { server: "default/p1".into(), peer });
+            assert_eq!(outcome.answer, Answer::Replied { server: "default/p1".into(), peer, at: fixed.to });
         }
     }
     let mut foreign = probe(in_pod("p0"), Protocol::Tcp, "10.244.2.11:8080".parse().unwrap());

@@ -1,9 +1,9 @@
 //! What holds for every cluster, in-process: the proxy's rules, walked by the simulator, against what the oracle promises.
 //!
-//! This is the only place that knows all three. They know nothing of each other, and what lies between them is what lies
-//! between them on a machine: API objects go in ([`proxies`]), the text that `iptables-save`, `ipset save` and
-//! `ipvsadm -Sn` print comes out and is read again ([`programs`]), and packets walk over [`machines`] with the addresses
-//! and links of the oracle's world. [`judge`] puts a question to both judges and compares, [`words`] tells a disagreement,
+//! This is the only place that knows all three (with `lab/kernel-properties`, which adds the kernel). They know nothing of
+//! each other, and what lies between them is what lies between them on a machine: API objects go in ([`proxies`]), the text
+//! that `iptables-save`, `ipset save` and `ipvsadm -Sn` print comes out and is read again ([`programs`]), and packets walk
+//! over [`machines`] with the addresses and links of the oracle's world. [`judge`] puts a question to both judges and compares, [`words`] tells a disagreement,
 //! [`sweep`] does so for clusters that nobody wrote by hand, and [`mutants`] breaks rules to see who notices.
 
 mod affinity;

@@ -58,9 +58,15 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// Where sockets wait: each machine's protocols and ports, so that every endpoint of every slice is somebody.
-fn listeners(cluster: &Cluster) -> BTreeMap<String, BTreeSet<(Number, u16)>> {
+/// Where sockets wait: each machine's protocols and ports, so that every endpoint of every slice is somebody; and where
+/// every pod does.
+fn listeners(cluster: &Cluster, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, BTreeSet<(Number, u16)>> {
     let mut waiting: BTreeMap<String, BTreeSet<(Number, u16)>> = BTreeMap::new();
+    for pod in &cluster.world.pods {
+        let machine = if pod.host_network { pod.node.clone() } else { pod_machine(&pod.name) };
+        let ports = everywhere.iter().map(|(protocol, port)| (number(*protocol), *port));
+        waiting.entry(machine).or_default().extend(ports);
+    }
     for slice in &cluster.objects.slices {
         let ports = slice.ports.iter().flatten().filter_map(|port| {
             let name = port.protocol.as_deref().unwrap_or("TCP");
@@ -267,7 +273,19 @@ impl Machines {
     /// # Errors
     /// What the simulator does not take, such as a rule that names a set that is not there.
     pub fn build(cluster: &Cluster, programs: &BTreeMap<String, Program>) -> Result<Machines, CannotBuild> {
-        let builder = Builder { cluster, listeners: listeners(cluster) };
+        Machines::build_with(cluster, programs, &[])
+    }
+
+    /// The same, where every pod waits at some ports, endpoint or not.
+    ///
+    /// # Errors
+    /// As [`Machines::build`].
+    pub fn build_with(
+        cluster: &Cluster,
+        programs: &BTreeMap<String, Program>,
+        everywhere: &[(Protocol, u16)],
+    ) -> Result<Machines, CannotBuild> {
+        let builder = Builder { cluster, listeners: listeners(cluster, everywhere) };
         let mut by_entrance: BTreeMap<String, Network> = BTreeMap::new();
         for entrance in &cluster.world.nodes {
             let network = match by_entrance.values().next() {

@@ -42,11 +42,17 @@ fn questions() -> u64 {
 /// A runner whose cases are a function of the seed and of the property's number.
 #[must_use]
 pub fn runner(seed: u64, property: u64, cases: u32) -> TestRunner {
+    runner_with(seed, property, cases, 4000)
+}
+
+/// The same, which tries at most so many smaller cases once one has failed.
+#[must_use]
+pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..16].copy_from_slice(&property.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: smaller, ..Config::default() };
     TestRunner::new_with_rng(config, rng)
 }
 
@@ -89,7 +95,8 @@ impl Tally {
 }
 
 /// SplitMix64's last steps: a number that looks like no other's.
-fn mixed(number: u64) -> u64 {
+#[must_use]
+pub fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)

@@ -66,6 +66,14 @@ impl Fraction {
         Fraction { numerator: self.numerator >> shared, denominator: self.denominator >> shared }
     }
 
+    /// As a floating-point number, right to a few of its last bits.
+    #[must_use]
+    pub fn to_f64(&self) -> f64 {
+        let scaled = (&self.numerator << 63_u32) / &self.denominator;
+        let whole = scaled.iter_u64_digits().rev().fold(0.0, |sum, digit| sum * 2.0_f64.powi(64) + digit as f64);
+        whole / 2.0_f64.powi(63)
+    }
+
     /// The distance between the two.
     #[must_use]
     pub fn distance(&self, other: &Fraction) -> Fraction {
@@ -148,6 +156,15 @@ mod tests {
         assert!(!tiny.is_zero());
         assert!(tiny.within(&Fraction::zero(), 1, 1_000_000_000));
         assert!(!third.within(&Fraction::new(1, 2), 1, 1_000_000_000));
+    }
+
+    #[test]
+    fn is_a_number() {
+        for (numerator, denominator, number) in [(1, 3, 1.0 / 3.0), (1, 1, 1.0), (0, 7, 0.0), (9, 4, 2.25)] {
+            assert!((Fraction::new(numerator, denominator).to_f64() - number).abs() < 1e-15);
+        }
+        let tiny = Fraction::one().times(1, 1 << 31).times(1, 1 << 20);
+        assert!((tiny.to_f64() - 2.0_f64.powi(-51)).abs() < 1e-18);
     }
 
     #[test]

@@ -60,3 +60,18 @@ fn a_router_translates_and_rejects() {
     1 refused by first at [fd00:1::2]:9, told true
     ");
 }
+
+/// Found on a kernel: of several addresses of one scope the last that was added is the first of its interface.
+#[test]
+fn redirected_to_the_address_that_was_added_last() {
+    let rules = "*nat\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9999\nCOMMIT\n";
+    let eth0 = Interface::new("eth0").address(ip("fd00::1"), 64).address(ip("fd00::33"), 64);
+    let server = Host::builder("server").interface(eth0).listen(Protocol::TCP, 9999);
+    let server = server.rules(Rules::read(Family::V6, rules).unwrap());
+    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("fd00::2"), 64));
+    let mut network = Network::new();
+    let (server, client) = (network.add(server.build().unwrap()), network.add(client.build().unwrap()));
+    network.link(&[(server, "eth0"), (client, "eth0")]).unwrap();
+    let found = network.outcomes(&Flow::tcp(client, at("[fd00::1]:80"))).unwrap();
+    assert_eq!(found.certain().and_then(|verdict| verdict.answered()), Some((server, at("[fd00::33]:9999"))));
+}

@@ -176,6 +176,16 @@ impl Cluster {
         ProcessHandle::start(&self.node(node)?.namespace, &process).await
     }
 
+    /// Runs `work` on the thread that lives in a place: sockets that it makes and programs that it starts are of that place.
+    /// It must be short, for everything else there waits for it.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        place: &Place,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ClusterError> {
+        self.namespace(place)?.run(work).await.map_err(ClusterError::kernel(place.to_string()))
+    }
+
     /// Runs a command to its end in a place and collects its output; killed after `timeout`.
     pub async fn exec(&self, place: &Place, argv: &[String], timeout: Duration) -> Result<ExecOutput, ClusterError> {
         process::exec(&*self.namespace(place)?, argv, timeout).await

@@ -11,7 +11,11 @@ use crate::traffic::probe::{Answer, Outcome};
 fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
     let outcome = |server: &str| {
         let peer = SocketAddr::new(source.parse().unwrap(), 40_000);
-        Outcome { answer: Answer::Replied { server: server.to_owned(), peer }, client: None, took: Duration::ZERO }
+        Outcome {
+            answer: Answer::Replied { server: server.to_owned(), peer, at: peer },
+            client: None,
+            took: Duration::ZERO,
+        }
     };
     let outcomes: Vec<Outcome> =
         servers.iter().flat_map(|(server, count)| std::iter::repeat_n(outcome(server), *count)).collect();

@@ -85,7 +85,7 @@ impl Tally {
         let mut tally = Tally::default();
         for outcome in outcomes {
             match &outcome.answer {
-                Answer::Replied { server, peer } => {
+                Answer::Replied { server, peer, .. } => {
                     *tally.servers.entry(server.clone()).or_default() += 1;
                     *tally.sources.entry(peer.ip()).or_default() += 1;
                     *tally.seen_by.entry(server.clone()).or_default().entry(peer.ip()).or_default() += 1;

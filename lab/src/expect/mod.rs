@@ -2,6 +2,7 @@
 //!
 //! Every statistical check states its bound: a correct proxy is blamed with probability at most [`stats::FALSE_ALARM`].
 
+pub mod chi_square;
 pub mod counters;
 mod judge;
 pub mod stats;

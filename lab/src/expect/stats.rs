@@ -14,7 +14,7 @@ pub const MISS: f64 = 1e-6;
 const MOST: usize = 200_000;
 
 /// `ln(n!)` for 0 to `n`.
-fn ln_factorials(n: usize) -> Vec<f64> {
+pub(super) fn ln_factorials(n: usize) -> Vec<f64> {
     let mut table = Vec::with_capacity(n + 1);
     let mut sum = 0.0_f64;
     table.push(sum);

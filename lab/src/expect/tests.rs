@@ -11,7 +11,7 @@ use crate::traffic::probe::{Answer, Outcome};
 fn reply(server: &str, peer: &str) -> Outcome {
     let peer = SocketAddr::new(peer.parse().unwrap(), 40_000);
     let client = Some("10.0.0.9:40000".parse().unwrap());
-    Outcome { answer: Answer::Replied { server: server.into(), peer }, client, took: Duration::ZERO }
+    Outcome { answer: Answer::Replied { server: server.into(), peer, at: peer }, client, took: Duration::ZERO }
 }
 
 fn replies(counts: &[(&str, usize)]) -> Vec<Outcome> {

@@ -99,8 +99,11 @@ async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Netns
             return classify(&error);
         }
         client = socket.local_addr().ok();
-        if let Err(error) = socket.send(QUESTION).await {
-            return classify(&error);
+        match socket.send(QUESTION).await {
+            // Netfilter of this very machine took it, which may have sent an ICMP error instead: the socket hears of that next.
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
+            Err(error) => return classify(&error),
+            Ok(_) => {}
         }
         let mut datagram = [0; 2048];
         match socket.recv(&mut datagram).await {
@@ -160,12 +163,13 @@ pub(super) fn parse_with_question(line: &str) -> (Answer, String) {
     struct Reply {
         server: String,
         peer: SocketAddr,
+        at: SocketAddr,
         question: String,
     }
     match serde_json::from_str::<Reply>(line) {
-        Ok(Reply { server, peer, question }) => {
-            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-            (Answer::Replied { server, peer }, question)
+        Ok(Reply { server, peer, at, question }) => {
+            let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+            (Answer::Replied { server, peer: canonical(peer), at: canonical(at) }, question)
         }
         Err(_) => (Answer::Broken(format!("not an echo server's answer: {}", line.trim_end())), String::new()),
     }
@@ -189,11 +193,13 @@ mod tests {
 
     #[test]
     fn mapped_addresses_are_told_as_ipv4() {
-        let reply = parse(r#"{"server":"default/web","peer":"[::ffff:10.0.0.1]:4711","question":"who?"}"#);
-        let Answer::Replied { peer, .. } = reply else {
+        let reply = parse(
+            r#"{"server":"default/web","peer":"[::ffff:10.0.0.1]:4711","at":"[::ffff:10.0.0.2]:80","question":"who?"}"#,
+        );
+        let Answer::Replied { peer, at, .. } = reply else {
             panic!("{reply:?}");
         };
-        assert_eq!(peer, "10.0.0.1:4711".parse().unwrap());
+        assert_eq!((peer, at), ("10.0.0.1:4711".parse().unwrap(), "10.0.0.2:80".parse().unwrap()));
         assert!(matches!(parse("HTTP/1.1 400 Bad Request\r\n"), Answer::Broken(_)));
     }
 }

@@ -61,6 +61,8 @@ pub enum Answer {
         server: String,
         /// The peer address that the server saw.
         peer: SocketAddr,
+        /// Its own address and port, as it was called there.
+        at: SocketAddr,
     },
     /// TCP reset or ICMP port unreachable.
     Refused,

@@ -93,11 +93,13 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
     Ok(bound)
 }
 
-/// The answer: one line of JSON.
-fn answer(identity: &str, peer: SocketAddr, question: &[u8]) -> String {
-    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+/// The answer: one line of JSON. `at` is where the server was called.
+fn answer(identity: &str, peer: SocketAddr, at: SocketAddr, question: &[u8]) -> String {
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
     let question = String::from_utf8_lossy(question);
-    let json = serde_json::json!({ "server": identity, "peer": peer.to_string(), "question": question.trim_end() });
+    let json = serde_json::json!({
+        "server": identity, "peer": canonical(peer), "at": canonical(at), "question": question.trim_end(),
+    });
     let mut line = json.to_string();
     line.push('\n');
     line
@@ -120,6 +122,7 @@ async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
 }
 
 async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<str>) {
+    let Ok(at) = stream.local_addr() else { return };
     let (reader, mut writer) = stream.split();
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -127,18 +130,20 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<str>) {
         line.clear();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
         let whole = read.is_ok() && line.last() == Some(&b'\n');
-        if !whole || writer.write_all(answer(&identity, peer, &line).as_bytes()).await.is_err() {
+        if !whole || writer.write_all(answer(&identity, peer, at, &line).as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
 async fn serve_udp(socket: UdpSocket, identity: Arc<str>) {
+    // Bound to one address: it is the one that every datagram was sent to.
+    let Ok(at) = socket.local_addr() else { return };
     let mut datagram = [0; 2048];
     loop {
         // Errors are late ICMP messages about earlier answers.
         if let Ok((length, peer)) = socket.recv_from(&mut datagram).await {
-            let _ = socket.send_to(answer(&identity, peer, &datagram[..length]).as_bytes(), peer).await;
+            let _ = socket.send_to(answer(&identity, peer, at, &datagram[..length]).as_bytes(), peer).await;
         }
     }
 }

@@ -97,7 +97,7 @@ pub async fn ask(cluster: &Cluster, from: Place, to: &str) -> Answer {
 /// The server and the peer address that it saw; panics when nobody answered.
 pub fn replied(outcome: &Outcome) -> (&str, IpAddr) {
     match &outcome.answer {
-        Answer::Replied { server, peer } => (server, peer.ip()),
+        Answer::Replied { server, peer, .. } => (server, peer.ip()),
         other => panic!("{other:?}"),
     }
 }

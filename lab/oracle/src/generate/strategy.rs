@@ -24,6 +24,11 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     })
 }
 
+/// Recipes on the machines of `frame`: its families, wiring, nodes and pods stay, services and settings are drawn.
+pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
+    (vec(service(), 1..=4), proxy()).prop_map(move |(services, proxy)| Recipe { services, proxy, ..frame.clone() })
+}
+
 fn node() -> impl Strategy<Value = NodeRecipe> {
     (option::weighted(0.9, 0..3u8), rarely(0.2)).prop_map(|(zone, second_address)| NodeRecipe { zone, second_address })
 }

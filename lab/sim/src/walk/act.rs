@@ -112,7 +112,14 @@ impl Walker<'_> {
             });
         }
         let addresses = &self.host.interfaces.get(skb.input?)?.addresses;
-        addresses.iter().find(|address| Family::of(address.ip) == family && !address.secondary).map(|one| one.ip)
+        let mut own = addresses.iter().filter(|address| Family::of(address.ip) == family);
+        let chosen = match family {
+            Family::V4 => own.find(|address| !address.secondary),
+            // The kernel's list begins with what was added last (net/ipv6/addrconf.c, `ipv6_link_dev_addr`), and ends with the
+            // link-local address, which machines do not have here.
+            Family::V6 => own.next_back(),
+        };
+        chosen.map(|address| address.ip)
     }
 
     /// Drops the packet and makes what tells its sender (nf_reject_ipv4.c, nf_reject_ipv6.c).

@@ -217,7 +217,8 @@ mod tests {
             epoch(at(100), Some(at(400)), &["default/b"]),
             epoch(at(300), None, &[]),
         ]);
-        let replied = |server: &str| Answer::Replied { server: server.to_owned(), peer: "10.0.0.1:1".parse().unwrap() };
+        let anybody = "10.0.0.1:1".parse().unwrap();
+        let replied = |server: &str| Answer::Replied { server: server.to_owned(), peer: anybody, at: anybody };
         let verdict = |begun: u64, ended: u64, answer: Answer| {
             let sample = Sample { begun: at(begun), ended: at(ended), answer };
             match epochs.verdict(&ObjectKey::new(None, "web"), &sample) {

@@ -9,7 +9,7 @@ impl Lab {
     /// itself when it asks.
     pub(super) async fn stray(&mut self, name: &str) -> Result<(), StartError> {
         let Some(connection) = self.connections.get_mut(name) else { return Ok(()) };
-        let Answer::Replied { server, peer } = connection.ask(ASK).await else { return Ok(()) };
+        let Answer::Replied { server, peer, .. } = connection.ask(ASK).await else { return Ok(()) };
         let (namespace, pod) = server.split_once('/').unwrap_or(("default", &server));
         let tap = self.cluster.tap(namespace, pod, peer).await?;
         // So that there is something to hear.

@@ -53,7 +53,7 @@ fn nodes_with_ready_endpoints(store: &Store, service: &ObjectKey) -> Vec<String>
 pub(super) fn answer(network: &Network, spec: &ClusterSpec, journey: &Journey) -> Answer {
     match &journey.verdict {
         Verdict::Answered { by, at, saw } => {
-            Answer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw }
+            Answer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw, at: *at }
         }
         Verdict::Unanswered { why: Broken::WrongSource { from }, .. } => {
             Answer::Broken(format!("an answer from {from}"))

@@ -1,0 +1,117 @@
+//! Questions as packets: probes, their patience, and the ways that hosts outside take.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use svclab::cluster::Cluster as Lab;
+use svclab::cluster::spec::Protocol;
+use svclab::traffic::probe::{Place, Probe};
+use svclab_oracle::{self as oracle, Question, World};
+
+use crate::seen::Seen;
+
+/// How long silence is waited for where it is expected. What comes later would be overlooked, and never taken for a fault.
+const SHORT: Duration = Duration::from_millis(250);
+/// Probes that are on their way at a time.
+const TOGETHER: usize = 96;
+
+/// What holds from one packet of a cluster to the next.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// The port that the next one is sent from. Each has its own, and none is one that the kernel would choose, so that a
+    /// cluster's flows are all different ones and each draw is one of its own.
+    pub port: u16,
+    /// How long an answer is waited for where one is expected.
+    pub patience: Duration,
+}
+
+impl Default for Pace {
+    /// That of a new cluster, on a busy machine.
+    fn default() -> Pace {
+        Pace { port: 10_000, patience: Duration::from_secs(20) }
+    }
+}
+
+/// A question as it is put to the kernel.
+#[derive(Debug, Clone)]
+pub struct Packets<'q> {
+    /// The question.
+    pub question: &'q Question,
+    /// How many.
+    pub count: usize,
+    /// Silence is among what may come of it.
+    pub short: bool,
+    /// All but the first wait for the first to be answered.
+    pub one_first: bool,
+}
+
+fn place(from: &oracle::Place) -> Place {
+    match from {
+        oracle::Place::Pod(name) => Place::Pod { namespace: name.namespace.clone(), name: name.name.clone() },
+        oracle::Place::Node(node) | oracle::Place::Loopback(node) => Place::Node(node.clone()),
+        oracle::Place::Outside { client, .. } => Place::Client(client.clone()),
+        oracle::Place::LoadBalancer { .. } => Place::LoadBalancer,
+    }
+}
+
+fn protocol(protocol: oracle::Protocol) -> Protocol {
+    match protocol {
+        oracle::Protocol::Tcp => Protocol::Tcp,
+        oracle::Protocol::Udp => Protocol::Udp,
+        oracle::Protocol::Sctp => Protocol::Sctp,
+    }
+}
+
+/// Sends them all; what came of each, in the same order.
+///
+/// # Errors
+/// What the laboratory could not do.
+pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
+    let said = |error: svclab::cluster::ClusterError| error.to_string();
+    let mut ways: Vec<(&str, IpNet)> = Vec::new();
+    for packets in all {
+        // Nodes' own addresses are on the network that hosts outside are on.
+        let near = world.nodes.iter().any(|node| node.addresses.contains(&packets.question.to.ip()));
+        if let (oracle::Place::Outside { client, enters }, false) = (&packets.question.from, near) {
+            let to = IpNet::from(packets.question.to.ip());
+            if !ways.contains(&(client, to)) {
+                lab.add_client_route(client, to, enters).await.map_err(said)?;
+                ways.push((client, to));
+            }
+        }
+    }
+    let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); all.len()];
+    for later in [false, true] {
+        let mut probes: Vec<(usize, Probe)> = Vec::new();
+        for (index, packets) in all.iter().enumerate() {
+            let first = if packets.one_first { 1 } else { packets.count };
+            let count = if later { packets.count - first } else { first };
+            for _ in 0..count {
+                probes.push((index, probe(packets, pace)));
+                pace.port += 1;
+            }
+        }
+        // What is silent waits while the others are sent.
+        probes.sort_by_key(|(index, _)| !all[*index].short);
+        let (indices, probes): (Vec<usize>, Vec<Probe>) = probes.into_iter().unzip();
+        let outcomes = lab.probe_many(probes, TOGETHER).await.map_err(said)?;
+        for (index, outcome) in indices.into_iter().zip(outcomes) {
+            seen[index].push(Seen::of(world, &outcome));
+        }
+    }
+    for (client, to) in ways {
+        lab.remove_client_route(client, to).await.map_err(said)?;
+    }
+    Ok(seen)
+}
+
+fn probe(packets: &Packets<'_>, pace: &Pace) -> Probe {
+    Probe {
+        from: place(&packets.question.from),
+        to: packets.question.to,
+        protocol: protocol(packets.question.protocol),
+        source_address: packets.question.source,
+        source_port: Some(pace.port),
+        timeout: if packets.short { SHORT } else { pace.patience },
+    }
+}

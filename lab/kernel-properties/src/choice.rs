@@ -1,0 +1,153 @@
+//! Which of a cluster's questions are asked: some of every kind, which ones being a function of a number.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use svclab_oracle::{Cluster, FrontendKind, Place, Promise, Protocol, Question, Reply, Verdict};
+use svclab_properties::sweep::mixed;
+
+/// The kind of source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "what they say")]
+pub enum Source {
+    Pod,
+    PodOnHostNetwork,
+    Node,
+    Loopback,
+    Outside,
+    LoadBalancer,
+}
+
+impl Source {
+    /// Every kind.
+    pub const ALL: [Source; 6] =
+        [Source::Pod, Source::PodOnHostNetwork, Source::Node, Source::Loopback, Source::Outside, Source::LoadBalancer];
+
+    /// The kind of a question's source.
+    #[must_use]
+    pub fn of(cluster: &Cluster, question: &Question) -> Source {
+        match &question.from {
+            Place::Pod(name) => {
+                let on_host = cluster.world.pods.iter().any(|pod| pod.name == *name && pod.host_network);
+                if on_host { Source::PodOnHostNetwork } else { Source::Pod }
+            }
+            Place::Node(_) => Source::Node,
+            Place::Loopback(_) => Source::Loopback,
+            Place::Outside { .. } => Source::Outside,
+            Place::LoadBalancer { .. } => Source::LoadBalancer,
+        }
+    }
+}
+
+/// The kind of verdict; a delivery's with the frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the oracle's words")]
+pub enum Word {
+    Deliver(FrontendKind),
+    Drop,
+    Reject,
+    Refuse,
+    Untouched,
+    Undefined,
+}
+
+impl Word {
+    /// Every kind that is not rare in the generator's clusters.
+    pub const COMMON: [Word; 7] = [
+        Word::Deliver(FrontendKind::ClusterIp),
+        Word::Deliver(FrontendKind::NodePort),
+        Word::Deliver(FrontendKind::ExternalIp),
+        Word::Deliver(FrontendKind::LoadBalancerIp),
+        Word::Drop,
+        Word::Reject,
+        Word::Untouched,
+    ];
+
+    /// The kind of a promise.
+    #[must_use]
+    pub fn of(promise: &Promise) -> Word {
+        match &promise.verdict {
+            Verdict::Deliver(delivery) => Word::Deliver(delivery.frontend),
+            Verdict::Drop => Word::Drop,
+            Verdict::Reject => Word::Reject,
+            Verdict::Refuse => Word::Refuse,
+            Verdict::Untouched => Word::Untouched,
+            Verdict::Undefined => Word::Undefined,
+        }
+    }
+}
+
+/// A question that is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    /// The question.
+    pub question: Question,
+    /// What is promised.
+    pub promise: Promise,
+    /// It is asked so often that the distribution of its answers shows.
+    pub often: bool,
+}
+
+/// By which node a host outside sends to an address: it has one way there.
+#[derive(Debug, Default)]
+struct Entrances(BTreeMap<(String, IpAddr), String>);
+
+impl Entrances {
+    /// Whether the question can be asked beside those before it.
+    fn admit(&mut self, question: &Question) -> bool {
+        let Place::Outside { client, enters } = &question.from else { return true };
+        let way = self.0.entry((client.clone(), question.to.ip())).or_insert_with(|| enters.clone());
+        way == enters
+    }
+}
+
+/// About so many of a cluster's questions, and one to be asked often if there is one. Kinds of source and verdict take turns,
+/// in an order that is a function of `salt`, as are the questions of each kind. What needs SCTP is left out: the kernels that
+/// this runs on do not speak it.
+#[must_use]
+pub fn choose(cluster: &Cluster, salt: u64, wanted: usize) -> Vec<Chosen> {
+    let oracle = cluster.oracle();
+    let draw = |number: u64| mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
+    let mut kinds: BTreeMap<(Source, Word), Vec<(u64, Chosen)>> = BTreeMap::new();
+    let mut often: Option<(bool, u64, Chosen)> = None;
+    for (number, question) in (0..).zip(cluster.questions()) {
+        if question.protocol == Protocol::Sctp {
+            continue;
+        }
+        let (draw, promise) = (draw(number), oracle.ask(&question));
+        let kind = (Source::of(cluster, &question), Word::of(&promise));
+        let chosen = Chosen { question, promise, often: false };
+        // Datagrams cost less.
+        let rank = (chosen.question.protocol == Protocol::Tcp, draw);
+        if is_drawn(&chosen.promise) && often.as_ref().is_none_or(|(tcp, of, _)| rank < (*tcp, *of)) {
+            often = Some((rank.0, rank.1, Chosen { often: true, ..chosen.clone() }));
+        }
+        kinds.entry(kind).or_default().push((draw, chosen));
+    }
+    let often = often.map(|(_, _, chosen)| chosen);
+    let mut kinds: Vec<(u64, Vec<(u64, Chosen)>)> =
+        (0..).zip(kinds.into_values()).map(|(number, questions)| (draw(u64::MAX - number), questions)).collect();
+    kinds.sort_by_key(|(draw, _)| *draw);
+    for (_, questions) in &mut kinds {
+        questions.sort_by_key(|(draw, _)| std::cmp::Reverse(*draw));
+    }
+    let mut entrances = Entrances::default();
+    let mut all: Vec<Chosen> = often.into_iter().filter(|chosen| entrances.admit(&chosen.question)).collect();
+    while all.len() < wanted && kinds.iter().any(|(_, questions)| !questions.is_empty()) {
+        for (_, questions) in &mut kinds {
+            let Some((_, chosen)) = questions.pop() else { continue };
+            let known = all.iter().any(|other| other.question == chosen.question);
+            if all.len() < wanted && !known && entrances.admit(&chosen.question) {
+                all.push(chosen);
+            }
+        }
+    }
+    all
+}
+
+/// Whether each packet is a draw from several endpoints that all can answer.
+fn is_drawn(promise: &Promise) -> bool {
+    let Verdict::Deliver(delivery) = &promise.verdict else { return false };
+    let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, Reply::From(_)));
+    delivery.backends.len() > 1 && delivery.affinity.is_none() && returns
+}

@@ -1,0 +1,164 @@
+//! Frames: machines that stay while services, endpoints and settings change.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use svclab::cluster::spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
+use svclab_oracle::generate::{Families, NodeRecipe, PodRecipe, Recipe, recipe};
+use svclab_oracle::{self as oracle, Cluster, World};
+use svcproxy::config::Variant;
+
+/// What every pod listens on, over TCP and over UDP: all target ports that the generator gives.
+const PORTS: [u16; 6] = [8080, 8081, 8082, 8180, 8181, 8182];
+
+/// Machines to draw clusters on.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    /// Its name.
+    pub name: &'static str,
+    /// The commands that write rules there.
+    pub variant: Variant,
+    families: Families,
+    point_to_point: bool,
+    /// The zone of each node, and whether it has a second address.
+    nodes: &'static [(Option<u8>, bool)],
+    /// The node of each pod, and whether it is on the host network; each node has one more, which only calls.
+    pods: &'static [(u8, bool)],
+}
+
+/// Every frame: both wirings, every family, both variants of the commands.
+pub const ALL: [Frame; 4] = [
+    Frame {
+        name: "bridge_ipv4",
+        variant: Variant::Nft,
+        families: Families::V4,
+        point_to_point: false,
+        nodes: &[(Some(0), false), (Some(1), true), (Some(1), false)],
+        pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
+    },
+    Frame {
+        name: "point_to_point_ipv6",
+        variant: Variant::Nft,
+        families: Families::V6,
+        point_to_point: true,
+        nodes: &[(Some(0), true), (Some(1), false), (None, false)],
+        pods: &[(0, false), (1, false), (1, false), (2, false), (2, true)],
+    },
+    Frame {
+        name: "bridge_dual_stack",
+        variant: Variant::Nft,
+        families: Families::Dual,
+        point_to_point: false,
+        nodes: &[(Some(0), true), (Some(1), false)],
+        pods: &[(0, false), (0, false), (0, true), (1, false), (1, false)],
+    },
+    Frame {
+        name: "point_to_point_dual_stack_legacy",
+        variant: Variant::Legacy,
+        families: Families::Dual,
+        point_to_point: true,
+        nodes: &[(Some(0), false), (Some(1), true)],
+        pods: &[(0, false), (0, false), (1, false), (1, true)],
+    },
+];
+
+impl Frame {
+    /// The frame of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Frame> {
+        ALL.into_iter().find(|frame| frame.name == name)
+    }
+
+    /// A recipe with these machines; its services and settings are of no account.
+    #[must_use]
+    pub fn recipe(&self) -> Recipe {
+        let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe { zone: *zone, second_address: *second });
+        let pods = self.pods.iter().map(|(node, host)| PodRecipe { node: *node, host_network: *host });
+        Recipe {
+            families: self.families,
+            point_to_point: self.point_to_point,
+            nodes: nodes.collect(),
+            pods: pods.collect(),
+            ..recipe(0)
+        }
+    }
+
+    /// The machines as the laboratory builds them.
+    #[must_use]
+    pub fn spec(&self) -> ClusterSpec {
+        let Cluster { world, objects } = self.recipe().build();
+        let v4 = |address: &IpAddr| address.is_ipv4();
+        let first: Vec<IpAddr> = world.nodes.first().map(|node| firsts(&node.addresses)).unwrap_or_default();
+        let ranges = |v4_range: &str, v6_range: &str| -> Vec<IpNet> {
+            let texts = first.iter().map(|address| if v4(address) { v4_range } else { v6_range });
+            texts.filter_map(|text| text.parse().ok()).collect()
+        };
+        let nodes = world.nodes.iter().map(|node| {
+            let addresses = firsts(&node.addresses);
+            let object = objects.nodes.iter().find(|object| object.metadata.name.as_deref() == Some(&*node.name));
+            let cidrs = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
+            NodeSpec {
+                name: node.name.clone(),
+                zone: None,
+                extra_addresses: node.addresses.iter().filter(|own| !addresses.contains(own)).copied().collect(),
+                pod_cidrs: cidrs.iter().filter_map(|text| text.parse().ok()).collect(),
+                addresses,
+            }
+        });
+        ClusterSpec {
+            cni: match world.cni {
+                oracle::Cni::Bridge => Cni::Bridge,
+                oracle::Cni::PointToPoint => Cni::PointToPoint,
+            },
+            node_network: ranges("172.18.0.0/24", "fd00:172:18::/64"),
+            service_cidrs: ranges("10.96.0.0/16", "fd00:10:96::/112"),
+            cluster_cidrs: ranges("10.244.0.0/16", "fd00:10:244::/56"),
+            nodes: nodes.collect(),
+            pods: pods(&world),
+            clients: world
+                .clients
+                .iter()
+                .map(|client| ClientSpec { name: client.name.clone(), addresses: client.addresses.clone() })
+                .collect(),
+            load_balancer: Some(LoadBalancerSpec { addresses: world.load_balancer }),
+        }
+    }
+}
+
+/// The first address of each family.
+fn firsts(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let of = |v4: bool| addresses.iter().copied().find(|address| address.is_ipv4() == v4);
+    [of(true), of(false)].into_iter().flatten().collect()
+}
+
+fn pods(world: &World) -> Vec<PodSpec> {
+    let ports = PORTS.iter().flat_map(|port| [Protocol::Tcp, Protocol::Udp].map(|protocol| (protocol, *port)));
+    let ports: Vec<ServerPort> = ports.map(|(protocol, port)| ServerPort { protocol, port }).collect();
+    let pods = world.pods.iter().map(|pod| PodSpec {
+        namespace: pod.name.namespace.clone(),
+        name: pod.name.name.clone(),
+        node: pod.node.clone(),
+        addresses: pod.addresses.clone(),
+        host_network: pod.host_network,
+        ports: ports.clone(),
+    });
+    pods.collect()
+}
+
+/// Where every pod waits, for the other judges.
+#[must_use]
+pub fn listening() -> Vec<(oracle::Protocol, u16)> {
+    let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
+    PORTS.iter().flat_map(both).collect()
+}
+
+/// Whether somebody waits wherever a slice says so.
+///
+/// # Errors
+/// A port that no pod waits at.
+pub fn serves(cluster: &Cluster) -> Result<(), String> {
+    let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten());
+    let missing = ports.filter_map(|port| port.port).find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));
+    missing
+        .map_or(Ok(()), |port| Err(format!("the generator gives target port {port}, and no pod of the frames has it")))
+}

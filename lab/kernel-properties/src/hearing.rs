@@ -1,0 +1,181 @@
+//! One cluster before all three judges.
+
+use std::collections::BTreeMap;
+
+use svclab::cluster::Cluster as Lab;
+use svclab::expect::chi_square::Drawn;
+use svclab_oracle::{Cluster, Verdict};
+use svclab_properties::exceptions;
+use svclab_properties::judge::{Court, Judgement, flow, judge, outcomes};
+use svclab_properties::machines::Machines;
+use svclab_properties::programs::Program;
+use svclab_properties::proxies::Dump;
+
+use crate::ask::{Pace, Packets, ask};
+use crate::choice::Chosen;
+use crate::frame;
+use crate::seen::{Seen, expected, keeps};
+
+/// Packets for each thing that can become of one, where chance decides, and at most so many.
+const FOR_EACH: usize = 3;
+const AT_MOST: usize = 12;
+/// Packets where one thing alone can become of them.
+const CERTAIN: usize = 2;
+/// Packets for each endpoint where the distribution is looked at.
+const OFTEN: usize = 80;
+
+/// A question, and what two judges say before the third is asked.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The question and the promise.
+    pub chosen: Chosen,
+    /// The oracle's word against the simulator's.
+    pub judgement: Judgement,
+    /// The known difference that they have, by its place in [`exceptions::ALL`].
+    pub known: Option<usize>,
+    /// What the simulator says can be seen, with probabilities.
+    pub expected: Vec<(Seen, f64)>,
+    /// The same without any rules.
+    pub bare: Vec<(Seen, f64)>,
+}
+
+impl Asked {
+    fn is_sticky(&self) -> bool {
+        matches!(&self.chosen.promise.verdict, Verdict::Deliver(delivery) if delivery.affinity.is_some())
+    }
+
+    fn is_silent(&self) -> bool {
+        self.expected.iter().any(|(seen, _)| *seen == Seen::Silence)
+    }
+
+    /// Whether each packet is a draw, all of which are seen.
+    fn is_drawn(&self) -> bool {
+        let delivered = matches!(self.chosen.promise.verdict, Verdict::Deliver(_));
+        self.expected.len() > 1 && delivered && !self.is_sticky() && !self.is_silent()
+    }
+
+    fn packets(&self) -> Packets<'_> {
+        let ways = self.expected.len();
+        let count = match ways {
+            _ if self.is_sticky() => FOR_EACH,
+            1 => CERTAIN,
+            _ if self.chosen.often && self.is_drawn() => OFTEN * ways,
+            _ => (FOR_EACH * ways).min(AT_MOST),
+        };
+        Packets { question: &self.chosen.question, count, short: self.is_silent(), one_first: self.is_sticky() }
+    }
+}
+
+/// A disagreement of the kernel with another judge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The number of the question.
+    pub question: usize,
+    /// In a sentence.
+    pub says: String,
+}
+
+/// A cluster, its rules as the kernel has them, and what is asked.
+pub struct Hearing<'c> {
+    /// The cluster.
+    pub cluster: &'c Cluster,
+    /// The machines.
+    pub court: Court,
+    /// The questions.
+    pub asked: Vec<Asked>,
+}
+
+impl<'c> Hearing<'c> {
+    /// Reads what the nodes' commands print, and asks the oracle and the simulator.
+    ///
+    /// # Errors
+    /// What the simulator does not understand.
+    pub fn open(
+        cluster: &'c Cluster,
+        dumps: &BTreeMap<String, Dump>,
+        chosen: Vec<Chosen>,
+    ) -> Result<Hearing<'c>, String> {
+        let mut programs = BTreeMap::new();
+        for (node, dump) in dumps {
+            programs.insert(node.clone(), Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?);
+        }
+        let listening = frame::listening();
+        let build = |programs| Machines::build_with(cluster, programs, &listening).map_err(|error| error.to_string());
+        let court = Court { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
+        let asked = chosen.into_iter().map(|chosen| asked(&court, cluster, chosen)).collect();
+        Ok(Hearing { cluster, court, asked })
+    }
+
+    /// Asks the kernel: what was seen, for each question.
+    ///
+    /// # Errors
+    /// What the laboratory could not do.
+    pub async fn ask(&self, lab: &Lab, pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
+        let packets: Vec<Packets<'_>> = self.asked.iter().map(Asked::packets).collect();
+        ask(lab, &self.cluster.world, &packets, pace).await
+    }
+
+    /// How many packets that are.
+    #[must_use]
+    pub fn packets(&self) -> usize {
+        self.asked.iter().map(|asked| asked.packets().count).sum()
+    }
+
+    /// Where the kernel does otherwise than the simulator says.
+    #[must_use]
+    pub fn against_simulator(&self, seen: &[Vec<Seen>]) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
+            let mut odd = seen.iter().filter(|one| !asked.expected.iter().any(|(known, _)| known == *one));
+            if let Some(odd) = odd.next() {
+                faults.push(Fault { question, says: format!("the simulator has no such outcome: {odd}") });
+            }
+        }
+        faults
+    }
+
+    /// Where the kernel, or the simulator, does otherwise than the oracle promises, known differences left out.
+    #[must_use]
+    pub fn against_oracle(&self, seen: &[Vec<Seen>]) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate().filter(|(_, (a, _))| a.known.is_none())
+        {
+            let said = asked.judgement.faults.iter();
+            faults.extend(said.map(|fault| Fault { question, says: format!("{}: {}", fault.property, fault.says) }));
+            let promise = &asked.judgement.promise;
+            let broken = seen.iter().find(|one| !keeps(&self.cluster.world, promise, one, &asked.bare));
+            let says = |one| format!("promised: {}; the kernel: {one}", promise.verdict);
+            faults.extend(broken.map(|one| Fault { question, says: says(one) }));
+            let moved = seen.iter().find(|one| Some(*one) != seen.first()).filter(|_| asked.is_sticky());
+            if let (Some(first), Some(moved)) = (seen.first(), moved) {
+                faults.push(Fault { question, says: format!("a client that met: {first}; meets later: {moved}") });
+            }
+        }
+        faults
+    }
+
+    /// Which endpoints were drawn how often, for each question where that is by chance, by its number.
+    #[must_use]
+    pub fn drawn(&self, seen: &[Vec<Seen>]) -> Vec<(usize, Drawn)> {
+        let drawn = self.asked.iter().zip(seen).enumerate().filter(|(_, (asked, _))| asked.is_drawn());
+        let counts = drawn.map(|(question, (asked, seen))| {
+            let count = |of: &Seen| seen.iter().filter(|one| *one == of).count();
+            let counts = asked.expected.iter().map(|(of, share)| (count(of), *share)).collect();
+            (question, Drawn { counts })
+        });
+        counts.collect()
+    }
+}
+
+fn asked(court: &Court, cluster: &Cluster, chosen: Chosen) -> Asked {
+    let (world, question) = (&cluster.world, &chosen.question);
+    let judgement = judge(court, cluster, question, chosen.promise.clone());
+    let found = judgement.outcomes.as_ref().filter(|_| !judgement.faults.is_empty());
+    let known = found.and_then(|found| exceptions::find(cluster, &judgement.promise, found));
+    let seen = |machines: &Machines| {
+        let network = flow(machines, world, question).map(|(network, _)| network);
+        network.map(|network| expected(network, outcomes(machines, world, question).as_ref())).unwrap_or_default()
+    };
+    let (expected, bare) = (seen(&court.machines), seen(&court.bare));
+    Asked { judgement, known, expected, bare, chosen }
+}

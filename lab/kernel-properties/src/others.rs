@@ -1,0 +1,176 @@
+//! Rules of other programs, to stand beside the proxy's: as CNIs, firewalls and agents on nodes write them. Nothing is promised
+//! of a node that has them, but the kernel does with them what the simulator says.
+
+use svclab_oracle::World;
+use svclab_properties::sweep::mixed;
+
+/// What a program writes, as lines for `iptables-restore`, with words for addresses (see [`Words`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// What it does.
+    pub name: &'static str,
+    rules: &'static str,
+}
+
+const fn program(name: &'static str, rules: &'static str) -> Program {
+    Program { name, rules }
+}
+
+/// All of them. Neighbour discovery is ICMP, and passes a bridge's rules: whoever drops lets that through.
+const ALL: [Program; 12] = [
+    program(
+        "an agent masquerades what leaves the pods' range",
+        "*nat\n:MASQ-AGENT - [0:0]\n\
+         -A POSTROUTING -m comment --comment \"not within the cluster\" -m addrtype ! --dst-type LOCAL -j MASQ-AGENT\n\
+         -A MASQ-AGENT -d PODS -j RETURN\n-A MASQ-AGENT -j MASQUERADE --random-fully\nCOMMIT\n",
+    ),
+    program(
+        "a network policy on a bridge lets nodes in",
+        "*filter\n:POLICY - [0:0]\n-I FORWARD -d PODS -p tcp -m physdev --physdev-is-bridged -j POLICY\n\
+         -A POLICY -s NODES -j RETURN\n-A POLICY -m mark ! --mark 0x10000/0x10000 -j REJECT\nCOMMIT\n",
+    ),
+    program(
+        "a host firewall with a policy of DROP",
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+         -A INPUT -p ICMP -j ACCEPT\n-A INPUT -p tcp -m multiport --dports 8080:8082,30000:30021 -j ACCEPT\n\
+         -A INPUT -s NODES -p udp -m udp --dport 8080:8082 -j ACCEPT\n-A INPUT -p tcp -j REJECT --reject-with tcp-reset\nCOMMIT\n",
+    ),
+    program(
+        "a firewall forwards what was translated",
+        "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+         -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT\n-A FORWARD -p ICMP -j ACCEPT\n\
+         -A FORWARD -s PODS -j REJECT --reject-with PROHIBITED\nCOMMIT\n",
+    ),
+    program(
+        "a jail for a client",
+        "*filter\n:JAIL - [0:0]\n-I INPUT -p tcp -m multiport --dports 30000:30100 -j JAIL\n-I FORWARD -p udp -j JAIL\n\
+         -A JAIL -m iprange --src-range CLIENT-CLIENT -j REJECT\n-A JAIL -j RETURN\nCOMMIT\n",
+    ),
+    program(
+        "marks of packets and connections",
+        "*mangle\n-A PREROUTING -s CLIENT -j MARK --set-xmark 0x1/0x1\n\
+         -A PREROUTING -m mark --mark 0x1/0x1 -j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff\nCOMMIT\n\
+         *filter\n-I FORWARD -p tcp -m connmark --mark 0x1/0xff -m conntrack --ctdir ORIGINAL -j DROP\nCOMMIT\n",
+    ),
+    program(
+        "a transparent proxy on the node",
+        "*nat\n-I PREROUTING -i eth0 -d SERVICES -p tcp -j REDIRECT --to-ports 8080\nCOMMIT\n",
+    ),
+    program(
+        "datagrams to services are not tracked",
+        "*raw\n-A PREROUTING -d SERVICES -p udp -j CT --notrack\n-A OUTPUT -d SERVICES -p udp -j CT --notrack\nCOMMIT\n",
+    ),
+    program(
+        "what pods send out has the node's address",
+        "*nat\n-I POSTROUTING -s PODS -o eth0 -p tcp -j SNAT --to-source NODE\nCOMMIT\n",
+    ),
+    program(
+        "somebody else's balancer takes a quarter",
+        "*nat\n:QUARTER - [0:0]\n-I PREROUTING -d SERVICES -j QUARTER\n-I OUTPUT -d SERVICES -j QUARTER\n\
+         -A QUARTER -p tcp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination END:8081\n\
+         -A QUARTER -p udp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination END:8082\nCOMMIT\n",
+    ),
+    program("strict reverse paths", "*raw\n-A PREROUTING -m rpfilter --validmark --invert -j DROP\nCOMMIT\n"),
+    program(
+        "a gate that is gone to",
+        "*filter\n:GATE - [0:0]\n-I FORWARD -d PODS -g GATE\n-A GATE -p udp -m udp --sport 1024:65535 --dport 8081:8082 -j ACCEPT\n\
+         -A GATE ! -s PODS -p udp -j DROP\n-A GATE -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN --dport 8081 -j DROP\nCOMMIT\n",
+    ),
+];
+
+/// Words in rules and the addresses that they stand for, on a node and in a family.
+struct Words([(&'static str, String); 8]);
+
+impl Words {
+    fn new(world: &World, node: &str, v4: bool) -> Option<Words> {
+        let of_family = |addresses: &[std::net::IpAddr]| addresses.iter().find(|one| one.is_ipv4() == v4).copied();
+        let own = world.nodes.iter().find(|place| place.name == node)?;
+        let pod = world.pods.iter().find(|pod| !pod.host_network)?;
+        let end = of_family(&pod.addresses)?;
+        let either = |four: &str, six: &str| if v4 { four.to_owned() } else { six.to_owned() };
+        Some(Words([
+            ("PODS", either("10.244.0.0/16", "fd00:10:244::/56")),
+            ("NODES", either("172.18.0.0/28", "fd00:172:18::/124")),
+            ("SERVICES", either("10.96.0.0/16", "fd00:10:96::/112")),
+            ("CLIENT", of_family(&world.clients.first()?.addresses)?.to_string()),
+            ("PROHIBITED", either("icmp-host-prohibited", "icmp6-adm-prohibited")),
+            ("ICMP", either("icmp", "ipv6-icmp")),
+            ("END", if v4 { end.to_string() } else { format!("[{end}]") }),
+            ("NODE", of_family(&own.addresses)?.to_string()),
+        ]))
+    }
+
+    /// Longer words stand before shorter ones that they begin with.
+    fn fill(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
+    }
+}
+
+/// One to three programs, as a function of `salt`.
+#[must_use]
+pub fn some(salt: u64) -> Vec<Program> {
+    let draw = mixed(salt ^ 0x6f74_6865_7273);
+    let count = 1 + draw % 3;
+    let mut programs: Vec<Program> = Vec::new();
+    for step in 0..count {
+        let program = ALL[usize::try_from(draw >> (8 * (step + 1)) & 0xff).unwrap_or_default() % ALL.len()];
+        if !programs.iter().any(|other| other.name == program.name) {
+            programs.push(program);
+        }
+    }
+    programs
+}
+
+/// What a node has (as `iptables-save` prints it) with the programs' rules as well; `None`: it has no such family.
+#[must_use]
+pub fn beside(found: &str, programs: &[Program], world: &World, node: &str, v4: bool) -> Option<String> {
+    let words = Words::new(world, node, v4)?;
+    let mut text = found.to_owned();
+    for program in programs {
+        for table in words.fill(program.rules).split_inclusive("COMMIT\n") {
+            let Some((header, lines)) = table.split_once('\n') else { continue };
+            let lines = lines.trim_end_matches("COMMIT\n");
+            text = match text.find(&format!("{header}\n")) {
+                Some(start) => {
+                    let end = text[start..].find("COMMIT\n").map_or(text.len(), |at| start + at);
+                    format!("{}{lines}{}", &text[..end], &text[end..])
+                }
+                None => format!("{text}{header}\n{lines}COMMIT\n"),
+            };
+        }
+    }
+    Some(text)
+}
+
+/// What a node had before (as `iptables-save` printed it), for a command that empties the tables that it finds: those that other
+/// programs alone have used are there as well.
+#[must_use]
+pub fn without(found: &str) -> String {
+    let unused = ["raw", "mangle"].into_iter().filter(|table| !found.contains(&format!("*{table}\n")));
+    unused.fold(found.to_owned(), |text, table| format!("{text}*{table}\nCOMMIT\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame;
+
+    #[test]
+    fn rules_are_put_beside_those_that_are_there() {
+        let world = frame::ALL[2].recipe().build().world;
+        let found = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n";
+        let text = beside(found, &[ALL[4], ALL[9]], &world, "node-a", false).unwrap_or_default();
+        assert_eq!(
+            text,
+            "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\n:JAIL - [0:0]\n\
+             -I INPUT -p tcp -m multiport --dports 30000:30100 -j JAIL\n-I FORWARD -p udp -j JAIL\n\
+             -A JAIL -m iprange --src-range fd00:172:18::64-fd00:172:18::64 -j REJECT\n-A JAIL -j RETURN\nCOMMIT\n\
+             *nat\n:QUARTER - [0:0]\n-I PREROUTING -d fd00:10:96::/112 -j QUARTER\n-I OUTPUT -d fd00:10:96::/112 -j QUARTER\n\
+             -A QUARTER -p tcp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination [fd00:10:244:1::a]:8081\n\
+             -A QUARTER -p udp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination [fd00:10:244:1::a]:8082\n\
+             COMMIT\n"
+        );
+        let names: std::collections::BTreeSet<&str> = (0..200).flat_map(some).map(|program| program.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+}

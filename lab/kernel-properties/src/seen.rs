@@ -1,0 +1,131 @@
+//! What came of a packet, in words that the kernel, the simulator and the oracle share.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use nix::errno::Errno;
+use svclab::traffic::probe::{Answer, Outcome};
+use svclab_oracle::{PodName, Promise, Reply, Verdict, World};
+use svclab_properties::machines::machine_of_pod;
+use svclab_sim::network::{Network, Outcomes, Verdict as Found};
+use svclab_sim::trace::Lost;
+
+/// What the caller, and whoever answered, noticed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seen {
+    /// An answer.
+    Answered {
+        /// The machine whose socket it was.
+        by: String,
+        /// The address and port that it was called at.
+        at: SocketAddr,
+        /// The source address that it saw.
+        saw: IpAddr,
+    },
+    /// A reset, or ICMP port unreachable.
+    Refused,
+    /// Nothing at all.
+    Silence,
+    /// Another ICMP error that ends a conversation: an administrator forbids it.
+    Forbidden,
+    /// There is no way: the caller's own kernel refuses to send.
+    NoWay,
+    /// Something that no judge has a word for.
+    Odd(String),
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Seen::Answered { by, at, saw } => write!(f, "{by} answers at {at}, saw {saw}"),
+            Seen::Refused => f.write_str("refused"),
+            Seen::Silence => f.write_str("silence"),
+            Seen::Forbidden => f.write_str("forbidden"),
+            Seen::NoWay => f.write_str("no way there"),
+            Seen::Odd(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Seen {
+    /// What a probe has found.
+    #[must_use]
+    pub fn of(world: &World, outcome: &Outcome) -> Seen {
+        match &outcome.answer {
+            Answer::Replied { server, peer, at } => {
+                let name = server
+                    .split_once('/')
+                    .map(|(namespace, name)| PodName { namespace: namespace.to_owned(), name: name.to_owned() });
+                let by = name.and_then(|name| machine_of_pod(world, &name));
+                Seen::Answered { by: by.unwrap_or_else(|| server.clone()), at: *at, saw: peer.ip() }
+            }
+            Answer::Refused => Seen::Refused,
+            Answer::TimedOut => Seen::Silence,
+            Answer::Unreachable(why) => {
+                // `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c).
+                let is = |errno: Errno| why.ends_with(&format!("(os error {})", errno as i32));
+                match () {
+                    () if is(Errno::ENETUNREACH) => Seen::NoWay,
+                    () if is(Errno::EHOSTUNREACH) || is(Errno::EACCES) => Seen::Forbidden,
+                    () => Seen::Odd(format!("unreachable: {why}")),
+                }
+            }
+            Answer::Broken(why) => Seen::Odd(format!("broken: {why}")),
+        }
+    }
+
+    /// What the simulator says that the caller notices.
+    #[must_use]
+    pub fn said(network: &Network, verdict: &Found) -> Seen {
+        match verdict {
+            Found::Answered { by, at, saw } => {
+                Seen::Answered { by: network.host(*by).name().to_owned(), at: *at, saw: saw.ip() }
+            }
+            Found::Rejected { told: true, with, .. } => match with.to_string().as_str() {
+                "tcp-reset" | "icmp-port-unreachable" | "icmp6-port-unreachable" => Seen::Refused,
+                _ => Seen::Forbidden,
+            },
+            Found::Refused { told: true, .. } => Seen::Refused,
+            Found::Dropped { why: Lost::NoRoute, .. } => Seen::NoWay,
+            // An answer that goes astray is none that the caller's socket takes.
+            Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {
+                Seen::Silence
+            }
+        }
+    }
+}
+
+/// What the simulator says, each with its probability; nothing else can be. A caller without an address has no way.
+#[must_use]
+pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Seen, f64)> {
+    let Some(outcomes) = outcomes else { return vec![(Seen::NoWay, 1.0)] };
+    let mut all: Vec<(Seen, f64)> = Vec::new();
+    for one in &outcomes.outcomes {
+        let (seen, probability) = (Seen::said(network, &one.verdict), one.probability.to_f64());
+        match all.iter_mut().find(|(known, _)| *known == seen) {
+            Some((_, sum)) => *sum += probability,
+            None => all.push((seen, probability)),
+        }
+    }
+    all
+}
+
+/// Whether a promise is kept by what was seen. `bare` is what can be seen where nobody has any rules.
+#[must_use]
+pub fn keeps(world: &World, promise: &Promise, seen: &Seen, bare: &[(Seen, f64)]) -> bool {
+    match &promise.verdict {
+        Verdict::Undefined => true,
+        Verdict::Untouched => bare.iter().any(|(known, _)| known == seen),
+        Verdict::Drop => *seen == Seen::Silence,
+        Verdict::Reject => *seen == Seen::Refused,
+        Verdict::Refuse => matches!(seen, Seen::Silence | Seen::Refused),
+        Verdict::Deliver(delivery) => delivery.backends.iter().any(|backend| match (seen, backend.reply) {
+            (Seen::Answered { by, at, saw }, Reply::From(_)) => {
+                let machine = backend.pod.as_ref().and_then(|pod| machine_of_pod(world, pod));
+                backend.address == *at && machine.is_none_or(|machine| machine == *by) && backend.sees.contains(saw)
+            }
+            (Seen::Silence, Reply::Astray(_)) => true,
+            _ => false,
+        }),
+    }
+}

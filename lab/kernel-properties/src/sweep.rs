@@ -1,0 +1,234 @@
+//! Many clusters on one frame; a disagreement is shrunk to a small cluster.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::test_runner::{TestCaseError, TestError};
+use svclab::cluster::Cluster as Lab;
+use svclab::expect::chi_square::{Drawn, Tails};
+use svclab::expect::stats::FALSE_ALARM;
+use svclab_oracle::Cluster;
+use svclab_oracle::generate::{Recipe, recipes_on};
+use svclab_properties::mutants::catalogue;
+use svclab_properties::programs::Program;
+use svclab_properties::proxies::Dump;
+use svclab_properties::sweep::{mixed, runner_with};
+use svcproxy::model::Family;
+use tokio::runtime::Handle;
+
+use crate::ask::Pace;
+use crate::choice::choose;
+use crate::frame::{self, Frame};
+use crate::hearing::Hearing;
+use crate::tally::Tally;
+use crate::{others, proxy, words};
+
+/// Clusters of a normal test run, on all frames together; `KERNEL_CASES` sets another number.
+const CASES: u32 = 80;
+/// Questions put to each cluster.
+const QUESTIONS: usize = 18;
+/// Smaller clusters that are tried once one has failed, and the questions to each.
+const SMALLER: u32 = 40;
+const QUESTIONS_TO_SMALLER: usize = 40;
+/// Of so many clusters one has its rules broken after the questions, and another has those of other programs put beside them,
+/// to ask again.
+const ALTER: u64 = 6;
+
+/// How many clusters are tried, on all frames together.
+#[must_use]
+pub fn cases() -> u32 {
+    std::env::var("KERNEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES)
+}
+
+/// Clusters on one frame, one after the other.
+pub struct Sweep<'a> {
+    frame: Frame,
+    lab: &'a Lab,
+    runtime: Handle,
+    tally: Tally,
+    drawn: Vec<Drawn>,
+    tails: Tails,
+    /// The bound on calling a distribution wrong that is right, for each of those that are drawn often.
+    alarm: f64,
+}
+
+impl<'a> Sweep<'a> {
+    /// On machines that stand; `cases` share the bound on false alarms.
+    #[must_use]
+    pub fn new(frame: Frame, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
+        // Half of the bound for all distributions together, the other half for each by itself: the proxy's rules and others.
+        let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
+        Sweep { frame, lab, runtime, tally: Tally::default(), drawn: Vec::new(), tails: Tails::default(), alarm }
+    }
+
+    /// One cluster.
+    fn hear(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
+        let runtime = self.runtime.clone();
+        runtime.block_on(self.hear_all(cluster, salt, wanted))
+    }
+
+    async fn hear_all(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
+        frame::serves(cluster)?;
+        let dumps = proxy::apply(self.lab, self.frame.variant, cluster, mixed(salt)).await?;
+        proxy::forget(self.lab, cluster).await?;
+        let hearing = Hearing::open(cluster, &dumps, choose(cluster, salt, wanted))?;
+        let mut pace = Pace::default();
+        let seen = hearing.ask(self.lab, &mut pace).await?;
+        let faults = [hearing.against_simulator(&seen), hearing.against_oracle(&seen)].concat();
+        if let Some(fault) = faults.first() {
+            return Err(words::disagreement(&hearing, fault, &seen));
+        }
+        self.distributions(&hearing, &seen)?;
+        self.tally.note(&hearing);
+        match salt % ALTER {
+            // The next cluster's proxies mend it.
+            0 => match broken(&dumps, salt)? {
+                Some(altered) => self.alter_and_ask(&hearing, altered, pace).await,
+                None => Ok(()),
+            },
+            3 => {
+                let heard = self.alter_and_ask(&hearing, beside_others(cluster, &dumps, salt), pace).await;
+                self.restore(&dumps).await.and(heard)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the proxies' rules alone on the nodes again: others' they would leave alone.
+    async fn restore(&self, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
+        for (node, dump) in dumps {
+            let both =
+                [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter(|(_, text)| !text.is_empty());
+            let texts = both.map(|(family, text)| (family, others::without(text))).collect();
+            proxy::replace(self.lab, self.frame.variant, node, texts).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts other rules in the place of the proxy's, and asks again. Nothing is promised of such rules, but the kernel does with
+    /// them what the simulator says.
+    async fn alter_and_ask(&mut self, whole: &Hearing<'_>, altered: Altered, mut pace: Pace) -> Result<(), String> {
+        let mut dumps = BTreeMap::new();
+        for (node, rules) in altered.rules {
+            // Some ways to break a rule make one that no kernel takes.
+            let Ok(dump) = proxy::replace(self.lab, self.frame.variant, &node, rules).await else {
+                self.tally.refused += 1;
+                return Ok(());
+            };
+            dumps.insert(node, dump);
+        }
+        proxy::forget(self.lab, whole.cluster).await?;
+        let chosen = whole.asked.iter().map(|asked| asked.chosen.clone()).collect();
+        let hearing = Hearing::open(whole.cluster, &dumps, chosen)?;
+        let seen = hearing.ask(self.lab, &mut pace).await?;
+        if let Some(fault) = hearing.against_simulator(&seen).first() {
+            let words = words::disagreement(&hearing, fault, &seen);
+            return Err(format!("with other rules than the proxy's ({})\n{words}", altered.how));
+        }
+        self.distributions(&hearing, &seen)?;
+        self.tally.altered.0 += 1;
+        self.tally.altered.1 += hearing.asked.len() as u64;
+        self.tally.packets += hearing.packets() as u64;
+        Ok(())
+    }
+
+    fn distributions(&mut self, hearing: &Hearing<'_>, seen: &[Vec<crate::seen::Seen>]) -> Result<(), String> {
+        for (question, drawn) in hearing.drawn(seen) {
+            let bound = self.tails.bound([&drawn]);
+            if hearing.asked[question].chosen.often && bound < self.alarm {
+                let says = format!("χ²: so far from the shares with probability {bound:e} at most");
+                return Err(words::disagreement(hearing, &crate::hearing::Fault { question, says }, seen));
+            }
+            self.tally.distributions.0 += 1;
+            self.tally.distributions.1 += drawn.total() as u64;
+            self.drawn.push(drawn);
+        }
+        Ok(())
+    }
+}
+
+/// Rules that are not the proxy's alone.
+struct Altered {
+    /// What was done to the proxy's.
+    how: String,
+    /// Every node's, by family.
+    rules: BTreeMap<String, Vec<(Family, String)>>,
+}
+
+/// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
+/// changes anything.
+fn broken(dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Altered>, String> {
+    let catalogue = catalogue();
+    let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
+    for mutant in (0..catalogue.len()).map(|step| catalogue[(start + step) % catalogue.len()]) {
+        let (mut changed, mut all) = (false, BTreeMap::new());
+        for (node, dump) in dumps {
+            let mut program = Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?;
+            let mut texts = Vec::new();
+            for (family, rules, text) in
+                [(Family::V4, &mut program.v4, &dump.v4), (Family::V6, &mut program.v6, &dump.v6)]
+            {
+                if !text.is_empty() {
+                    changed |= (mutant.apply)(Arc::make_mut(rules));
+                    texts.push((family, rules.to_string()));
+                }
+            }
+            all.insert(node.clone(), texts);
+        }
+        if changed {
+            return Ok(Some(Altered { how: mutant.name.to_owned(), rules: all }));
+        }
+    }
+    Ok(None)
+}
+
+/// The rules of every node with those of other programs, which ones being a function of `salt`.
+fn beside_others(cluster: &Cluster, dumps: &BTreeMap<String, Dump>, salt: u64) -> Altered {
+    let programs = others::some(salt);
+    let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
+    let rules = dumps.iter().map(|(node, dump)| {
+        let both = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter_map(|(family, found)| {
+            let text = others::beside(found, &programs, &cluster.world, node, family == Family::V4)?;
+            Some((family, text))
+        });
+        (node.clone(), both.collect())
+    });
+    Altered { how: names.join("; "), rules: rules.collect() }
+}
+
+/// Tries `cases` clusters that `seed` makes on a frame.
+///
+/// # Errors
+/// The smallest cluster found that shows a disagreement, with how to see it again.
+pub fn sweep(frame: Frame, lab: &Lab, runtime: &Handle, seed: u64, cases: u32) -> Result<Tally, String> {
+    let sweep = RefCell::new(Sweep::new(frame, lab, runtime.clone(), cases));
+    let (count, failed) = (RefCell::new(0u64), RefCell::new(None::<u64>));
+    let part = frame::ALL.iter().position(|one| one.name == frame.name).unwrap_or_default() as u64;
+    let cluster = |recipe: &Recipe| recipe.build();
+    let outcome = runner_with(seed, 0x6b65_726e + part, cases, SMALLER).run(&recipes_on(frame.recipe()), |recipe| {
+        let mut failed = failed.borrow_mut();
+        // Smaller ones are asked more: the question that failed may have another number.
+        let (salt, wanted) = match *failed {
+            Some(salt) => (salt, QUESTIONS_TO_SMALLER),
+            None => (seed ^ *count.borrow(), QUESTIONS),
+        };
+        *count.borrow_mut() += 1;
+        sweep.borrow_mut().hear(&cluster(&recipe), salt, wanted).map_err(|words| {
+            failed.get_or_insert(salt);
+            TestCaseError::fail(words)
+        })
+    });
+    let repeat = format!("seed {seed}, frame {}, {cases} clusters (PROPERTIES_SEED={seed} repeats it)", frame.name);
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(words, _)) => return Err(format!("{repeat}\n{words}")),
+        Err(TestError::Abort(why)) => return Err(format!("{repeat}\n{why}")),
+    }
+    let mut sweep = sweep.into_inner();
+    let bound = sweep.tails.bound(&sweep.drawn);
+    if bound < FALSE_ALARM / 2.0 {
+        return Err(format!("{repeat}\nχ² of all {} distributions: {bound:e} at most", sweep.drawn.len()));
+    }
+    Ok(sweep.tally)
+}

@@ -1,0 +1,29 @@
+//! A disagreement for people: the cluster as a scenario, and the three judges' words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use svclab_properties::words;
+
+use crate::hearing::{Fault, Hearing};
+use crate::seen::Seen;
+
+/// Everything that is known about a disagreement.
+#[must_use]
+pub fn disagreement(hearing: &Hearing<'_>, fault: &Fault, seen: &[Vec<Seen>]) -> String {
+    let (asked, seen) = (&hearing.asked[fault.question], &seen[fault.question]);
+    let question = &asked.chosen.question;
+    let mut text = format!("{question}: {}\n", fault.says);
+    text.push_str(&words::disagreement(&hearing.court, hearing.cluster, question, &asked.judgement));
+    text.push_str("\n--- what the caller notices, by the simulator\n");
+    for (known, probability) in &asked.expected {
+        let _ = writeln!(text, "{:>7.3}% {known}", probability * 100.0);
+    }
+    text.push_str("\n--- the kernel did\n");
+    let mut counts: BTreeMap<&Seen, usize> = BTreeMap::new();
+    seen.iter().for_each(|one| *counts.entry(one).or_default() += 1);
+    for (one, count) in counts {
+        let _ = writeln!(text, "{count:>4} of {}: {one}", seen.len());
+    }
+    text
+}

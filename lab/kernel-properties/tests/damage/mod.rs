@@ -1,0 +1,140 @@
+//! Negative controls: rules that are broken on purpose, on one node, behind the judges' backs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use svclab::cluster::Cluster as Lab;
+use svclab::expect::chi_square::Tails;
+use svclab::expect::stats::FALSE_ALARM;
+use svclab_kernel_properties::ask::Pace;
+use svclab_kernel_properties::choice::choose;
+use svclab_kernel_properties::frame::{self, Frame};
+use svclab_kernel_properties::hearing::Hearing;
+use svclab_kernel_properties::proxy;
+use svclab_kernel_properties::seen::Seen;
+use svclab_oracle::Cluster;
+use svclab_oracle::generate::{Condition, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack};
+use svclab_properties::proxies::Dump;
+use svcproxy::model::Family;
+
+use crate::support::Runtime;
+
+/// A node-port service over TCP and UDP with an endpoint on each of the first three pods.
+fn cluster(frame: &Frame) -> Cluster {
+    let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
+    let endpoint =
+        |pod| EndpointRecipe { pod, condition: Condition::Ready, slice: 0, copied: false, homeless: false, hinted: 0 };
+    let service = ServiceRecipe {
+        kind: Kind::NodePort,
+        stack: Stack::Both,
+        internal_local: false,
+        external_local: false,
+        affinity: None,
+        ports: vec![port(0), port(1)],
+        external_ips: Vec::new(),
+        ingress: Vec::new(),
+        source_ranges: Vec::new(),
+        endpoints: (0..3).map(endpoint).collect(),
+        hints: Hints::None,
+        other_targets: false,
+        other_names: false,
+    };
+    Recipe { services: vec![service], ..frame.recipe() }.build()
+}
+
+/// A frame with a cluster's rules on it.
+struct Bench {
+    frame: Frame,
+    lab: Lab,
+    cluster: Cluster,
+    dumps: BTreeMap<String, Dump>,
+}
+
+impl Bench {
+    async fn build() -> Bench {
+        let frame = frame::ALL[2];
+        let lab = Lab::build(&frame.spec()).await.unwrap();
+        let cluster = cluster(&frame);
+        let dumps = proxy::apply(&lab, frame.variant, &cluster, 0).await.unwrap();
+        Bench { frame, lab, cluster, dumps }
+    }
+
+    fn hearing(&self) -> Hearing<'_> {
+        Hearing::open(&self.cluster, &self.dumps, choose(&self.cluster, 1, 60)).unwrap()
+    }
+
+    /// Puts rules that are changed like this in the place of a node's own.
+    async fn damage(&self, node: &str, how: impl Fn(&str) -> String) -> Dump {
+        let dump = &self.dumps[node];
+        let texts = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
+        let changed = texts.map(|(family, text)| (family, how(text)));
+        assert!(texts.iter().zip(&changed).all(|((_, before), (_, after))| *before != after), "{}", dump.v4);
+        proxy::replace(&self.lab, self.frame.variant, node, changed.into()).await.unwrap()
+    }
+
+    /// What the kernel does now.
+    async fn ask(&self, hearing: &Hearing<'_>, pace: &mut Pace) -> Vec<Vec<Seen>> {
+        proxy::forget(&self.lab, &self.cluster).await.unwrap();
+        hearing.ask(&self.lab, pace).await.unwrap()
+    }
+}
+
+/// Without the jumps to the services' chains: the kernel does otherwise than the simulator, which has the rules as they were,
+/// and than was promised; with the rules as they are the simulator agrees with the kernel, and the oracle with neither.
+pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
+    runtime.block_on(async {
+        let mut bench = Bench::build().await;
+        let mut pace = Pace::default();
+        let hearing = bench.hearing();
+        let seen = bench.ask(&hearing, &mut pace).await;
+        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+
+        let without = |text: &str| {
+            let kept = |line: &&str| !line.starts_with("-A KUBE-SERVICES ") || line.contains("KUBE-NODEPORTS");
+            text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
+        };
+        let after = bench.damage("node-a", without).await;
+        // Answers are expected that do not come.
+        let seen = bench.ask(&hearing, &mut Pace { patience: Duration::from_secs(1), ..pace.clone() }).await;
+        assert!(!hearing.against_simulator(&seen).is_empty());
+        let promised: Vec<String> = hearing.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
+        assert!(promised.iter().any(|says| says.ends_with("the kernel: silence")), "{promised:?}");
+        drop(hearing);
+
+        let before = bench.dumps.insert("node-a".to_owned(), after).unwrap();
+        let hearing = bench.hearing();
+        let seen = bench.ask(&hearing, &mut pace).await;
+        assert_eq!(hearing.against_simulator(&seen), []);
+        assert!(!hearing.against_oracle(&seen).is_empty());
+        drop(hearing);
+
+        // The next cluster's proxies mend it.
+        bench.dumps = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
+        let rules =
+            |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(rules(&bench.dumps["node-a"].v4), rules(&before.v4));
+        let hearing = bench.hearing();
+        let seen = bench.ask(&hearing, &mut pace).await;
+        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+    });
+}
+
+/// The first of three endpoints gets two thirds: everybody is where they should be, and only the χ² test sees it.
+pub fn of_shares_is_noticed(_: &str, runtime: &Runtime) {
+    runtime.block_on(async {
+        let bench = Bench::build().await;
+        let hearing = bench.hearing();
+        let mut tails = Tails::default();
+        let (mut pace, mut bounds) = (Pace::default(), Vec::new());
+        for damaged in [false, true] {
+            for node in bench.dumps.keys().filter(|_| damaged) {
+                bench.damage(node, |text| text.replace("0.33333333349", "0.66666666651")).await;
+            }
+            let seen = bench.ask(&hearing, &mut pace).await;
+            assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+            let mut drawn = hearing.drawn(&seen).into_iter().map(|(_, drawn)| drawn);
+            bounds.push(tails.bound([&drawn.find(|drawn| drawn.total() == 240).unwrap()]));
+        }
+        assert!(bounds[0] > FALSE_ALARM && bounds[1] < FALSE_ALARM, "{bounds:?}");
+    });
+}

@@ -1,0 +1,77 @@
+//! Generated clusters on the real kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and tells what it has done"
+)]
+
+mod damage;
+mod support;
+
+use std::time::Instant;
+
+use support::{Case, Runtime};
+use svclab::cluster::Cluster as Lab;
+use svclab_kernel_properties::choice::choose;
+use svclab_kernel_properties::frame::{self, Frame};
+use svclab_kernel_properties::sweep::{cases, sweep};
+use svclab_oracle::generate::recipes_on;
+use svclab_properties::sweep::{runner, seed};
+
+fn main() {
+    let frames = frame::ALL.map(|frame| Case::inside(frame.name, whole_frame));
+    let others = [
+        Case::inside("the_same_seed_is_the_same_report", the_same_seed_is_the_same_report),
+        Case::inside("broken_rules_of_one_node_are_noticed", damage::of_one_node_is_noticed),
+        Case::inside("wrong_shares_are_noticed", damage::of_shares_is_noticed),
+        Case::outside("a_seed_is_what_is_asked", a_seed_is_what_is_asked),
+    ];
+    support::main(&[&frames[..], &others].concat());
+}
+
+/// The clusters of a frame: what the kernel does is what the simulator says and the oracle promises.
+fn whole_frame(name: &str, runtime: &Runtime) {
+    let frame = Frame::named(name).unwrap();
+    let frames = u32::try_from(frame::ALL.len()).unwrap();
+    let lab = runtime.block_on(Lab::build(&frame.spec())).unwrap();
+    let begin = Instant::now();
+    let tally = sweep(frame, &lab, runtime.handle(), seed(), cases().div_ceil(frames));
+    let tally = tally.unwrap_or_else(|words| panic!("{words}"));
+    println!("{name}: {tally}");
+    eprintln!("{name}: {:?}", begin.elapsed());
+    if tally.clusters >= 20 {
+        assert_eq!(tally.missing(), [""; 0], "kinds of sources and verdicts that have not occurred");
+    }
+}
+
+fn the_same_seed_is_the_same_report(_: &str, runtime: &Runtime) {
+    let frame = frame::ALL[2];
+    let lab = runtime.block_on(Lab::build(&frame.spec())).unwrap();
+    let sweep = |seed| sweep(frame, &lab, runtime.handle(), seed, 3).unwrap_or_else(|words| panic!("{words}"));
+    let first = sweep(3);
+    assert_eq!(first.to_string(), sweep(3).to_string());
+    assert_ne!(first.to_string(), sweep(4).to_string());
+}
+
+/// Clusters and questions are the same ones again, without a kernel.
+fn a_seed_is_what_is_asked() {
+    let asked = |seed: u64| -> Vec<String> {
+        let all = std::cell::RefCell::new(Vec::new());
+        for frame in frame::ALL {
+            let outcome = runner(seed, 1, 4).run(&recipes_on(frame.recipe()), |recipe| {
+                let cluster = recipe.build();
+                let chosen = choose(&cluster, seed, 18);
+                assert!(chosen.len() > 10, "{}", chosen.len());
+                all.borrow_mut().extend(chosen.iter().map(|one| format!("{} {}", one.question, one.often)));
+                all.borrow_mut().push(cluster.scenario_yaml("generated", &chosen[0].question));
+                Ok(())
+            });
+            outcome.unwrap();
+        }
+        all.into_inner()
+    };
+    assert_eq!(asked(1), asked(1));
+    assert_ne!(asked(1), asked(2));
+}
