@@ -184,14 +184,14 @@ impl<S: Source, M: Mode, C: Conntrack> Daemon<S, M, C> {
     fn check_canary(&mut self) -> bool {
         let mut lost = false;
         for family in &mut self.families {
-            match block_in_place(|| family.canary_lives()) {
-                Ok(true) => {}
-                Ok(false) => {
-                    warn!(family = %family.family(), "the canary chain is gone, or a virtual server: somebody flushed the kernel's tables; writing them anew");
+            match block_in_place(|| family.lost()) {
+                Ok(None) => {}
+                Ok(Some(what)) => {
+                    warn!(family = %family.family(), "{what} is gone: somebody flushed the kernel's tables; writing them anew");
                     family.doubt();
                     lost = true;
                 }
-                Err(error) => warn!(family = %family.family(), %error, "cannot look for the canary chain"),
+                Err(error) => warn!(family = %family.family(), %error, "cannot look whether anything was flushed"),
             }
         }
         lost

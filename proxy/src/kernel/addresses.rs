@@ -1,62 +1,163 @@
 //! The node's own addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::libc;
 
 use super::dummy::DEVICE;
+use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
 use crate::config::NodeAddresses;
 use crate::model::Family;
 
-/// Reads every address of every interface that is up, but for the device that holds service addresses. The primary address of a family is the first that is neither
-/// loopback nor link-local; a Node object, where there is one, says better.
-///
-/// # Errors
-/// When the kernel does not answer `getifaddrs(3)`.
-pub fn read() -> std::io::Result<NodeAddresses> {
-    let mut found = NodeAddresses::default();
-    // What each interface that packets may come in by has an address of.
-    let mut addressed: BTreeMap<String, BTreeSet<Family>> = BTreeMap::new();
-    for interface in getifaddrs()? {
-        let up = interface.flags.contains(InterfaceFlags::IFF_UP);
-        if up && !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK) && interface.interface_name != DEVICE {
-            let families = addressed.entry(interface.interface_name.clone()).or_default();
-            let address = interface.address.as_ref().and_then(ip);
-            families.extend(address.filter(|ip| ip.is_ipv4() || !is_link_local(ip)).map(|ip| Family::of(&ip)));
-        }
-        let Some(address) = interface.address.as_ref().and_then(ip) else { continue };
-        if !interface.flags.contains(InterfaceFlags::IFF_UP) || interface.interface_name == DEVICE {
-            continue;
-        }
-        // Every pod's interface brings a link-local address of IPv6 along: a change that concerns no service.
-        if address.is_ipv6() && is_link_local(&address) {
-            continue;
-        }
-        found.local.push(address);
-        let family = Family::of(&address);
-        let has_primary = found.primary.iter().any(|p| Family::of(p) == family);
-        if !has_primary && !address.is_loopback() && !is_link_local(&address) {
-            found.primary.push(address);
-        }
-    }
-    // What comes in by the port of a bridge has come in by the bridge.
-    addressed.retain(|name, _| !Path::new("/sys/class/net").join(name).join("master").exists());
-    let is_bare = |family: &Family| addressed.values().any(|families| !families.contains(family));
-    found.bare = Family::ALL.into_iter().filter(is_bare).collect();
-    Ok(found)
+/// `IFLA_IFNAME`, `IFLA_MASTER`, `IFLA_EXT_MASK` (`include/uapi/linux/if_link.h`).
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MASTER: u16 = 10;
+const IFLA_EXT_MASK: u16 = 29;
+/// `RTEXT_FILTER_SKIP_STATS`: no counters, which are most of what a link would tell (`include/uapi/linux/rtnetlink.h`).
+const SKIP_STATS: u32 = 8;
+/// `IFA_ADDRESS`, `IFA_LOCAL` (`include/uapi/linux/if_addr.h`); where both are there the first is the other end's.
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+/// `IFF_UP`, `IFF_LOOPBACK` (`include/uapi/linux/if.h`).
+const IFF_UP: u32 = 1;
+const IFF_LOOPBACK: u32 = 8;
+
+/// A link that is up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Link {
+    loopback: bool,
+    /// What comes in by it has come in by another link, such as the bridge that it is a port of.
+    is_port: bool,
 }
 
-fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
+/// Reads every address of every interface that is up, but for the device that holds service addresses. The primary address of a
+/// family is the first that is neither loopback nor link-local; a Node object, where there is one, says better.
+///
+/// Not by `getifaddrs(3)`: while pods' links come and go it misses addresses that stay.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn read() -> Result<NodeAddresses, NetlinkError> {
+    let opened = Netlink::open(NETLINK_ROUTE);
+    let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for links and addresses", error))?;
+    let links = links(&mut socket)?;
+    let addresses = addresses(&mut socket)?;
+    Ok(of(&links, &addresses))
+}
+
+/// What the node has, by its links and their addresses. An address whose link came just now is one for the next look.
+fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses {
+    let mut found = NodeAddresses::default();
+    // What each interface that packets may come in by has an address of.
+    let entrances = links.iter().filter(|(_, link)| !link.loopback && !link.is_port);
+    let mut addressed: BTreeMap<u32, BTreeSet<Family>> =
+        entrances.map(|(index, _)| (*index, BTreeSet::new())).collect();
+    // Every pod's interface brings a link-local address of IPv6 along: a change that concerns no service.
+    let automatic = |address: &IpAddr| address.is_ipv6() && is_link_local(address);
+    for (index, address) in addresses.iter().filter(|(index, address)| links.contains_key(index) && !automatic(address))
+    {
+        let family = Family::of(address);
+        if let Some(families) = addressed.get_mut(index) {
+            families.insert(family);
+        }
+        found.local.push(*address);
+        let has_primary = found.primary.iter().any(|primary| Family::of(primary) == family);
+        if !has_primary && !address.is_loopback() && !is_link_local(address) {
+            found.primary.push(*address);
+        }
+    }
+    let is_bare = |family: &Family| addressed.values().any(|families| !families.contains(family));
+    found.bare = Family::ALL.into_iter().filter(is_bare).collect();
+    found
+}
+
+fn links(socket: &mut Netlink) -> Result<BTreeMap<u32, Link>, NetlinkError> {
+    let attributes = Attributes::new().u32(IFLA_EXT_MASK, SKIP_STATS);
+    let mut links = BTreeMap::new();
+    // `struct ifinfomsg`: family, padding, type, index, flags, change mask.
+    let request = dump(libc::RTM_GETLINK, vec![0; 16], attributes, "list the node's links");
+    socket.ask(&request, true, |payload| {
+        let (Some(index), Some(flags)) = (word(payload, 4), word(payload, 8)) else { return };
+        let attributes = Parsed::read(payload.get(16..).unwrap_or_default());
+        let ours = attributes.get(IFLA_IFNAME).is_some_and(|name| name.strip_suffix(b"\0") == Some(DEVICE.as_bytes()));
+        if flags & IFF_UP != 0 && !ours {
+            let is_port = attributes.get(IFLA_MASTER).is_some();
+            links.insert(index, Link { loopback: flags & IFF_LOOPBACK != 0, is_port });
+        }
+    })?;
+    Ok(links)
+}
+
+/// Every address with its link's index, in the kernel's order.
+fn addresses(socket: &mut Netlink) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
+    let mut addresses = Vec::new();
+    // `struct ifaddrmsg`: family, prefix length, flags, scope, index.
+    let request = dump(libc::RTM_GETADDR, vec![0; 8], Attributes::new(), "list the node's addresses");
+    socket.ask(&request, true, |payload| {
+        let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
+        let address = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(ip);
+        addresses.extend(word(payload, 4).zip(address));
+    })?;
+    Ok(addresses)
+}
+
+fn dump(kind: u16, header: Vec<u8>, attributes: Attributes, attempt: &str) -> Request {
+    Request { kind, flags: 0, header, attributes, attempt: attempt.to_owned(), harmless: &[] }
+}
+
+fn word(payload: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|octets| IpAddr::from(Ipv4Addr::from(octets))).ok();
+    v4.or_else(|| <[u8; 16]>::try_from(bytes).map(|octets| IpAddr::from(Ipv6Addr::from(octets))).ok())
 }
 
 fn is_link_local(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(links: &[(u32, bool, bool)], addresses: &[(u32, &str)]) -> NodeAddresses {
+        let links = links.iter().map(|(index, loopback, is_port)| {
+            let link = Link { loopback: *loopback, is_port: *is_port };
+            (*index, link)
+        });
+        let addresses: Vec<(u32, IpAddr)> =
+            addresses.iter().map(|(index, text)| (*index, text.parse().unwrap())).collect();
+        of(&links.collect(), &addresses)
+    }
+
+    #[test]
+    fn the_first_of_a_family_that_others_can_reach_is_the_primary_one() {
+        let links = [(1, true, false), (2, false, false)];
+        let found = node(
+            &links,
+            &[(1, "127.0.0.1"), (2, "172.18.0.2"), (2, "10.0.0.2"), (1, "::1"), (2, "fd00::2"), (9, "192.0.2.9")],
+        );
+        let texts = |addresses: &[IpAddr]| addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&found.primary), ["172.18.0.2", "fd00::2"]);
+        assert_eq!(texts(&found.local), ["127.0.0.1", "172.18.0.2", "10.0.0.2", "::1", "fd00::2"]);
+        assert!(found.bare.is_empty());
+    }
+
+    #[test]
+    fn a_link_that_pods_come_in_by_without_an_address_is_bare_and_a_port_of_a_bridge_is_not() {
+        let links = [(1, true, false), (2, false, false), (3, false, true)];
+        let addresses = [(1, "127.0.0.1"), (2, "172.18.0.2"), (2, "fd00::2"), (3, "fe80::3")];
+        let found = node(&links, &addresses);
+        assert!(found.bare.is_empty(), "{found:?}");
+        let routed = node(&[(2, false, false), (3, false, false)], &addresses);
+        assert_eq!(routed.bare, Family::ALL);
+        assert_eq!(routed.local.len(), 2, "link-local addresses of IPv6 are left out");
     }
 }

@@ -84,12 +84,12 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
-    /// Whether the canary chains are all there.
+    /// What somebody else has taken away, in words.
     ///
     /// # Errors
     /// When the kernel refuses something.
-    pub fn canary_lives(&mut self) -> Result<bool, M::Error> {
-        self.mode.canary_lives()
+    pub fn lost(&mut self) -> Result<Option<String>, M::Error> {
+        self.mode.lost()
     }
 
     /// Looks after what goes on after a sync; when to come again.

@@ -36,11 +36,11 @@ pub trait Mode {
         Vec::new()
     }
 
-    /// Whether nobody has flushed the tables.
+    /// What somebody else has taken away, in words: a flush leaves no canary.
     ///
     /// # Errors
-    /// When they cannot be looked at.
-    fn canary_lives(&mut self) -> Result<bool, Self::Error>;
+    /// When the kernel cannot be asked.
+    fn lost(&mut self) -> Result<Option<String>, Self::Error>;
 
     /// Compares the whole state with the kernel's and sends the difference.
     ///

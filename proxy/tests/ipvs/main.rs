@@ -203,7 +203,7 @@ proptest! {
         current.doubt();
         let report = current.sync().unwrap();
         prop_assert!(report.full && report.is_empty(), "{:?}", report);
-        prop_assert!(current.canary_lives().unwrap());
+        prop_assert_eq!(current.lost().unwrap(), None);
 
         // Whoever drains goes when the time is over, and then the kernel is as after a clean start to the last detail.
         now += Duration::from_secs(1);

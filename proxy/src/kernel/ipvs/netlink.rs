@@ -172,14 +172,33 @@ impl Genetlink {
     }
 }
 
-impl Servers for Genetlink {
-    fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
+impl Genetlink {
+    fn servers_once(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         let request = self.request(GET_SERVICE, Attributes::new(), "list the virtual servers", &[]);
         let mut found = BTreeMap::new();
         self.netlink.ask(&request, true, |payload| {
             let service = Parsed::read(body(payload)).nested(ATTR_SERVICE);
             found.extend(service.as_ref().and_then(read_server).filter(|(key, _)| key.family() == family));
         })?;
+        Ok(found)
+    }
+}
+
+/// How often virtual servers are listed at most until two lists in a row are alike.
+const LOOKS: usize = 10;
+
+impl Servers for Genetlink {
+    /// A dump counts on by the servers of all network namespaces (`ip_vs_genl_dump_services`, net/netfilter/ipvs/ip_vs_ctl.c): one
+    /// that comes or goes in another namespace meanwhile – the nodes of a cluster in containers share a kernel – makes it pass
+    /// over some of ours, and the kernel does not say so. Two lists that are alike were not disturbed.
+    fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
+        let mut found = self.servers_once(family)?;
+        for _ in 1..LOOKS {
+            let before = std::mem::replace(&mut found, self.servers_once(family)?);
+            if before == found {
+                break;
+            }
+        }
         Ok(found)
     }
 

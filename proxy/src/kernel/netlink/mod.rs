@@ -7,7 +7,7 @@ mod attributes;
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr};
 
 pub use attributes::{Attributes, Parsed};
@@ -23,6 +23,9 @@ const RECEIVE: usize = 1 << 16;
 const BATCH_BYTES: usize = 48 * 1024;
 /// Requests in one system call: were each refused, the answers must fit into the socket's buffer.
 const BATCH_REQUESTS: usize = 64;
+
+/// How often a dump is asked for anew because what it tells of changed meanwhile.
+const DUMPS: usize = 100;
 
 /// A request that the kernel refused, or that could not be sent.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +93,7 @@ pub struct Netlink {
 /// An answer of the kernel's, without its netlink header.
 struct Answer<'a> {
     kind: u16,
+    flags: u16,
     sequence: u32,
     payload: &'a [u8],
 }
@@ -108,32 +112,55 @@ impl Netlink {
 
     /// Asks, and hands on the payload of every answer.
     ///
+    /// A dump comes in pieces, and between two of them the list may change. Then entries that were there all the time can be
+    /// missing; the kernel says so (`NLM_F_DUMP_INTR`), and the dump is asked for anew.
+    ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses, or a list does not hold still.
     pub fn ask(&mut self, request: &Request, dump: bool, mut answer: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
+        if !dump {
+            return self.ask_once(request, NLM_F_ACK, answer).map(drop);
+        }
+        for _ in 0..DUMPS {
+            let mut payloads = Vec::new();
+            if self.ask_once(request, NLM_F_DUMP, |payload| payloads.push(payload.to_vec()))? {
+                payloads.iter().for_each(|payload| answer(payload));
+                return Ok(());
+            }
+        }
+        let changing = io::Error::other(format!("it changed while it was read, {DUMPS} times in a row"));
+        Err(NetlinkError::new(&request.attempt, changing))
+    }
+
+    /// Whether all answers are of one moment.
+    fn ask_once(&mut self, request: &Request, flags: u16, mut answer: impl FnMut(&[u8])) -> Result<bool, NetlinkError> {
         let failed = |source| NetlinkError::new(&request.attempt, source);
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
-        let flags = if dump { NLM_F_DUMP } else { NLM_F_ACK };
         self.socket.send(&request.message(sequence, flags), 0).map_err(failed)?;
         self.sent += 1;
-        let mut outcome = Ok(());
-        self.answers(|one| match one.kind {
-            _ if one.sequence != sequence => false,
-            NLMSG_DONE => true,
-            NLMSG_ERROR => {
-                outcome = code(one.payload).map_or(Ok(()), Err);
-                true
+        let (mut outcome, mut consistent) = (Ok(()), true);
+        self.answers(|one| {
+            if one.sequence != sequence {
+                return false;
             }
-            _ => {
-                answer(one.payload);
-                false
+            consistent &= one.flags & NLM_F_DUMP_INTR == 0;
+            match one.kind {
+                NLMSG_DONE => true,
+                NLMSG_ERROR => {
+                    outcome = code(one.payload).map_or(Ok(()), Err);
+                    true
+                }
+                _ => {
+                    answer(one.payload);
+                    false
+                }
             }
         })
         .map_err(failed)?;
         match outcome {
             Err(code) if !request.harmless.contains(&code) => Err(failed(error_of(code))),
-            _ => Ok(()),
+            _ => Ok(consistent),
         }
     }
 
@@ -203,8 +230,8 @@ impl Netlink {
                     bytes.map(u32::from_ne_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
                 };
                 let length = usize::try_from(word(0)?).unwrap_or(rest.len()).clamp(HEADER, rest.len());
-                let kind = u16::from_ne_bytes([rest[4], rest[5]]);
-                if last(Answer { kind, sequence: word(8)?, payload: &rest[HEADER..length] }) {
+                let (kind, flags) = (u16::from_ne_bytes([rest[4], rest[5]]), u16::from_ne_bytes([rest[6], rest[7]]));
+                if last(Answer { kind, flags, sequence: word(8)?, payload: &rest[HEADER..length] }) {
                     return Ok(());
                 }
                 rest = &rest[length.next_multiple_of(4).min(rest.len())..];

@@ -125,8 +125,8 @@ impl<K: Iptables> Mode for Syncer<K> {
         std::mem::take(&mut self.found)
     }
 
-    fn canary_lives(&mut self) -> Result<bool, IptablesError> {
-        difference::canary_lives(&mut self.kernel)
+    fn lost(&mut self) -> Result<Option<String>, IptablesError> {
+        difference::lost_canary(&mut self.kernel)
     }
 
     fn full(

@@ -103,15 +103,17 @@ impl<K: Kernel> Mode for Syncer<K> {
     }
 
     /// Tables, virtual servers and addresses: each can be flushed by one command.
-    fn canary_lives(&mut self) -> Result<bool, IpvsError> {
-        if !difference::canary_lives(&mut self.kernel)? {
-            return Ok(false);
+    fn lost(&mut self) -> Result<Option<String>, IpvsError> {
+        if let Some(lost) = difference::lost_canary(&mut self.kernel)? {
+            return Ok(Some(lost));
         }
-        let Some(sent) = &self.sent else { return Ok(true) };
+        let Some(sent) = &self.sent else { return Ok(None) };
         let servers = self.kernel.servers(sent.around.node.family)?;
         let addresses = self.kernel.addresses(sent.around.node.family)?;
-        Ok(sent.present.servers.keys().all(|key| servers.contains_key(key))
-            && sent.present.addresses.keys().all(|address| addresses.contains_key(address)))
+        let server = sent.present.servers.keys().find(|key| !servers.contains_key(key));
+        let address = sent.present.addresses.keys().find(|address| !addresses.contains_key(address));
+        let server = server.map(|key| format!("virtual server {key}"));
+        Ok(server.or_else(|| address.map(|address| format!("address {address}"))))
     }
 
     fn full(

@@ -21,17 +21,17 @@ pub fn read<K: Iptables>(kernel: &mut K) -> Result<Saved, IptablesError> {
     Ok(saved)
 }
 
-/// Whether the canary chains are all there.
+/// The first canary chain that is not there any more, in words.
 ///
 /// # Errors
 /// When a command fails.
-pub fn canary_lives<K: Iptables>(kernel: &mut K) -> Result<bool, IptablesError> {
+pub fn lost_canary<K: Iptables>(kernel: &mut K) -> Result<Option<String>, IptablesError> {
     for table in Table::ALL {
         if !kernel.chain_exists(table, names::CANARY)? {
-            return Ok(false);
+            return Ok(Some(format!("chain {} of table {table}", names::CANARY)));
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// What brings `saved` to `wanted`. A chain of ours, of whatever mode, that nobody wants is emptied, and removed unless

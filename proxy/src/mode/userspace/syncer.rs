@@ -181,8 +181,8 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         self.ports.of(name).all().collect()
     }
 
-    fn canary_lives(&mut self) -> Result<bool, IptablesError> {
-        difference::canary_lives(&mut self.kernel)
+    fn lost(&mut self) -> Result<Option<String>, IptablesError> {
+        difference::lost_canary(&mut self.kernel)
     }
 
     fn full(

@@ -56,6 +56,10 @@ impl Rules {
             let words: Vec<&str> = line.split(' ').collect();
             let [verb, protocol, address, rest @ ..] = &words[..] else { continue };
             let server = self.0.entry(format!("virtual server {protocol} {address}")).or_default();
+            // One that another namespace's changes have made the kernel list twice comes with its destinations again.
+            if *verb == "-A" {
+                server.clear();
+            }
             if *verb == "-A" || !line.ends_with(" -w 0") {
                 server.push(rest.join(" "));
                 server.sort();
@@ -138,6 +142,8 @@ mod tests {
         let fresh =
             state(set, servers, "7: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\\ valid_lft forever\n");
         assert_eq!(fresh.len(), 6);
+        let twice = state(set, &servers.repeat(2), "7: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\\ x\n");
+        assert_eq!(fresh.differences(&twice), Vec::<String>::new(), "listed twice is there once");
         let draining = format!("{servers}-a -t 10.96.0.1:80 -r 10.0.0.3:80 -m -w 0\n");
         let other = "create A hash:ip maxelem 9 initval 0x2\nadd A 10.0.0.1\nadd A 10.0.0.2\n";
         let same = state(other, &draining, "9: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\n");
