@@ -166,10 +166,19 @@ fn by_chain(text: &str) -> BTreeMap<(&str, &str), Vec<&str>> {
 const GUARD: &str = "KUBE-FIREWALL";
 const GUARDED: &str = "-j KUBE-FIREWALL";
 
+/// Lets the order of jumps in the kernel's own chains go: one that somebody has taken away comes back before the others, and no two
+/// of them lead to rules about the same packets.
+fn sort_jumps(chains: &mut BTreeMap<(&str, &str), Vec<&str>>) {
+    let own = chains.iter_mut().filter(|((_, chain), _)| !chain.starts_with("KUBE-"));
+    own.for_each(|(_, rules)| rules.sort_unstable());
+}
+
 /// Whether the tables are those of a clean start.
 fn same(found: &Dump, fresh: &Dump) -> Result<(), String> {
     for (found, fresh) in [(&found.v4, &fresh.v4), (&found.v6, &fresh.v6)] {
-        let (mut found, fresh) = (by_chain(found), by_chain(fresh));
+        let (mut found, mut fresh) = (by_chain(found), by_chain(fresh));
+        sort_jumps(&mut found);
+        sort_jumps(&mut fresh);
         if !fresh.contains_key(&("filter", GUARD)) {
             found.remove(&("filter", GUARD));
             found.values_mut().for_each(|rules| rules.retain(|rule| *rule != GUARDED));
