@@ -137,6 +137,10 @@ fn v6() {
         ("-m set --match-set SIX dst -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m set ! --match-set PAIRS dst,dst -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype --dst-type LOCAL -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
+        // In IPv6 unicast is a class, and the machine's own addresses are of it.
+        ("-m addrtype --dst-type UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
+        ("-m addrtype --dst-type LOCAL,UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
+        ("-m addrtype ! --dst-type MULTICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-p ipv6-icmp -m icmp6 --icmpv6-type 128", "ping fd00::2 fd00::1", WEB),
     ] {
         let rules = format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {rule} -j DROP\nCOMMIT\n");

@@ -147,9 +147,25 @@ impl Walker<'_> {
             None
         };
         let holds = |test: &Option<Test<AddressTypes>>, address: IpAddr| {
-            asks(test.as_ref(), |types| types.0.contains(&self.address_type(address, limit)))
+            asks(test.as_ref(), |types| match address {
+                IpAddr::V4(_) => types.0.contains(&self.address_type(address, limit)),
+                IpAddr::V6(_) => self.is_of_types_v6(address, &types.0, limit),
+            })
         };
         holds(&asked.source, skb.packet.source) && holds(&asked.destination, skb.packet.destination)
+    }
+
+    /// `match_type6`: in IPv6 unicast is a class of addresses, this machine's own among them, and every class that is named must
+    /// be the address's; only the other types are looked up, and one of them is enough.
+    fn is_of_types_v6(&self, address: IpAddr, asked: &[AddressType], limit: Option<usize>) -> bool {
+        use AddressType::{Blackhole, Local, Multicast, Prohibit, Unicast, Unreachable, Unspec};
+        let (multicast, unspecified) = (address.is_multicast(), address.is_unspecified());
+        let classes = [(Multicast, multicast), (Unicast, !multicast && !unspecified), (Unspec, unspecified)];
+        let looked_up = [Local, Blackhole, Prohibit, Unreachable];
+        let found = self.address_type(address, limit);
+        classes.iter().all(|(class, is)| *is || !asked.contains(class))
+            && (!asked.iter().any(|kind| looked_up.contains(kind))
+                || (looked_up.contains(&found) && asked.contains(&found)))
     }
 
     fn address_type(&self, address: IpAddr, limit: Option<usize>) -> AddressType {
