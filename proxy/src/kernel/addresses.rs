@@ -1,13 +1,13 @@
 //! The node's own addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc;
 
 use super::dummy::DEVICE;
-use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
+use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, own_address};
 use crate::config::NodeAddresses;
 use crate::model::Family;
 
@@ -17,9 +17,6 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_EXT_MASK: u16 = 29;
 /// `RTEXT_FILTER_SKIP_STATS`: no counters, which are most of what a link would tell (`include/uapi/linux/rtnetlink.h`).
 const SKIP_STATS: u32 = 8;
-/// `IFA_ADDRESS`, `IFA_LOCAL` (`include/uapi/linux/if_addr.h`); where both are there the first is the other end's.
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
 /// `IFF_UP`, `IFF_LOOPBACK` (`include/uapi/linux/if.h`).
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
@@ -97,8 +94,7 @@ fn addresses(socket: &mut Netlink) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
     let request = dump(libc::RTM_GETADDR, vec![0; 8], Attributes::new(), "list the node's addresses");
     socket.ask(&request, true, |payload| {
         let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
-        let address = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(ip);
-        addresses.extend(word(payload, 4).zip(address));
+        addresses.extend(word(payload, 4).zip(own_address(&attributes)));
     })?;
     Ok(addresses)
 }
@@ -109,11 +105,6 @@ fn dump(kind: u16, header: Vec<u8>, attributes: Attributes, attempt: &str) -> Re
 
 fn word(payload: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).map(|octets| IpAddr::from(Ipv4Addr::from(octets))).ok();
-    v4.or_else(|| <[u8; 16]>::try_from(bytes).map(|octets| IpAddr::from(Ipv6Addr::from(octets))).ok())
 }
 
 fn is_link_local(address: &IpAddr) -> bool {

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{self, EADDRNOTAVAIL, EEXIST, ENODEV, ESRCH};
 use nix::net::if_::if_nametoindex;
 
-use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
+use super::netlink::{Attributes, IFA_ADDRESS, IFA_LOCAL, Netlink, NetlinkError, Parsed, Request, own_address};
 use crate::model::Family;
 
 /// The device's name, as upstream's.
@@ -20,9 +20,7 @@ pub const DEVICE: &str = "kube-ipvs0";
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
-/// `IFA_ADDRESS`, `IFA_LOCAL`, `IFA_CACHEINFO` (`include/uapi/linux/if_addr.h`).
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
+/// `IFA_CACHEINFO` (`include/uapi/linux/if_addr.h`).
 const IFA_CACHEINFO: u16 = 6;
 /// `RTA_DST`, `RTA_OIF`, `RTA_PREFSRC` (`include/uapi/linux/rtnetlink.h`).
 const RTA_DST: u16 = 1;
@@ -180,8 +178,7 @@ impl Device for Rtnetlink {
         self.0.ask(&request, true, |payload| {
             let of_device = payload.get(4..8) == Some(&index.to_ne_bytes());
             let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
-            let address = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(read_address);
-            let address = address.filter(|address| of_device && !is_automatic(address));
+            let address = own_address(&attributes).filter(|address| of_device && !is_automatic(address));
             // Flags are the third byte of `struct ifaddrmsg`. IPv4 has lifetimes, too, but chooses no source by them.
             let deprecated = family == Family::V6 && payload.get(2).is_some_and(|flags| flags & IFA_F_DEPRECATED != 0);
             let state = if deprecated { AddressState::Deprecated } else { AddressState::Preferred };
@@ -324,13 +321,6 @@ fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     }
-}
-
-fn read_address(bytes: &[u8]) -> Option<IpAddr> {
-    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
-        return Some(Ipv4Addr::from(v4).into());
-    }
-    Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into())
 }
 
 /// The link-local address that IPv6 puts on every device.

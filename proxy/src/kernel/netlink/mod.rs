@@ -3,6 +3,7 @@
 //! Neither has a crate that speaks it in process, and both are little more than attributes (`Documentation/userspace-api/
 //! netlink/intro.rst`); sockets and the walk over attributes are crates' all the same.
 
+mod address;
 mod attributes;
 
 use std::io;
@@ -10,6 +11,7 @@ use std::io;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr};
 
+pub use address::{IFA_ADDRESS, IFA_LOCAL, own_address};
 pub use attributes::{Attributes, Parsed};
 
 /// `NLMSG_ERROR`, `NLMSG_DONE` (`include/uapi/linux/netlink.h`).
@@ -121,15 +123,13 @@ impl Netlink {
         if !dump {
             return self.ask_once(request, NLM_F_ACK, answer).map(drop);
         }
-        for _ in 0..DUMPS {
+        let payloads = of_one_moment(&request.attempt, || {
             let mut payloads = Vec::new();
-            if self.ask_once(request, NLM_F_DUMP, |payload| payloads.push(payload.to_vec()))? {
-                payloads.iter().for_each(|payload| answer(payload));
-                return Ok(());
-            }
-        }
-        let changing = io::Error::other(format!("it changed while it was read, {DUMPS} times in a row"));
-        Err(NetlinkError::new(&request.attempt, changing))
+            let whole = self.ask_once(request, NLM_F_DUMP, |payload| payloads.push(payload.to_vec()))?;
+            Ok(whole.then_some(payloads))
+        })?;
+        payloads.iter().for_each(|payload| answer(payload));
+        Ok(())
     }
 
     /// Whether all answers are of one moment.
@@ -240,6 +240,20 @@ impl Netlink {
     }
 }
 
+/// What `read` has found as soon as nothing changed meanwhile, which is when it finds something.
+fn of_one_moment<T>(
+    attempt: &str,
+    mut read: impl FnMut() -> Result<Option<T>, NetlinkError>,
+) -> Result<T, NetlinkError> {
+    for _ in 0..DUMPS {
+        if let Some(found) = read()? {
+            return Ok(found);
+        }
+    }
+    let changing = io::Error::other(format!("it changed while it was read, {DUMPS} times in a row"));
+    Err(NetlinkError::new(attempt, changing))
+}
+
 /// The error number in an `NLMSG_ERROR`; `None`: success.
 fn code(payload: &[u8]) -> Option<i32> {
     let number = payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes)?;
@@ -262,4 +276,23 @@ fn error_of(code: i32) -> io::Error {
         _ => return io::Error::from_raw_os_error(code),
     };
     io::Error::other(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_that_changes_have_cut_short_is_asked_for_anew() {
+        let mut looks = 0;
+        let third = of_one_moment("list it", || {
+            looks += 1;
+            Ok((looks == 3).then_some(looks))
+        });
+        assert_eq!(third.unwrap(), 3);
+        let never = of_one_moment("list it", || Ok(None::<()>)).unwrap_err().to_string();
+        assert_eq!(never, "cannot list it: it changed while it was read, 100 times in a row");
+        let refused = || Err(NetlinkError::new("list it", io::Error::from_raw_os_error(1)));
+        assert_eq!(of_one_moment::<()>("list it", refused).unwrap_err().code(), Some(1), "a refusal is no change");
+    }
 }
