@@ -41,7 +41,7 @@ pub struct Packets<'q> {
     pub count: usize,
     /// Silence is among what may come of it.
     pub short: bool,
-    /// All but the first wait for the first to be answered.
+    /// All but the first wait for the first to be answered, and no other that has this is asked meanwhile.
     pub one_first: bool,
 }
 
@@ -81,13 +81,11 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace)
         }
     }
     let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); all.len()];
-    for later in [false, true] {
+    for part in parts(all) {
         let mut probes: Vec<(usize, Probe)> = Vec::new();
-        for (index, packets) in all.iter().enumerate() {
-            let first = if packets.one_first { 1 } else { packets.count };
-            let count = if later { packets.count - first } else { first };
+        for (index, count) in part {
             for _ in 0..count {
-                probes.push((index, probe(packets, pace)));
+                probes.push((index, probe(&all[index], pace)));
                 pace.port += 1;
             }
         }
@@ -105,6 +103,18 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace)
     Ok(seen)
 }
 
+/// What is sent at a time: numbers of questions, and how many packets of each. Those that have no affinity go together. The others
+/// go one after the other: frontends of one port share what is known of a client, so that two first packets of one client that
+/// are on their way at once may meet different endpoints, which moves the client with the next packet (kube-proxy's rules do so, too).
+fn parts(all: &[Packets<'_>]) -> Vec<Vec<(usize, usize)>> {
+    let together = all.iter().enumerate().filter(|(_, packets)| !packets.one_first);
+    let mut parts = vec![together.map(|(index, packets)| (index, packets.count)).collect()];
+    for (index, packets) in all.iter().enumerate().filter(|(_, packets)| packets.one_first) {
+        parts.extend([vec![(index, 1)], vec![(index, packets.count - 1)]]);
+    }
+    parts
+}
+
 fn probe(packets: &Packets<'_>, pace: &Pace) -> Probe {
     Probe {
         from: place(&packets.question.from),
@@ -113,5 +123,22 @@ fn probe(packets: &Packets<'_>, pace: &Pace) -> Probe {
         source_address: packets.question.source,
         source_port: Some(pace.port),
         timeout: if packets.short { SHORT } else { pace.patience },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use svclab_oracle::{Place, Protocol, Question};
+
+    use super::{Packets, parts};
+
+    #[test]
+    fn clients_that_stay_are_asked_one_after_the_other() {
+        let to = "10.96.0.1:80".parse().unwrap_or_else(|error| panic!("{error}"));
+        let from = Place::Node("node-a".to_owned());
+        let question = Question { from, source: None, to, protocol: Protocol::Tcp };
+        let packets = |count, one_first| Packets { question: &question, count, short: false, one_first };
+        let all = [packets(3, true), packets(2, false), packets(12, true), packets(80, false)];
+        assert_eq!(parts(&all), [vec![(1, 2), (3, 80)], vec![(0, 1)], vec![(0, 2)], vec![(2, 1)], vec![(2, 11)]]);
     }
 }
