@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::faults::Faults;
 use super::log::{Bounds, Log};
@@ -18,6 +19,8 @@ struct Inner {
     state: Mutex<State>,
     /// Counts everything that a watch may have to react to.
     ticks: watch::Sender<u64>,
+    /// When it was made.
+    began: Instant,
 }
 
 /// What the lock guards: objects and log never disagree.
@@ -39,7 +42,12 @@ impl SharedStore {
         store.record_changes();
         let log = Log::new(bounds, store.version());
         let state = Mutex::new(State { store, log, faults: Faults::default() });
-        SharedStore { inner: Arc::new(Inner { state, ticks: watch::Sender::new(0) }) }
+        SharedStore { inner: Arc::new(Inner { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
+    }
+
+    /// The moment that watches count whole seconds from.
+    pub(super) fn began(&self) -> Instant {
+        self.inner.began
     }
 
     /// Looks at the objects. The store is locked meanwhile: be quick, and call nothing that locks it again.

@@ -23,8 +23,10 @@ use crate::objects::{Change, Record};
 /// How many events are taken from the log at once: the lock is held meanwhile.
 const BATCH: usize = 256;
 
-/// Upstream sends a bookmark about once a minute.
+/// Upstream sends a bookmark about once a minute (`defaultBookmarkFrequency` of its watch cache).
 const IDLE: Duration = Duration::from_secs(60);
+/// Bookmarks that are due within the same second go together, as upstream's do: clients with many watches wake up once.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// How long a watch lasts that says nothing about it, and how often it gets bookmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,8 +288,9 @@ impl Watch {
     async fn wait(&mut self, version: Option<u64>) {
         let until = match version {
             Some(version) => {
-                let pause = if version > self.told { self.times.bookmark_every } else { IDLE };
-                self.ends.min(self.last_bookmark + pause.min(IDLE))
+                let soon = self.last_bookmark + self.times.bookmark_every.min(IDLE);
+                let late = || together(self.shared.began(), self.last_bookmark + IDLE);
+                self.ends.min(if version > self.told { soon } else { late() })
             }
             None => self.ends,
         };
@@ -300,5 +303,27 @@ impl Watch {
                 }
             }
         }
+    }
+}
+
+/// The first whole second since `began` that is not before `due`.
+fn together(began: Instant, due: Instant) -> Instant {
+    let after = due.saturating_duration_since(began);
+    let past = Duration::from_nanos(u64::from(after.subsec_nanos()));
+    if past.is_zero() { due } else { due + (TOGETHER - past) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_within_a_second_goes_together() {
+        let began = Instant::now();
+        let at = |millis| began + Duration::from_millis(millis);
+        for (due, goes) in [(60_000, 60_000), (60_001, 61_000), (60_999, 61_000), (61_000, 61_000), (61_200, 62_000)] {
+            assert_eq!(together(began, at(due)), at(goes), "{due}");
+        }
+        assert_eq!(together(at(5), at(3)), at(3), "nothing waits for a beginning");
     }
 }

@@ -183,8 +183,10 @@ impl<S: Source, M: Mode, C: Conntrack> Daemon<S, M, C> {
     /// Whether a canary was lost, and so a full sync is due.
     fn check_canary(&mut self) -> bool {
         let mut lost = false;
-        for family in &mut self.families {
-            match block_in_place(|| family.lost()) {
+        // All at once: each time that a thread says that it will block, others take its work over.
+        let looks: Vec<_> = block_in_place(|| self.families.iter_mut().map(FamilyProxy::lost).collect());
+        for (family, look) in self.families.iter_mut().zip(looks) {
+            match look {
                 Ok(None) => {}
                 Ok(Some(what)) => {
                     warn!(family = %family.family(), "{what} is gone: somebody flushed the kernel's tables; writing them anew");

@@ -41,10 +41,12 @@ pub(super) fn exchange(
     let mut request = vec![0; packet.buffer_len()];
     packet.serialize(&mut request);
     socket.send(&request, 0)?;
-    let mut buffer = vec![0; BUFFER];
+    // Not zeroed: the most of it is never used, and there is a request for every flow that is deleted.
+    let mut buffer = Vec::with_capacity(BUFFER);
     loop {
-        let length = socket.recv(&mut &mut buffer[..], 0)?;
-        let mut rest = &buffer[..length];
+        buffer.clear();
+        socket.recv(&mut buffer, 0)?;
+        let mut rest = &buffer[..];
         while !rest.is_empty() {
             let message = NetlinkMessage::<NetfilterMessage>::deserialize(rest)
                 .context("an answer of netfilter")

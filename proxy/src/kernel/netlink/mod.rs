@@ -220,10 +220,12 @@ impl Netlink {
 
     /// Hands on answers until one was the last.
     fn answers(&self, mut last: impl FnMut(Answer<'_>) -> bool) -> io::Result<()> {
-        let mut buffer = vec![0; RECEIVE];
+        // Not zeroed: the most of it is never used.
+        let mut buffer = Vec::with_capacity(RECEIVE);
         loop {
-            let length = self.socket.recv(&mut &mut buffer[..], 0)?;
-            let mut rest = &buffer[..length];
+            buffer.clear();
+            self.socket.recv(&mut buffer, 0)?;
+            let mut rest = &buffer[..];
             while rest.len() >= HEADER {
                 let word = |at: usize| -> io::Result<u32> {
                     let bytes = rest.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
