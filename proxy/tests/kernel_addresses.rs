@@ -66,3 +66,32 @@ fn no_address_is_missed_while_links_come_and_go() {
     });
     assert_eq!(missed, Vec::<usize>::new(), "so many addresses were missed, look by look");
 }
+
+#[test]
+fn what_is_known_is_read_again_after_a_change_only() {
+    if !inside("what_is_known_is_read_again_after_a_change_only") {
+        return;
+    }
+    shell("ip link add one type veth peer name other && ip link set one up && ip addr add 192.0.2.1/24 dev one");
+    let mut reader = addresses::Reader::default();
+    let known = |reader: &mut addresses::Reader| {
+        let found = reader.read().unwrap();
+        assert_eq!(*found, addresses::read().unwrap(), "as if it were read now");
+        found.local.as_ptr()
+    };
+    let first = known(&mut reader);
+    assert_eq!(known(&mut reader), first, "the very list of before");
+    for change in [
+        "ip addr add 192.0.2.2/24 dev one",
+        "ip -6 addr add fd00:2::1/64 dev one nodad",
+        "ip addr del 192.0.2.1/24 dev one",
+        "ip link set one down",
+        "ip link set one up",
+        "ip link del one",
+    ] {
+        let before = reader.read().unwrap().clone();
+        shell(change);
+        known(&mut reader);
+        assert_ne!(*reader.read().unwrap(), before, "{change}");
+    }
+}

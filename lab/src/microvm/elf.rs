@@ -50,6 +50,29 @@ pub fn interpreter(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
 }
 
+/// Whether a note of this name (with its zero) and type is among what is loaded.
+pub fn has_note(bytes: &[u8], name: &[u8], kind: u32) -> bool {
+    const PT_NOTE: u64 = 4;
+    let notes = |header: usize| -> Option<&[u8]> {
+        let (at, length) = (offset::<8>(bytes, header + 8)?, offset::<8>(bytes, header + 32)?);
+        bytes.get(at..at.checked_add(length)?).filter(|_| number::<4>(bytes, header) == Some(PT_NOTE))
+    };
+    let is_there = |mut notes: &[u8]| {
+        // `Elf64_Nhdr`: lengths of name and description, type; both are filled up to multiples of four bytes.
+        while let (Some(named), Some(described), Some(type_)) =
+            (offset::<4>(notes, 0), offset::<4>(notes, 4), number::<4>(notes, 8))
+        {
+            if type_ == u64::from(kind) && notes.get(12..12 + named) == Some(name) {
+                return true;
+            }
+            let next = 12 + named.next_multiple_of(4) + described.next_multiple_of(4);
+            notes = notes.get(next..).unwrap_or_default();
+        }
+        false
+    };
+    headers(bytes).is_some_and(|mut headers| headers.any(|header| notes(header).is_some_and(is_there)))
+}
+
 /// The content of section `name`.
 pub fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     if !is_elf64(bytes) {
@@ -73,8 +96,38 @@ pub fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A program with a note behind another one.
+    pub fn program_with_note(name: &[u8], kind: u32) -> Vec<u8> {
+        let note = |name: &[u8], kind: u32| {
+            let mut note = Vec::new();
+            for word in [u32::try_from(name.len()).unwrap(), 3, kind] {
+                note.extend(word.to_le_bytes());
+            }
+            note.extend(name);
+            note.resize(note.len().next_multiple_of(4) + 4, 0);
+            note
+        };
+        let notes = [note(b"x\0", 7), note(name, kind)].concat();
+        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        bytes.resize(64 + 56, 0);
+        for (at, number) in [(32, 64), (64 + 8, 120), (64 + 32, notes.len())] {
+            bytes[at..at + 8].copy_from_slice(&(number as u64).to_le_bytes());
+        }
+        (bytes[54], bytes[56], bytes[64]) = (56, 1, 4);
+        bytes.extend(notes);
+        bytes
+    }
+
+    #[test]
+    fn notes_are_found_by_name_and_type() {
+        let program = program_with_note(b"Xen\0", 18);
+        assert!(has_note(&program, b"Xen\0", 18) && has_note(&program, b"x\0", 7));
+        assert!(!has_note(&program, b"Xen\0", 17) && !has_note(&program, b"GNU\0", 18));
+        assert!(has_note(&own(), b"GNU\0", 3), "the build's own mark");
+    }
 
     fn own() -> Vec<u8> {
         std::fs::read("/proc/self/exe").unwrap()
@@ -108,7 +161,7 @@ mod tests {
         let own = own();
         for length in (0..4096).step_by(7) {
             let cut = &own[..length];
-            let _ = (loaded_part(cut), section(cut, ".comment"), interpreter(cut));
+            let _ = (loaded_part(cut), section(cut, ".comment"), interpreter(cut), has_note(cut, b"GNU\0", 3));
         }
         assert_eq!(loaded_part(b"#!/bin/sh"), None);
     }

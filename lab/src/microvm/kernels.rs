@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::VmError;
 use super::apt::{self, Apt};
+use super::bzimage;
 use super::cache::{Cache, Sealed};
 use super::modules::{self, WANTED};
 use super::{tools, tree};
@@ -77,9 +78,12 @@ impl FromStr for Kernel {
 }
 
 /// Name of the kernel in its sealed part, of the folder of modules, and of the file with its release.
-pub(super) const KERNEL: &str = "vmlinuz";
+pub(super) const KERNEL: &str = "kernel";
 pub(super) const MODULES: &str = "modules";
 pub(super) const RELEASE: &str = "release";
+
+/// Changes whenever the same package makes another part.
+const LAYOUT: &str = "2";
 
 impl Kernel {
     /// The kernel and its modules, from the cache or fetched into it.
@@ -109,7 +113,7 @@ impl Kernel {
     }
 
     fn place(&self) -> Result<String, VmError> {
-        let wanted = &tree::hash_of(WANTED)[..12];
+        let wanted = &tree::hash_of([&[LAYOUT], WANTED].concat())[..12];
         match self {
             Kernel::Packaged(packaged) => Ok(format!("packages/{}-{wanted}", packaged.name)),
             Kernel::File(path) => {
@@ -129,7 +133,7 @@ fn boot_image(folder: &Path) -> Option<PathBuf> {
 /// Fills a kernel's part from `image` and the modules of its release.
 fn fill(folder: &Path, image: &Path) -> Result<(), VmError> {
     let kernel = fs::read(image).map_err(VmError::io(format!("reading the kernel {}", image.display())))?;
-    let release = release(&kernel)
+    let release = bzimage::release(&kernel)
         .ok_or_else(|| VmError::Image(format!("{} is no x86 kernel image (bzImage)", image.display())))?;
     let mut places: Vec<PathBuf> = image.ancestors().skip(1).take(2).map(|up| up.join("lib/modules")).collect();
     places.push(PathBuf::from("/lib/modules"));
@@ -138,7 +142,7 @@ fn fill(folder: &Path, image: &Path) -> Result<(), VmError> {
         VmError::Image(format!("the modules of {} are in none of: {}", image.display(), places.join(", ")))
     })?;
     let failed = || VmError::io(format!("writing {}", folder.display()));
-    fs::write(folder.join(KERNEL), &kernel).map_err(failed())?;
+    fs::write(folder.join(KERNEL), bzimage::unpacked(&kernel).unwrap_or(kernel)).map_err(failed())?;
     fs::write(folder.join(RELEASE), &release).map_err(failed())?;
     fs::create_dir(folder.join(MODULES)).map_err(failed())?;
     for (number, module) in modules::in_order(&modules, WANTED)?.into_iter().enumerate() {
@@ -146,17 +150,6 @@ fn fill(folder: &Path, image: &Path) -> Result<(), VmError> {
         fs::write(folder.join(file), module.object).map_err(failed())?;
     }
     Ok(())
-}
-
-/// The release that a bzImage tells (the boot protocol's `kernel_version`, Documentation/arch/x86/boot.rst).
-fn release(kernel: &[u8]) -> Option<String> {
-    if kernel.get(0x202..0x206)? != b"HdrS" {
-        return None;
-    }
-    let at = usize::from(u16::from_le_bytes(kernel.get(0x20e..0x210)?.try_into().ok()?)) + 0x200;
-    let text = kernel.get(at..)?;
-    let text = &text[..text.iter().position(|byte| *byte == 0)?];
-    Some(String::from_utf8_lossy(text).split(' ').next()?.to_owned())
 }
 
 #[cfg(test)]
@@ -169,16 +162,5 @@ mod tests {
         assert_eq!("/proc/self/exe".parse(), Ok(Kernel::File("/proc/self/exe".into())));
         let refused = "debian-5".parse::<Kernel>().unwrap_err();
         assert_eq!(refused, "expected auto, host, debian-6.1, debian-6.12 or the path of a kernel image");
-    }
-
-    #[test]
-    fn a_kernel_tells_its_release() {
-        let mut kernel = vec![0; 0x400];
-        kernel[0x202..0x206].copy_from_slice(b"HdrS");
-        kernel[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
-        kernel[0x300..0x318].copy_from_slice(b"6.1.0-56-amd64 (x@y) #1\0");
-        assert_eq!(release(&kernel).as_deref(), Some("6.1.0-56-amd64"));
-        assert_eq!(release(&kernel[..0x300]), None);
-        assert_eq!(release(b"\x7fELF"), None);
     }
 }

@@ -6,6 +6,7 @@
 //! over the serial line ([`console`]). No scenario is known here: what runs inside is `svclab run` itself.
 
 pub mod apt;
+pub mod bzimage;
 pub mod cache;
 pub mod console;
 pub mod cpio;

@@ -187,8 +187,20 @@ impl<M: ModeAtWork> Proxy<M> {
         }
         let health_checks = HealthChecks::new(health.clone());
         let conntrack = Netlink;
-        let daemon =
-            Daemon { source, families, watch, conntrack, health, health_checks, metrics, events, config, chore };
+        let addresses = addresses::Reader::default();
+        let daemon = Daemon {
+            source,
+            families,
+            watch,
+            addresses,
+            conntrack,
+            health,
+            health_checks,
+            metrics,
+            events,
+            config,
+            chore,
+        };
         daemon.run().await?;
         Ok(())
     }

@@ -45,6 +45,8 @@ pub struct Daemon<S, M, C> {
     pub families: Vec<FamilyProxy<M>>,
     /// Other programs' writes.
     pub watch: Watch,
+    /// The node's addresses.
+    pub addresses: addresses::Reader,
     /// Flows that outlive a change of rules.
     pub conntrack: C,
     /// What `/healthz` tells.
@@ -201,7 +203,7 @@ impl<S: Source, M: Mode, C: Conntrack> Daemon<S, M, C> {
 
     /// Syncs every family that has something to do; whether all succeeded.
     fn sync(&mut self, failures: &mut Failures) -> bool {
-        let addresses = addresses::read();
+        let addresses = self.addresses.read();
         let mut all = true;
         let mut full = false;
         for family in &mut self.families {

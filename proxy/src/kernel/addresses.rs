@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc;
+use nix::sys::socket::SockProtocol;
 
+use super::announcements::Announcements;
 use super::dummy::DEVICE;
 use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, own_address};
 use crate::config::NodeAddresses;
@@ -20,6 +22,9 @@ const SKIP_STATS: u32 = 8;
 /// `IFF_UP`, `IFF_LOOPBACK` (`include/uapi/linux/if.h`).
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
+
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` (`include/uapi/linux/rtnetlink.h`).
+const CHANGES: u32 = 0x1 | 0x10 | 0x100;
 
 /// A link that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +47,30 @@ pub fn read() -> Result<NodeAddresses, NetlinkError> {
     let links = links(&mut socket)?;
     let addresses = addresses(&mut socket)?;
     Ok(of(&links, &addresses))
+}
+
+/// Reads them anew only when the kernel has announced a change: on a node with many pods that is a long list.
+#[derive(Debug, Default)]
+pub struct Reader {
+    changes: Option<Announcements>,
+    known: Option<NodeAddresses>,
+}
+
+impl Reader {
+    /// What [`read`] would find now. The first call decides about the network namespace.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
+        if self.changes.is_none() {
+            // Where nothing is announced, every look reads.
+            self.changes = Announcements::of(SockProtocol::NetlinkRoute, CHANGES).ok();
+        }
+        // Taken before the read: what changes meanwhile is one for the next look.
+        let has_changed = self.changes.as_ref().is_none_or(Announcements::take);
+        let known = self.known.take().filter(|_| !has_changed);
+        Ok(self.known.insert(known.map_or_else(read, Ok)?))
+    }
 }
 
 /// What the node has, by its links and their addresses. An address whose link came just now is one for the next look.

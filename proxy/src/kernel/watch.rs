@@ -6,14 +6,15 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use nix::libc;
-use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::announcements::Announcements;
 use super::iptables::Table;
 use crate::model::Family;
 
@@ -25,7 +26,7 @@ const LEGACY_PERIOD: Duration = Duration::from_millis(250);
 /// Waits for signs of change.
 pub enum Watch {
     /// Of the nft variant's tables.
-    Nft(AsyncFd<OwnedFd>),
+    Nft(AsyncFd<Announcements>),
     /// Of legacy tables, in these families.
     Legacy {
         /// Families to look at.
@@ -46,11 +47,9 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses the socket.
     pub fn nft() -> io::Result<Watch> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
-        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 1 << (NFNLGRP_NFTABLES - 1)))?;
-        // SAFETY: an OwnedFd yields the same open descriptor for as long as it lives, which is as long as the AsyncFd.
-        Ok(Watch::Nft(unsafe { AsyncFd::register(fd) }?))
+        let changes = Announcements::of(SockProtocol::NetlinkNetFilter, 1 << (NFNLGRP_NFTABLES - 1))?;
+        // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
+        Ok(Watch::Nft(unsafe { AsyncFd::register(changes) }?))
     }
 
     /// Watches legacy tables. Needs a tokio runtime around it.
@@ -66,8 +65,8 @@ impl Watch {
     /// would take somebody else's flush in the same moment for ours.
     pub fn forget(&mut self) {
         match self {
-            Watch::Nft(fd) => {
-                drain(fd.get_ref());
+            Watch::Nft(changes) => {
+                changes.get_ref().take();
             }
             Watch::Legacy { families, seen, .. } => *seen = sizes(families),
         }
@@ -76,9 +75,9 @@ impl Watch {
     /// Waits until something changed. Our own writes count too; one look at the canary chains follows each.
     pub async fn changed(&mut self) {
         match self {
-            Watch::Nft(fd) => loop {
-                let Ok(mut ready) = fd.readable().await else { return std::future::pending().await };
-                let changed = drain(fd.get_ref());
+            Watch::Nft(changes) => loop {
+                let Ok(mut ready) = changes.readable().await else { return std::future::pending().await };
+                let changed = changes.get_ref().take();
                 ready.clear_ready();
                 if changed {
                     return;
@@ -92,19 +91,6 @@ impl Watch {
                     return;
                 }
             },
-        }
-    }
-}
-
-/// Reads everything that is queued; whether there was anything. A full queue (ENOBUFS) is a change too.
-fn drain(fd: &OwnedFd) -> bool {
-    let mut buffer = [0; 8192];
-    let mut any = false;
-    loop {
-        match recv(fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) | Err(nix::Error::EAGAIN) => return any,
-            Ok(_) | Err(nix::Error::ENOBUFS | nix::Error::EINTR) => any = true,
-            Err(_) => return any,
         }
     }
 }

@@ -99,8 +99,7 @@ impl Iptables for Commands {
 
     fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
         if self.is_nft {
-            let answer = self.nftables.chain_exists(self.family, table.as_str(), chain);
-            return answer.map_err(|source| IptablesError::Netlink { chain: chain.to_owned(), table, source });
+            return Ok(self.nftables.chain_exists(self.family, table.as_str(), chain)?);
         }
         let answer = self.single.chain_exists(table.as_str(), chain);
         answer.map_err(|error| failed(format!("{} -t {table} -L {chain}", self.single.cmd), 1, &error.to_string()))

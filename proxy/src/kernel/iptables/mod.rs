@@ -6,6 +6,8 @@ mod fake;
 
 use std::fmt;
 
+use super::netlink::NetlinkError;
+
 pub use commands::Commands;
 pub use counters::{Counted, Counters};
 pub use fake::Fake;
@@ -125,13 +127,6 @@ pub enum IptablesError {
         message: String,
     },
     /// nf_tables did not tell whether a chain is there.
-    #[error("cannot ask nf_tables for the chain {chain} of the table {table}: {source}")]
-    Netlink {
-        /// The chain.
-        chain: String,
-        /// Its table.
-        table: Table,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
 }
