@@ -23,10 +23,9 @@ use crate::objects::{Change, Record};
 /// How many events are taken from the log at once: the lock is held meanwhile.
 const BATCH: usize = 256;
 
-/// Upstream sends a bookmark about once a minute (`defaultBookmarkFrequency` of its watch cache).
+/// Upstream sends a bookmark about once a minute (`defaultBookmarkFrequency` of its watch cache), those of about one moment
+/// together. Here all go together, at whole minutes: a client with many watches wakes up once.
 const IDLE: Duration = Duration::from_secs(60);
-/// Bookmarks that are due within the same second go together, as upstream's do: clients with many watches wake up once.
-const TOGETHER: Duration = Duration::from_secs(1);
 
 /// How long a watch lasts that says nothing about it, and how often it gets bookmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,7 +288,7 @@ impl Watch {
         let until = match version {
             Some(version) => {
                 let soon = self.last_bookmark + self.times.bookmark_every.min(IDLE);
-                let late = || together(self.shared.began(), self.last_bookmark + IDLE);
+                let late = || whole_minute(self.shared.began(), self.last_bookmark);
                 self.ends.min(if version > self.told { soon } else { late() })
             }
             None => self.ends,
@@ -306,11 +305,10 @@ impl Watch {
     }
 }
 
-/// The first whole second since `began` that is not before `due`.
-fn together(began: Instant, due: Instant) -> Instant {
-    let after = due.saturating_duration_since(began);
-    let past = Duration::from_nanos(u64::from(after.subsec_nanos()));
-    if past.is_zero() { due } else { due + (TOGETHER - past) }
+/// The first whole minute since `began` after `last`.
+fn whole_minute(began: Instant, last: Instant) -> Instant {
+    let minutes = last.saturating_duration_since(began).as_secs() / IDLE.as_secs() + 1;
+    u32::try_from(minutes).map_or(last + IDLE, |minutes| began + IDLE * minutes)
 }
 
 #[cfg(test)]
@@ -318,12 +316,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_within_a_second_goes_together() {
+    fn bookmarks_of_idle_watches_go_together() {
         let began = Instant::now();
         let at = |millis| began + Duration::from_millis(millis);
-        for (due, goes) in [(60_000, 60_000), (60_001, 61_000), (60_999, 61_000), (61_000, 61_000), (61_200, 62_000)] {
-            assert_eq!(together(began, at(due)), at(goes), "{due}");
+        for (last, next) in [(0, 60_000), (1, 60_000), (59_999, 60_000), (60_000, 120_000), (61_200, 120_000)] {
+            assert_eq!(whole_minute(began, at(last)), at(next), "{last}");
         }
-        assert_eq!(together(at(5), at(3)), at(3), "nothing waits for a beginning");
     }
 }
