@@ -2,14 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::{Drawn, Tails};
 use svclab::expect::stats::FALSE_ALARM;
-use svclab_oracle::Cluster;
 use svclab_oracle::generate::{Recipe, recipes_on};
+use svclab_oracle::{Cluster, Mode};
 use svclab_properties::mutants::catalogue;
 use svclab_properties::programs::Program;
 use svclab_properties::proxies::Dump;
@@ -159,22 +158,16 @@ struct Altered {
 /// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
 /// changes anything.
 fn broken(dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Altered>, String> {
-    let catalogue = catalogue();
+    let catalogue = catalogue(Mode::Iptables);
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
     for mutant in (0..catalogue.len()).map(|step| catalogue[(start + step) % catalogue.len()]) {
         let (mut changed, mut all) = (false, BTreeMap::new());
         for (node, dump) in dumps {
             let mut program = Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?;
-            let mut texts = Vec::new();
-            for (family, rules, text) in
-                [(Family::V4, &mut program.v4, &dump.v4), (Family::V6, &mut program.v6, &dump.v6)]
-            {
-                if !text.is_empty() {
-                    changed |= (mutant.apply)(Arc::make_mut(rules));
-                    texts.push((family, rules.to_string()));
-                }
-            }
-            all.insert(node.clone(), texts);
+            changed |= mutant.apply(&mut program);
+            let both = [(Family::V4, &program.v4, &dump.v4), (Family::V6, &program.v6, &dump.v6)];
+            let there = both.into_iter().filter(|(.., text)| !text.is_empty());
+            all.insert(node.clone(), there.map(|(family, rules, _)| (family, rules.to_string())).collect());
         }
         if changed {
             return Ok(Some(Altered { how: mutant.name.to_owned(), rules: all }));

@@ -3,21 +3,31 @@
 
 use std::process::ExitCode;
 
+use svclab_oracle::Mode;
 use svclab_properties::mutants::{Worth, benches, catalogue, score};
 
 fn main() -> ExitCode {
-    let benches = match benches(24, 300) {
+    let all = [Mode::Iptables, Mode::Ipvs].map(|mode| {
+        println!("{mode:?}");
+        all_noticed(mode)
+    });
+    if all.iter().all(|right| *right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints who notices what in a mode; whether everything was noticed that was to be.
+fn all_noticed(mode: Mode) -> bool {
+    let benches = match benches(mode, 24, 300) {
         Ok(benches) => benches,
         Err(words) => {
             println!("the unbroken rules are not right:\n{words}");
-            return ExitCode::FAILURE;
+            return false;
         }
     };
-    let scores: Vec<_> = catalogue().into_iter().map(|mutant| score(mutant, &benches)).collect();
+    let scores: Vec<_> = catalogue(mode).into_iter().map(|mutant| score(mutant, &benches)).collect();
     scores.iter().for_each(|score| println!("{score}"));
     let broken = scores.iter().filter(|score| score.mutant.worth == Worth::Broken);
     let noticed = broken.clone().filter(|score| !score.noticed.is_empty()).count();
     let equivalent = scores.len() - broken.clone().count();
-    println!("\n{} mutants: {noticed} of {} noticed, {equivalent} equivalent", scores.len(), broken.count());
-    if scores.iter().all(svclab_properties::mutants::Score::is_right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("\n{} mutants: {noticed} of {} noticed, {equivalent} equivalent\n", scores.len(), broken.count());
+    scores.iter().all(svclab_properties::mutants::Score::is_right)
 }

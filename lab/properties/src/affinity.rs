@@ -3,9 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use svclab_oracle::{Delivery, FrontendKind, Mode, World};
+use svclab_oracle::{Delivery, FrontendKind, Mode, Scheduler, World};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, Outcomes, Verdict};
+
+/// No connection is remembered for longer when it is silent: IPVS' time-out of an established one of TCP
+/// (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and a minute by which one that controls others is put off.
+const CONNECTIONS: Duration = Duration::from_secs(15 * 60 + 60);
 
 fn endpoint(verdict: &Verdict) -> Option<SocketAddr> {
     match verdict {
@@ -31,7 +35,9 @@ fn somebody_else(address: IpAddr) -> IpAddr {
 
 /// What is wrong with the affinity of a delivery to several endpoints, in a sentence each.
 pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
-    let Some(affinity) = delivery.affinity.filter(|_| delivery.backends.len() > 1) else { return Vec::new() };
+    if delivery.backends.len() < 2 {
+        return Vec::new();
+    }
     let mut network = network.clone();
     let seed = u64::from(flow.to.port()) ^ (delivery.backends.len() as u64) << 32;
     let Ok(first) = network.send(flow, &mut Chance::seeded(seed)) else { return Vec::new() };
@@ -42,6 +48,24 @@ pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
         Ok(found) if endpoints(&found) == [met] => None,
         Ok(found) => Some(format!("{when} the client that met {met} meets {:?}", endpoints(&found))),
         Err(error) => Some(error.to_string()),
+    };
+    let takes_turns = matches!(world.proxy.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin);
+    let moves = |network: &Network, when: &str| match world.proxy.mode {
+        Mode::Iptables => {
+            let found = network.outcomes(&again).map(|found| endpoints(&found).len()).unwrap_or_default();
+            let says = || format!("{when} the client may meet {found} of {}", delivery.backends.len());
+            (found != delivery.backends.len()).then(says)
+        }
+        // Who has no memory of the client sends it on to the next; what hashes and counts say is their own affair.
+        Mode::Ipvs if takes_turns => {
+            let found = network.outcomes(&again).map(|found| endpoints(&found)).unwrap_or_default();
+            (found == [met]).then(|| format!("{when} the client still meets {met}"))
+        }
+        _ => None,
+    };
+    let Some(affinity) = delivery.affinity else {
+        faults.extend(moves(&network, "without affinity"));
+        return faults;
     };
     faults.extend(stays(&network, "at once"));
     // Whom one client has met binds nobody else: the pod's neighbour, whose address is no machine's of another kind.
@@ -58,13 +82,12 @@ pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     let last = affinity.timeout.saturating_sub(Duration::from_secs(1));
     network.advance(last);
     faults.extend(stays(&network, "a second before the time-out"));
-    // IPVS remembers a client for as long as it remembers one of its connections, however silent.
-    if world.proxy.mode == Mode::Iptables {
-        network.advance(Duration::from_secs(2));
-        let found = network.outcomes(&again).map(|found| endpoints(&found).len()).unwrap_or_default();
-        if found != delivery.backends.len() {
-            faults.push(format!("after the time-out the client may meet {found} of {}", delivery.backends.len()));
-        }
+    network.advance(Duration::from_secs(2));
+    if world.proxy.mode == Mode::Ipvs {
+        // IPVS remembers a client for as long as it remembers one of its connections, however silent, and then looks at a
+        // client again after the time-out.
+        network.advance(CONNECTIONS + affinity.timeout);
     }
+    faults.extend(moves(&network, "after the time-out"));
     faults
 }

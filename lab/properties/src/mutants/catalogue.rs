@@ -7,7 +7,7 @@ use svclab_sim::rules::target::RejectWith;
 use svclab_sim::rules::{InterfacePattern, Match, Rule, Rules, Target};
 
 use super::tools::{In, any, jumps, says, shift_port, single, strip, threshold, wider};
-use super::{Mutant, Worth};
+use super::{Change, Mutant, Worth};
 
 const SERVICES: In = In(Nat, "KUBE-SERVICES");
 const NODE_PORTS: In = In(Nat, "KUBE-NODEPORTS");
@@ -25,11 +25,11 @@ const FORWARD: In = In(Filter, "KUBE-FORWARD");
 const LOOPBACK_GUARD: In = In(Filter, "KUBE-FIREWALL");
 
 const fn broken(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, apply, worth: Worth::Broken }
+    Mutant { name, change: Change::Rules(apply), worth: Worth::Broken }
 }
 
 const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, apply, worth: Worth::Equivalent(reason) }
+    Mutant { name, change: Change::Rules(apply), worth: Worth::Equivalent(reason) }
 }
 
 fn is_dnat(target: &Target) -> bool {

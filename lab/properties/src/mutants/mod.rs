@@ -1,6 +1,7 @@
-//! Who watches the judges: rules broken in every way that the [`catalogue()`] has, and which properties notice.
+//! Who watches the judges: rules broken in every way that the [`catalogue()`] of a mode has, and which properties notice.
 
 mod catalogue;
+mod ipvs;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,16 +9,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use svclab_oracle::generate::{Detect, Families, NodePorts, Sources, recipe};
-use svclab_oracle::{Cluster, Promise, Question};
+use svclab_oracle::{Cluster, Mode, Promise, Protocol, Question};
 use svclab_sim::rules::Rules;
-
-pub use catalogue::catalogue;
 
 use crate::exceptions;
 use crate::judge::{Court, Property, judge};
 use crate::machines::Machines;
 use crate::programs::{Program, programs};
-use crate::sweep::court;
+use crate::sweep::in_mode;
 
 /// What a mutant is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +27,47 @@ pub enum Worth {
     Equivalent(&'static str),
 }
 
+/// To what it is done; false: there was nothing to do it to.
+#[derive(Debug, Clone, Copy)]
+pub enum Change {
+    /// To the rules of a family.
+    Rules(fn(&mut Rules) -> bool),
+    /// To all that a node's kernel runs.
+    Program(fn(&mut Program) -> bool),
+}
+
 /// A way to break rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
     /// What it does, in words.
     pub name: &'static str,
-    /// Does it to the rules of a family; false: there was nothing to do it to.
-    pub apply: fn(&mut Rules) -> bool,
+    /// Does it.
+    pub change: Change,
     /// What it is worth.
     pub worth: Worth,
+}
+
+impl Mutant {
+    /// Breaks what a node's kernel runs; false: there was nothing to break.
+    pub fn apply(&self, program: &mut Program) -> bool {
+        match self.change {
+            Change::Rules(apply) => {
+                let changed = [&mut program.v4, &mut program.v6].map(|rules| apply(Arc::make_mut(rules)));
+                changed.contains(&true)
+            }
+            Change::Program(apply) => apply(program),
+        }
+    }
+}
+
+/// Every way to break what a mode leaves in the kernel; none of userspace mode, of which the simulator knows nothing.
+#[must_use]
+pub fn catalogue(mode: Mode) -> Vec<Mutant> {
+    match mode {
+        Mode::Iptables => catalogue::catalogue(),
+        Mode::Ipvs => ipvs::catalogue(),
+        Mode::Userspace => Vec::new(),
+    }
 }
 
 /// A cluster, its rules, and what the oracle says to each of its questions.
@@ -45,6 +76,8 @@ pub struct Bench {
     programs: BTreeMap<String, Program>,
     court: Court,
     asked: Vec<(Question, Promise)>,
+    /// Where every pod waits: one on its node's network would answer in a service's place.
+    waiting: Vec<(Protocol, u16)>,
 }
 
 /// Which properties noticed a mutant.
@@ -73,12 +106,12 @@ const ENOUGH: usize = 3;
 ///
 /// # Errors
 /// A cluster whose rules are not what is promised even unbroken: both judges' words.
-pub fn benches(count: u64, questions: usize) -> Result<Vec<Bench>, String> {
-    (0..count).map(|number| Bench::new(number, questions)).collect()
+pub fn benches(mode: Mode, count: u64, questions: usize) -> Result<Vec<Bench>, String> {
+    (0..count).map(|number| Bench::new(mode, number, questions)).collect()
 }
 
 impl Bench {
-    fn new(number: u64, questions: usize) -> Result<Bench, String> {
+    fn new(mode: Mode, number: u64, questions: usize) -> Result<Bench, String> {
         let mut recipe = recipe(number);
         // Settings that mutants need go round, so that few clusters have them all.
         recipe.families = [Families::Dual, Families::V4, Families::Dual][number as usize % 3];
@@ -91,9 +124,13 @@ impl Bench {
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
             service.source_ranges.push(if number.is_multiple_of(2) { Sources::NodeNetwork } else { Sources::Pods });
         }
-        let cluster = recipe.build();
-        let court = court(&cluster)?;
+        let cluster = in_mode(&recipe, mode);
         let all = cluster.questions();
+        let waiting: BTreeSet<_> = all.iter().map(|question| (question.protocol, question.to.port())).collect();
+        let waiting: Vec<_> = waiting.into_iter().collect();
+        let programs = programs(&cluster)?;
+        let build = |programs| Machines::build_with(&cluster, programs, &waiting).map_err(|error| error.to_string());
+        let court = Court { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
         let step = (all.len() / questions.max(1)).max(1);
         // A step that divides the number of destinations would ask about the same ones again and again.
         let step = if step > 1 { step | 1 } else { step };
@@ -110,7 +147,7 @@ impl Bench {
             }
             asked.push((question, judgement.promise));
         }
-        Ok(Bench { programs: programs(&cluster)?, cluster, court, asked })
+        Ok(Bench { programs, cluster, court, asked, waiting })
     }
 
     /// Who notices the mutant here; `None` where it changes nothing.
@@ -118,15 +155,15 @@ impl Bench {
         let mut programs = self.programs.clone();
         let mut changed = false;
         for program in programs.values_mut() {
-            for rules in [&mut program.v4, &mut program.v6] {
-                changed |= (mutant.apply)(Arc::make_mut(rules));
-            }
+            changed |= mutant.apply(program);
         }
         if !changed {
             return None;
         }
         // Rules that no kernel would take are noticed by that.
-        let Ok(machines) = Machines::build(&self.cluster, &programs) else { return Some(BTreeSet::new()) };
+        let Ok(machines) = Machines::build_with(&self.cluster, &programs, &self.waiting) else {
+            return Some(BTreeSet::new());
+        };
         let court = Court { machines, bare: self.court.bare.clone() };
         let faults = self.asked.iter().flat_map(|(question, promise)| {
             judge(&court, &self.cluster, question, promise.clone()).faults.into_iter().map(|fault| fault.property)
