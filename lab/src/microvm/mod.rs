@@ -1,7 +1,7 @@
 //! A kernel other than the host's: a distribution's, in a small virtual machine under QEMU's software emulation.
 //!
-//! Left to right: Debian packages ([`apt`]) are unpacked into a [`cache`]; kernel, modules, tools and this project's
-//! binaries become one [`image`] that never moves; a [`job`] (scenario files and arguments) is appended to it; [`qemu`]
+//! Left to right: Debian packages ([`apt`]) are unpacked into a [`cache`], and so are kernels ([`bzimage`]) and modules, so that
+//! no guest has to; kernel, modules, tools and this project's binaries become one [`image`] that never moves; a [`job`] (scenario files and arguments) is appended to it; [`qemu`]
 //! writes the command line and [`launch`] carries it out; inside, [`guest`] is PID 1, runs the job and sends the results
 //! over the serial line ([`console`]). No scenario is known here: what runs inside is `svclab run` itself.
 
