@@ -7,7 +7,7 @@ use svclab_oracle::Mode;
 use svclab_properties::mutants::{Worth, benches, catalogue, score};
 
 fn main() -> ExitCode {
-    let all = [Mode::Iptables, Mode::Ipvs].map(|mode| {
+    let all = Mode::ALL.map(|mode| {
         println!("{mode:?}");
         all_noticed(mode)
     });

@@ -35,7 +35,8 @@ fn somebody_else(address: IpAddr) -> IpAddr {
 
 /// What is wrong with the affinity of a delivery to several endpoints, in a sentence each.
 pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
-    if delivery.backends.len() < 2 {
+    // Who stays with whom is in the memory of a relay, in userspace mode.
+    if delivery.backends.len() < 2 || world.proxy.mode == Mode::Userspace {
         return Vec::new();
     }
     let mut network = network.clone();

@@ -108,7 +108,7 @@ pub fn flow<'m>(machines: &'m Machines, world: &World, question: &Question) -> O
 #[must_use]
 pub fn outcomes(machines: &Machines, world: &World, question: &Question) -> Option<Outcomes> {
     let (network, flow) = flow(machines, world, question)?;
-    network.outcomes(&flow).ok()
+    machines.outcomes(network, &flow).ok()
 }
 
 /// Compares the two.
@@ -120,7 +120,7 @@ pub fn judge(court: &Court, cluster: &Cluster, question: &Question, promise: Pro
         return nothing(promise);
     }
     let Some((network, flow)) = flow(&court.machines, world, question) else { return nothing(promise) };
-    let Ok(found) = network.outcomes(&flow) else {
+    let Ok(found) = court.machines.outcomes(network, &flow) else {
         let mut judgement = nothing(promise);
         if judgement.promise.verdict != Verdict::Untouched {
             judgement.faults.push(fault(Property::Verdict, "the simulator has no such packet".to_owned()));

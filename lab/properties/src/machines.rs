@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use svclab_oracle::{Cluster, Cni, Mode, NodePlace, PodName, PodPlace, Protocol, World};
 use svclab_sim::host::{Host, HostBuilder, Interface, Route, Sysctls};
 use svclab_sim::masked::Masked;
-use svclab_sim::network::{HostId, Network};
+use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes};
 use svclab_sim::protocol::Protocol as Number;
 
 use crate::programs::Program;
+use crate::relays::{self, Relays};
 
 /// Why a cluster cannot be built of machines: what the simulator said.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,8 @@ fn failed(error: impl std::fmt::Display) -> CannotBuild {
 pub struct Machines {
     by_entrance: BTreeMap<String, Network>,
     first: String,
+    /// Nodes' listening ports.
+    relays: BTreeMap<String, Relays>,
 }
 
 /// The name of a pod's machine: its own, or its node.
@@ -179,6 +182,8 @@ impl Builder<'_> {
             .rules(program.v6.clone())
             .sets(program.sets.clone())
             .virtual_services(program.servers.clone());
+        let relays = program.relays.keys();
+        let host = relays.fold(host, |host, (_, protocol, port)| host.listen(*protocol, *port));
         self.listening(host, &place.name).build().map_err(failed)
     }
 
@@ -306,7 +311,17 @@ impl Machines {
             by_entrance.insert(entrance.name.clone(), network);
         }
         let first = by_entrance.keys().next().cloned().ok_or_else(|| failed("there is no node"))?;
-        Ok(Machines { by_entrance, first })
+        let relays = programs.iter().map(|(node, program)| (node.clone(), program.relays.clone())).collect();
+        Ok(Machines { by_entrance, first, relays })
+    }
+
+    /// Every way of a flow's first packet in one of the networks, by way of relays if it meets any.
+    ///
+    /// # Errors
+    /// As [`Network::outcomes`].
+    pub fn outcomes(&self, network: &Network, flow: &Flow) -> Result<Outcomes, NetworkError> {
+        let found = network.outcomes(flow)?;
+        Ok(relays::through(network, flow, found, |host| self.relays.get(network.host(host).name())))
     }
 
     /// The network in which hosts outside enter by that node; any, if it does not matter.

@@ -11,6 +11,7 @@ use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
 
 use crate::proxies::{Dump, Proxies, changes};
+use crate::relays::Relays;
 
 /// One node's.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub struct Program {
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
+    /// Userspace mode's listening ports.
+    pub relays: Relays,
 }
 
 impl Program {
@@ -37,6 +40,7 @@ impl Program {
             sets: Sets::default(),
             servers: VirtualServices::default(),
             addresses: Vec::new(),
+            relays: Relays::new(),
         }
     }
 
@@ -56,6 +60,7 @@ impl Program {
                 .lines()
                 .map(|line| line.parse().map_err(|error| said("ip addr", &error)))
                 .collect::<Result<_, _>>()?,
+            relays: dump.relays.clone(),
         })
     }
 }

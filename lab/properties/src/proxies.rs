@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use svclab_oracle::{Mode, Objects, World};
+use svclab_sim::protocol::Protocol as Number;
 use svcproxy::config::Config;
 use svcproxy::kernel::dummy::{AddressState, DEVICE};
 use svcproxy::kernel::{iptables, ipvs as servers};
@@ -10,10 +11,13 @@ use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
-use svcproxy::model::Family;
+use svcproxy::mode::userspace::syncer::Syncer as UserspaceSyncer;
+use svcproxy::model::{Family, Protocol};
+use svcproxy::relay;
 use svcproxy::source::{self, Change};
 
 use crate::node;
+use crate::relays::Relays;
 
 /// What the node's commands would print.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct Dump {
     pub servers: String,
     /// The lines of `ip addr add` that make the addresses of `kube-ipvs0`.
     pub addresses: String,
+    /// What no command prints: where userspace mode's listening ports lead.
+    pub relays: Relays,
 }
 
 /// The kernel of one family, as it was found or left.
@@ -37,6 +43,8 @@ pub enum Kernel {
     Iptables(iptables::Fake),
     /// Everything that IPVS mode uses.
     Ipvs(Box<IpvsKernel>),
+    /// A packet filter, and sockets that listen. Those end with their proxy.
+    Userspace(Box<(iptables::Fake, relay::Fake)>),
 }
 
 impl Kernel {
@@ -45,7 +53,8 @@ impl Kernel {
     pub fn new(mode: Mode) -> Kernel {
         match mode {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
-            Mode::Iptables | Mode::Userspace => Kernel::Iptables(iptables::Fake::default()),
+            Mode::Iptables => Kernel::Iptables(iptables::Fake::default()),
+            Mode::Userspace => Kernel::Userspace(Box::default()),
         }
     }
 
@@ -54,6 +63,7 @@ impl Kernel {
         match self {
             Kernel::Iptables(rules) => rules,
             Kernel::Ipvs(all) => &mut all.rules,
+            Kernel::Userspace(all) => &mut all.0,
         }
     }
 
@@ -61,37 +71,62 @@ impl Kernel {
         let rules = match self {
             Kernel::Iptables(rules) => rules,
             Kernel::Ipvs(all) => &all.rules,
+            Kernel::Userspace(all) => &all.0,
         };
         let text = saved(rules);
         match family {
             Family::V4 => into.v4 = text,
             Family::V6 => into.v6 = text,
         }
-        let Kernel::Ipvs(all) = self else { return };
-        for (header, members) in all.sets.sets.values() {
-            let _ = writeln!(into.sets, "{header}");
-            for member in members {
-                let _ = writeln!(into.sets, "add {} {member}", header.name);
-            }
+        match self {
+            Kernel::Iptables(_) => {}
+            Kernel::Ipvs(all) => dump_ipvs(all, into),
+            Kernel::Userspace(all) => dump_relays(&all.1, family, into),
         }
-        for (key, (spec, destinations)) in &all.servers.servers {
-            let _ = write!(into.servers, "-A {key} -s {}", spec.scheduler);
-            if let Some(seconds) = spec.persistence {
-                let _ = write!(into.servers, " -p {seconds}");
-            }
-            if spec.flags & servers::FLAG_SCHED2 != 0 {
-                let _ = write!(into.servers, " -b {}-port", spec.scheduler);
-            }
-            into.servers.push('\n');
-            for (address, state) in destinations {
-                let _ = writeln!(into.servers, "-a {key} -r {address} -m -w {}", state.weight);
-            }
+    }
+}
+
+/// Where each listening port leads.
+fn dump_relays(relays: &relay::Fake, family: Family, into: &mut Dump) {
+    let family = match family {
+        Family::V4 => svclab_sim::protocol::Family::V4,
+        Family::V6 => svclab_sim::protocol::Family::V6,
+    };
+    for (listener, port) in &relays.listening {
+        let protocol = match listener.name.protocol {
+            Protocol::Tcp => Number::TCP,
+            Protocol::Udp => Number::UDP,
+            Protocol::Sctp => Number::SCTP,
+        };
+        let endpoints = relays.led.get(&listener.name).map(|led| led.set(listener.set).to_vec());
+        into.relays.insert((family, protocol, *port), endpoints.unwrap_or_default());
+    }
+}
+
+fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
+    for (header, members) in all.sets.sets.values() {
+        let _ = writeln!(into.sets, "{header}");
+        for member in members {
+            let _ = writeln!(into.sets, "add {} {member}", header.name);
         }
-        for (address, state) in all.device.addresses.iter().flatten() {
-            let length = if address.is_ipv4() { 32 } else { 128 };
-            let preferred = if *state == AddressState::Deprecated { " preferred_lft 0" } else { "" };
-            let _ = writeln!(into.addresses, "ip addr add {address}/{length} dev {DEVICE}{preferred}");
+    }
+    for (key, (spec, destinations)) in &all.servers.servers {
+        let _ = write!(into.servers, "-A {key} -s {}", spec.scheduler);
+        if let Some(seconds) = spec.persistence {
+            let _ = write!(into.servers, " -p {seconds}");
         }
+        if spec.flags & servers::FLAG_SCHED2 != 0 {
+            let _ = write!(into.servers, " -b {}-port", spec.scheduler);
+        }
+        into.servers.push('\n');
+        for (address, state) in destinations {
+            let _ = writeln!(into.servers, "-a {key} -r {address} -m -w {}", state.weight);
+        }
+    }
+    for (address, state) in all.device.addresses.iter().flatten() {
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        let preferred = if *state == AddressState::Deprecated { " preferred_lft 0" } else { "" };
+        let _ = writeln!(into.addresses, "ip addr add {address}/{length} dev {DEVICE}{preferred}");
     }
 }
 
@@ -119,6 +154,7 @@ fn saved(kernel: &iptables::Fake) -> String {
 enum Proxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
+    Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
 }
 
 /// A node's proxies.
@@ -126,12 +162,13 @@ pub struct Proxies {
     of: Vec<(Family, Proxy)>,
 }
 
-/// Both variants are one type to whoever drives them.
+/// All variants are one type to whoever drives them.
 macro_rules! each {
     ($proxy:expr, $name:ident => $body:expr) => {
         match $proxy {
             Proxy::Iptables($name) => $body,
             Proxy::Ipvs($name) => $body,
+            Proxy::Userspace($name) => $body,
         }
     };
 }
@@ -185,6 +222,7 @@ impl Proxies {
             sent |= match proxy {
                 Proxy::Iptables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
                 Proxy::Ipvs(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                Proxy::Userspace(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
             };
         }
         Ok(sent)
@@ -195,6 +233,10 @@ impl Proxies {
         let kernels = self.of.iter_mut().map(|(_, proxy)| match proxy {
             Proxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
             Proxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
+            Proxy::Userspace(proxy) => {
+                let syncer = proxy.mode();
+                Kernel::Userspace(Box::new((syncer.kernel().clone(), syncer.relays().clone())))
+            }
         });
         kernels.collect()
     }
@@ -231,6 +273,10 @@ impl Proxy {
                 };
                 let syncer = IpvsSyncer::new(*kernel, settings);
                 Proxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+            }
+            Kernel::Userspace(all) => {
+                let syncer = UserspaceSyncer::new(all.0, relay::Fake::default(), config.port_range);
+                Proxy::Userspace(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
         }
     }

@@ -320,7 +320,7 @@ fn targets() -> Vec<Mutant> {
 
 /// What is dropped or rejected.
 #[rustfmt::skip]
-fn refusals() -> Vec<Mutant> {
+pub(super) fn refusals() -> Vec<Mutant> {
     vec![
         broken("cluster IPs without endpoints are dropped", |r| REFUSED.edit(r, is_reject, |rule| rule.target = Target::Drop)),
         broken("cluster IPs without endpoints are let pass", |r| REFUSED.remove(r, is_reject)),
@@ -337,9 +337,6 @@ fn refusals() -> Vec<Mutant> {
             |r| FORWARD.remove(r, is_drop)),
         equivalent("marked packets are not accepted", "the policy of FORWARD accepts here, as it does unless somebody else changes it",
             |r| FORWARD.remove(r, |rule| rule.target == Target::Accept)),
-        equivalent("the loopback range is open to the network",
-            "no machine sends packets for 127.0.0.0/8 out of its own stack; the kernel's tests forge them",
-            |r| LOOPBACK_GUARD.remove(r, is_drop)),
     ]
 }
 
@@ -366,6 +363,9 @@ fn structure() -> Vec<Mutant> {
             |r| SERVICES.reorder(r, |chain| if chain.len() > 2 { chain.swap(0, 1); })),
         equivalent("the first two node port lines change places", "no two lines match one packet",
             |r| NODE_PORTS.reorder(r, |chain| swap_first_two(chain))),
+        equivalent("the loopback range is open to the network",
+            "no machine sends packets for 127.0.0.0/8 out of its own stack; the kernel's tests forge them",
+            |r| LOOPBACK_GUARD.remove(r, is_drop)),
     ]
 }
 

@@ -3,6 +3,7 @@
 mod catalogue;
 mod ipvs;
 mod tools;
+mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -60,13 +61,13 @@ impl Mutant {
     }
 }
 
-/// Every way to break what a mode leaves in the kernel; none of userspace mode, of which the simulator knows nothing.
+/// Every way to break what a mode leaves in the kernel, and what its proxy does itself.
 #[must_use]
 pub fn catalogue(mode: Mode) -> Vec<Mutant> {
     match mode {
         Mode::Iptables => catalogue::catalogue(),
         Mode::Ipvs => ipvs::catalogue(),
-        Mode::Userspace => Vec::new(),
+        Mode::Userspace => userspace::all(),
     }
 }
 

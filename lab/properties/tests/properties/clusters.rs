@@ -32,10 +32,15 @@ fn ipvs_keeps_the_promises() {
     promises_are_kept(Mode::Ipvs);
 }
 
+#[test]
+fn userspace_mode_keeps_the_promises() {
+    promises_are_kept(Mode::Userspace);
+}
+
 /// The same seed is the same clusters, questions and verdicts.
 #[test]
 fn a_seed_is_a_sweep() {
-    for mode in [Mode::Iptables, Mode::Ipvs] {
+    for mode in Mode::ALL {
         let sweep = |seed| sweep::sweep(mode, seed, 9, 20).unwrap_or_else(|words| panic!("{words}"));
         assert_eq!(sweep(3), sweep(3));
         assert_ne!(sweep(3), sweep(4));

@@ -39,9 +39,18 @@ fn found(outcomes: &Outcomes) -> (BTreeSet<SocketAddr>, bool, bool) {
 
 #[test]
 fn iptables_and_ipvs_agree() {
+    agree(Mode::Ipvs, 200);
+}
+
+#[test]
+fn iptables_and_userspace_agree() {
+    agree(Mode::Userspace, 201);
+}
+
+fn agree(with: Mode, property: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));
-    let outcome = runner(seed(), 200, (cases() / 5).max(1)).run(&recipes(), |recipe| {
-        let mut clusters = [Mode::Iptables, Mode::Ipvs].map(|mode| in_mode(&recipe, mode));
+    let outcome = runner(seed(), property, (cases() / 5).max(1)).run(&recipes(), |recipe| {
+        let mut clusters = [Mode::Iptables, with].map(|mode| in_mode(&recipe, mode));
         // A hash leads one client to one endpoint only.
         clusters[1].world.proxy.scheduler = Scheduler::RoundRobin;
         let courts = clusters.each_ref().map(|cluster| court(cluster).unwrap());
@@ -59,8 +68,8 @@ fn iptables_and_ipvs_agree() {
             let (Some(one), Some(other)) = (one, other) else { continue };
             let known = exceptions::find(&clusters[0], &promises[0], &one).is_some();
             if !known && found(&one) != found(&other) {
-                let words =
-                    format!("{question}\niptables: {:?}\nipvs: {:?}\n{}", found(&one), found(&other), promises[0]);
+                let (one, other) = (found(&one), found(&other));
+                let words = format!("{question}\niptables: {one:?}\n{}: {other:?}\n{}", with.name(), promises[0]);
                 return Err(TestCaseError::fail(words + &clusters[0].scenario_yaml("generated", question)));
             }
             same += 1;

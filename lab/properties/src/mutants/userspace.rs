@@ -1,0 +1,109 @@
+//! The ways to break userspace mode: its listening ports, and the rules that lead to them.
+
+use std::net::SocketAddr;
+
+use svclab_sim::protocol::Protocol;
+use svclab_sim::rules::TableName::{Filter, Nat};
+use svclab_sim::rules::target::Target;
+use svclab_sim::rules::{Match, Rules};
+
+use super::tools::{In, any, jumps, shift_port, strip, wider};
+use super::{Change, Mutant, Worth, catalogue};
+use crate::programs::Program;
+use crate::relays::Relays;
+
+const FROM_PODS: In = In(Nat, "KUBE-PORTALS-CONTAINER");
+const FROM_NODE: In = In(Nat, "KUBE-PORTALS-HOST");
+const NODE_PORTS: In = In(Nat, "KUBE-NODEPORT-CONTAINER");
+const NODE_PORTS_FROM_NODE: In = In(Nat, "KUBE-NODEPORT-HOST");
+const OWN_PORTS: In = In(Filter, "KUBE-NODEPORT-NON-LOCAL");
+
+const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
+    Mutant { name, change: Change::Rules(apply), worth: Worth::Broken }
+}
+
+const fn ports(name: &'static str, apply: fn(&mut Program) -> bool) -> Mutant {
+    Mutant { name, change: Change::Program(apply), worth: Worth::Broken }
+}
+
+/// Changes where each listening port leads.
+fn endpoints(program: &mut Program, how: impl Fn(&mut Vec<SocketAddr>)) -> bool {
+    let before = program.relays.clone();
+    program.relays.values_mut().for_each(how);
+    program.relays != before
+}
+
+/// Changes who listens, and where.
+fn listeners(program: &mut Program, how: impl Fn(Relays) -> Relays) -> bool {
+    let before = program.relays.clone();
+    program.relays = how(before.clone());
+    program.relays != before
+}
+
+/// Has what is translated led to the next port.
+fn next_port(target: &mut Target) {
+    if let Target::Dnat(range) | Target::Redirect(range) = target {
+        range.ports = range.ports.map(|(first, last)| (first.wrapping_add(1), last.wrapping_add(1)));
+    }
+}
+
+fn is_translation(target: &Target) -> bool {
+    matches!(target, Target::Dnat(_) | Target::Redirect(_))
+}
+
+/// Every way.
+pub(super) fn all() -> Vec<Mutant> {
+    [relays(), portals(), catalogue::refusals()].concat()
+}
+
+/// What the proxy itself does.
+#[rustfmt::skip]
+fn relays() -> Vec<Mutant> {
+    vec![
+        ports("nobody listens", |p| listeners(p, |_| Relays::new())),
+        ports("ports of the other protocol listen", |p| listeners(p, |all| all.into_iter().map(|((family, protocol, port), to)| {
+            let protocol = if protocol == Protocol::TCP { Protocol::UDP } else { Protocol::TCP };
+            ((family, protocol, port), to)
+        }).collect())),
+        ports("the next ports listen", |p| listeners(p, |all| all.into_iter().map(|((family, protocol, port), to)| ((family, protocol, port.wrapping_add(1)), to)).collect())),
+        ports("listening ports change places", |p| listeners(p, |all| {
+            let mut to: Vec<_> = all.values().cloned().collect();
+            if !to.is_empty() { to.rotate_left(1); }
+            all.into_keys().zip(to).collect()
+        })),
+        ports("the first endpoint has no turn", |p| endpoints(p, |all| { all.drain(..1.min(all.len())); })),
+        ports("the last endpoint has no turn", |p| endpoints(p, |all| { all.pop(); })),
+        ports("the first endpoint has two turns", |p| endpoints(p, |all| if all.len() > 1 { all.push(all[0]); })),
+        ports("endpoints are called at the next port", |p| endpoints(p, |all| all.iter_mut().for_each(|to| to.set_port(to.port().wrapping_add(1))))),
+    ]
+}
+
+/// The rules that lead to it.
+#[rustfmt::skip]
+fn portals() -> Vec<Mutant> {
+    vec![
+        rules("nothing from elsewhere is led to the ports", |r| FROM_PODS.remove(r, any)),
+        rules("nothing of the node's own is led to the ports", |r| FROM_NODE.remove(r, any)),
+        rules("no node port is led to the ports", |r| NODE_PORTS.remove(r, any)),
+        rules("no node port of the node's own is led to the ports", |r| NODE_PORTS_FROM_NODE.remove(r, any)),
+        rules("what comes from elsewhere is led to the next port", |r| FROM_PODS.edit(r, any, |rule| next_port(&mut rule.target))),
+        rules("what is the node's own is led to the next port", |r| FROM_NODE.edit(r, any, |rule| next_port(&mut rule.target))),
+        rules("node ports are led to the next port", |r| NODE_PORTS.edit(r, any, |rule| next_port(&mut rule.target))),
+        rules("portals' ports change places", |r| FROM_PODS.rotate_targets(r, is_translation)),
+        rules("portals match the next port", |r| FROM_PODS.edit(r, any, shift_port)),
+        rules("portals match any port", |r| FROM_PODS.edit(r, any, |rule| strip(rule, |one| matches!(one, Match::Ports(_))))),
+        rules("portals match any destination", |r| FROM_PODS.edit(r, any, |rule| rule.header.destination = None)),
+        rules("portals match a network 16 bits wider", |r| FROM_PODS.edit(r, any, |rule| {
+            if let Some(test) = &mut rule.header.destination { test.is = wider(test.is, 16); }
+        })),
+        rules("node ports match the next port", |r| NODE_PORTS.edit(r, any, shift_port)),
+        rules("the ports are shut", |r| OWN_PORTS.remove(r, |rule| rule.target == Target::Accept)),
+        rules("no jump from nat's PREROUTING", |r| In(Nat, "PREROUTING").remove(r, |rule| jumps(rule, "KUBE-"))),
+        rules("no jump from nat's OUTPUT", |r| In(Nat, "OUTPUT").remove(r, |rule| jumps(rule, "KUBE-"))),
+        Mutant {
+            name: "the ports are open to whoever calls them by their number",
+            change: Change::Rules(|r| OWN_PORTS.remove(r, |rule| matches!(rule.target, Target::Reject(_)))),
+            worth: Worth::Equivalent("no question is put to a number that the proxy has drawn; the kernel's tests put it"),
+        },
+    ]
+}

@@ -1,0 +1,65 @@
+//! Userspace mode's listening ports: a packet that reaches one ends there, and another connection begins on the node.
+//!
+//! The rules that lead to them are the simulator's. What the ports do is said here, and no more than the mode promises: every
+//! endpoint of theirs in turn (`proxy/src/relay`'s own tests hold who is next, and who stays with whom).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use svclab_sim::fraction::Fraction;
+use svclab_sim::network::{Flow, HostId, Network, Outcome, Outcomes, Verdict};
+use svclab_sim::protocol::{Family, Protocol};
+
+/// A node's listening ports, each with the endpoints that it leads to.
+pub type Relays = BTreeMap<(Family, Protocol, u16), Vec<SocketAddr>>;
+
+/// From which port the node calls an endpoint; nobody's promise.
+const OWN_PORT: u16 = 50_000;
+
+/// The same outcomes, where relays hand on what reaches them. `of` knows a machine's relays.
+pub(crate) fn through<'r>(
+    network: &Network,
+    flow: &Flow,
+    outcomes: Outcomes,
+    of: impl Fn(HostId) -> Option<&'r Relays>,
+) -> Outcomes {
+    let endpoints = |verdict: &Verdict| -> Option<(HostId, &'r [SocketAddr])> {
+        let (Verdict::Answered { by, at, .. } | Verdict::Unanswered { by, at, .. }) = verdict else { return None };
+        let endpoints = of(*by)?.get(&(Family::of(at.ip()), flow.protocol, at.port()))?;
+        Some((*by, endpoints.as_slice()))
+    };
+    if outcomes.outcomes.iter().all(|one| endpoints(&one.verdict).is_none()) {
+        return outcomes;
+    }
+    let mut sums: BTreeMap<Verdict, Fraction> = BTreeMap::new();
+    let mut add = |verdict: Verdict, probability: Fraction| {
+        let sum = sums.entry(verdict).or_insert_with(Fraction::zero);
+        *sum = sum.plus(&probability);
+    };
+    for Outcome { verdict, probability } in &outcomes.outcomes {
+        let Some((node, endpoints)) = endpoints(verdict) else {
+            add(verdict.clone(), probability.clone());
+            continue;
+        };
+        for endpoint in endpoints {
+            let call = Flow { from: node, source: None, source_port: OWN_PORT, to: *endpoint, protocol: flow.protocol };
+            // What cannot be sent, or goes by chance, is a turn in which nobody is promised to be met: it shows as a lost share.
+            let Ok(found) = network.outcomes(&call) else { continue };
+            if let Some(second) = found.certain() {
+                add(both(verdict, second.clone()), probability.times(1, endpoints.len() as u64));
+            }
+        }
+    }
+    let outcomes_of = |(verdict, probability)| Outcome { verdict, probability };
+    Outcomes { outcomes: sums.into_iter().map(outcomes_of).collect(), ways: outcomes.ways }
+}
+
+/// What the client notices of an endpoint's answer to the node: it comes back as the node's own answer would.
+fn both(first: &Verdict, second: Verdict) -> Verdict {
+    match (first, second) {
+        (Verdict::Unanswered { why, .. }, Verdict::Answered { by, at, saw }) => {
+            Verdict::Unanswered { by, at, saw, why: why.clone() }
+        }
+        (_, second) => second,
+    }
+}
