@@ -1,7 +1,8 @@
 //! Netlink as far as IPVS and ipset need it: attributes written and read, many requests in one system call.
 //!
 //! Neither has a crate that speaks it in process, and both are little more than attributes (`Documentation/userspace-api/
-//! netlink/intro.rst`); sockets and the walk over attributes are crates' all the same.
+//! netlink/intro.rst`); sockets and the walk over attributes are crates' all the same. What is asked at every look – links,
+//! addresses, the canary chains of nf_tables – is asked by it, too; connections, whose attributes are many, are a crate's.
 
 mod address;
 mod attributes;
