@@ -14,12 +14,14 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::ClusterError;
 pub use super::ambush::Ambush;
 use crate::netns::namespace::Namespace;
 
+/// Between two looks at whether a process has stopped.
+const LOOK: Duration = Duration::from_millis(1);
 /// Lines of output that are kept per process; older ones are forgotten.
 const KEPT_LINES: usize = 10_000;
 
@@ -147,6 +149,31 @@ impl ProcessHandle {
             }
         }
         Ok(())
+    }
+
+    /// Stops it (SIGSTOP) and waits until it has: a thread at work on another processor goes on for a moment.
+    ///
+    /// # Errors
+    /// When it cannot be sent a signal, or a thread does not stop within `patience`.
+    pub async fn stop(&self, patience: Duration) -> Result<(), ClusterError> {
+        self.signal(Signal::SIGSTOP as i32)?;
+        let deadline = Instant::now() + patience;
+        while !self.has_stopped() {
+            if Instant::now() > deadline {
+                let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                return Err(ClusterError::io(format!("stopping {}", self.name))(late));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Whether none of its threads runs, or it has ended.
+    fn has_stopped(&self) -> bool {
+        let tasks = procfs::process::Process::new(self.pid()).and_then(|process| process.tasks());
+        // One that ends meanwhile is not there at the next look.
+        let stopped = |task: procfs::process::Task| task.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 'Z' | 'X'));
+        tasks.map_or(true, |tasks| tasks.flatten().all(stopped))
     }
 
     /// Kills it and its children once it waits for a child whose command line contains `child`: `after` that has run so

@@ -227,7 +227,7 @@ impl Lab {
         let nodes = self.nodes();
         let relayed = nodes.iter().any(|node| self.proxies.mode_of(node) == Mode::Userspace);
         if !relayed || damage.commands.is_empty() {
-            self.proxies.freeze()?;
+            self.proxies.freeze().await?;
         }
         let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(StartError::Step)?;
         for node in chosen {

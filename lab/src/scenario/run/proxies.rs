@@ -25,7 +25,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
-const SIGSTOP: i32 = 19;
 
 /// The proxies of a cluster.
 pub(super) struct Proxies {
@@ -152,9 +151,12 @@ impl Proxies {
         Ok(())
     }
 
-    /// Keeps every proxy from doing anything more.
-    pub(super) fn freeze(&self) -> Result<(), ClusterError> {
-        self.running.values().try_for_each(|handle| handle.signal(SIGSTOP))
+    /// Keeps every proxy from doing anything more: none does when this is back.
+    pub(super) async fn freeze(&self) -> Result<(), ClusterError> {
+        for handle in self.running.values() {
+            handle.stop(PATIENCE).await?;
+        }
+        Ok(())
     }
 
     /// Runs the proxy's `--cleanup` on a node.
