@@ -43,8 +43,10 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
 fn all(turns: &[Turn<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
     let next = Mutex::new(0..turns.len());
     let done = Mutex::new(Vec::new());
+    // A function of its own, so that the lock is not held while a turn is taken.
+    let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
     let work = || {
-        while let Some(at) = next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next() {
+        while let Some(at) = take() {
             let turn = &turns[at];
             let report = simulated::run::run(turn.scenario, proxy.to_owned(), turn.mode, keep_going);
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((at, report));
