@@ -45,7 +45,7 @@ impl SharedStore {
         SharedStore { inner: Arc::new(Inner { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
     }
 
-    /// The moment that watches count whole seconds from.
+    /// The moment that watches count whole minutes from.
     pub(super) fn began(&self) -> Instant {
         self.inner.began
     }
