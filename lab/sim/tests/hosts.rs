@@ -107,3 +107,31 @@ fn an_answer_that_takes_another_way_is_noticed() {
     assert!(all.probability(|verdict| verdict.answered().is_some_and(|(by, _)| by == pod)).is_zero());
     assert!(network.send(&flow, &mut Chance::seeded(1)).is_ok());
 }
+
+/// `ip route get` says so: local routes to secondary addresses have the primary one as their source.
+#[test]
+fn whoever_calls_itself_has_the_address_that_it_calls_or_the_primary_one() {
+    let host = eth0().interface(
+        Interface::new("eth1")
+            .address(ip("198.51.100.1"), 24)
+            .secondary(ip("198.51.100.2"), 24)
+            .address(ip("203.0.113.1"), 32)
+            .address(ip("fd00::1"), 64)
+            .secondary(ip("fd00::2"), 64),
+    );
+    let mut network = Network::new();
+    let node = network.add(host.build().unwrap());
+    let source = |to: &str| network.first_packet(&Flow::tcp(node, at(to))).unwrap().source.to_string();
+    for (to, from) in [
+        ("192.0.2.1:80", "192.0.2.1"),
+        ("198.51.100.1:80", "198.51.100.1"),
+        ("198.51.100.2:80", "198.51.100.1"),
+        ("203.0.113.1:80", "203.0.113.1"),
+        ("127.0.0.1:80", "127.0.0.1"),
+        ("127.0.0.2:80", "127.0.0.1"),
+        ("[fd00::1]:80", "fd00::1"),
+        ("[fd00::2]:80", "fd00::2"),
+    ] {
+        assert_eq!(source(to), from, "{to}");
+    }
+}

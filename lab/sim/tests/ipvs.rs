@@ -17,7 +17,8 @@ fn plan(scheduler: &str, weights: &[u32]) -> Plan {
     let mut services = String::new();
     for address in ["10.96.0.10:80", "172.18.0.2:30080"] {
         services.push_str(&format!("-A -t {address} -s {scheduler}\n"));
-        for (server, weight) in SERVERS.iter().zip(weights) {
+        // Whoever is added last is the first in the kernel's list.
+        for (server, weight) in SERVERS.iter().zip(weights).rev() {
             services.push_str(&format!("-a -t {address} -r {server} -m -w {weight}\n"));
         }
     }

@@ -1,8 +1,8 @@
 //! Routes: which way a packet leaves, by which neighbour, and from which address (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::{Address, Host, LOOPBACK};
+use super::{Address, Host, Interface, LOOPBACK};
 use crate::masked::{Masked, bits};
 use crate::protocol::Family;
 
@@ -142,6 +142,23 @@ impl Host {
             Family::V4 => self.source_v4(interface, next_hop),
             Family::V6 => self.source_v6(interface, to),
         }
+    }
+
+    /// A machine that calls itself does so from the address that it calls; but the kernel's local routes to secondary addresses
+    /// name the primary one of their network as the source, and that to the loopback range names 127.0.0.1
+    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
+    pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
+        if to.is_ipv4() && to.is_loopback() {
+            return Ipv4Addr::LOCALHOST.into();
+        }
+        let has = |one: &&Interface| one.addresses.iter().any(|own| own.ip == to && to.is_ipv4() && own.secondary);
+        let primary = |one: &Interface| {
+            let near = |own: &&Address| {
+                !own.secondary && Masked::network(own.ip, own.prefix).is_some_and(|network| network.contains(to))
+            };
+            one.addresses.iter().find(near).map(|own| own.ip)
+        };
+        self.interfaces.iter().find(has).and_then(primary).unwrap_or(to)
     }
 
     /// `inet_select_addr`: the interface's first address whose network holds the next hop, else its first, else the

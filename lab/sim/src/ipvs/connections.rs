@@ -116,6 +116,12 @@ impl State {
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
 
+    /// How many there are that have not expired.
+    pub(crate) fn count(&self, service: Service, server: SocketAddr, now: u64) -> usize {
+        let of = |one: &&Connection| one.service == service && one.server == server && one.expires > now;
+        self.all.values().filter(of).count()
+    }
+
     fn remove(&mut self, id: u64) {
         if let Some(one) = self.all.remove(&id) {
             self.by_client.remove(&(one.protocol, one.client, one.virtual_address));

@@ -180,8 +180,9 @@ mod tests {
 
     fn service(scheduler: &str, weights: &[u32]) -> VirtualService {
         let mut text = format!("-A -t 10.96.0.1:80 -s {scheduler}\n");
-        for (weight, at) in weights.iter().zip(1..) {
-            text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{at}:80 -m -w {weight}\n"));
+        // Whoever is added last is the first in the kernel's list.
+        for (at, weight) in weights.iter().enumerate().rev() {
+            text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{}:80 -m -w {weight}\n", at + 1));
         }
         VirtualServices::read(&text).unwrap().services.remove(0)
     }

@@ -115,7 +115,7 @@ pub struct VirtualService {
     pub persistence: Option<Persistence>,
     /// `-o`: every datagram is scheduled anew.
     pub one_packet: bool,
-    /// Its destinations, in the kernel's order: that in which they were added.
+    /// Its destinations, in the kernel's order, by which schedulers go: the one that was added last is the first.
     pub servers: Vec<RealServer>,
 }
 
@@ -173,7 +173,7 @@ impl fmt::Display for VirtualServices {
                 write!(f, " -b {}", read::flags(service.scheduler, service.flags))?;
             }
             writeln!(f, "{}", if service.one_packet { " -o" } else { "" })?;
-            for server in &service.servers {
+            for server in service.servers.iter().rev() {
                 let method = match server.forwarding {
                     Forwarding::Masquerade => "-m",
                     Forwarding::Route => "-g",

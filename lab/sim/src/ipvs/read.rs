@@ -167,7 +167,8 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
                 let at = all.find(protocol, address.ip(), address.port());
                 let server = server(&mut words).map_err(fail)?;
                 match at.and_then(|at| all.services.get_mut(at)) {
-                    Some(service) => service.servers.push(server),
+                    // `list_add_rcu` (net/netfilter/ipvs/ip_vs_ctl.c).
+                    Some(service) => service.servers.insert(0, server),
                     None => return Err(fail(format!("there is no service {address}"))),
                 }
             }

@@ -173,8 +173,9 @@ mod tests {
 
     fn sequence(scheduler: &str, weights: &[u32], connections: usize) -> Vec<Option<usize>> {
         let mut text = format!("-A -t 10.96.0.1:80 -s {scheduler}\n");
-        for (weight, at) in weights.iter().zip(1..) {
-            text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{at}:80 -m -w {weight}\n"));
+        // Whoever is added last is the first in the kernel's list.
+        for (at, weight) in weights.iter().enumerate().rev() {
+            text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{}:80 -m -w {weight}\n", at + 1));
         }
         let services = VirtualServices::read(&text).unwrap();
         let (mut rotation, mut chance) = (Rotation::default(), Chance::seeded(1));

@@ -16,6 +16,7 @@ use crate::chance::Chance;
 use crate::conntrack::Tuple;
 use crate::host::Host;
 use crate::host::route::Decision;
+use crate::ipvs::VirtualService;
 use crate::packet::Packet;
 use crate::protocol::Protocol;
 use crate::walk::State;
@@ -217,6 +218,13 @@ impl Network {
         known.collect()
     }
 
+    /// How many connections to a destination of a service a machine's IPVS remembers, ended ones too (`ActiveConn` and
+    /// `InActConn` of `ipvsadm -L`).
+    #[must_use]
+    pub fn connections_to(&self, id: HostId, service: &VirtualService, server: SocketAddr) -> usize {
+        self.states[id.0].ipvs.count((service.protocol, service.address), server, self.clock)
+    }
+
     /// Has a machine forget the connections that `which` picks, as `conntrack -D` does; returns how many.
     pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&Remembered) -> bool) -> usize {
         self.states[id.0].connections.remove_where(|one| {
@@ -231,8 +239,7 @@ impl Network {
     pub fn first_packet(&self, flow: &Flow) -> Result<Packet, NetworkError> {
         let host = &self.hosts[flow.from.0];
         let chosen = || match host.route(flow.to.ip()) {
-            // A machine that calls itself does so from the address that it calls.
-            Decision::Local => Some(flow.to.ip()),
+            Decision::Local => Some(host.source_to_itself(flow.to.ip())),
             Decision::Out(way) => way.source,
             Decision::Broadcast | Decision::Refused(_) | Decision::NoRoute => None,
         };

@@ -8,10 +8,10 @@ use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes};
 use svclab_sim::packet::Packet;
 
-use super::aim;
 use super::machines::{BuildError, Machines, Settings, machine, number};
 use super::program::Program;
 use super::render::{RenderError, render};
+use super::{aim, drain};
 use crate::cluster::spec::{ClusterSpec, Protocol};
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
@@ -140,7 +140,14 @@ impl SimLab {
                 flags.retain(|flag| !flag.starts_with("--ipvs-scheduler="));
                 flags.push(format!("--ipvs-scheduler={scheduler}"));
             }
-            let program = render(&self.proxy, node, setup.mode, &flags, self.objects.path())?;
+            let mut program = render(&self.proxy, node, setup.mode, &flags, self.objects.path())?;
+            if let (Mode::Ipvs, Some(found)) = (setup.mode, self.programs.get(node)) {
+                let network = self.machines.network();
+                let id = network.find(&Place::Node(node.clone()).to_string());
+                drain::over(&found.servers, &mut program.servers, |service, server| {
+                    id.map_or(0, |id| network.connections_to(id, service, server))
+                });
+            }
             self.programs.insert(node.clone(), program);
         }
         self.spec = self.store.cluster_spec();

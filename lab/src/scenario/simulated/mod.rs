@@ -6,6 +6,7 @@
 //! [`tell`] says what became of a packet.
 
 mod aim;
+mod drain;
 pub mod dump;
 pub mod lab;
 pub mod machines;
