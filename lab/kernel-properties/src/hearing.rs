@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::Drawn;
 use svclab_oracle::{Cluster, Verdict};
-use svclab_properties::exceptions;
 use svclab_properties::judge::{Court, Judgement, flow, judge, outcomes};
 use svclab_properties::machines::Machines;
 use svclab_properties::programs::Program;
@@ -31,8 +30,6 @@ pub struct Asked {
     pub chosen: Chosen,
     /// The oracle's word against the simulator's.
     pub judgement: Judgement,
-    /// The known difference that they have, by its place in [`exceptions::ALL`].
-    pub known: Option<usize>,
     /// What the simulator says can be seen, with probabilities.
     pub expected: Vec<(Seen, f64)>,
     /// The same without any rules.
@@ -134,12 +131,11 @@ impl<'c> Hearing<'c> {
         faults
     }
 
-    /// Where the kernel, or the simulator, does otherwise than the oracle promises, known differences left out.
+    /// Where the kernel, or the simulator, does otherwise than the oracle promises.
     #[must_use]
     pub fn against_oracle(&self, seen: &[Vec<Seen>]) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate().filter(|(_, (a, _))| a.known.is_none())
-        {
+        for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
             let said = asked.judgement.faults.iter();
             faults.extend(said.map(|fault| Fault { question, says: format!("{}: {}", fault.property, fault.says) }));
             let promise = &asked.judgement.promise;
@@ -170,12 +166,10 @@ impl<'c> Hearing<'c> {
 fn asked(court: &Court, cluster: &Cluster, chosen: Chosen) -> Asked {
     let (world, question) = (&cluster.world, &chosen.question);
     let judgement = judge(court, cluster, question, chosen.promise.clone());
-    let found = judgement.outcomes.as_ref().filter(|_| !judgement.faults.is_empty());
-    let known = found.and_then(|found| exceptions::find(cluster, &judgement.promise, found));
     let seen = |machines: &Machines| {
         let network = flow(machines, world, question).map(|(network, _)| network);
         network.map(|network| expected(network, outcomes(machines, world, question).as_ref())).unwrap_or_default()
     };
     let (expected, bare) = (seen(&court.machines), seen(&court.bare));
-    Asked { judgement, known, expected, bare, chosen }
+    Asked { judgement, expected, bare, chosen }
 }

@@ -8,7 +8,7 @@ use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::{Drawn, Tails};
 use svclab::expect::stats::FALSE_ALARM;
 use svclab_oracle::generate::{Recipe, recipes_on};
-use svclab_oracle::{Cluster, Mode};
+use svclab_oracle::{Cluster, Mode, Scheduler};
 use svclab_properties::mutants::catalogue;
 use svclab_properties::programs::Program;
 use svclab_properties::proxies::Dump;
@@ -43,6 +43,7 @@ pub fn cases() -> u32 {
 /// Clusters on one frame, one after the other.
 pub struct Sweep<'a> {
     frame: Frame,
+    mode: Mode,
     lab: &'a Lab,
     runtime: Handle,
     tally: Tally,
@@ -55,10 +56,10 @@ pub struct Sweep<'a> {
 impl<'a> Sweep<'a> {
     /// On machines that stand; `cases` share the bound on false alarms.
     #[must_use]
-    pub fn new(frame: Frame, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
+    pub fn new(frame: Frame, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
         // Half of the bound for all distributions together, the other half for each by itself: the proxy's rules and others.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
-        Sweep { frame, lab, runtime, tally: Tally::default(), drawn: Vec::new(), tails: Tails::default(), alarm }
+        Sweep { frame, mode, lab, runtime, tally: Tally::default(), drawn: Vec::new(), tails: Tails::default(), alarm }
     }
 
     /// One cluster.
@@ -69,9 +70,11 @@ impl<'a> Sweep<'a> {
 
     async fn hear_all(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
         frame::serves(cluster)?;
-        let dumps = proxy::apply(self.lab, self.frame.variant, cluster, mixed(salt)).await?;
-        proxy::forget(self.lab, cluster).await?;
-        let hearing = Hearing::open(cluster, &dumps, choose(cluster, salt, wanted))?;
+        let mut applied = proxy::apply(self.lab, self.frame.variant, cluster, mixed(salt)).await?;
+        let dumps = &mut applied.dumps;
+        proxy::forget(self.lab, self.frame.variant, cluster, dumps).await?;
+        let dumps = &*dumps;
+        let hearing = Hearing::open(cluster, dumps, choose(cluster, salt, wanted))?;
         let mut pace = Pace::default();
         let seen = hearing.ask(self.lab, &mut pace).await?;
         let faults = [hearing.against_simulator(&seen), hearing.against_oracle(&seen)].concat();
@@ -82,13 +85,13 @@ impl<'a> Sweep<'a> {
         self.tally.note(&hearing);
         match salt % ALTER {
             // The next cluster's proxies mend it.
-            0 => match broken(&dumps, salt)? {
-                Some(altered) => self.alter_and_ask(&hearing, altered, pace).await,
+            0 => match broken(self.mode, dumps, salt)? {
+                Some(altered) => self.alter_and_ask(&hearing, dumps, altered, pace).await,
                 None => Ok(()),
             },
             3 => {
-                let heard = self.alter_and_ask(&hearing, beside_others(cluster, &dumps, salt), pace).await;
-                self.restore(&dumps).await.and(heard)
+                let heard = self.alter_and_ask(&hearing, dumps, beside_others(cluster, dumps, salt), pace).await;
+                self.restore(dumps).await.and(heard)
             }
             _ => Ok(()),
         }
@@ -100,24 +103,33 @@ impl<'a> Sweep<'a> {
             let both =
                 [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter(|(_, text)| !text.is_empty());
             let texts = both.map(|(family, text)| (family, others::without(text))).collect();
-            proxy::replace(self.lab, self.frame.variant, node, texts).await?;
+            proxy::replace(self.lab, self.frame.variant, node, texts, dump).await?;
         }
         Ok(())
     }
 
     /// Puts other rules in the place of the proxy's, and asks again. Nothing is promised of such rules, but the kernel does with
     /// them what the simulator says.
-    async fn alter_and_ask(&mut self, whole: &Hearing<'_>, altered: Altered, mut pace: Pace) -> Result<(), String> {
+    async fn alter_and_ask(
+        &mut self,
+        whole: &Hearing<'_>,
+        before: &BTreeMap<String, Dump>,
+        altered: Altered,
+        mut pace: Pace,
+    ) -> Result<(), String> {
         let mut dumps = BTreeMap::new();
         for (node, rules) in altered.rules {
-            // Some ways to break a rule make one that no kernel takes.
-            let Ok(dump) = proxy::replace(self.lab, self.frame.variant, &node, rules).await else {
-                self.tally.refused += 1;
-                return Ok(());
-            };
-            dumps.insert(node, dump);
+            let replaced = proxy::replace(self.lab, self.frame.variant, &node, rules, &before[&node]).await;
+            match replaced {
+                Ok(dump) => drop(dumps.insert(node, dump)),
+                Err(_) if altered.may_be_refused => {
+                    self.tally.refused += 1;
+                    return Ok(());
+                }
+                Err(why) => return Err(format!("node/{node}: {}: {why}", altered.how)),
+            }
         }
-        proxy::forget(self.lab, whole.cluster).await?;
+        proxy::forget(self.lab, self.frame.variant, whole.cluster, &mut dumps).await?;
         let chosen = whole.asked.iter().map(|asked| asked.chosen.clone()).collect();
         let hearing = Hearing::open(whole.cluster, &dumps, chosen)?;
         let seen = hearing.ask(self.lab, &mut pace).await?;
@@ -151,26 +163,30 @@ impl<'a> Sweep<'a> {
 struct Altered {
     /// What was done to the proxy's.
     how: String,
+    /// Some ways to break a rule make one that no kernel takes.
+    may_be_refused: bool,
     /// Every node's, by family.
     rules: BTreeMap<String, Vec<(Family, String)>>,
 }
 
 /// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
-/// changes anything.
-fn broken(dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Altered>, String> {
-    let catalogue = catalogue(Mode::Iptables);
+/// changes rules and nothing else.
+fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Altered>, String> {
+    let catalogue = catalogue(mode);
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
     for mutant in (0..catalogue.len()).map(|step| catalogue[(start + step) % catalogue.len()]) {
-        let (mut changed, mut all) = (false, BTreeMap::new());
+        let (mut changed, mut rules_alone, mut all) = (false, true, BTreeMap::new());
         for (node, dump) in dumps {
             let mut program = Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?;
+            let before = program.clone();
             changed |= mutant.apply(&mut program);
+            rules_alone &= program.has_the_rest_of(&before);
             let both = [(Family::V4, &program.v4, &dump.v4), (Family::V6, &program.v6, &dump.v6)];
             let there = both.into_iter().filter(|(.., text)| !text.is_empty());
             all.insert(node.clone(), there.map(|(family, rules, _)| (family, rules.to_string())).collect());
         }
-        if changed {
-            return Ok(Some(Altered { how: mutant.name.to_owned(), rules: all }));
+        if changed && rules_alone {
+            return Ok(Some(Altered { how: mutant.name.to_owned(), may_be_refused: true, rules: all }));
         }
     }
     Ok(None)
@@ -187,18 +203,31 @@ fn beside_others(cluster: &Cluster, dumps: &BTreeMap<String, Dump>, salt: u64) -
         });
         (node.clone(), both.collect())
     });
-    Altered { how: names.join("; "), rules: rules.collect() }
+    Altered { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
+}
+
+/// The cluster of a recipe in a mode. In IPVS mode the scheduler is a function of `salt`: one of those by which a client's place
+/// follows from addresses alone or from whose turn it is (`mh` also looks at the client's port, others at connections).
+fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> Cluster {
+    let mut cluster = recipe.build();
+    cluster.world.proxy.mode = mode;
+    cluster.world.proxy.scheduler = match mixed(salt) % 5 {
+        0 => Scheduler::WeightedRoundRobin,
+        1 => Scheduler::SourceHash,
+        2 => Scheduler::DestinationHash,
+        _ => Scheduler::RoundRobin,
+    };
+    cluster
 }
 
 /// Tries `cases` clusters that `seed` makes on a frame.
 ///
 /// # Errors
 /// The smallest cluster found that shows a disagreement, with how to see it again.
-pub fn sweep(frame: Frame, lab: &Lab, runtime: &Handle, seed: u64, cases: u32) -> Result<Tally, String> {
-    let sweep = RefCell::new(Sweep::new(frame, lab, runtime.clone(), cases));
+pub fn sweep(frame: Frame, mode: Mode, lab: &Lab, runtime: &Handle, seed: u64, cases: u32) -> Result<Tally, String> {
+    let sweep = RefCell::new(Sweep::new(frame, mode, lab, runtime.clone(), cases));
     let (count, failed) = (RefCell::new(0u64), RefCell::new(None::<u64>));
     let part = frame::ALL.iter().position(|one| one.name == frame.name).unwrap_or_default() as u64;
-    let cluster = |recipe: &Recipe| recipe.build();
     let outcome = runner_with(seed, 0x6b65_726e + part, cases, SMALLER).run(&recipes_on(frame.recipe()), |recipe| {
         let mut failed = failed.borrow_mut();
         // Smaller ones are asked more: the question that failed may have another number.
@@ -207,12 +236,13 @@ pub fn sweep(frame: Frame, lab: &Lab, runtime: &Handle, seed: u64, cases: u32) -
             None => (seed ^ *count.borrow(), QUESTIONS),
         };
         *count.borrow_mut() += 1;
-        sweep.borrow_mut().hear(&cluster(&recipe), salt, wanted).map_err(|words| {
+        sweep.borrow_mut().hear(&in_mode(&recipe, mode, salt), salt, wanted).map_err(|words| {
             failed.get_or_insert(salt);
             TestCaseError::fail(words)
         })
     });
-    let repeat = format!("seed {seed}, frame {}, {cases} clusters (PROPERTIES_SEED={seed} repeats it)", frame.name);
+    let (name, mode) = (frame.name, mode.name());
+    let repeat = format!("seed {seed}, frame {name}, {mode}, {cases} clusters (PROPERTIES_SEED={seed} repeats it)");
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(words, _)) => return Err(format!("{repeat}\n{words}")),

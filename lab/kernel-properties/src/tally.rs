@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use svclab_properties::exceptions;
-
 use crate::choice::{Source, Word};
 use crate::hearing::Hearing;
 
@@ -21,8 +19,6 @@ pub struct Tally {
     pub sources: BTreeMap<Source, u64>,
     /// Questions by the oracle's verdict.
     pub words: BTreeMap<Word, u64>,
-    /// Known differences met, in the order of [`exceptions::ALL`].
-    pub exceptions: [u64; exceptions::ALL.len()],
     /// Distributions that the χ² test was about, and packets that were draws from them.
     pub distributions: (u64, u64),
     /// Clusters whose rules were altered to ask the simulator and the kernel about those; questions about them.
@@ -40,9 +36,6 @@ impl Tally {
             self.questions += 1;
             *self.sources.entry(Source::of(hearing.cluster, &asked.chosen.question)).or_default() += 1;
             *self.words.entry(Word::of(&asked.chosen.promise)).or_default() += 1;
-            if let Some(known) = asked.known {
-                self.exceptions[known] += 1;
-            }
         }
     }
 
@@ -62,10 +55,6 @@ impl fmt::Display for Tally {
         writeln!(f, "  from: {}", sources.join(", "))?;
         let words: Vec<String> = self.words.iter().map(|(word, count)| format!("{word:?} {count}")).collect();
         writeln!(f, "  promised: {}", words.join(", "))?;
-        let known = exceptions::ALL.iter().zip(self.exceptions).filter(|(_, count)| *count > 0);
-        for (exception, count) in known {
-            writeln!(f, "  known difference {}: {count}", exception.name)?;
-        }
         writeln!(f, "  distributions: {} of {} draws", self.distributions.0, self.distributions.1)?;
         let (clusters, questions) = self.altered;
         write!(

@@ -10,34 +10,54 @@
 mod damage;
 mod support;
 
+use std::process::ExitCode;
 use std::time::Instant;
 
-use support::{Case, Runtime};
+use support::{Case, Inside};
 use svclab::cluster::Cluster as Lab;
 use svclab_kernel_properties::choice::choose;
 use svclab_kernel_properties::frame::{self, Frame};
-use svclab_kernel_properties::sweep::{cases, sweep};
+use svclab_kernel_properties::sweep::sweep;
+use svclab_oracle::Mode;
 use svclab_oracle::generate::recipes_on;
-use svclab_properties::sweep::{runner, seed};
+use svclab_properties::sweep::runner;
 
-fn main() {
-    let frames = frame::ALL.map(|frame| Case::inside(frame.name, whole_frame));
+/// The frames in userspace mode.
+const RELAYED: [&str; 4] = [
+    "userspace_bridge_ipv4",
+    "userspace_point_to_point_ipv6",
+    "userspace_bridge_dual_stack",
+    "userspace_point_to_point_dual_stack_legacy",
+];
+
+fn main() -> ExitCode {
+    let frames = frame::ALL.map(|frame| Case::inside(frame.name, by_rules));
+    let relayed = RELAYED.map(|name| Case::inside(name, by_relays));
     let others = [
         Case::inside("the_same_seed_is_the_same_report", the_same_seed_is_the_same_report),
         Case::inside("broken_rules_of_one_node_are_noticed", damage::of_one_node_is_noticed),
         Case::inside("wrong_shares_are_noticed", damage::of_shares_is_noticed),
         Case::outside("a_seed_is_what_is_asked", a_seed_is_what_is_asked),
     ];
-    support::main(&[&frames[..], &others].concat());
+    support::main(&[&frames[..], &relayed, &others].concat())
+}
+
+fn by_rules(inside: &Inside<'_>) {
+    whole_frame(inside.name, Mode::Iptables, inside.cases, inside);
+}
+
+/// Connections of their own and time for relays: half as many clusters.
+fn by_relays(inside: &Inside<'_>) {
+    whole_frame(inside.name.trim_start_matches("userspace_"), Mode::Userspace, inside.cases.div_ceil(2), inside);
 }
 
 /// The clusters of a frame: what the kernel does is what the simulator says and the oracle promises.
-fn whole_frame(name: &str, runtime: &Runtime) {
+fn whole_frame(name: &str, mode: Mode, cases: u32, inside: &Inside<'_>) {
     let frame = Frame::named(name).unwrap();
     let frames = u32::try_from(frame::ALL.len()).unwrap();
-    let lab = runtime.block_on(Lab::build(&frame.spec())).unwrap();
+    let lab = inside.runtime.block_on(Lab::build(&frame.spec())).unwrap();
     let begin = Instant::now();
-    let tally = sweep(frame, &lab, runtime.handle(), seed(), cases().div_ceil(frames));
+    let tally = sweep(frame, mode, &lab, inside.runtime.handle(), inside.seed, cases.div_ceil(frames));
     let tally = tally.unwrap_or_else(|words| panic!("{words}"));
     println!("{name}: {tally}");
     eprintln!("{name}: {:?}", begin.elapsed());
@@ -46,10 +66,12 @@ fn whole_frame(name: &str, runtime: &Runtime) {
     }
 }
 
-fn the_same_seed_is_the_same_report(_: &str, runtime: &Runtime) {
+fn the_same_seed_is_the_same_report(inside: &Inside<'_>) {
     let frame = frame::ALL[2];
-    let lab = runtime.block_on(Lab::build(&frame.spec())).unwrap();
-    let sweep = |seed| sweep(frame, &lab, runtime.handle(), seed, 3).unwrap_or_else(|words| panic!("{words}"));
+    let lab = inside.runtime.block_on(Lab::build(&frame.spec())).unwrap();
+    let sweep = |seed| {
+        sweep(frame, Mode::Iptables, &lab, inside.runtime.handle(), seed, 3).unwrap_or_else(|words| panic!("{words}"))
+    };
     let first = sweep(3);
     assert_eq!(first.to_string(), sweep(3).to_string());
     assert_ne!(first.to_string(), sweep(4).to_string());

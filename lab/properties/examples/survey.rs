@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use svclab_oracle::{Mode, generate};
 use svclab_properties::judge::judge;
 use svclab_properties::sweep::{court, in_mode};
-use svclab_properties::{exceptions, words};
+use svclab_properties::words;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,18 +34,10 @@ fn main() {
             if judgement.faults.is_empty() {
                 continue;
             }
-            let known =
-                judgement.outcomes.as_ref().and_then(|found| exceptions::find(&cluster, &judgement.promise, found));
-            let kind = match known {
-                Some(known) => exceptions::ALL[known].name.to_owned(),
-                None => {
-                    let rules: Vec<String> =
-                        judgement.promise.because.iter().map(|reason| format!("{:?}", reason.rule)).collect();
-                    let from: String =
-                        format!("{:?}", question.from).chars().take_while(|c| c.is_alphabetic()).collect();
-                    format!("{} {} {}", judgement.faults[0].property, from, rules.join(" "))
-                }
-            };
+            let rules: Vec<String> =
+                judgement.promise.because.iter().map(|reason| format!("{:?}", reason.rule)).collect();
+            let from: String = format!("{:?}", question.from).chars().take_while(|c| c.is_alphabetic()).collect();
+            let kind = format!("{} {} {}", judgement.faults[0].property, from, rules.join(" "));
             let size = cluster.objects.services.len() + cluster.objects.slices.len();
             let entry = kinds.entry(kind).or_insert_with(|| (0, usize::MAX, String::new()));
             entry.0 += 1;

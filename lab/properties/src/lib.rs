@@ -7,7 +7,6 @@
 //! [`sweep`] does so for clusters that nobody wrote by hand, and [`mutants`] breaks rules to see who notices.
 
 mod affinity;
-pub mod exceptions;
 pub mod judge;
 pub mod machines;
 pub mod mutants;
@@ -15,6 +14,5 @@ pub mod node;
 pub mod programs;
 pub mod proxies;
 pub mod relays;
-
 pub mod sweep;
 pub mod words;

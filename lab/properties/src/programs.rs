@@ -44,6 +44,16 @@ impl Program {
         }
     }
 
+    /// Whether everything but the rules is as in the other.
+    #[must_use]
+    pub fn has_the_rest_of(&self, other: &Program) -> bool {
+        let rest = |program: &Program| {
+            let Program { v4: _, v6: _, sets, servers, addresses, relays } = program.clone();
+            (sets, servers, addresses, relays)
+        };
+        rest(self) == rest(other)
+    }
+
     /// Reads what the commands print.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
 use svcproxy::mode::userspace::syncer::Syncer as UserspaceSyncer;
-use svcproxy::model::{Family, Protocol};
-use svcproxy::relay;
+use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source::{self, Change};
 
 use crate::node;
@@ -81,26 +81,34 @@ impl Kernel {
         match self {
             Kernel::Iptables(_) => {}
             Kernel::Ipvs(all) => dump_ipvs(all, into),
-            Kernel::Userspace(all) => dump_relays(&all.1, family, into),
+            Kernel::Userspace(all) => {
+                let listening = all.1.listening.iter().map(|(listener, port)| (listener, *port));
+                into.relays.extend(relays(family, listening, |name| all.1.led.get(name).cloned()));
+            }
         }
     }
 }
 
-/// Where each listening port leads.
-fn dump_relays(relays: &relay::Fake, family: Family, into: &mut Dump) {
+/// Where listening ports of one family lead; `led` knows the backends of each service port.
+pub fn relays<'a>(
+    family: Family,
+    listening: impl IntoIterator<Item = (&'a Listener, u16)>,
+    led: impl Fn(&ServicePortName) -> Option<Backends>,
+) -> Relays {
     let family = match family {
         Family::V4 => svclab_sim::protocol::Family::V4,
         Family::V6 => svclab_sim::protocol::Family::V6,
     };
-    for (listener, port) in &relays.listening {
+    let endpoints = |listener: &Listener| led(&listener.name).map(|led| led.set(listener.set).to_vec());
+    let relays = listening.into_iter().map(|(listener, port)| {
         let protocol = match listener.name.protocol {
             Protocol::Tcp => Number::TCP,
             Protocol::Udp => Number::UDP,
             Protocol::Sctp => Number::SCTP,
         };
-        let endpoints = relays.led.get(&listener.name).map(|led| led.set(listener.set).to_vec());
-        into.relays.insert((family, protocol, *port), endpoints.unwrap_or_default());
-    }
+        ((family, protocol, port), endpoints(listener).unwrap_or_default())
+    });
+    relays.collect()
 }
 
 fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
@@ -266,12 +274,7 @@ impl Proxy {
                 Proxy::Iptables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Ipvs(kernel) => {
-                let settings = Settings {
-                    scheduler: config.ipvs.scheduler.clone(),
-                    exclude: config.ipvs.exclude.clone(),
-                    drain_limit: config.ipvs.drain_limit,
-                };
-                let syncer = IpvsSyncer::new(*kernel, settings);
+                let syncer = IpvsSyncer::new(*kernel, Settings::of(&config.ipvs));
                 Proxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Userspace(all) => {

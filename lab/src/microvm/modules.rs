@@ -21,6 +21,7 @@ pub const WANTED: &[&str] = &[
     // Matches and targets
     "xt_comment xt_mark xt_conntrack xt_statistic xt_recent xt_MASQUERADE xt_nat xt_multiport xt_set xt_addrtype",
     "xt_tcpudp xt_physdev xt_REDIRECT xt_LOG xt_limit xt_state xt_nfacct xt_CT xt_sctp xt_ipvs ipt_REJECT ip6t_REJECT",
+    "xt_connmark xt_iprange ipt_rpfilter ip6t_rpfilter",
     // Sets
     "ip_set ip_set_hash_ip ip_set_hash_ipport ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port",
     // Links

@@ -41,11 +41,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     // Also loads kernel modules, for which the rights are gone after it.
     match config.mode {
         Mode::Ipvs => {
-            let settings = ipvs::syncer::Settings {
-                scheduler: config.ipvs.scheduler.clone(),
-                exclude: config.ipvs.exclude.clone(),
-                drain_limit: config.ipvs.drain_limit,
-            };
+            let settings = ipvs::syncer::Settings::of(&config.ipvs);
             let mode = |commands| Ok(ipvs::syncer::Syncer::new(Linux::open(commands)?, settings.clone()));
             let usable = usable(&config, mode)?;
             start(config, configuration, file.as_ref(), origin, usable)

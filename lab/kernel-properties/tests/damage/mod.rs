@@ -1,6 +1,5 @@
 //! Negative controls: rules that are broken on purpose, on one node, behind the judges' backs.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use svclab::cluster::Cluster as Lab;
@@ -10,14 +9,14 @@ use svclab_kernel_properties::ask::Pace;
 use svclab_kernel_properties::choice::choose;
 use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::hearing::Hearing;
-use svclab_kernel_properties::proxy;
+use svclab_kernel_properties::proxy::{self, Applied};
 use svclab_kernel_properties::seen::Seen;
 use svclab_oracle::Cluster;
 use svclab_oracle::generate::{Condition, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack};
 use svclab_properties::proxies::Dump;
 use svcproxy::model::Family;
 
-use crate::support::Runtime;
+use crate::support::Inside;
 
 /// A node-port service over TCP and UDP with an endpoint on each of the first three pods.
 fn cluster(frame: &Frame) -> Cluster {
@@ -47,7 +46,7 @@ struct Bench {
     frame: Frame,
     lab: Lab,
     cluster: Cluster,
-    dumps: BTreeMap<String, Dump>,
+    applied: Applied,
 }
 
 impl Bench {
@@ -55,34 +54,34 @@ impl Bench {
         let frame = frame::ALL[2];
         let lab = Lab::build(&frame.spec()).await.unwrap();
         let cluster = cluster(&frame);
-        let dumps = proxy::apply(&lab, frame.variant, &cluster, 0).await.unwrap();
-        Bench { frame, lab, cluster, dumps }
+        let applied = proxy::apply(&lab, frame.variant, &cluster, 0).await.unwrap();
+        Bench { frame, lab, cluster, applied }
     }
 
     fn hearing(&self) -> Hearing<'_> {
-        Hearing::open(&self.cluster, &self.dumps, choose(&self.cluster, 1, 60)).unwrap()
+        Hearing::open(&self.cluster, &self.applied.dumps, choose(&self.cluster, 1, 60)).unwrap()
     }
 
     /// Puts rules that are changed like this in the place of a node's own.
     async fn damage(&self, node: &str, how: impl Fn(&str) -> String) -> Dump {
-        let dump = &self.dumps[node];
+        let dump = &self.applied.dumps[node];
         let texts = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
         let changed = texts.map(|(family, text)| (family, how(text)));
         assert!(texts.iter().zip(&changed).all(|((_, before), (_, after))| *before != after), "{}", dump.v4);
-        proxy::replace(&self.lab, self.frame.variant, node, changed.into()).await.unwrap()
+        proxy::replace(&self.lab, self.frame.variant, node, changed.into(), dump).await.unwrap()
     }
 
     /// What the kernel does now.
     async fn ask(&self, hearing: &Hearing<'_>, pace: &mut Pace) -> Vec<Vec<Seen>> {
-        proxy::forget(&self.lab, &self.cluster).await.unwrap();
+        proxy::forget(&self.lab, self.frame.variant, &self.cluster, &mut self.applied.dumps.clone()).await.unwrap();
         hearing.ask(&self.lab, pace).await.unwrap()
     }
 }
 
 /// Without the jumps to the services' chains: the kernel does otherwise than the simulator, which has the rules as they were,
 /// and than was promised; with the rules as they are the simulator agrees with the kernel, and the oracle with neither.
-pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
-    runtime.block_on(async {
+pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
+    inside.runtime.block_on(async {
         let mut bench = Bench::build().await;
         let mut pace = Pace::default();
         let hearing = bench.hearing();
@@ -101,7 +100,7 @@ pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
         assert!(promised.iter().any(|says| says.ends_with("the kernel: silence")), "{promised:?}");
         drop(hearing);
 
-        let before = bench.dumps.insert("node-a".to_owned(), after).unwrap();
+        let before = bench.applied.dumps.insert("node-a".to_owned(), after).unwrap();
         let hearing = bench.hearing();
         let seen = bench.ask(&hearing, &mut pace).await;
         assert_eq!(hearing.against_simulator(&seen), []);
@@ -109,10 +108,10 @@ pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
         drop(hearing);
 
         // The next cluster's proxies mend it.
-        bench.dumps = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
+        bench.applied = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
         let rules =
             |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(rules(&bench.dumps["node-a"].v4), rules(&before.v4));
+        assert_eq!(rules(&bench.applied.dumps["node-a"].v4), rules(&before.v4));
         let hearing = bench.hearing();
         let seen = bench.ask(&hearing, &mut pace).await;
         assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
@@ -120,14 +119,14 @@ pub fn of_one_node_is_noticed(_: &str, runtime: &Runtime) {
 }
 
 /// The first of three endpoints gets two thirds: everybody is where they should be, and only the χ² test sees it.
-pub fn of_shares_is_noticed(_: &str, runtime: &Runtime) {
-    runtime.block_on(async {
+pub fn of_shares_is_noticed(inside: &Inside<'_>) {
+    inside.runtime.block_on(async {
         let bench = Bench::build().await;
         let hearing = bench.hearing();
         let mut tails = Tails::default();
         let (mut pace, mut bounds) = (Pace::default(), Vec::new());
         for damaged in [false, true] {
-            for node in bench.dumps.keys().filter(|_| damaged) {
+            for node in bench.applied.dumps.keys().filter(|_| damaged) {
                 bench.damage(node, |text| text.replace("0.33333333349", "0.66666666651")).await;
             }
             let seen = bench.ask(&hearing, &mut pace).await;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use svclab_oracle::{Mode, Verdict, generate};
-use svclab_properties::exceptions;
 use svclab_properties::judge::{Court, judge};
 use svclab_properties::machines::Machines;
 use svclab_properties::sweep::{self, sweep_in_parts};
@@ -13,13 +12,6 @@ fn promises_are_kept(mode: Mode) {
     let tally = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
     println!("{}: {tally:?}", mode.name());
     assert!(tally.verdicts[..3].iter().all(|count| *count > 0), "{tally:?}");
-    if tally.clusters < 500 {
-        return;
-    }
-    // A fault that is no more is no exception.
-    for (exception, count) in exceptions::ALL.iter().zip(tally.exceptions) {
-        assert!(count > 0 || exception.mode != Some(mode), "{} occurs no more: take it off the list", exception.name);
-    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::kernel::Kernel;
 use super::present::Present;
 use super::rules;
 use super::steps::{Steps, note_server};
-use crate::config::NodeAddresses;
+use crate::config::{Ipvs, NodeAddresses};
 use crate::kernel::iptables::Table;
 use crate::kernel::ipvs::ServerKey;
 use crate::mode::Mode;
@@ -36,6 +36,17 @@ pub struct Settings {
     pub exclude: Vec<IpNet>,
     /// How long a backend that leaves may keep its connections.
     pub drain_limit: Duration,
+}
+
+impl Settings {
+    /// What the configuration says.
+    pub fn of(config: &Ipvs) -> Settings {
+        Settings {
+            scheduler: config.scheduler.clone(),
+            exclude: config.exclude.clone(),
+            drain_limit: config.drain_limit,
+        }
+    }
 }
 
 /// One family's state.

@@ -82,6 +82,11 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
         &mut self.relays
     }
 
+    /// Which ports are listened on.
+    pub fn listening(&self) -> impl Iterator<Item = (&Listener, u16)> {
+        self.ports.listeners().filter_map(|listener| Some((listener, self.ports.get(listener)?)))
+    }
+
     /// Everything that the tables should hold, with the listeners that it needs.
     pub fn wanted(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &[ServicePortPlan]) -> Tables {
         let around = self.surroundings(node, addresses);

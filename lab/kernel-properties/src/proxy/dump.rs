@@ -1,0 +1,119 @@
+//! On a node's thread: what the commands print, and what they are given.
+
+use svclab_properties::proxies::Dump;
+use svcproxy::config::{Mode, Variant};
+use svcproxy::kernel::command;
+use svcproxy::kernel::dummy::DEVICE;
+use svcproxy::model::Family;
+
+/// How a node is asked.
+#[derive(Debug, Clone)]
+pub(super) struct Commands {
+    pub(super) variant: Variant,
+    pub(super) mode: Mode,
+    pub(super) families: Vec<Family>,
+}
+
+impl Commands {
+    /// What they print. Where relays lead, no command knows.
+    pub(super) fn dump(&self) -> Result<Dump, String> {
+        let mut dump = Dump::default();
+        for family in &self.families {
+            *rules(&mut dump, *family) = run(&self.iptables(*family, "save"), &[], None)?;
+        }
+        if self.mode == Mode::Ipvs {
+            dump.sets = run("ipset", &["save"], None)?;
+            dump.servers = run("ipvsadm", &["-Sn"], None)?;
+            dump.addresses = addresses(&run("ip", &["-o", "address", "show", "dev", DEVICE], None)?);
+        }
+        Ok(dump)
+    }
+
+    /// Puts these rules in the place of all.
+    pub(super) fn replace(&self, texts: &[(Family, String)]) -> Result<(), String> {
+        for (family, text) in texts {
+            run(&self.iptables(*family, "restore"), &[], Some(text))?;
+        }
+        Ok(())
+    }
+
+    /// Takes all virtual servers away and puts those back that these lines of `ipvsadm -Sn` tell of; in between, IPVS forgets
+    /// every connection, for it has no server any more (`expire_nodest_conn`).
+    pub(super) fn restore_servers(&self, servers: &str) -> Result<(), String> {
+        run("ipvsadm", &["-C"], None)?;
+        until_forgotten()?;
+        run("ipvsadm", &["-R"], Some(servers)).map(|_| ())
+    }
+
+    /// The name of a command of a family and variant, such as `ip6tables-nft-save`.
+    fn iptables(&self, family: Family, what: &str) -> String {
+        let command = if family == Family::V4 { "iptables" } else { "ip6tables" };
+        let variant = match self.variant {
+            Variant::Auto => "",
+            Variant::Nft => "-nft",
+            Variant::Legacy => "-legacy",
+        };
+        format!("{command}{variant}-{what}")
+    }
+}
+
+/// The rules of a family.
+pub(super) fn rules(dump: &mut Dump, family: Family) -> &mut String {
+    match family {
+        Family::V4 => &mut dump.v4,
+        Family::V6 => &mut dump.v6,
+    }
+}
+
+/// What `ip -o address` prints as the lines by which the addresses would be added, which the simulator reads.
+fn addresses(printed: &str) -> String {
+    let line = |printed: &str| {
+        let mut words = printed.split_whitespace().skip_while(|word| !["inet", "inet6"].contains(word));
+        let address = words.nth(1)?;
+        // The device has a link-local address, as every device that is up.
+        let own = !address.starts_with("fe80:");
+        let deprecated = if words.any(|word| word == "deprecated") { " preferred_lft 0" } else { "" };
+        own.then(|| format!("ip addr add {address} dev {DEVICE}{deprecated}\n"))
+    };
+    printed.lines().filter_map(line).collect()
+}
+
+/// The list of IPVS's connections (`/proc/net/ip_vs_conn`) has a line of headings.
+const HEADINGS: usize = 1;
+
+fn until_forgotten() -> Result<(), String> {
+    // The kernel begins to forget a tick later, in work of its own.
+    for _ in 0..1000 {
+        let connections =
+            std::fs::read_to_string("/proc/thread-self/net/ip_vs_conn").map_err(|error| error.to_string())?;
+        if connections.lines().count() <= HEADINGS {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err("IPVS keeps connections of virtual servers that are gone".to_owned())
+}
+
+fn run(name: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
+    let output = command::run(name, arguments, input).map_err(|error| format!("cannot run {name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::addresses;
+
+    #[test]
+    fn addresses_are_read_off_what_ip_prints() {
+        let printed = "4: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\\       valid_lft forever preferred_lft forever\n\
+            4: kube-ipvs0    inet6 fd00:10:96::1/128 scope global deprecated \\       valid_lft forever preferred_lft 0sec\n\
+            4: kube-ipvs0    inet6 fe80::1/64 scope link \\       valid_lft forever preferred_lft forever\n";
+        assert_eq!(
+            addresses(printed),
+            "ip addr add 10.96.0.1/32 dev kube-ipvs0\nip addr add fd00:10:96::1/128 dev kube-ipvs0 preferred_lft 0\n"
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! A node's proxy at work on a node's namespaces, by way of everything that lies between its library and the kernel:
+//! [`work`] is what it does, [`dump`] what the commands then print, [`same`] whether that is what a clean start leaves.
+
+mod dump;
+mod same;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use svclab::cluster::Cluster as Lab;
+use svclab::traffic::probe::Place;
+use svclab_oracle::Cluster;
+use svclab_properties::node;
+use svclab_properties::proxies::{Dump, Proxies, changes};
+use svcproxy::config::{Config, Mode, Variant};
+use svcproxy::kernel::conntrack::{Conntrack, Netlink};
+use svcproxy::model::Family;
+use svcproxy::source::Change;
+
+use dump::{Commands, rules};
+use work::{AtWork, Work};
+
+/// What proxies have left. Relays of userspace mode go on until this is dropped.
+pub struct Applied {
+    /// What the commands print, by node.
+    pub dumps: BTreeMap<String, Dump>,
+    _relays: Vec<AtWork>,
+}
+
+fn commands(variant: Variant, cluster: &Cluster, node: &str) -> Commands {
+    let mode = node::config(&cluster.world, node).mode;
+    Commands { variant, mode, families: node::families(&cluster.world) }
+}
+
+/// Has `work` done on the thread of every node; what came of it, by node.
+async fn everywhere<T: Send + 'static>(
+    lab: &Lab,
+    cluster: &Cluster,
+    work: impl Fn(&str) -> Box<dyn FnOnce() -> Result<T, String> + Send>,
+) -> Result<BTreeMap<String, T>, String> {
+    let done = try_join_all(cluster.world.nodes.iter().map(async |place| {
+        let at = Place::Node(place.name.clone());
+        let done = lab.run(&at, work(&place.name)).await.map_err(|error| error.to_string())?;
+        done.map(|done| (place.name.clone(), done)).map_err(|error| format!("{at}: {error}"))
+    }));
+    Ok(done.await?.into_iter().collect())
+}
+
+/// Brings every node's kernel to the cluster, over whatever stands there.
+///
+/// As when a proxy is started anew with other settings: a full sync of some of the objects, and when the others have come, a
+/// partial one. How many are there at the start is a function of `salt`. What comes out must be what a proxy leaves on a
+/// machine that nobody has touched.
+///
+/// # Errors
+/// What a command or the kernel has refused, or what is too much or too little.
+pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) -> Result<Applied, String> {
+    let (changes, refused) = changes(&cluster.objects);
+    if !refused.is_empty() {
+        return Err(format!("refused: {}", refused.join("; ")));
+    }
+    let changes: Arc<[Change]> = changes.into();
+    let nodes = cluster.objects.nodes.len();
+    let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
+    let done = everywhere(lab, cluster, |name| {
+        let config = Config { variant, ..node::config(&cluster.world, name) };
+        let work = Work { config, families: node::families(&cluster.world), changes: Arc::clone(&changes), first };
+        let commands = commands(variant, cluster, name);
+        Box::new(move || {
+            let at_work = work.carry_out()?;
+            Ok((commands.dump()?, at_work))
+        })
+    });
+    let mut applied = Applied { dumps: BTreeMap::new(), _relays: Vec::new() };
+    for (node, (mut dump, at_work)) in done.await? {
+        dump.relays = at_work.as_ref().map(|at_work| at_work.relays.clone()).unwrap_or_default();
+        let mut fresh = Proxies::fresh(&cluster.world, &node);
+        fresh.apply(&changes);
+        fresh.sync()?;
+        same::same(&dump, &fresh.dump()).map_err(|why| format!("node/{node}: {why}"))?;
+        applied.dumps.insert(node, dump);
+        applied._relays.extend(at_work);
+    }
+    Ok(applied)
+}
+
+/// Puts rules in the place of all of a node's; what stands there after it, where `before` stood.
+///
+/// # Errors
+/// What the kernel does not take.
+pub async fn replace(
+    lab: &Lab,
+    variant: Variant,
+    node: &str,
+    texts: Vec<(Family, String)>,
+    before: &Dump,
+) -> Result<Dump, String> {
+    let families = texts.iter().map(|(family, _)| *family).collect();
+    let commands = Commands { variant, mode: Mode::Iptables, families };
+    let work = move || {
+        commands.replace(&texts)?;
+        commands.dump().map(|dump| (commands.families, dump))
+    };
+    let done = lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?;
+    let (families, mut dump) = done?;
+    let mut all = before.clone();
+    for family in families {
+        *rules(&mut all, family) = std::mem::take(rules(&mut dump, family));
+    }
+    Ok(all)
+}
+
+/// Has every node forget all connections: the next cluster's packets must not be taken for this one's. In IPVS mode servers that
+/// drain are gone after it, and the others stand in the order in which `ipvsadm` prints them (the kernel's own, by which its
+/// hashes go, it does not print); so what is known of virtual servers before holds no longer.
+///
+/// # Errors
+/// What the kernel has refused.
+pub async fn forget(
+    lab: &Lab,
+    variant: Variant,
+    cluster: &Cluster,
+    dumps: &mut BTreeMap<String, Dump>,
+) -> Result<(), String> {
+    for dump in dumps.values_mut() {
+        dump.servers =
+            dump.servers.lines().filter(|line| !line.ends_with(" -w 0")).flat_map(|line| [line, "\n"]).collect();
+    }
+    let done = everywhere(lab, cluster, |name| {
+        let commands = commands(variant, cluster, name);
+        let servers = dumps.get(name).map(|dump| dump.servers.clone()).unwrap_or_default();
+        Box::new(move || {
+            if commands.mode == Mode::Ipvs {
+                commands.restore_servers(&servers)?;
+            }
+            let delete = |family: &Family| Netlink.delete(*family, &|_| true).map(|_| ());
+            commands.families.iter().try_for_each(delete).map_err(|error| format!("forgetting connections: {error}"))
+        })
+    });
+    done.await.map(|_| ())
+}

@@ -1,0 +1,153 @@
+//! On a node's thread: what the daemon does at its start and when objects come, in each mode.
+
+use std::fmt::Display;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use svclab_properties::proxies;
+use svclab_properties::relays::Relays;
+use svcproxy::config::{Config, Mode, NodeAddresses};
+use svcproxy::kernel::iptables::Commands;
+use svcproxy::kernel::{addresses, sysctl};
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::ipvs::kernel::Linux;
+use svcproxy::mode::{self, iptables, ipvs, userspace};
+use svcproxy::model::Family;
+use svcproxy::relay::engine::Shared;
+use svcproxy::relay::limits::{Limits, raise_descriptors};
+use svcproxy::relay::{Backends, Engine, tcp, udp};
+use svcproxy::source::Change;
+use tokio::sync::oneshot;
+
+/// Longer than any test: relays end nothing by themselves.
+const SILENT: Duration = Duration::from_secs(3600);
+
+/// A proxy of userspace mode.
+type Relaying = FamilyProxy<userspace::syncer::Syncer<Commands, Engine>>;
+
+/// What a node's proxies are given: first so many of the changes, then the others.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) config: Config,
+    pub(super) families: Vec<Family>,
+    pub(super) changes: Arc<[Change]>,
+    pub(super) first: usize,
+}
+
+impl Work {
+    /// Brings the node's kernel to the objects. In userspace mode the relays go on.
+    pub(super) fn carry_out(self) -> Result<Option<AtWork>, String> {
+        // The settings of the cluster before may have needed it; a proxy only ever sets it.
+        sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(said)?;
+        match self.config.mode {
+            Mode::Userspace => AtWork::start(self).map(Some),
+            Mode::Ipvs => {
+                ipvs::prepare::apply(false).map_err(said)?;
+                let settings = ipvs::syncer::Settings::of(&self.config.ipvs);
+                let open = |commands| {
+                    let kernel = Linux::open(commands).map_err(said)?;
+                    Ok(ipvs::syncer::Syncer::new(kernel, settings.clone()))
+                };
+                self.bring_all(open).map(|_| None)
+            }
+            Mode::Iptables | Mode::Nftables => {
+                if self.config.localhost_node_ports {
+                    sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
+                }
+                self.bring_all(|commands| Ok(iptables::syncer::Syncer::new(commands))).map(|_| None)
+            }
+        }
+    }
+
+    /// The proxies of all families, after their work.
+    fn bring_all<M: mode::Mode>(
+        &self,
+        open: impl Fn(Commands) -> Result<M, String>,
+    ) -> Result<Vec<FamilyProxy<M>>, String> {
+        let own = addresses::read().map_err(said)?;
+        let proxies = self.families.iter().map(|family| {
+            let commands = Commands::find(*family, self.config.variant).map_err(said)?;
+            self.bring(FamilyProxy::with_mode(self.config.clone(), *family, open(commands)?), &own)
+        });
+        proxies.collect()
+    }
+
+    fn bring<M: mode::Mode>(&self, mut proxy: FamilyProxy<M>, own: &NodeAddresses) -> Result<FamilyProxy<M>, String> {
+        proxy.set_addresses(own);
+        for part in [&self.changes[..self.first], &self.changes[self.first..]] {
+            proxy.apply(part);
+            proxy.sync().map_err(said)?;
+        }
+        Ok(proxy)
+    }
+}
+
+/// A node's relays, on a thread of their own. All of it ends, sockets and all, when this is dropped.
+pub(super) struct AtWork {
+    /// Where its listening ports lead.
+    pub(super) relays: Relays,
+    thread: Option<JoinHandle<()>>,
+    end: Option<oneshot::Sender<()>>,
+}
+
+impl AtWork {
+    /// The thread is born into the namespace of the one that calls, and tasks that relay open their sockets in theirs.
+    fn start(work: Work) -> Result<AtWork, String> {
+        let (ready, started) = mpsc::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let live = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let begin = |runtime: &tokio::runtime::Runtime| {
+                let _context = runtime.enter();
+                let shared = shared();
+                let range = work.config.port_range;
+                work.bring_all(|commands| {
+                    let relays = Engine::new(commands.family(), Arc::clone(&shared));
+                    Ok(userspace::syncer::Syncer::new(commands, relays, range))
+                })
+            };
+            let proxies = runtime.map_err(said).and_then(|runtime| Ok((begin(&runtime)?, runtime)));
+            match proxies {
+                Err(why) => drop(ready.send(Err(why))),
+                Ok((mut proxies, runtime)) => {
+                    let relays = proxies.iter_mut().flat_map(relays).collect();
+                    if ready.send(Ok(relays)).is_ok() {
+                        // An error is the end as well: nobody holds the other side.
+                        let _ = runtime.block_on(ended);
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("relays".to_owned()).spawn(live).map_err(said)?;
+        let relays = started.recv().map_err(said)??;
+        Ok(AtWork { relays, thread: Some(thread), end: Some(end) })
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // The next cluster's proxies want the same ports.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where a proxy's listening ports lead.
+fn relays(proxy: &mut Relaying) -> Relays {
+    let (family, plans) = (proxy.family(), proxy.plans());
+    let led = |name: &_| plans.iter().find(|plan| plan.name == *name).map(Backends::of);
+    proxies::relays(family, proxy.mode().listening(), led)
+}
+
+fn shared() -> Arc<Shared> {
+    let tcp = tcp::Timeouts { idle: SILENT, half_closed: SILENT };
+    let udp = udp::Timeouts { single: SILENT, conversation: SILENT };
+    Shared::new(Limits::of(raise_descriptors()), tcp, udp)
+}
+
+fn said(error: impl Display) -> String {
+    error.to_string()
+}
