@@ -13,6 +13,5 @@ pub mod mutants;
 pub mod node;
 pub mod programs;
 pub mod proxies;
-pub mod relays;
 pub mod sweep;
 pub mod words;

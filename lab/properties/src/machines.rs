@@ -10,7 +10,7 @@ use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes};
 use svclab_sim::protocol::Protocol as Number;
 
 use crate::programs::Program;
-use crate::relays::{self, Relays};
+use svclab_sim::relays::{self, Relays};
 
 /// Why a cluster cannot be built of machines: what the simulator said.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
 
 use crate::proxies::{Dump, Proxies, changes};
-use crate::relays::Relays;
+use svclab_sim::relays::Relays;
 
 /// One node's.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source::{self, Change};
 
 use crate::node;
-use crate::relays::Relays;
+use svclab_sim::relays::Relays;
 
 /// What the node's commands would print.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -75,6 +75,7 @@ pub mod masked;
 pub mod network;
 pub mod packet;
 pub mod protocol;
+pub mod relays;
 pub mod rules;
 pub mod set;
 pub mod trace;

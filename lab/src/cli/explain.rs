@@ -35,7 +35,7 @@ pub(super) struct ExplainArgs {
     /// The cluster of a scenario before its first step, with what svcproxy would program for it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "ipset", "ipvs"])]
     scenario: Option<PathBuf>,
-    /// The mode that svcproxy is in there; default: the scenario's first one that is not userspace.
+    /// The mode that svcproxy is in there; default: the scenario's first one.
     #[arg(long, value_enum, value_name = "MODE", requires = "scenario")]
     mode: Option<ModeArg>,
     /// The node by which a client outside sends.
@@ -96,11 +96,8 @@ fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
     let scenario = find::load_all(&[file.to_owned()], 0)?.remove(0);
-    let first = scenario.modes.iter().copied().find(|mode| *mode != Mode::Userspace);
-    let mode = args.mode.map(Mode::from).or(first);
-    let Some(mode) = mode.filter(|mode| *mode != Mode::Userspace) else {
-        return Err(Exit::usage("in userspace mode a program relays, and no rule: there is nothing to explain"));
-    };
+    let first = scenario.modes.first().copied().unwrap_or(Mode::Iptables);
+    let mode = args.mode.map_or(first, Mode::from);
     let call = Call {
         from: args.from.clone(),
         to: args.to.clone(),

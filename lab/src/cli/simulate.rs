@@ -7,7 +7,6 @@ use super::run::{RunArgs, Turn, colour, status, turns, write};
 use super::{Exit, find};
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, json, junit};
-use crate::scenario::file::Mode;
 use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
 
@@ -17,12 +16,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
     };
     let scenarios = find::load_all(&args.files, seed)?;
-    let asked = turns(&scenarios, &args.mode)?;
-    let (relayed, turns): (Vec<Turn<'_>>, Vec<Turn<'_>>) =
-        asked.into_iter().partition(|turn| turn.mode == Mode::Userspace);
-    if turns.is_empty() {
-        return Err(Exit::usage("--simulate has no model of userspace mode, where a program relays and no rule"));
-    }
+    let turns = turns(&scenarios, &args.mode)?;
     let reports = all(&turns, &proxy, args.keep_going);
     let mut terminal = Terminal::new(std::io::stderr(), colour());
     for report in &reports {
@@ -31,9 +25,6 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         terminal.done(report);
     }
     terminal.total(&reports);
-    if !relayed.is_empty() {
-        eprintln!("userspace mode is not simulated ({} scenarios): a program relays there, and no rule", relayed.len());
-    }
     write(args.json.as_deref(), &format!("{:#}\n", json::render(&reports)))?;
     write(args.junit.as_deref(), &junit::render(&reports))?;
     Ok(status(&reports))

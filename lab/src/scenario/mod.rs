@@ -10,6 +10,7 @@ mod explain;
 pub mod file;
 mod flags;
 mod load;
+mod look;
 mod manifests;
 mod modes;
 mod relayed;

@@ -1,6 +1,7 @@
 //! `svcproxy render`: what would be sent to the kernel, on standard output.
 
 use std::io::Write;
+use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use tracing::warn;
@@ -17,8 +18,9 @@ use crate::mode::ipvs::fragment::Surroundings;
 use crate::mode::rules::jumps::Jump;
 use crate::mode::rules::transaction::Transaction;
 use crate::mode::userspace;
-use crate::model::Family;
+use crate::model::{Family, Protocol};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node};
+use crate::relay::Listener;
 use crate::source::{Batch, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,6 +38,9 @@ pub struct Render {
     /// Only this address family
     #[arg(long, value_enum)]
     ip_family: Option<FamilyFlag>,
+    /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
+    #[arg(long)]
+    interfaces_without_address: bool,
     #[command(flatten)]
     settings: Settings,
 }
@@ -62,6 +67,9 @@ impl Render {
         super::logging::start(&resolved.configuration.logging);
         let config = resolved.config;
         let mode = self.mode.unwrap_or(config.mode);
+        if self.interfaces_without_address && mode != Mode::Userspace {
+            anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
+        }
         let reading = read_directory(self.settings.manifests()?)?;
         for line in &reading.skipped {
             tracing::info!("{line}");
@@ -76,8 +84,16 @@ impl Render {
         };
         let each = families
             .into_iter()
-            .map(|family| format!("# {family}\n{}", text_of(mode, &config, family, &reading.batch)));
+            .map(|family| format!("# {family}\n{}", self.text_of(mode, &config, family, &reading.batch)));
         Ok((each.collect(), reading.problems.len()))
+    }
+
+    fn text_of(&self, mode: Mode, config: &Config, family: Family, batch: &Batch) -> String {
+        match mode {
+            Mode::Ipvs => ipvs_text(config, family, batch),
+            Mode::Userspace => userspace_text(config, family, batch, self.interfaces_without_address),
+            Mode::Iptables | Mode::Nftables => iptables_text(config, family, batch),
+        }
     }
 }
 
@@ -95,14 +111,6 @@ pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Resu
     match flags.render.text()? {
         (text, 0) => Ok(text),
         (_, n) => anyhow::bail!("{n} fault(s) in the manifests"),
-    }
-}
-
-fn text_of(mode: Mode, config: &Config, family: Family, batch: &Batch) -> String {
-    match mode {
-        Mode::Ipvs => ipvs_text(config, family, batch),
-        Mode::Userspace => userspace_text(config, family, batch),
-        Mode::Iptables | Mode::Nftables => iptables_text(config, family, batch),
     }
 }
 
@@ -129,19 +137,39 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
 }
 
 /// The whole of a family in userspace mode as one `iptables-restore` input, with the listening ports that a proxy would take on
-/// a node where all are free.
-pub fn userspace_text(config: &Config, family: Family, batch: &Batch) -> String {
+/// a node where all are free; comments say where these lead. `bare`: some interfaces have no address.
+pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool) -> String {
     // The mode decides about the guard of the loopback range, too.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
-    let (node, addresses, plans) = planned(&config, family, batch);
+    let (node, mut addresses, plans) = planned(&config, family, batch);
+    addresses.bare.extend(bare.then_some(family));
     let mut syncer =
         userspace::syncer::Syncer::new(iptables::Fake::default(), crate::relay::Fake::default(), config.port_range);
     let tables = syncer.wanted(node, &addresses, &plans);
+    let relays = relay_lines(syncer.listening(), &plans);
     let mut transaction = Transaction::default();
     for (table, chains) in tables {
         transaction.table(table).write = chains;
     }
-    with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
+    relays + &with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
+}
+
+/// A comment for each listening port, which says what no rule does: where it leads, where associations of UDP may stay, and for
+/// how many seconds a client comes back to the same backend.
+fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
+    let line = |(listener, port): (&Listener, u16)| {
+        let plan = plans.iter().find(|plan| plan.name == listener.name)?;
+        let list = |title: &str, backends: &[SocketAddr]| {
+            let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
+            if backends.is_empty() { String::new() } else { format!(" {title} {}", backends.join(" ")) }
+        };
+        let protocol = plan.protocol();
+        let to = list("to", plan.backends(listener.set));
+        let serving = if protocol == Protocol::Udp { list("serving", &plan.serving) } else { String::new() };
+        let affinity = plan.affinity.map_or(String::new(), |time| format!(" affinity {}", time.as_secs()));
+        Some(format!("# relay {protocol} {port} {}{to}{serving}{affinity}\n", listener.name))
+    };
+    listening.filter_map(line).collect()
 }
 
 /// The plans of a family. Addresses of this host play no part, so that they are the same on every machine.

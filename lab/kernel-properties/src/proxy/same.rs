@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use svclab_properties::programs::Program;
 use svclab_properties::proxies::Dump;
-use svclab_properties::relays::Relays;
 use svclab_sim::protocol::{Family, Protocol};
+use svclab_sim::relays::Relays;
 
 /// The first thing that is not as after a clean start.
 pub(super) fn same(found: &Dump, fresh: &Dump) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use svclab_properties::proxies;
-use svclab_properties::relays::Relays;
+use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
 use svcproxy::kernel::iptables::Commands;
 use svcproxy::kernel::{addresses, sysctl};

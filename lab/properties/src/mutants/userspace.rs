@@ -10,7 +10,7 @@ use svclab_sim::rules::{Match, Rules};
 use super::tools::{In, any, jumps, shift_port, strip, wider};
 use super::{Change, Mutant, Worth, catalogue};
 use crate::programs::Program;
-use crate::relays::Relays;
+use svclab_sim::relays::Relays;
 
 const FROM_PODS: In = In(Nat, "KUBE-PORTALS-CONTAINER");
 const FROM_NODE: In = In(Nat, "KUBE-PORTALS-HOST");

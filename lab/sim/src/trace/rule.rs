@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::protocol::Family;
 use crate::rules::{Chain, Rule, Rules, TableName};
 
 /// A rule, by where it stands; its text is made when somebody asks.
@@ -17,6 +18,12 @@ pub struct RuleRef {
 }
 
 impl RuleRef {
+    /// Of which family's rules it is.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.rules.family
+    }
+
     /// The table.
     #[must_use]
     pub fn table(&self) -> TableName {
@@ -51,7 +58,7 @@ impl RuleRef {
         self.rule().map_or(0, |rule| rule.line)
     }
 
-    fn key(&self) -> (crate::protocol::Family, TableName, &str, usize) {
+    fn key(&self) -> (Family, TableName, &str, usize) {
         (self.rules.family, self.table(), self.chain(), self.number())
     }
 }

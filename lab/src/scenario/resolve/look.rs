@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_saphyr::Location;
 
 use super::{ClientRoute, SILENCE, addresses, aim};
+use crate::expect::Mismatch;
 use crate::objects::{ObjectKey, Store};
 use crate::scenario::error::Problem;
 use crate::scenario::file::{ExpectFile, ProbeFile, ProtocolFile, ScanFile};
@@ -51,6 +52,19 @@ pub(in crate::scenario) fn scan(store: &Store, file: &ScanFile, expect: &ExpectF
         return Err(Problem::new(open.referenced, format!("open: {stray} is none of the `ports` that are scanned")));
     }
     Ok(ScanPlan { from, address, route, patience, ports, open: open.value.iter().copied().collect() })
+}
+
+/// What a scan has found, and what is wrong with it.
+pub(in crate::scenario) fn judge_scan(plan: &ScanPlan, open: &BTreeSet<u16>) -> (String, Option<Mismatch>) {
+    let seen = format!("open: {}", list(open));
+    let wanted = || format!("of {} these TCP ports are open: {}", plan.address, list(&plan.open));
+    let wrong = (*open != plan.open).then(|| Mismatch::new(wanted(), &seen));
+    (seen, wrong)
+}
+
+fn list(ports: &BTreeSet<u16>) -> String {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
 /// Where a node answers for a service's health.

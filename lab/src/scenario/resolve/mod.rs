@@ -17,7 +17,7 @@ use crate::expect::{SourceWanted, Wanted, stats};
 use crate::objects::{ObjectKey, Store, family_name, nth_address};
 use crate::traffic::probe::{Place, Probe};
 
-pub(super) use look::{health_check, scan, vip};
+pub(super) use look::{ScanPlan, health_check, judge_scan, scan, vip};
 
 /// How long a promised answer may take; only a broken promise ever waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(5);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::lab::{Lab, StartError};
 use super::step::Seen;
-use crate::expect::Mismatch;
 use crate::scenario::file::{ExpectFile, ScanFile};
 use crate::scenario::resolve;
 
@@ -25,15 +24,7 @@ impl Lab {
             open.extend(self.cluster.scan(&plan.from, plan.address, &BTreeSet::from([*port]), PATIENCE).await?);
         }
         self.route(plan.route.as_ref(), false).await?;
-        let seen = format!("open: {}", list(&open));
-        let wrong = (open != plan.open).then(|| {
-            Mismatch::new(format!("of {} these TCP ports are open: {}", plan.address, list(&plan.open)), &seen)
-        });
-        Ok(Seen::new(seen.clone(), wrong.into_iter().collect()))
+        let (seen, wrong) = resolve::judge_scan(&plan, &open);
+        Ok(Seen::new(seen, wrong.into_iter().collect()))
     }
-}
-
-fn list(ports: &BTreeSet<u16>) -> String {
-    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-    if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }

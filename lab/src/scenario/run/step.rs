@@ -9,6 +9,7 @@ use crate::cluster::process::Ended;
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::look::{answers_of, counters};
 use crate::scenario::relayed;
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::OneOrMany;
@@ -314,15 +315,6 @@ impl Lab {
         }
         Ok(Seen::new(format!("{vip} goes to {}", self.cluster.lb_healthy(vip)?.join(", ")), broken))
     }
-}
-
-fn counters(expect: &ExpectFile) -> Vec<RuleFile> {
-    expect.counters.iter().map(|rule| rule.value.clone()).collect()
-}
-
-fn answers_of(tally: &Tally, pod: &str) -> u64 {
-    let key: Result<crate::scenario::words::PodRef, _> = pod.parse();
-    key.ok().and_then(|key| tally.servers.get(&key.0.to_string())).map_or(0, |count| *count as u64)
 }
 
 fn texts(list: Option<&OneOrMany<crate::scenario::words::Text>>) -> impl Iterator<Item = &str> {

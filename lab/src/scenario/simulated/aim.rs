@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use svclab_sim::network::{Broken, Journey, Network, Verdict};
+use svclab_sim::network::{Broken, Network, Verdict};
 
 use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
@@ -50,8 +50,8 @@ fn nodes_with_ready_endpoints(store: &Store, service: &ObjectKey) -> Vec<String>
 }
 
 /// What the caller sees.
-pub(super) fn answer(network: &Network, spec: &ClusterSpec, journey: &Journey) -> Answer {
-    match &journey.verdict {
+pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &Verdict) -> Answer {
+    match verdict {
         Verdict::Answered { by, at, saw } => {
             Answer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw, at: *at }
         }

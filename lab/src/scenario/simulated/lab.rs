@@ -2,20 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes};
-use svclab_sim::packet::Packet;
+use svclab_sim::relays;
 
+use super::calls::Sent;
+use super::counters::Counters;
 use super::machines::{BuildError, Machines, Settings, machine, number};
 use super::program::Program;
+use super::relays::{Memory, Silence};
 use super::render::{RenderError, render};
 use super::{aim, drain};
-use crate::cluster::spec::{ClusterSpec, Protocol};
+use crate::cluster::spec::{ClusterSpec, Cni, Protocol};
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
-use crate::scenario::file::{Mode, ProbeFile, ProtocolFile};
+use crate::scenario::file::{Mode, ProbeFile, ProtocolFile, RuleFamily, RuleFile};
+use crate::scenario::look::{Nodes, Saved};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::{PlaceRef, Target};
 use crate::scenario::{Action, LoadError, ProxyAction, Scenario, walk};
@@ -78,19 +83,23 @@ const FIRST_PORT: u16 = 32_768;
 pub struct SimLab {
     pub(super) store: Store,
     /// The cluster with the pods that there are.
-    spec: ClusterSpec,
+    pub(super) spec: ClusterSpec,
     pub(super) machines: Machines,
     settings: Settings,
-    programs: BTreeMap<String, Program>,
+    pub(super) programs: BTreeMap<String, Program>,
     setups: BTreeMap<String, Setup>,
     proxy: PathBuf,
     flags: Vec<String>,
     objects: tempfile::TempDir,
-    chance: Chance,
+    pub(super) chance: Chance,
     next_port: u16,
     turns: usize,
     /// Connections that stay open, by name.
-    pub(super) open: BTreeMap<String, (Flow, Packet)>,
+    pub(super) open: BTreeMap<String, Sent>,
+    pub(super) counters: Counters,
+    /// What each node's relays remember.
+    pub(super) memories: BTreeMap<String, Memory>,
+    pub(super) silence: Silence,
 }
 
 impl SimLab {
@@ -120,6 +129,9 @@ impl SimLab {
             next_port: FIRST_PORT,
             turns: 0,
             open: BTreeMap::new(),
+            counters: Counters::default(),
+            memories: BTreeMap::new(),
+            silence: silence(&scenario.proxy_flags),
             store,
         };
         lab.program()?;
@@ -131,6 +143,11 @@ impl SimLab {
         self.setups.values().any(|setup| modes.contains(&setup.mode))
     }
 
+    /// The mode of a node's proxy.
+    pub(super) fn mode_of(&self, node: &str) -> Mode {
+        self.setups.get(node).map_or(Mode::Iptables, |setup| setup.mode)
+    }
+
     /// Every proxy that runs programs its node for the objects as they are.
     fn program(&mut self) -> Result<(), SimError> {
         publish(self.objects.path(), &self.store.list())?;
@@ -140,6 +157,9 @@ impl SimLab {
                 flags.retain(|flag| !flag.starts_with("--ipvs-scheduler="));
                 flags.push(format!("--ipvs-scheduler={scheduler}"));
             }
+            if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
+                flags.push("--interfaces-without-address".to_owned());
+            }
             let mut program = render(&self.proxy, node, setup.mode, &flags, self.objects.path())?;
             if let (Mode::Ipvs, Some(found)) = (setup.mode, self.programs.get(node)) {
                 let network = self.machines.network();
@@ -148,6 +168,9 @@ impl SimLab {
                     id.map_or(0, |id| network.connections_to(id, service, server))
                 });
             }
+            let open = self.open.values().filter_map(|sent| sent.second.as_ref());
+            program.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
+            self.counters.forget(&Place::Node(node.clone()).to_string());
             self.programs.insert(node.clone(), program);
         }
         self.spec = self.store.cluster_spec();
@@ -163,6 +186,14 @@ impl SimLab {
     /// Ends, starts or cleans up proxies.
     pub(super) fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
         for node in nodes {
+            // Whatever is done to a proxy, what it relays ends.
+            self.memories.remove(node);
+            let relayed = self.open.values_mut().filter_map(|sent| sent.second.as_mut());
+            relayed.filter(|second| second.node == *node).for_each(|second| second.is_dead = true);
+            if let Some(program) = self.programs.get_mut(node) {
+                program.relays.clear();
+                program.held.clear();
+            }
             let Some(setup) = self.setups.get_mut(node) else { continue };
             match action {
                 ProxyAction::Kill | ProxyAction::Stop => setup.runs = false,
@@ -184,44 +215,66 @@ impl SimLab {
     pub(super) fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, SimError> {
         let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         let one = |_| {
-            let (outcome, flow, packet) = self.send_one(&plan.probe, &entrances)?;
+            self.enter(&plan.probe, &entrances)?;
+            let (outcome, sent) = self.call(&plan.probe)?;
             if matches!(outcome.answer, Answer::Replied { .. }) {
-                self.close(&flow, &packet);
+                self.hang_up(&sent);
             }
             Ok(outcome)
         };
         (0..plan.count).map(one).collect()
     }
 
-    /// Ends a connection of TCP as the lab's clients do: with a reset, so that no port is left in TIME_WAIT.
-    fn close(&mut self, flow: &Flow, first: &Packet) {
-        if let Some(reset) = first.clone().reset() {
-            self.machines.network_mut().send_packet(flow.from, &reset, &mut self.chance);
-        }
-    }
-
     /// Opens a connection that stays open.
     pub(super) fn connect(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, SimError> {
         let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
-        let (outcome, flow, packet) = self.send_one(&plan.probe, &entrances)?;
-        self.open.insert(name.to_owned(), (flow, packet));
+        self.enter(&plan.probe, &entrances)?;
+        let (outcome, sent) = self.call(&plan.probe)?;
+        self.open.insert(name.to_owned(), sent);
         Ok(outcome)
     }
 
     /// Sends once more over an open connection.
     pub(super) fn ask(&mut self, name: &str) -> Option<Outcome> {
-        let (flow, packet) = self.open.get(name)?.clone();
-        let later = packet.later();
-        let journey = self.machines.network_mut().send_packet(flow.from, &later, &mut self.chance);
-        Some(self.outcome(&journey, &later))
+        let sent = self.open.get(name)?.clone();
+        Some(self.call_again(&sent))
+    }
+
+    /// Gives a host outside a way of its own, which stays.
+    pub(super) fn take_route(&mut self, route: Option<&ClientRoute>) -> Result<(), SimError> {
+        let Some(route) = route else { return Ok(()) };
+        self.settings.routes.retain(|(client, range, _)| (client, range) != (&route.0, &route.1));
+        self.settings.routes.push(route.clone());
+        Ok(self.machines.route(&self.spec, &self.settings)?)
+    }
+
+    /// What `iptables-save -c` would print on the nodes that these rules are about.
+    pub(super) fn saved(&self, rules: &[RuleFile]) -> Result<Saved, SimError> {
+        let mut saved = Saved::new();
+        for rule in rules {
+            for node in self.nodes(&|node| self.mode_of(node)).of(rule).map_err(SimError::Step)? {
+                let nothing = Program::default();
+                let program = self.programs.get(&node).unwrap_or(&nothing);
+                let of = match rule.family {
+                    RuleFamily::Ipv4 => &program.v4,
+                    RuleFamily::Ipv6 => &program.v6,
+                };
+                let machine = Place::Node(node.clone()).to_string();
+                saved.insert((node, rule.family), self.counters.ruleset(&machine, of));
+            }
+        }
+        Ok(saved)
+    }
+
+    /// The nodes, for [`look::compare`](crate::scenario::look::compare).
+    pub(super) fn nodes<'a>(&self, mode_of: &'a dyn Fn(&str) -> Mode) -> Nodes<'a> {
+        Nodes { names: self.setups.keys().cloned().collect(), mode_of }
     }
 
     /// Nodes by which requests enter, if the caller has no way of its own; and the way that it has, which stays.
     fn entrances(&mut self, probe: &Probe, route: Option<&ClientRoute>, to: &Target) -> Result<Vec<String>, SimError> {
-        if let Some(route) = route {
-            self.settings.routes.retain(|(client, range, _)| (client, range) != (&route.0, &route.1));
-            self.settings.routes.push(route.clone());
-            self.machines.route(&self.spec, &self.settings)?;
+        self.take_route(route)?;
+        if route.is_some() {
             return Ok(Vec::new());
         }
         let Place::Client(from) = &probe.from else { return Ok(Vec::new()) };
@@ -242,38 +295,7 @@ impl SimLab {
         Ok(self.machines.route(&self.spec, &settings)?)
     }
 
-    fn send_one(&mut self, probe: &Probe, entrances: &[String]) -> Result<(Outcome, Flow, Packet), SimError> {
-        self.enter(probe, entrances)?;
-        let from = machine(&self.spec, &probe.from);
-        let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
-        let port = probe.source_port.unwrap_or_else(|| self.port());
-        let flow = Flow {
-            from,
-            source: probe.source_address,
-            source_port: port,
-            to: probe.to,
-            protocol: number(probe.protocol),
-        };
-        let packet = self.machines.network().first_packet(&flow)?;
-        let journey = self.machines.network_mut().send_packet(from, &packet, &mut self.chance);
-        let outcome = self.outcome(&journey, &packet);
-        if probe.protocol == Protocol::Tcp && matches!(outcome.answer, Answer::Replied { .. }) {
-            // The handshake's third packet, with the question.
-            self.machines.network_mut().send_packet(from, &packet.clone().later(), &mut self.chance);
-        }
-        Ok((outcome, flow, packet))
-    }
-
-    fn outcome(&self, journey: &svclab_sim::network::Journey, packet: &Packet) -> Outcome {
-        let port = packet.ports().map(|(source, _)| source).unwrap_or_default();
-        Outcome {
-            answer: aim::answer(self.machines.network(), &self.spec, journey),
-            client: Some(std::net::SocketAddr::new(packet.source, port)),
-            took: std::time::Duration::ZERO,
-        }
-    }
-
-    fn port(&mut self) -> u16 {
+    pub(super) fn port(&mut self) -> u16 {
         let port = self.next_port;
         self.next_port = if port >= 60_999 { FIRST_PORT } else { port + 1 };
         port
@@ -302,12 +324,33 @@ impl SimLab {
         let from = machine(&self.spec, &probe.from);
         let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
         let flow = Flow { protocol: number(probe.protocol), ..Flow::tcp(from, probe.to) };
-        Ok(self.machines.network().outcomes(&flow)?)
+        let network = self.machines.network();
+        let ports: BTreeMap<String, relays::Relays> = self.programs.iter().map(plain_relays).collect();
+        let of = |host| ports.get(network.host(host).name());
+        Ok(relays::through(network, &flow, network.outcomes(&flow)?, of))
     }
 
     /// The machines.
     pub fn network(&self) -> &Network {
         self.machines.network()
+    }
+}
+
+/// A node's machine, and where its listening ports lead.
+fn plain_relays((node, program): (&String, &Program)) -> (String, relays::Relays) {
+    let ports = program.relays.iter().map(|(port, relay)| (*port, relay.to.clone()));
+    (Place::Node(node.clone()).to_string(), ports.collect())
+}
+
+/// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless flags say otherwise.
+fn silence(flags: &[String]) -> Silence {
+    let flag = |name: &str| {
+        let text = flags.iter().find_map(|flag| flag.strip_prefix(name))?;
+        text.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
+    };
+    Silence {
+        single: flag("--conntrack-udp-timeout=").unwrap_or(Duration::from_secs(30)),
+        conversation: Duration::from_secs(120),
     }
 }
 

@@ -216,6 +216,9 @@ impl Builder<'_> {
         host = self.pod_links(host, node);
         host = host.rules(program.v4.clone()).rules(program.v6.clone());
         host = host.sets(program.sets.clone()).virtual_services(program.servers.clone());
+        for (_, protocol, port) in program.relays.keys().chain(&program.held) {
+            host = host.listen(*protocol, *port);
+        }
         for pod in self.spec.pods.iter().filter(|pod| pod.host_network && pod.node == node.name) {
             host = listening(host, pod);
         }

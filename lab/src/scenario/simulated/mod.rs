@@ -2,16 +2,19 @@
 //! rules that a proxy prints. No kernel, no privileges, no luck but a seeded one.
 //!
 //! [`program`] reads what a node's rules are, [`render`] asks svcproxy for them, [`machines`] builds the network, [`lab`] is all
-//! of it with the objects, [`run`] carries a scenario out in it. [`dump`] is one machine of which nothing is known but its rules;
+//! of it with the objects, `calls` sends requests, by way of [`relays`] in userspace mode, [`run`] carries a scenario out in it. [`dump`] is one machine of which nothing is known but its rules;
 //! [`tell`] says what became of a packet.
 
 mod aim;
+mod calls;
+mod counters;
 mod drain;
 pub mod dump;
 pub mod lab;
 pub mod machines;
 mod notes;
 pub mod program;
+pub mod relays;
 pub mod render;
 pub mod run;
 pub mod tell;

@@ -1,7 +1,6 @@
 //! What the simulator has no model of, step by step.
 
-use crate::scenario::file::Mode;
-use crate::scenario::{Action, ProxyAction};
+use crate::scenario::Action;
 
 /// Why a step is left out, and whether what it does would matter to the steps after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +21,14 @@ pub(super) fn on(action: &Action) -> Option<Note> {
             true => looks("two datagrams at once are a race between processors"),
             false => None,
         },
-        Action::Connect(_) | Action::Send(_) | Action::Advance(_) => None,
-        Action::Proxy(ProxyAction::Start(different), _) if different.mode == Some(Mode::Userspace) => {
-            changes("in userspace mode a program relays, and no rule")
+        Action::Connect(_) | Action::Send(_) | Action::Advance(_) | Action::Scan(_) => None,
+        // Here a machine's rules are replaced as a whole.
+        Action::Rules(rules) if rules.iter().any(|rule| rule.packets.is_some()) => {
+            looks("which rules a sync leaves alone, with their counters")
         }
+        Action::Rules(_) => None,
         Action::Proxy(..) => None,
         Action::SendStray(_) => looks("sequence numbers"),
-        Action::Scan(_) => looks("a scan is tens of thousands of packets"),
-        Action::Rules(_) => looks("counters and chains are the kernel's"),
         Action::HealthCheck(..) => looks("a health check is a program's answer"),
         Action::LoadBalancer(_) => looks("the load balancer asks health checks"),
         Action::Traffic(_) | Action::EndTraffic(_) => {

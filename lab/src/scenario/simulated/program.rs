@@ -1,10 +1,14 @@
 //! What a node's kernel is told: rules of both families, IP sets, virtual servers, and the addresses that go with them.
 
+use std::collections::BTreeSet;
+
 use svclab_sim::host::Address;
 use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
+
+use super::relays::{self, Port, Relay, Relays};
 
 /// One node's.
 #[derive(Debug, Clone)]
@@ -19,6 +23,10 @@ pub struct Program {
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
+    /// Where listening ports lead, in userspace mode.
+    pub relays: Relays,
+    /// Listening ports that only connections which stand need.
+    pub held: BTreeSet<Port>,
 }
 
 /// A line that the simulator does not understand, and in what.
@@ -39,6 +47,8 @@ impl Default for Program {
             sets: Sets::default(),
             servers: VirtualServices::default(),
             addresses: Vec::new(),
+            relays: Relays::new(),
+            held: BTreeSet::new(),
         }
     }
 }
@@ -68,11 +78,16 @@ impl Program {
     pub fn rendered(node: &str, text: &str) -> Result<Program, ProgramError> {
         let (mut v4, mut v6, mut sets, mut servers) = (String::new(), String::new(), String::new(), String::new());
         let (mut family, mut part, mut addresses) = (Family::V4, Part::Rules, Vec::new());
+        let mut relays = Relays::new();
         for line in text.lines() {
             if let Some((_, next)) = FAMILIES.iter().find(|(heading, _)| *heading == line) {
                 (family, part) = (*next, Part::Rules);
             } else if let Some((_, next)) = PARTS.iter().find(|(heading, _)| *heading == line) {
                 part = *next;
+            } else if let Some(text) = line.strip_prefix(relays::LINE) {
+                let fail = |problem: String| wrong(&format!("listening ports of {node}"), &problem);
+                let (protocol, port, relay) = Relay::parse(text).map_err(fail)?;
+                relays.insert((family, protocol, port), relay);
             } else if part == Part::Addresses {
                 addresses.push(line.parse().map_err(|error| wrong(&format!("addresses of {node}"), &error))?);
             } else {
@@ -86,7 +101,7 @@ impl Program {
                 into.push('\n');
             }
         }
-        let mut program = Program { addresses, ..Program::default() };
+        let mut program = Program { addresses, relays, ..Program::default() };
         program.read_rules(&format!("rules of {node}"), Family::V4, &v4)?;
         program.read_rules(&format!("rules of {node}"), Family::V6, &v6)?;
         program.read_sets(&format!("sets of {node}"), &sets)?;

@@ -10,7 +10,8 @@ use crate::report::{SIMULATED, ScenarioReport, StepReport, Verdict};
 use crate::scenario::answered::AnsweredBy;
 use crate::scenario::error::Problem;
 use crate::scenario::file::Mode;
-use crate::scenario::{Action, Scenario, Step, resolve};
+use crate::scenario::look::{self, Saved};
+use crate::scenario::{Action, Scenario, Step, relayed, resolve};
 use crate::traffic::probe::Answer;
 
 /// Runs `scenario` with svcproxy (`proxy`) in `mode`; after a broken step the others are left out, unless told to go on.
@@ -118,23 +119,41 @@ impl Run {
         let wrong = |problem: Problem| SimError::Step(problem.message);
         match &step.action {
             Action::Probe(file) => {
-                let plan = resolve::probe(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                let mut plan = resolve::probe(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                relayed::probe(&self.lab.store, &|node| self.lab.mode_of(node), &file.to.value, &mut plan);
+                let before = self.lab.saved(&look::counters(&step.expect))?;
                 let outcomes = self.lab.send_all(&plan, &file.to.value)?;
                 let tally = Tally::of(&outcomes);
                 let mut broken = judge(&plan.wanted, &outcomes);
+                broken.extend(self.counted(step, &before, &tally)?);
                 broken.extend(self.answered_by.compare(step, &tally));
                 let answers = Some(Answers { tally: tally.clone(), drawn: plan.drawn });
                 Ok(Seen { summary: tally.summary(), broken, answers })
             }
             Action::Connect(file) => {
-                let plan = resolve::connect(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                let mut plan = resolve::connect(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                relayed::probe(&self.lab.store, &|node| self.lab.mode_of(node), &file.to.value, &mut plan);
+                let before = self.lab.saved(&look::counters(&step.expect))?;
                 let outcome = [self.lab.connect(&file.name.value, &plan, &file.to.value)?];
                 let tally = Tally::of(&outcome);
                 let mut broken = judge(&plan.wanted, &outcome);
+                broken.extend(self.counted(step, &before, &tally)?);
                 broken.extend(self.answered_by.compare(step, &tally));
                 Ok(Seen { summary: tally.summary(), broken, answers: None })
             }
             Action::Send(name) => self.send(name, step),
+            Action::Rules(rules) => {
+                let mode_of = |node: &str| self.lab.mode_of(node);
+                let (nodes, now) = (self.lab.nodes(&mode_of), self.lab.saved(rules)?);
+                let broken = look::compare(&nodes, rules, None, &now, &|_| 0).map_err(SimError::Step)?;
+                Ok(Seen { broken, ..Seen::default() })
+            }
+            Action::Scan(file) => {
+                let plan = resolve::scan(&self.lab.store, file, &step.expect).map_err(wrong)?;
+                let open = self.lab.scan(&plan)?;
+                let (summary, wrong) = resolve::judge_scan(&plan, &open);
+                Ok(Seen { summary, broken: wrong.into_iter().collect(), answers: None })
+            }
             Action::Advance(time) => {
                 self.lab.machines.network_mut().advance(*time);
                 Ok(Seen { summary: format!("{} s later", time.as_secs_f64()), ..Seen::default() })
@@ -150,8 +169,20 @@ impl Run {
         }
     }
 
+    /// What is wrong with the packets that rules have matched in this step.
+    fn counted(&self, step: &Step, before: &Saved, tally: &Tally) -> Result<Vec<Mismatch>, SimError> {
+        let rules = look::counters(&step.expect);
+        let mode_of = |node: &str| self.lab.mode_of(node);
+        let (nodes, now) = (self.lab.nodes(&mode_of), self.lab.saved(&rules)?);
+        let answers = |pod: &str| look::answers_of(tally, pod);
+        look::compare(&nodes, &rules, Some(before), &now, &answers).map_err(SimError::Step)
+    }
+
     fn send(&mut self, name: &str, step: &Step) -> Result<Seen, SimError> {
-        let wanted = resolve::send(&self.lab.store, &step.expect).map_err(|problem| SimError::Step(problem.message))?;
+        let wanted = resolve::send(&self.lab.store, &step.expect);
+        let mut wanted = wanted.map_err(|problem| SimError::Step(problem.message))?;
+        relayed::send(&self.lab.store, &|node| self.lab.mode_of(node), &mut wanted);
+        let before = self.lab.saved(&look::counters(&step.expect))?;
         let Some(outcome) = self.lab.ask(name) else {
             return Err(SimError::Step(format!("connection {name} was not opened")));
         };
@@ -163,6 +194,7 @@ impl Run {
             None if alive => vec![Mismatch::new(format!("connection {name} is dead"), tally.summary())],
             None => Vec::new(),
         };
+        broken.extend(self.counted(step, &before, &tally)?);
         broken.extend(self.answered_by.compare(step, &tally));
         Ok(Seen { summary: tally.summary(), broken, answers: None })
     }

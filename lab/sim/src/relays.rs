@@ -1,23 +1,24 @@
-//! Userspace mode's listening ports: a packet that reaches one ends there, and another connection begins on the node.
+//! Listening ports of a program that relays, as a proxy in userspace mode does: a packet that reaches one ends there, and another
+//! connection begins on the same machine.
 //!
-//! The rules that lead to them are the simulator's. What the ports do is said here, and no more than the mode promises: every
-//! endpoint of theirs in turn (`proxy/src/relay`'s own tests hold who is next, and who stays with whom).
+//! What the ports do is said here, and no more than such a mode promises: every endpoint of theirs in turn.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use svclab_sim::fraction::Fraction;
-use svclab_sim::network::{Flow, HostId, Network, Outcome, Outcomes, Verdict};
-use svclab_sim::protocol::{Family, Protocol};
+use crate::fraction::Fraction;
+use crate::network::{Flow, HostId, Network, Outcome, Outcomes, Verdict};
+use crate::protocol::{Family, Protocol};
 
-/// A node's listening ports, each with the endpoints that it leads to.
+/// A machine's listening ports, each with the endpoints that it leads to.
 pub type Relays = BTreeMap<(Family, Protocol, u16), Vec<SocketAddr>>;
 
-/// From which port the node calls an endpoint; nobody's promise.
+/// From which port the machine calls an endpoint; nobody's promise.
 const OWN_PORT: u16 = 50_000;
 
 /// The same outcomes, where relays hand on what reaches them. `of` knows a machine's relays.
-pub(crate) fn through<'r>(
+#[must_use]
+pub fn through<'r>(
     network: &Network,
     flow: &Flow,
     outcomes: Outcomes,

@@ -1,0 +1,121 @@
+//! Chains, rules and counters of nodes, against what a step promises of them; whoever has read them.
+
+use std::collections::BTreeMap;
+
+use super::file::{ExpectFile, Mode, RuleFamily, RuleFile};
+use super::words::{OneOrMany, PodRef};
+use crate::expect::counters::Ruleset;
+use crate::expect::{Mismatch, Tally};
+
+/// Rules of several nodes and families.
+pub(super) type Saved = BTreeMap<(String, RuleFamily), Ruleset>;
+
+impl PartialOrd for RuleFamily {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RuleFamily {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (*self as u8).cmp(&(*other as u8))
+    }
+}
+
+/// The nodes, and the mode of each one's proxy.
+pub(super) struct Nodes<'a> {
+    pub(super) names: Vec<String>,
+    pub(super) mode_of: &'a dyn Fn(&str) -> Mode,
+}
+
+impl Nodes<'_> {
+    /// The nodes that a rule is about, but for those whose proxy is in another mode.
+    pub(super) fn of(&self, rule: &RuleFile) -> Result<Vec<String>, String> {
+        let mut chosen = Vec::new();
+        for choice in &rule.on.0 {
+            chosen.extend(choice.value.among(self.names.iter().map(String::as_str))?);
+        }
+        chosen.retain(|node| (self.mode_of)(node) == rule.mode);
+        Ok(chosen)
+    }
+}
+
+/// What a step promises of counters.
+pub(super) fn counters(expect: &ExpectFile) -> Vec<RuleFile> {
+    expect.counters.iter().map(|rule| rule.value.clone()).collect()
+}
+
+/// How often a pod has answered.
+pub(super) fn answers_of(tally: &Tally, pod: &str) -> u64 {
+    let key: Result<PodRef, _> = pod.parse();
+    key.ok().and_then(|key| tally.servers.get(&key.0.to_string())).map_or(0, |count| *count as u64)
+}
+
+/// Compares `rules` with what was saved; packets count from `before` on if it is given. `answers` tells how often a pod
+/// answered in this step.
+pub(super) fn compare(
+    nodes: &Nodes<'_>,
+    rules: &[RuleFile],
+    before: Option<&Saved>,
+    now: &Saved,
+    answers: &dyn Fn(&str) -> u64,
+) -> Result<Vec<Mismatch>, String> {
+    let mut found = Vec::new();
+    for rule in rules {
+        let mut packets = 0_i64;
+        let nodes = nodes.of(rule)?;
+        if nodes.is_empty() {
+            continue;
+        }
+        for node in &nodes {
+            let key = (node.clone(), rule.family);
+            let Some(ruleset) = now.get(&key) else { continue };
+            found.extend(presence(rule, node, ruleset));
+            packets += count(rule, ruleset);
+            packets -= before.and_then(|before| before.get(&key)).map_or(0, |before| count(rule, before));
+        }
+        if let Some(wanted) = &rule.packets {
+            let right = u64::try_from(packets).is_ok_and(|packets| wanted.accepts(packets, answers));
+            if !right {
+                let place = format!("{} on {}", words(rule), nodes.join(", "));
+                found.push(Mismatch::new(format!("{wanted} packets through {place}"), packets.to_string()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn presence(rule: &RuleFile, node: &str, ruleset: &Ruleset) -> Option<Mismatch> {
+    let parts = parts(rule);
+    let table = rule.table.name();
+    let wanted = rule.exists.unwrap_or(true);
+    let is_there = |chain: &str| match &parts {
+        Some(parts) => ruleset.matching(table, chain, parts).next().is_some(),
+        None => ruleset.has_chain(table, chain),
+    };
+    let wrong: Vec<&str> =
+        rule.chain.0.iter().map(|chain| chain.value.0.as_str()).filter(|chain| is_there(chain) != wanted).collect();
+    let (expected, seen) = if wanted { ("is there", "missing") } else { ("is gone", "still there") };
+    (!wrong.is_empty()).then(|| {
+        Mismatch::new(format!("{} {expected} on {node}", words(rule)), format!("{}: {seen}", wrong.join(", ")))
+    })
+}
+
+fn parts(rule: &RuleFile) -> Option<Vec<String>> {
+    rule.rule.as_ref().map(|OneOrMany(parts)| parts.iter().map(|part| part.value.0.clone()).collect())
+}
+
+/// Packets through every matching rule.
+fn count(rule: &RuleFile, ruleset: &Ruleset) -> i64 {
+    let parts = parts(rule).unwrap_or_default();
+    let chains = rule.chain.0.iter().map(|chain| chain.value.0.as_str());
+    let packets: u64 =
+        chains.flat_map(|chain| ruleset.matching(rule.table.name(), chain, &parts)).map(|rule| rule.packets).sum();
+    i64::try_from(packets).unwrap_or(i64::MAX)
+}
+
+fn words(rule: &RuleFile) -> String {
+    let chains: Vec<&str> = rule.chain.0.iter().map(|chain| chain.value.0.as_str()).collect();
+    let parts = parts(rule).map(|parts| format!(" (rules with {:?})", parts.join(" … "))).unwrap_or_default();
+    format!("{} {}{parts}", rule.table.name(), chains.join(" + "))
+}

@@ -1,0 +1,179 @@
+//! Requests: a journey by rules, and a second one where a program relays.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use svclab_sim::network::{Flow, HostId, Journey, Verdict};
+use svclab_sim::packet::Packet;
+use svclab_sim::protocol::{Family, Protocol as Number};
+
+use super::aim;
+use super::lab::{SimError, SimLab};
+use super::machines::{machine, number};
+use super::relays::{Port, Relay};
+use crate::cluster::spec::Protocol;
+use crate::scenario::resolve::ScanPlan;
+use crate::traffic::probe::{Answer, Outcome, Probe};
+
+/// A request with its first packet, and the relay's own call if one led it on.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) flow: Flow,
+    pub(super) packet: Packet,
+    pub(super) second: Option<Second>,
+}
+
+/// A relay's call.
+#[derive(Debug, Clone)]
+pub(super) struct Second {
+    /// The node whose proxy relays, and the port that it listens on for it.
+    pub(super) node: String,
+    pub(super) port: Port,
+    from: HostId,
+    packet: Packet,
+    /// Its proxy has gone, and the connection with it.
+    pub(super) is_dead: bool,
+}
+
+/// Why nothing comes back from a relay that has nobody to lead to.
+const RESET: &str = "the relay has reset the connection";
+
+impl SimLab {
+    /// Sends one request, and what a client sends once it is answered.
+    pub(super) fn call(&mut self, probe: &Probe) -> Result<(Outcome, Sent), SimError> {
+        let from = machine(&self.spec, &probe.from);
+        let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
+        let source_port = probe.source_port.unwrap_or_else(|| self.port());
+        let protocol = number(probe.protocol);
+        let flow = Flow { from, source: probe.source_address, source_port, to: probe.to, protocol };
+        let packet = self.machines.network().first_packet(&flow)?;
+        let journey = self.send(from, &packet);
+        let (answer, second) = match self.relay_reached(&journey.verdict, protocol) {
+            None => (aim::answer(self.machines.network(), &self.spec, &journey.verdict), None),
+            Some((node, host, port, relay, client)) => self.lead(node, host, (port, &relay), client, &journey)?,
+        };
+        let sent = Sent { flow, packet, second };
+        if probe.protocol == Protocol::Tcp && matches!(answer, Answer::Replied { .. }) {
+            // The handshake's third packet, with the question.
+            self.both_legs(&sent, |packet| Some(packet.later()));
+        }
+        Ok((self.outcome(answer, &sent.packet), sent))
+    }
+
+    /// Sends once more over a connection that stands.
+    pub(super) fn call_again(&mut self, sent: &Sent) -> Outcome {
+        let later = sent.packet.clone().later();
+        let journey = self.send(sent.flow.from, &later);
+        let first = aim::answer(self.machines.network(), &self.spec, &journey.verdict);
+        let answer = match (&sent.second, first) {
+            (Some(second), _) if second.is_dead => Answer::Broken(RESET.to_owned()),
+            (Some(second), Answer::Replied { .. }) => {
+                let journey = self.send(second.from, &second.packet.clone().later());
+                aim::answer(self.machines.network(), &self.spec, &journey.verdict)
+            }
+            (_, first) => first,
+        };
+        self.outcome(answer, &later)
+    }
+
+    /// Ends a connection of TCP as the lab's clients do: with a reset, so that no port is left in TIME_WAIT.
+    pub(super) fn hang_up(&mut self, sent: &Sent) {
+        self.both_legs(sent, Packet::reset);
+    }
+
+    fn both_legs(&mut self, sent: &Sent, how: impl Fn(Packet) -> Option<Packet>) {
+        let second = sent.second.iter().map(|second| (second.from, second.packet.clone()));
+        for (from, packet) in [(sent.flow.from, sent.packet.clone())].into_iter().chain(second) {
+            if let Some(packet) = how(packet) {
+                self.send(from, &packet);
+            }
+        }
+    }
+
+    fn send(&mut self, from: HostId, packet: &Packet) -> Journey {
+        let journey = self.machines.network_mut().send_packet(from, packet, &mut self.chance);
+        self.counters.note(&journey);
+        journey
+    }
+
+    /// The ports of an address, among these, that accept a connection.
+    pub(super) fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, SimError> {
+        self.take_route(plan.route.as_ref())?;
+        let mut open = BTreeSet::new();
+        for port in &plan.ports {
+            let probe = Probe {
+                from: plan.from.clone(),
+                to: SocketAddr::new(plan.address, *port),
+                protocol: Protocol::Tcp,
+                source_address: None,
+                source_port: None,
+                timeout: plan.patience,
+            };
+            let (outcome, sent) = self.call(&probe)?;
+            // A relay that has nobody to lead to has accepted, too.
+            if matches!(outcome.answer, Answer::Replied { .. } | Answer::Broken(_)) {
+                open.insert(*port);
+                self.hang_up(&sent);
+            }
+        }
+        Ok(open)
+    }
+
+    /// The relay that a request has met: its node and machine, its port, and the client that it sees.
+    fn relay_reached(&self, verdict: &Verdict, protocol: Number) -> Option<(String, HostId, Port, Relay, SocketAddr)> {
+        let (Verdict::Answered { by, at, saw } | Verdict::Unanswered { by, at, saw, .. }) = verdict else {
+            return None;
+        };
+        let node = self.machines.network().host(*by).name().strip_prefix("node/")?;
+        let port = (Family::of(at.ip()), protocol, at.port());
+        let relay = self.programs.get(node)?.relays.get(&port)?.clone();
+        Some((node.to_owned(), *by, port, relay, *saw))
+    }
+
+    /// The relay's own call: to the backends one after the other over TCP, to one of them over UDP.
+    fn lead(
+        &mut self,
+        node: String,
+        from: HostId,
+        (port, relay): (Port, &Relay),
+        client: SocketAddr,
+        first: &Journey,
+    ) -> Result<(Answer, Option<Second>), SimError> {
+        let now = self.machines.network().now();
+        let silence = self.silence;
+        let is_tcp = port.1 == Number::TCP;
+        let memory = self.memories.entry(node.clone()).or_default();
+        let standing = memory.association((port, relay), client, silence, now);
+        let mut candidates = match standing {
+            Some(_) => Vec::new(),
+            None => memory.candidates(port, relay, client.ip(), now),
+        };
+        candidates.truncate(if is_tcp { candidates.len() } else { 1 });
+        let fresh = |lab: &mut SimLab, to| Flow { from, source: None, source_port: lab.port(), to, protocol: port.1 };
+        let calls: Vec<Flow> = candidates.into_iter().map(|to| fresh(self, to)).collect();
+        for call in standing.into_iter().chain(calls) {
+            let packet = self.machines.network().first_packet(&call)?;
+            let journey = self.send(from, &packet);
+            let memory = self.memories.entry(node.clone()).or_default();
+            if !is_tcp {
+                memory.associate(port, client, call, now);
+            }
+            if !matches!(journey.verdict, Verdict::Answered { .. }) {
+                memory.refused(port, relay, client.ip());
+                continue;
+            }
+            memory.took(port, relay, client.ip(), call.to, now);
+            // What the relay says goes back as its own answer would.
+            let of = if matches!(first.verdict, Verdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
+            let answer = aim::answer(self.machines.network(), &self.spec, of);
+            return Ok((answer, Some(Second { node, port, from, packet, is_dead: false })));
+        }
+        Ok((if is_tcp { Answer::Broken(RESET.to_owned()) } else { Answer::TimedOut }, None))
+    }
+
+    fn outcome(&self, answer: Answer, packet: &Packet) -> Outcome {
+        let port = packet.ports().map(|(source, _)| source).unwrap_or_default();
+        let client = Some(SocketAddr::new(packet.source, port));
+        Outcome { answer, client, took: std::time::Duration::ZERO }
+    }
+}
