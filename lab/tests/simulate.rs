@@ -150,6 +150,7 @@ fn broken_rules_are_noticed() {
         ("affinity", "userspace", "s/ affinity [0-9]+//", "expected"),
         ("userspace-udp-timeout", "userspace", "s/ serving .*//", "stays with its pod"),
         ("loadbalancer", "iptables", "s/direct loadbalancer IP/x/", "10 packets"),
+        ("health-check-node-port", "iptables", "s/^(# health check .*) [1-9]/\\1 0/", "status 200"),
         ("vip-ports", "iptables", "s/--dport 443 /--dport 442 /", "open: 80"),
     ];
     for (scenario, mode, edit, says) in cases {
@@ -199,6 +200,12 @@ fn a_packets_way_is_explained() {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(told.ends_with("always  pod/default/web answers at 10.244.1.2:8080 and sees 10.244.1.1\n"), "{told}");
+    let mut relayed = hairpin.to_vec();
+    relayed.extend(["--mode", "userspace"]);
+    let relayed = out(&svclab(&relayed, None));
+    for part in ["-j REDIRECT --to-ports", "node/node-a relays what it takes at port", "and sees 10.244.1.1\n"] {
+        assert!(relayed.contains(part), "{part}: {relayed}");
+    }
     let tree =
         svclab(&["explain", "--scenario", "clusterip", "--from", "pod/client", "--to", "service/web", "--all"], None);
     assert!(out(&tree).contains("+-- probability"), "{}{}", out(&tree), err(&tree));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use svclab_sim::host::Address;
-use svclab_sim::network::{Network, Outcomes};
+use svclab_sim::network::Network;
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_sim::trace;
 
@@ -16,7 +16,7 @@ use crate::cluster::spec::Protocol;
 use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Source};
 use crate::scenario::simulated::dump::{Caller, Dump, OUTSIDE};
-use crate::scenario::simulated::lab::{Call, SimLab};
+use crate::scenario::simulated::lab::{Call, Explained, SimLab};
 use crate::scenario::simulated::machines::number;
 use crate::scenario::simulated::program::{Program, ProgramError};
 use crate::scenario::simulated::tell;
@@ -105,8 +105,8 @@ fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
         via: args.via.clone(),
     };
     let mut lab = SimLab::start(&scenario, proxy, mode).map_err(|error| Exit::usage(error.to_string()))?;
-    let outcomes = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
-    print(args, lab.network(), &outcomes)
+    let explained = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
+    print(args, lab.network(), &explained)
 }
 
 fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
@@ -127,7 +127,7 @@ fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
     let dump = Dump::build(&program, &own, &caller).map_err(wrong)?;
     let protocol = args.protocol.map_or(Number::TCP, |protocol| number(protocol.into()));
     let outcomes = dump.outcomes(to, protocol).map_err(wrong)?;
-    print(args, dump.network(), &outcomes)
+    print(args, dump.network(), &Explained { outcomes, calls: Vec::new() })
 }
 
 /// Reads the dump's files. The addresses of virtual servers are bound, as on any machine that has some.
@@ -161,12 +161,16 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<Program, Exit> {
     Ok(program)
 }
 
-fn print(args: &ExplainArgs, network: &Network, outcomes: &Outcomes) -> Result<u8, Exit> {
+fn print(args: &ExplainArgs, network: &Network, explained: &Explained) -> Result<u8, Exit> {
+    let outcomes = &explained.outcomes;
     if let Some(path) = &args.svg {
         let written = std::fs::write(path, trace::draw_outcomes(outcomes, args.all));
         written.map_err(|error| Exit::usage(format!("cannot write the drawing {}: {error}", path.display())))?;
     }
     println!("{}", tell::ways(outcomes, args.all).trim_end());
+    for (title, call) in &explained.calls {
+        println!("\n{title}:\n{}", tell::ways(call, args.all).trim_end());
+    }
     println!();
     for line in tell::outcomes(network, outcomes) {
         println!("{line}");

@@ -1,4 +1,4 @@
-//! Chains, rules and counters of nodes, against what a step promises of them; whoever has read them.
+//! Chains, rules, counters and health checks of nodes, against what a step promises of them; whoever has looked.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +38,18 @@ impl Nodes<'_> {
         chosen.retain(|node| (self.mode_of)(node) == rule.mode);
         Ok(chosen)
     }
+}
+
+/// What is wrong with a health check's answer: its status, its count, and its body for people.
+pub(super) fn health(expect: &ExpectFile, status: u16, local: Option<u64>, body: &str) -> Vec<Mismatch> {
+    let mut broken = Vec::new();
+    if let Some(wanted) = expect.status.filter(|wanted| i32::from(status) != *wanted) {
+        broken.push(Mismatch::new(format!("status {wanted}"), status.to_string()));
+    }
+    if let Some(wanted) = expect.local_endpoints.filter(|wanted| local != Some(*wanted)) {
+        broken.push(Mismatch::new(format!("localEndpoints {wanted}"), body));
+    }
+    broken
 }
 
 /// What a step promises of counters.

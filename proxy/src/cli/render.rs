@@ -1,5 +1,6 @@
 //! `svcproxy render`: what would be sent to the kernel, on standard output.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
 
@@ -127,13 +128,14 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
     for (table, chains) in ipvs::rules::assemble(&around.node, true) {
         transaction.table(table).write = chains;
     }
-    format!(
-        "# addresses\n{}# ipset save\n{}# ipvsadm -Sn\n{}# iptables-restore\n{}",
-        ipvs::text::addresses(&claims),
-        ipvs::text::ipset(&claims, family),
-        ipvs::text::ipvsadm(&claims),
-        with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>())
-    )
+    health_lines(&plans)
+        + &format!(
+            "# addresses\n{}# ipset save\n{}# ipvsadm -Sn\n{}# iptables-restore\n{}",
+            ipvs::text::addresses(&claims),
+            ipvs::text::ipset(&claims, family),
+            ipvs::text::ipvsadm(&claims),
+            with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>())
+        )
 }
 
 /// The whole of a family in userspace mode as one `iptables-restore` input, with the listening ports that a proxy would take on
@@ -151,7 +153,7 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
     for (table, chains) in tables {
         transaction.table(table).write = chains;
     }
-    relays + &with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
+    health_lines(&plans) + &relays + &with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
 }
 
 /// A comment for each listening port, which says what no rule does: where it leads, where associations of UDP may stay, and for
@@ -188,12 +190,25 @@ fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAdd
 /// the same on every machine: `nodePortAddresses` go by the Node object.
 pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
     let (node, _, plans) = planned(config, family, batch);
+    let health = health_lines(&plans);
     let fragments = plans.iter().map(|plan| (plan.name.clone(), fragment::render(plan, &node))).collect();
     let mut transaction = Transaction::default();
     for (table, chains) in ruleset::assemble(&fragments, &node, true) {
         transaction.table(table).write = chains;
     }
-    with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>())
+    health + &with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>())
+}
+
+/// A comment for each `healthCheckNodePort`: the service, and how many endpoints on this node the proxy would answer with.
+fn health_lines(plans: &[ServicePortPlan]) -> String {
+    let lines: BTreeSet<String> = plans
+        .iter()
+        .filter_map(|plan| {
+            let check = plan.health_check.as_ref()?;
+            Some(format!("# health check {} {} {}\n", check.port, plan.name.service, check.local_endpoints))
+        })
+        .collect();
+    lines.into_iter().collect()
 }
 
 /// Adds the jumps, which the running proxy puts in one by one, before the end of each table.

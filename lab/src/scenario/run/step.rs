@@ -9,7 +9,7 @@ use crate::cluster::process::Ended;
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
-use crate::scenario::look::{answers_of, counters};
+use crate::scenario::look::{self, answers_of, counters};
 use crate::scenario::relayed;
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
 use crate::scenario::words::OneOrMany;
@@ -286,15 +286,9 @@ impl Lab {
                     return Ok(Seen::new("", vec![Mismatch::new(format!("{address} answers"), error.to_string())]));
                 }
             };
-        let mut broken = Vec::new();
-        if let Some(status) = expect.status.filter(|status| i32::from(answer.status) != *status) {
-            broken.push(Mismatch::new(format!("status {status}"), answer.status.to_string()));
-        }
         let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let local = body.get("localEndpoints").and_then(serde_json::Value::as_u64);
-        if let Some(wanted) = expect.local_endpoints.filter(|wanted| local != Some(*wanted)) {
-            broken.push(Mismatch::new(format!("localEndpoints {wanted}"), answer.body.trim()));
-        }
+        let broken = look::health(expect, answer.status, local, answer.body.trim());
         Ok(Seen::new(format!("{} {}", answer.status, answer.body.trim().replace('\n', " ")), broken))
     }
 

@@ -6,24 +6,28 @@ use svclab_sim::network::{Broken, Network, Verdict};
 
 use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
-use crate::objects::{Kind, ObjectKey, Store};
+use crate::objects::Store;
 use crate::scenario::words::{Frontend, Target};
 use crate::traffic::probe::Answer;
 
-/// The nodes that the cloud's load balancer sends a service's traffic to, if the target is a published address of its.
-pub(super) fn behind_load_balancer(store: &Store, to: &Target, address: SocketAddr) -> Option<Vec<String>> {
+/// The nodes that the cloud's load balancer sends a service's traffic to, if the target is a published address of its; `healthy`
+/// says which answer for a `healthCheckNodePort`.
+pub(super) fn behind_load_balancer(
+    store: &Store,
+    to: &Target,
+    address: SocketAddr,
+    healthy: &dyn Fn(&str, u16) -> bool,
+) -> Option<Vec<String>> {
     let Target::Service { frontend: Frontend::LoadBalancer, service, .. } = to else { return None };
+    // A proxying one is the client of a node port, and no packet of the caller's gets there: see [`is_proxied`].
     let vip = store.vips_of(service).into_iter().find(|vip| vip.address == address.ip())?;
+    Some(if vip.mode == VipMode::Proxy { Vec::new() } else { sends_to(store, &vip, healthy) })
+}
+
+/// The nodes that a load balancer's address leads to.
+pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: &dyn Fn(&str, u16) -> bool) -> Vec<String> {
     let nodes = store.cluster_spec().nodes.into_iter().map(|node| node.name);
-    Some(match vip {
-        LoadBalancerVip { mode: VipMode::Vip, health_check_node_port: None, .. } => nodes.collect(),
-        LoadBalancerVip { mode: VipMode::Vip, .. } => {
-            let serving = nodes_with_ready_endpoints(store, service);
-            nodes.filter(|node| serving.contains(node)).collect()
-        }
-        // It is the client of a node port then, and no packet of the caller's gets there: see [`is_proxied`].
-        LoadBalancerVip { mode: VipMode::Proxy, .. } => Vec::new(),
-    })
+    nodes.filter(|node| vip.health_check_node_port.is_none_or(|port| healthy(node, port))).collect()
 }
 
 /// Whether a target's address is a proxying load balancer's.
@@ -33,20 +37,6 @@ pub(super) fn is_proxied(store: &Store, to: &Target) -> bool {
         _ => return false,
     };
     vips.iter().any(|vip| vip.mode == VipMode::Proxy)
-}
-
-/// By the EndpointSlices, as a health check counts.
-fn nodes_with_ready_endpoints(store: &Store, service: &ObjectKey) -> Vec<String> {
-    let mut nodes = Vec::new();
-    for record in store.records(Kind::EndpointSlice) {
-        let slice: serde_json::Value = serde_json::from_slice(&record.json).unwrap_or_default();
-        let of_service = slice["metadata"]["labels"]["kubernetes.io/service-name"] == service.name.as_str()
-            && slice["metadata"]["namespace"] == service.namespace.as_str();
-        let endpoints = slice["endpoints"].as_array().filter(|_| of_service);
-        let ready = endpoints.into_iter().flatten().filter(|one| one["conditions"]["ready"] != false);
-        nodes.extend(ready.filter_map(|one| one["nodeName"].as_str().map(str::to_owned)));
-    }
-    nodes
 }
 
 /// What the caller sees.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use svclab_sim::network::{Flow, HostId, Journey, Verdict};
+use svclab_sim::network::{Flow, HostId, Journey, Outcomes, Verdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
 
@@ -128,6 +128,24 @@ impl SimLab {
         let port = (Family::of(at.ip()), protocol, at.port());
         let relay = self.programs.get(node)?.relays.get(&port)?.clone();
         Some((node.to_owned(), *by, port, relay, *saw))
+    }
+
+    /// What can become of the calls that relays make which these outcomes end at.
+    pub(super) fn calls_of_relays(
+        &self,
+        outcomes: &Outcomes,
+        protocol: Number,
+    ) -> Result<Vec<(String, Outcomes)>, SimError> {
+        let network = self.machines.network();
+        let reached = outcomes.outcomes.iter().filter_map(|one| self.relay_reached(&one.verdict, protocol));
+        let calls = reached.flat_map(|(node, from, port, relay, _)| {
+            relay.to.into_iter().map(move |to| {
+                let flow = Flow { protocol, ..Flow::tcp(from, to) };
+                let title = format!("node/{node} relays what it takes at port {} to {to}", port.2);
+                Ok((title, network.outcomes(&flow)?))
+            })
+        });
+        calls.collect()
     }
 
     /// The relay's own call: to the backends one after the other over TCP, to one of them over UDP.

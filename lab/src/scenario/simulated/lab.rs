@@ -1,6 +1,7 @@
 //! A simulated cluster with its objects, and on every node what svcproxy would program for them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::render::{RenderError, render};
 use super::{aim, drain};
 use crate::cluster::spec::{ClusterSpec, Cni, Protocol};
 use crate::objects::publish::{PublishError, publish};
-use crate::objects::{ObjectError, Store};
+use crate::objects::{ObjectError, ObjectKey, Store};
 use crate::scenario::file::{Mode, ProbeFile, ProtocolFile, RuleFamily, RuleFile};
 use crate::scenario::look::{Nodes, Saved};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
@@ -66,6 +67,15 @@ pub struct Call {
     pub protocol: Option<Protocol>,
     /// The node by which a client outside sends.
     pub via: Option<String>,
+}
+
+/// What can become of a call.
+#[derive(Debug, Clone)]
+pub struct Explained {
+    /// All of it, by way of relays if it meets any.
+    pub outcomes: Outcomes,
+    /// The relays' own calls: who calls whom, and what can become of that.
+    pub calls: Vec<(String, Outcomes)>,
 }
 
 /// How a proxy is set up on a node.
@@ -186,11 +196,12 @@ impl SimLab {
     /// Ends, starts or cleans up proxies.
     pub(super) fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
         for node in nodes {
-            // Whatever is done to a proxy, what it relays ends.
+            // Whatever is done to a proxy, its answers and what it relays end.
             self.memories.remove(node);
             let relayed = self.open.values_mut().filter_map(|sent| sent.second.as_mut());
             relayed.filter(|second| second.node == *node).for_each(|second| second.is_dead = true);
             if let Some(program) = self.programs.get_mut(node) {
+                program.health.clear();
                 program.relays.clear();
                 program.held.clear();
             }
@@ -248,6 +259,23 @@ impl SimLab {
         Ok(self.machines.route(&self.spec, &self.settings)?)
     }
 
+    /// How many endpoints a node's proxy answers with at a `healthCheckNodePort`.
+    pub(super) fn health(&self, node: &str, port: u16) -> Option<usize> {
+        self.programs.get(node)?.health.get(&port).copied()
+    }
+
+    fn answers_healthy(&self, node: &str, port: u16) -> bool {
+        self.health(node, port).is_some_and(|local| local > 0)
+    }
+
+    /// The nodes that a service's published address leads to, and the address.
+    pub(super) fn balanced(&self, service: &ObjectKey) -> Result<(IpAddr, Vec<String>), SimError> {
+        let address = resolve::vip(&self.store, service).map_err(|problem| SimError::Step(problem.message))?;
+        let vip = self.store.vips_of(service).into_iter().find(|vip| vip.address == address);
+        let healthy = |node: &str, port| self.answers_healthy(node, port);
+        Ok((address, vip.map(|vip| aim::sends_to(&self.store, &vip, &healthy)).unwrap_or_default()))
+    }
+
     /// What `iptables-save -c` would print on the nodes that these rules are about.
     pub(super) fn saved(&self, rules: &[RuleFile]) -> Result<Saved, SimError> {
         let mut saved = Saved::new();
@@ -282,7 +310,8 @@ impl SimLab {
         if routes.any(|(client, range, _)| client == from && range.contains(&probe.to.ip())) {
             return Ok(Vec::new());
         }
-        Ok(aim::behind_load_balancer(&self.store, to, probe.to).unwrap_or_default())
+        let healthy = |node: &str, port| self.answers_healthy(node, port);
+        Ok(aim::behind_load_balancer(&self.store, to, probe.to, &healthy).unwrap_or_default())
     }
 
     /// Has requests enter by the next of these nodes, if there are any.
@@ -305,7 +334,7 @@ impl SimLab {
     ///
     /// # Errors
     /// What is not there, or is no call.
-    pub fn explain(&mut self, call: &Call) -> Result<Outcomes, SimError> {
+    pub fn explain(&mut self, call: &Call) -> Result<Explained, SimError> {
         let unplaced = |problem: String| SimError::Step(problem);
         let from: PlaceRef = call.from.parse().map_err(unplaced)?;
         let to: Target = call.to.parse().map_err(unplaced)?;
@@ -327,7 +356,9 @@ impl SimLab {
         let network = self.machines.network();
         let ports: BTreeMap<String, relays::Relays> = self.programs.iter().map(plain_relays).collect();
         let of = |host| ports.get(network.host(host).name());
-        Ok(relays::through(network, &flow, network.outcomes(&flow)?, of))
+        let first = network.outcomes(&flow)?;
+        let calls = self.calls_of_relays(&first, flow.protocol)?;
+        Ok(Explained { outcomes: relays::through(network, &flow, first, of), calls })
     }
 
     /// The machines.

@@ -22,6 +22,7 @@ pub(super) fn on(action: &Action) -> Option<Note> {
             false => None,
         },
         Action::Connect(_) | Action::Send(_) | Action::Advance(_) | Action::Scan(_) => None,
+        Action::HealthCheck(..) | Action::LoadBalancer(_) => None,
         // Here a machine's rules are replaced as a whole.
         Action::Rules(rules) if rules.iter().any(|rule| rule.packets.is_some()) => {
             looks("which rules a sync leaves alone, with their counters")
@@ -29,8 +30,6 @@ pub(super) fn on(action: &Action) -> Option<Note> {
         Action::Rules(_) => None,
         Action::Proxy(..) => None,
         Action::SendStray(_) => looks("sequence numbers"),
-        Action::HealthCheck(..) => looks("a health check is a program's answer"),
-        Action::LoadBalancer(_) => looks("the load balancer asks health checks"),
         Action::Traffic(_) | Action::EndTraffic(_) => {
             looks("traffic during a change: the simulator changes in no time")
         }

@@ -1,6 +1,6 @@
 //! What a node's kernel is told: rules of both families, IP sets, virtual servers, and the addresses that go with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use svclab_sim::host::Address;
 use svclab_sim::ipvs::VirtualServices;
@@ -23,6 +23,8 @@ pub struct Program {
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
+    /// With how many endpoints the proxy answers at each `healthCheckNodePort`.
+    pub health: BTreeMap<u16, usize>,
     /// Where listening ports lead, in userspace mode.
     pub relays: Relays,
     /// Listening ports that only connections which stand need.
@@ -47,6 +49,7 @@ impl Default for Program {
             sets: Sets::default(),
             servers: VirtualServices::default(),
             addresses: Vec::new(),
+            health: BTreeMap::new(),
             relays: Relays::new(),
             held: BTreeSet::new(),
         }
@@ -61,6 +64,9 @@ const PARTS: [(&str, Part); 4] = [
     ("# ipvsadm -Sn", Part::Servers),
     ("# iptables-restore", Part::Rules),
 ];
+
+/// What begins a line about a `healthCheckNodePort`: it, the service, and how many endpoints are on the node.
+const HEALTH: &str = "# health check ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -78,12 +84,20 @@ impl Program {
     pub fn rendered(node: &str, text: &str) -> Result<Program, ProgramError> {
         let (mut v4, mut v6, mut sets, mut servers) = (String::new(), String::new(), String::new(), String::new());
         let (mut family, mut part, mut addresses) = (Family::V4, Part::Rules, Vec::new());
-        let mut relays = Relays::new();
+        let (mut relays, mut health) = (Relays::new(), BTreeMap::new());
         for line in text.lines() {
             if let Some((_, next)) = FAMILIES.iter().find(|(heading, _)| *heading == line) {
                 (family, part) = (*next, Part::Rules);
             } else if let Some((_, next)) = PARTS.iter().find(|(heading, _)| *heading == line) {
                 part = *next;
+            } else if let Some(text) = line.strip_prefix(HEALTH) {
+                let mut words = text.split(' ');
+                let port = words.next().and_then(|word| word.parse::<u16>().ok());
+                let local = words.nth(1).and_then(|word| word.parse::<usize>().ok());
+                let both = port.zip(local).ok_or_else(|| wrong(&format!("health checks of {node}"), &line))?;
+                // Of a dual-stack service, and of several ports, the most that one has.
+                let most = health.entry(both.0).or_insert(both.1);
+                *most = both.1.max(*most);
             } else if let Some(text) = line.strip_prefix(relays::LINE) {
                 let fail = |problem: String| wrong(&format!("listening ports of {node}"), &problem);
                 let (protocol, port, relay) = Relay::parse(text).map_err(fail)?;
@@ -101,7 +115,7 @@ impl Program {
                 into.push('\n');
             }
         }
-        let mut program = Program { addresses, relays, ..Program::default() };
+        let mut program = Program { addresses, health, relays, ..Program::default() };
         program.read_rules(&format!("rules of {node}"), Family::V4, &v4)?;
         program.read_rules(&format!("rules of {node}"), Family::V6, &v6)?;
         program.read_sets(&format!("sets of {node}"), &sets)?;

@@ -148,6 +148,27 @@ impl Run {
                 let broken = look::compare(&nodes, rules, None, &now, &|_| 0).map_err(SimError::Step)?;
                 Ok(Seen { broken, ..Seen::default() })
             }
+            Action::HealthCheck(node, service) => {
+                let address = resolve::health_check(&self.lab.store, node, service).map_err(wrong)?;
+                let Some(local) = self.lab.health(node, address.port()) else {
+                    let broken = vec![Mismatch::new(format!("{address} answers"), "nobody listens there")];
+                    return Ok(Seen { broken, ..Seen::default() });
+                };
+                let (status, body) = (if local > 0 { 200 } else { 503 }, format!("localEndpoints: {local}"));
+                let broken = look::health(&step.expect, status, u64::try_from(local).ok(), &body);
+                Ok(Seen { summary: format!("{status} {body}"), broken, answers: None })
+            }
+            Action::LoadBalancer(service) => {
+                let (address, nodes) = self.lab.balanced(service)?;
+                let wanted = step.expect.healthy_nodes.iter().flatten().map(|node| node.value.clone());
+                let wanted: Vec<String> = wanted.collect();
+                let wrong = step.expect.healthy_nodes.is_some() && wanted != nodes;
+                let (wanted, nodes) = (wanted.join(", "), nodes.join(", "));
+                let broken =
+                    wrong.then(|| Mismatch::new(format!("{address} goes to {wanted}"), format!("it goes to {nodes}")));
+                let summary = format!("{address} goes to {nodes}");
+                Ok(Seen { summary, broken: broken.into_iter().collect(), answers: None })
+            }
             Action::Scan(file) => {
                 let plan = resolve::scan(&self.lab.store, file, &step.expect).map_err(wrong)?;
                 let open = self.lab.scan(&plan)?;
