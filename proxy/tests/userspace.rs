@@ -143,6 +143,26 @@ fn the_nginx_clusters_chains_have_the_published_rules() {
 }
 
 #[test]
+fn render_redirects_nothing_where_interfaces_have_no_address() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("all.json"), support::every_kind(1, &[2, 3, 4])).unwrap();
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}"#;
+    std::fs::write(directory.path().join("node.json"), node).unwrap();
+    let manifests = format!("--manifests={}", directory.path().display());
+    let render = |mode: &str, flags: &[&str]| {
+        let fixed =
+            ["--hostname-override=node-a", "--cluster-cidr=10.244.0.0/16", "--ip-family=ipv4", &manifests, mode];
+        render_to_string(fixed.iter().chain(flags).map(|flag| (*flag).to_owned()))
+    };
+    let bare = ["--interfaces-without-address"];
+    assert!(render("--mode=userspace", &[]).unwrap().contains("-j REDIRECT"));
+    assert!(!render("--mode=userspace", &bare).unwrap().contains("-j REDIRECT"));
+    let refused = render("--mode=ipvs", &bare).unwrap_err().to_string();
+    assert!(refused.contains("--interfaces-without-address") && refused.contains("ipvs"), "{refused}");
+}
+
+#[test]
 fn everything_that_there_is_in_both_families() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("all.json"), support::every_kind(1, &[2, 3, 4])).unwrap();

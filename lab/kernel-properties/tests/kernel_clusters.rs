@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Case::inside("the_same_seed_is_the_same_report", the_same_seed_is_the_same_report),
         Case::inside("broken_rules_of_one_node_are_noticed", damage::of_one_node_is_noticed),
         Case::inside("wrong_shares_are_noticed", damage::of_shares_is_noticed),
+        Case::inside("relays_that_lead_elsewhere_or_nowhere_are_noticed", damage::of_relays_is_noticed),
         Case::outside("a_seed_is_what_is_asked", a_seed_is_what_is_asked),
     ];
     support::main(&[&frames[..], &relayed, &others].concat())

@@ -26,7 +26,14 @@ use work::{AtWork, Work};
 pub struct Applied {
     /// What the commands print, by node.
     pub dumps: BTreeMap<String, Dump>,
-    _relays: Vec<AtWork>,
+    relays: Vec<AtWork>,
+}
+
+impl Applied {
+    /// Ends the relays, as when proxies are killed; the rules that lead to them stay.
+    pub fn end_relays(&mut self) {
+        self.relays.clear();
+    }
 }
 
 fn commands(variant: Variant, cluster: &Cluster, node: &str) -> Commands {
@@ -73,7 +80,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
             Ok((commands.dump()?, at_work))
         })
     });
-    let mut applied = Applied { dumps: BTreeMap::new(), _relays: Vec::new() };
+    let mut applied = Applied { dumps: BTreeMap::new(), relays: Vec::new() };
     for (node, (mut dump, at_work)) in done.await? {
         dump.relays = at_work.as_ref().map(|at_work| at_work.relays.clone()).unwrap_or_default();
         let mut fresh = Proxies::fresh(&cluster.world, &node);
@@ -81,7 +88,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
         fresh.sync()?;
         same::same(&dump, &fresh.dump()).map_err(|why| format!("node/{node}: {why}"))?;
         applied.dumps.insert(node, dump);
-        applied._relays.extend(at_work);
+        applied.relays.extend(at_work);
     }
     Ok(applied)
 }

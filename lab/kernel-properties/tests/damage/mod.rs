@@ -11,8 +11,8 @@ use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::hearing::Hearing;
 use svclab_kernel_properties::proxy::{self, Applied};
 use svclab_kernel_properties::seen::Seen;
-use svclab_oracle::Cluster;
 use svclab_oracle::generate::{Condition, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack};
+use svclab_oracle::{Cluster, Mode};
 use svclab_properties::proxies::Dump;
 use svcproxy::model::Family;
 
@@ -115,6 +115,39 @@ pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
         let hearing = bench.hearing();
         let seen = bench.ask(&hearing, &mut pace).await;
         assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+    });
+}
+
+/// Relays that are gone, while the rules that lead to them stay; or that have one endpoint less than the simulator was told.
+pub fn of_relays_is_noticed(inside: &Inside<'_>) {
+    inside.runtime.block_on(async {
+        let mut bench = Bench::build().await;
+        bench.cluster.world.proxy.mode = Mode::Userspace;
+        bench.applied = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
+        let mut pace = Pace::default();
+        let hearing = bench.hearing();
+        let seen = bench.ask(&hearing, &mut pace).await;
+        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+        drop(hearing);
+
+        let dumps = bench.applied.dumps.clone();
+        for relays in bench.applied.dumps.values_mut().map(|dump| &mut dump.relays) {
+            for endpoints in relays.values_mut() {
+                endpoints.pop();
+            }
+        }
+        let hearing = bench.hearing();
+        let seen = bench.ask(&hearing, &mut pace).await;
+        let says: Vec<String> = hearing.against_simulator(&seen).into_iter().map(|fault| fault.says).collect();
+        assert!(says.iter().any(|says| says.contains("no such outcome")), "{says:?}");
+        drop(hearing);
+
+        bench.applied.end_relays();
+        bench.applied.dumps = dumps;
+        let hearing = bench.hearing();
+        let seen = bench.ask(&hearing, &mut pace).await;
+        let promised: Vec<String> = hearing.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
+        assert!(promised.iter().any(|says| says.ends_with("the kernel: refused")), "{promised:?}");
     });
 }
 
