@@ -183,6 +183,7 @@ fn sets() -> Vec<Mutant> {
         broken("no load balancer's address of policy Local is known", |p| empty(p, "KUBE-LOAD-BALANCER-LOCAL")),
         broken("no load balancer's address has a firewall", |p| empty(p, "KUBE-LOAD-BALANCER-FW")),
         broken("no source range is let in", |p| empty(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR")),
+        broken("the first source range is not let in", |p| elements(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR", |index, one| (index > 0).then(|| one.clone()))),
         broken("every second source range is not let in", |p| elements(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR", |index, one| (index % 2 == 1).then(|| one.clone()))),
         broken("source ranges are let in at the next port", |p| next_ports(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR")),
         broken("no node port of TCP is known", |p| empty(p, "KUBE-NODE-PORT-TCP")),

@@ -157,3 +157,21 @@ fn ipvs_rules_do_not_grow() {
         }
     }
 }
+
+/// In userspace mode endpoints cost no rule. A frontend has two (what comes in, what the node sends), outside and under policy
+/// Local three, since pods are held to it otherwise than others; a listening port has two (what was led there may pass, all else
+/// is refused), and policy Local needs another port.
+#[test]
+fn userspace_rules_grow_with_services_alone() {
+    for kind in kinds() {
+        let (outside, local) = (refusals(kind) - 1, usize::from(kind.local));
+        let each = 2 + outside * (2 + local) + 2 * (1 + local);
+        let [nothing, ..] = size(Mode::Userspace, kind, 0, 0);
+        for (services, endpoints) in [(1, 1), (1, 7), (2, 3), (5, 10)] {
+            let [rules, ..] = size(Mode::Userspace, kind, services, endpoints);
+            assert_eq!(rules - nothing, services * each, "{kind:?} {services} x {endpoints}");
+        }
+        let [rules, ..] = size(Mode::Userspace, kind, 3, 0);
+        assert_eq!(rules - nothing, 3 * refusals(kind), "{kind:?} without endpoints");
+    }
+}

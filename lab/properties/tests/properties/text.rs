@@ -146,8 +146,8 @@ fn no_string_escapes_its_place() {
     let refused = std::cell::Cell::new(0u32);
     let spoilt = prop::collection::vec((any::<usize>(), odd()), 1..4);
     let cases = (cases() / 2).max(1);
-    let outcome = runner(seed(), 300, cases).run(&(recipes(), spoilt, any::<bool>()), |(recipe, spoilt, ipvs)| {
-        let mode = if ipvs { Mode::Ipvs } else { Mode::Iptables };
+    let modes = prop::sample::select(Mode::ALL.to_vec());
+    let outcome = runner(seed(), 300, cases).run(&(recipes(), spoilt, modes), |(recipe, spoilt, mode)| {
         let mut cluster = in_mode(&recipe, mode);
         for (at, text) in spoilt {
             spoil(&mut cluster.objects, at, &text);
