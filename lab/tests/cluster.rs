@@ -33,6 +33,7 @@ fn main() {
         case!(Inside processes_are_watched),
         case!(Inside thousands_of_probes),
         case!(Inside source_ports_are_used_again),
+        case!(Inside every_refusal_is_heard),
     ]);
 }
 
@@ -52,6 +53,21 @@ async fn a_cluster_stands_in_under_300_ms() {
         drop(cluster);
     }
     assert!(best < Duration::from_millis(300), "{best:?}");
+}
+
+/// Kernels send 50 ICMP errors at once and 1,000 a second, unless told otherwise.
+async fn every_refusal_is_heard() {
+    let spec = spec(Cni::Bridge, Families::Dual, 2, 2);
+    let cluster = Cluster::build(&spec).await.unwrap();
+    for address in &spec.nodes[1].addresses {
+        let knock = Probe {
+            timeout: Duration::from_secs(5),
+            ..probe(in_pod(&spec.pods[0].name), Protocol::Udp, SocketAddr::new(*address, 9))
+        };
+        let outcomes = cluster.probe_many(vec![knock; 400], 400).await.unwrap();
+        let heard = outcomes.iter().filter(|outcome| outcome.answer == Answer::Refused).count();
+        assert_eq!(heard, 400, "{address}");
+    }
 }
 
 /// All pods and one node to all pods, both protocols, all families: the pod itself answers and sees the source.

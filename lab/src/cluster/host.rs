@@ -61,7 +61,8 @@ fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
     let mut set = |key: &str, value: &str| all.push((key.to_owned(), value.to_owned()));
     set("net/ipv4/icmp_ratemask", "0");
     set("net/ipv6/icmp/ratelimit", "0");
-    set("net/ipv6/icmp/ratemask", "");
+    // An empty text would be no write at all.
+    set("net/ipv6/icmp/ratemask", "\n");
     for scope in ["all", "default"] {
         set(&format!("net/ipv4/conf/{scope}/rp_filter"), "0");
         set(&format!("net/ipv4/conf/{scope}/accept_redirects"), "0");
