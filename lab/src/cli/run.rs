@@ -28,7 +28,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
     pub(super) mode: Vec<ModeArg>,
     /// In the simulator instead of a kernel: as any user, the same bytes every time. Steps that it has no model of are left
-    /// out, and said to be; so is userspace mode.
+    /// out, and said to be.
     #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks"])]
     pub(super) simulate: bool,
     /// Go on after a broken step and after a broken scenario.

@@ -1,29 +1,25 @@
 //! A simulated cluster with its objects, and on every node what svcproxy would program for them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_saphyr::{Location, Spanned};
 use svclab_sim::chance::Chance;
-use svclab_sim::network::{Flow, Network, NetworkError, Outcomes};
-use svclab_sim::relays;
+use svclab_sim::network::{Network, NetworkError};
 
 use super::calls::Sent;
 use super::counters::Counters;
-use super::machines::{BuildError, Machines, Settings, machine, number};
+use super::machines::{BuildError, Machines, Settings};
 use super::program::Program;
 use super::relays::{Memory, Silence};
 use super::render::{RenderError, render};
 use super::{aim, drain};
-use crate::cluster::spec::{ClusterSpec, Cni, Protocol};
+use crate::cluster::spec::{ClusterSpec, Cni};
 use crate::objects::publish::{PublishError, publish};
-use crate::objects::{ObjectError, ObjectKey, Store};
-use crate::scenario::file::{Mode, ProbeFile, ProtocolFile, RuleFamily, RuleFile};
-use crate::scenario::look::{Nodes, Saved};
-use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
-use crate::scenario::words::{PlaceRef, Target};
+use crate::objects::{ObjectError, Store};
+use crate::scenario::file::Mode;
+use crate::scenario::resolve::{ClientRoute, ProbePlan};
+use crate::scenario::words::Target;
 use crate::scenario::{Action, LoadError, ProxyAction, Scenario, walk};
 use crate::traffic::probe::{Answer, Outcome, Place, Probe};
 
@@ -56,31 +52,9 @@ pub enum SimError {
     Step(String),
 }
 
-/// A call to be explained, in the words of probes.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// Who calls.
-    pub from: String,
-    /// Whom.
-    pub to: String,
-    /// Over what, if the target does not say.
-    pub protocol: Option<Protocol>,
-    /// The node by which a client outside sends.
-    pub via: Option<String>,
-}
-
-/// What can become of a call.
-#[derive(Debug, Clone)]
-pub struct Explained {
-    /// All of it, by way of relays if it meets any.
-    pub outcomes: Outcomes,
-    /// The relays' own calls: who calls whom, and what can become of that.
-    pub calls: Vec<(String, Outcomes)>,
-}
-
 /// How a proxy is set up on a node.
 #[derive(Debug, Clone)]
-struct Setup {
+pub(super) struct Setup {
     mode: Mode,
     scheduler: Option<String>,
     runs: bool,
@@ -97,7 +71,7 @@ pub struct SimLab {
     pub(super) machines: Machines,
     settings: Settings,
     pub(super) programs: BTreeMap<String, Program>,
-    setups: BTreeMap<String, Setup>,
+    pub(super) setups: BTreeMap<String, Setup>,
     proxy: PathBuf,
     flags: Vec<String>,
     objects: tempfile::TempDir,
@@ -259,48 +233,13 @@ impl SimLab {
         Ok(self.machines.route(&self.spec, &self.settings)?)
     }
 
-    /// How many endpoints a node's proxy answers with at a `healthCheckNodePort`.
-    pub(super) fn health(&self, node: &str, port: u16) -> Option<usize> {
-        self.programs.get(node)?.health.get(&port).copied()
-    }
-
-    fn answers_healthy(&self, node: &str, port: u16) -> bool {
-        self.health(node, port).is_some_and(|local| local > 0)
-    }
-
-    /// The nodes that a service's published address leads to, and the address.
-    pub(super) fn balanced(&self, service: &ObjectKey) -> Result<(IpAddr, Vec<String>), SimError> {
-        let address = resolve::vip(&self.store, service).map_err(|problem| SimError::Step(problem.message))?;
-        let vip = self.store.vips_of(service).into_iter().find(|vip| vip.address == address);
-        let healthy = |node: &str, port| self.answers_healthy(node, port);
-        Ok((address, vip.map(|vip| aim::sends_to(&self.store, &vip, &healthy)).unwrap_or_default()))
-    }
-
-    /// What `iptables-save -c` would print on the nodes that these rules are about.
-    pub(super) fn saved(&self, rules: &[RuleFile]) -> Result<Saved, SimError> {
-        let mut saved = Saved::new();
-        for rule in rules {
-            for node in self.nodes(&|node| self.mode_of(node)).of(rule).map_err(SimError::Step)? {
-                let nothing = Program::default();
-                let program = self.programs.get(&node).unwrap_or(&nothing);
-                let of = match rule.family {
-                    RuleFamily::Ipv4 => &program.v4,
-                    RuleFamily::Ipv6 => &program.v6,
-                };
-                let machine = Place::Node(node.clone()).to_string();
-                saved.insert((node, rule.family), self.counters.ruleset(&machine, of));
-            }
-        }
-        Ok(saved)
-    }
-
-    /// The nodes, for [`look::compare`](crate::scenario::look::compare).
-    pub(super) fn nodes<'a>(&self, mode_of: &'a dyn Fn(&str) -> Mode) -> Nodes<'a> {
-        Nodes { names: self.setups.keys().cloned().collect(), mode_of }
-    }
-
     /// Nodes by which requests enter, if the caller has no way of its own; and the way that it has, which stays.
-    fn entrances(&mut self, probe: &Probe, route: Option<&ClientRoute>, to: &Target) -> Result<Vec<String>, SimError> {
+    pub(super) fn entrances(
+        &mut self,
+        probe: &Probe,
+        route: Option<&ClientRoute>,
+        to: &Target,
+    ) -> Result<Vec<String>, SimError> {
         self.take_route(route)?;
         if route.is_some() {
             return Ok(Vec::new());
@@ -315,7 +254,7 @@ impl SimLab {
     }
 
     /// Has requests enter by the next of these nodes, if there are any.
-    fn enter(&mut self, probe: &Probe, entrances: &[String]) -> Result<(), SimError> {
+    pub(super) fn enter(&mut self, probe: &Probe, entrances: &[String]) -> Result<(), SimError> {
         let (Place::Client(client), false) = (&probe.from, entrances.is_empty()) else { return Ok(()) };
         let mut settings = self.settings.clone();
         let node = entrances[self.turns % entrances.len()].clone();
@@ -330,47 +269,10 @@ impl SimLab {
         port
     }
 
-    /// Every way that a call can take, with exact probabilities; nothing is left behind.
-    ///
-    /// # Errors
-    /// What is not there, or is no call.
-    pub fn explain(&mut self, call: &Call) -> Result<Explained, SimError> {
-        let unplaced = |problem: String| SimError::Step(problem);
-        let from: PlaceRef = call.from.parse().map_err(unplaced)?;
-        let to: Target = call.to.parse().map_err(unplaced)?;
-        let (from, to) = (spanned(from), spanned(to));
-        let via = call.via.clone().map(spanned);
-        let protocol = call.protocol.map(|protocol| match protocol {
-            Protocol::Tcp => ProtocolFile::Tcp,
-            Protocol::Udp => ProtocolFile::Udp,
-            Protocol::Sctp => ProtocolFile::Sctp,
-        });
-        let file = ProbeFile { via, protocol, ..ProbeFile::plain(&from, &to) };
-        let (probe, route) =
-            resolve::aim(&self.store, &file, resolve::PATIENCE).map_err(|problem| SimError::Step(problem.message))?;
-        let entrances = self.entrances(&probe, route.as_ref(), &to.value)?;
-        self.enter(&probe, &entrances)?;
-        let from = machine(&self.spec, &probe.from);
-        let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
-        let flow = Flow { protocol: number(probe.protocol), ..Flow::tcp(from, probe.to) };
-        let network = self.machines.network();
-        let ports: BTreeMap<String, relays::Relays> = self.programs.iter().map(plain_relays).collect();
-        let of = |host| ports.get(network.host(host).name());
-        let first = network.outcomes(&flow)?;
-        let calls = self.calls_of_relays(&first, flow.protocol)?;
-        Ok(Explained { outcomes: relays::through(network, &flow, first, of), calls })
-    }
-
     /// The machines.
     pub fn network(&self) -> &Network {
         self.machines.network()
     }
-}
-
-/// A node's machine, and where its listening ports lead.
-fn plain_relays((node, program): (&String, &Program)) -> (String, relays::Relays) {
-    let ports = program.relays.iter().map(|(port, relay)| (*port, relay.to.clone()));
-    (Place::Node(node.clone()).to_string(), ports.collect())
 }
 
 /// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless flags say otherwise.
@@ -383,8 +285,4 @@ fn silence(flags: &[String]) -> Silence {
         single: flag("--conntrack-udp-timeout=").unwrap_or(Duration::from_secs(30)),
         conversation: Duration::from_secs(120),
     }
-}
-
-fn spanned<T>(value: T) -> Spanned<T> {
-    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
