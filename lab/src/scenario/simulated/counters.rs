@@ -44,10 +44,10 @@ impl Counters {
         }
     }
 
-    /// A machine's rules of a family as `iptables-save -c` would tell them.
-    pub(super) fn ruleset(&self, machine: &str, rules: &Rules) -> Ruleset {
+    /// A machine's rules of a family as `iptables-save -c` would tell them; with 0 where nothing has been counted.
+    pub(super) fn ruleset(counters: Option<&Counters>, machine: &str, rules: &Rules) -> Ruleset {
         let mut ruleset = Ruleset::default();
-        let counted = self.0.get(machine);
+        let counted = counters.and_then(|counters| counters.0.get(machine));
         for table in &rules.tables {
             for chain in &table.chains {
                 let (table, chain_name) = (table.name.to_string(), chain.name.clone());

@@ -8,6 +8,7 @@ use svclab_sim::network::{Flow, Outcomes};
 use svclab_sim::relays;
 
 use super::aim;
+use super::counters::Counters;
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use super::program::Program;
@@ -71,7 +72,7 @@ impl SimLab {
                     RuleFamily::Ipv6 => &program.v6,
                 };
                 let machine = Place::Node(node.clone()).to_string();
-                saved.insert((node, rule.family), self.counters.ruleset(&machine, of));
+                saved.insert((node, rule.family), Counters::ruleset(self.counters.as_ref(), &machine, of));
             }
         }
         Ok(saved)
