@@ -4,7 +4,7 @@
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// What a program writes, as lines for `iptables-restore`, with words for addresses (see [`Words`]).
+/// What a program writes, as lines for `iptables-restore`, with words for addresses (see `Words`).
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// What it does.

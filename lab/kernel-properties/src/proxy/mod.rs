@@ -1,5 +1,5 @@
 //! A node's proxy at work on a node's namespaces, by way of everything that lies between its library and the kernel:
-//! [`work`] is what it does, [`dump`] what the commands then print, [`same`] whether that is what a clean start leaves.
+//! `work` is what it does, `dump` what the commands then print, `same` whether that is what a clean start leaves.
 
 mod dump;
 mod same;

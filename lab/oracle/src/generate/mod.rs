@@ -1,7 +1,7 @@
 //! Clusters that nobody wrote by hand: every kind of service, policy, endpoint and setting that the oracle has a rule for.
 //!
 //! [`recipes`] and [`histories`] are proptest strategies over [`Recipe`]s, which shrink to the smallest that still shows
-//! what was found, and [`recipes_on`] is one whose machines are given; [`cluster`] and [`history`] draw one for a seed. What
+//! what was found, and [`recipes_on`] is one whose machines are given; [`cluster`] and [`history()`] draw one for a seed. What
 //! they make is admitted by an API server: no rule is broken but where a rule is about that. (Objects that break the API's
 //! rules are the business of tests of their own.)
 
