@@ -38,9 +38,10 @@ test *ARGS:
     echo 'just test: no cargo-nextest here (cargo install cargo-nextest --locked): using cargo test' >&2
     exec cargo test --workspace --lib --bins --tests --no-fail-fast "$@" -- --test-threads=2
 
-# Break rendered rules in every way of a catalogue, and print who notices (docs/properties.md).
+# Break rendered rules in every way of a catalogue, and print which properties and which scenarios notice (docs/properties.md).
 mutants:
     cargo run --quiet -p svclab-properties --example mutants
+    cargo run --quiet -p svclab-kernel-properties --example scenario_mutants scenarios/*.yaml scenarios/microvm/*.yaml scenarios/seeds/*.yaml
 
 # Measure rule count against sync time (under 10 minutes); a table and a plot end up in target/bench/.
 bench *ARGS:

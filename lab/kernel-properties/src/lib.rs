@@ -17,6 +17,7 @@ pub mod frame;
 pub mod hearing;
 pub mod others;
 pub mod proxy;
+pub mod scenarios;
 pub mod seen;
 pub mod sweep;
 pub mod tally;

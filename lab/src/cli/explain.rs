@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
@@ -20,6 +21,7 @@ use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::looks::{Call, Explained};
 use crate::scenario::simulated::machines::number;
 use crate::scenario::simulated::program::{Program, ProgramError};
+use crate::scenario::simulated::render::Svcproxy;
 use crate::scenario::simulated::tell;
 
 #[derive(Args)]
@@ -105,7 +107,8 @@ fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
         protocol: args.protocol.map(Protocol::from),
         via: args.via.clone(),
     };
-    let mut lab = SimLab::start(&scenario, proxy, mode).map_err(|error| Exit::usage(error.to_string()))?;
+    let mut lab =
+        SimLab::start(&scenario, Arc::new(Svcproxy(proxy)), mode).map_err(|error| Exit::usage(error.to_string()))?;
     let explained = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
     print(args, lab.network(), &explained)
 }

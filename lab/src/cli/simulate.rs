@@ -1,7 +1,7 @@
 //! `svclab run --simulate`: scenarios in the simulator, as any user on any Linux.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::run::{RunArgs, Turn, colour, status, turns, write};
 use super::{Exit, find};
@@ -9,6 +9,7 @@ use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, json, junit};
 use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
+use crate::scenario::simulated::render::{Programmer, Svcproxy};
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
@@ -36,10 +37,11 @@ fn all(turns: &[Turn<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport
     let done = Mutex::new(Vec::new());
     // A function of its own, so that the lock is not held while a turn is taken.
     let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+    let programmer: Arc<dyn Programmer> = Arc::new(Svcproxy(proxy.to_owned()));
     let work = || {
         while let Some(at) = take() {
             let turn = &turns[at];
-            let report = simulated::run::run(turn.scenario, proxy.to_owned(), turn.mode, keep_going);
+            let report = simulated::run::run(turn.scenario, Arc::clone(&programmer), turn.mode, keep_going);
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((at, report));
         }
     };

@@ -1,7 +1,7 @@
 //! A simulated cluster with its objects, and on every node what svcproxy would program for them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use svclab_sim::chance::Chance;
@@ -12,7 +12,7 @@ use super::counters::Counters;
 use super::machines::{BuildError, Machines, Settings};
 use super::program::Program;
 use super::relays::{Memory, Silence};
-use super::render::{RenderError, render};
+use super::render::{Programmer, RenderError};
 use super::{aim, drain};
 use crate::cluster::spec::{ClusterSpec, Cni};
 use crate::objects::publish::{PublishError, publish};
@@ -72,7 +72,7 @@ pub struct SimLab {
     settings: Settings,
     pub(super) programs: BTreeMap<String, Program>,
     pub(super) setups: BTreeMap<String, Setup>,
-    proxy: PathBuf,
+    programmer: Arc<dyn Programmer>,
     flags: Vec<String>,
     objects: tempfile::TempDir,
     pub(super) chance: Chance,
@@ -88,11 +88,11 @@ pub struct SimLab {
 }
 
 impl SimLab {
-    /// The scenario's cluster before its first step; `proxy` is svcproxy.
+    /// The scenario's cluster before its first step.
     ///
     /// # Errors
     /// When the proxy cannot be asked, or prints what the simulator does not know.
-    pub fn start(scenario: &Scenario, proxy: PathBuf, mode: Mode) -> Result<SimLab, SimError> {
+    pub fn start(scenario: &Scenario, programmer: Arc<dyn Programmer>, mode: Mode) -> Result<SimLab, SimError> {
         let store = scenario.initial_objects()?;
         let setup = Setup { mode, scheduler: None, runs: true };
         let spec = store.cluster_spec();
@@ -108,7 +108,7 @@ impl SimLab {
             programs: BTreeMap::new(),
             setups: spec.nodes.iter().map(|node| (node.name.clone(), setup.clone())).collect(),
             spec,
-            proxy,
+            programmer,
             flags: scenario.proxy_flags.clone(),
             objects: tempfile::tempdir()?,
             chance: Chance::seeded(scenario.options.seed),
@@ -146,7 +146,7 @@ impl SimLab {
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
-            let mut program = render(&self.proxy, node, setup.mode, &flags, self.objects.path())?;
+            let mut program = self.programmer.program(node, setup.mode, &flags, self.objects.path())?;
             if let (Mode::Ipvs, Some(found)) = (setup.mode, self.programs.get(node)) {
                 let network = self.machines.network();
                 let id = network.find(&Place::Node(node.clone()).to_string());

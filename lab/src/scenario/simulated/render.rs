@@ -1,6 +1,6 @@
-//! Asks svcproxy what it would program on a node.
+//! Asks svcproxy, or whoever stands in for it, what it would program on a node.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::program::{Program, ProgramError};
@@ -30,17 +30,26 @@ pub enum RenderError {
     Program(#[from] ProgramError),
 }
 
-/// What svcproxy (`proxy`) with these flags would program on `node` for the objects in the directory `manifests`.
-///
-/// # Errors
-/// When it cannot be asked, refuses, or prints what the simulator does not understand.
-pub fn render(
-    proxy: &Path,
-    node: &str,
-    mode: Mode,
-    flags: &[String],
-    manifests: &Path,
-) -> Result<Program, RenderError> {
+/// Who says what is to be programmed.
+pub trait Programmer: Send + Sync {
+    /// What is to be programmed on `node` for the objects in the directory `manifests`, by a proxy with these flags.
+    ///
+    /// # Errors
+    /// When it cannot be asked, refuses, or prints what the simulator does not understand.
+    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Program, RenderError>;
+}
+
+/// svcproxy, by its path.
+#[derive(Debug, Clone)]
+pub struct Svcproxy(pub PathBuf);
+
+impl Programmer for Svcproxy {
+    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Program, RenderError> {
+        render(&self.0, node, mode, flags, manifests)
+    }
+}
+
+fn render(proxy: &Path, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Program, RenderError> {
     let mut command = Command::new(proxy);
     command.arg("render").arg("--manifests").arg(manifests).arg(format!("--hostname-override={node}"));
     command.arg(format!("--mode={mode}")).args(flags);

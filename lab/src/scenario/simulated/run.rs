@@ -1,9 +1,10 @@
 //! Carries a scenario out in the simulator: the same steps, the same judgement, no kernel.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::lab::{SimError, SimLab};
+use super::render::Programmer;
 use super::{aim, notes};
 use crate::expect::{Answers, Mismatch, Tally, judge};
 use crate::report::{SIMULATED, ScenarioReport, StepReport, Verdict};
@@ -14,8 +15,8 @@ use crate::scenario::look::{self, Saved};
 use crate::scenario::{Action, Scenario, Step, relayed, resolve};
 use crate::traffic::probe::Answer;
 
-/// Runs `scenario` with svcproxy (`proxy`) in `mode`; after a broken step the others are left out, unless told to go on.
-pub fn run(scenario: &Scenario, proxy: PathBuf, mode: Mode, keep_going: bool) -> ScenarioReport {
+/// Runs `scenario` with a proxy in `mode`; after a broken step the others are left out, unless told to go on.
+pub fn run(scenario: &Scenario, programmer: Arc<dyn Programmer>, mode: Mode, keep_going: bool) -> ScenarioReport {
     let mut report = ScenarioReport {
         name: scenario.name.clone(),
         path: scenario.path.display().to_string(),
@@ -31,7 +32,7 @@ pub fn run(scenario: &Scenario, proxy: PathBuf, mode: Mode, keep_going: bool) ->
         took: Duration::ZERO,
         logs: String::new(),
     };
-    match SimLab::start(scenario, proxy, mode) {
+    match SimLab::start(scenario, programmer, mode) {
         Ok(lab) => Run { lab, answered_by: AnsweredBy::default() }.steps(scenario, keep_going, &mut report),
         Err(error) => report.not_started = Some(error.to_string()),
     }

@@ -1,0 +1,184 @@
+//! Broken rules before the scenarios, in the simulator: which scenario notices which mutant.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use svclab::report::{ScenarioReport, Verdict};
+use svclab::scenario::Scenario;
+use svclab::scenario::file::Mode;
+use svclab::scenario::simulated::program::Program as Simulated;
+use svclab::scenario::simulated::relays::{Port, Relay, Relays};
+use svclab::scenario::simulated::render::{Programmer, RenderError};
+use svclab::scenario::simulated::run::run;
+use svclab_properties::mutants::{Mutant, Worth};
+use svclab_properties::programs::Program;
+use svcproxy::cli::render::render_to_string;
+
+/// After so many scenarios that noticed a mutant, the others need not be run.
+const ENOUGH: usize = 3;
+
+/// The proxy's library in place of the program. It is asked once for each question, and what it says is remembered: many mutants
+/// are put to the same scenarios.
+#[derive(Default)]
+pub struct Remembering {
+    known: Mutex<BTreeMap<String, Simulated>>,
+}
+
+impl Programmer for Remembering {
+    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Simulated, RenderError> {
+        let key = format!("{node} {mode} {flags:?} {}", texts(manifests));
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = known().get(&key) {
+            return Ok(program.clone());
+        }
+        let fixed = [format!("--manifests={}", manifests.display()), format!("--hostname-override={node}")];
+        let all = fixed.into_iter().chain([format!("--mode={mode}")]).chain(flags.iter().cloned());
+        let refused = |error| RenderError::Refused { node: node.to_owned(), complaint: format!("{error:#}") };
+        let program = Simulated::rendered(node, &render_to_string(all).map_err(refused)?)?;
+        known().insert(key, program.clone());
+        Ok(program)
+    }
+}
+
+/// Everything in a directory. What cannot be read will be the proxy's complaint.
+fn texts(directory: &Path) -> String {
+    let files = std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect()
+}
+
+/// Breaks what another programmer says.
+struct Breaking {
+    other: Arc<Remembering>,
+    mutant: Mutant,
+    /// It has changed something.
+    changed: AtomicBool,
+}
+
+impl Programmer for Breaking {
+    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Simulated, RenderError> {
+        let mut program = self.other.program(node, mode, flags, manifests)?;
+        if apply(&self.mutant, &mut program) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        Ok(program)
+    }
+}
+
+/// Applies a mutant of the property tests to a simulated node's program.
+fn apply(mutant: &Mutant, simulated: &mut Simulated) -> bool {
+    let plain = simulated.relays.iter().map(|(port, relay)| (*port, relay.to.clone())).collect();
+    let mut program = Program {
+        v4: Arc::new(simulated.v4.clone()),
+        v6: Arc::new(simulated.v6.clone()),
+        sets: simulated.sets.clone(),
+        servers: simulated.servers.clone(),
+        addresses: simulated.addresses.clone(),
+        relays: plain,
+    };
+    if !mutant.apply(&mut program) {
+        return false;
+    }
+    let relays: Relays =
+        program.relays.into_iter().map(|(port, to)| (port, relay(&simulated.relays, port, to))).collect();
+    simulated.v4 = Arc::unwrap_or_clone(program.v4);
+    simulated.v6 = Arc::unwrap_or_clone(program.v6);
+    (simulated.sets, simulated.servers, simulated.addresses) = (program.sets, program.servers, program.addresses);
+    simulated.relays = relays;
+    true
+}
+
+/// The relay of a port that now leads to these: that of the port before, or of whoever led there.
+fn relay(before: &Relays, port: Port, to: Vec<std::net::SocketAddr>) -> Relay {
+    let same = before.get(&port).or_else(|| before.values().find(|relay| relay.to == to));
+    Relay { to, ..same.cloned().unwrap_or_default() }
+}
+
+/// Who noticed a mutant.
+pub struct Score {
+    mutant: Mutant,
+    /// Scenarios in which it changed something.
+    changed: usize,
+    noticed: Vec<String>,
+}
+
+impl Score {
+    /// Whether any scenario noticed.
+    #[must_use]
+    pub fn is_noticed(&self) -> bool {
+        !self.noticed.is_empty()
+    }
+
+    /// Whether there is anything to notice, by the property tests' catalogue.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.mutant.worth == Worth::Broken
+    }
+}
+
+/// Runs scenarios with a mutant in place of the proxy's rules, until enough have noticed.
+#[must_use]
+pub fn score(mutant: Mutant, proxy: &Arc<Remembering>, scenarios: &[Scenario], mode: Mode) -> Score {
+    let mut score = Score { mutant, changed: 0, noticed: Vec::new() };
+    for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
+        let breaking = Arc::new(Breaking { other: Arc::clone(proxy), mutant, changed: AtomicBool::new(false) });
+        let programmer: Arc<dyn Programmer> = breaking.clone();
+        let report = run(scenario, programmer, mode, false);
+        score.changed += usize::from(breaking.changed.load(Ordering::Relaxed));
+        if is_red(&report) {
+            score.noticed.push(scenario.name.clone());
+        }
+        if score.noticed.len() == ENOUGH {
+            break;
+        }
+    }
+    score
+}
+
+/// Rules that no kernel would take are noticed by that.
+fn is_red(report: &ScenarioReport) -> bool {
+    let red = |verdict: &Verdict| matches!(verdict, Verdict::Broken(_) | Verdict::Failed(_));
+    report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))
+}
+
+/// One line.
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {:<64} ", self.mutant.name)?;
+        match (self.noticed.is_empty(), self.mutant.worth) {
+            (false, _) => f.write_str(&self.noticed.join(", ")),
+            (true, Worth::Equivalent(_)) => f.write_str("equivalent"),
+            (true, Worth::Broken) if self.changed == 0 => f.write_str("no scenario has it"),
+            (true, Worth::Broken) => write!(f, "nobody of {}", self.changed),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use svclab::scenario::load;
+    use svclab_oracle::Mode as Catalogued;
+    use svclab_properties::mutants::catalogue;
+
+    use super::*;
+
+    #[test]
+    fn a_scenario_notices_what_it_is_about_and_nothing_else() {
+        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let hairpin = [load(&files.join("hairpin.yaml"), 0).unwrap()];
+        let proxy = Arc::new(Remembering::default());
+        let noticed = |name: &str, mode, catalogued| {
+            let mutant = catalogue(catalogued).into_iter().find(|mutant| mutant.name == name).unwrap();
+            score(mutant, &proxy, &hairpin, mode).is_noticed()
+        };
+        assert!(noticed("nothing is masqueraded", Mode::Iptables, Catalogued::Iptables));
+        assert!(noticed("hairpin is not masqueraded", Mode::Ipvs, Catalogued::Ipvs));
+        assert!(noticed("nobody listens", Mode::Userspace, Catalogued::Userspace));
+        assert!(!noticed("the firewall is open", Mode::Userspace, Catalogued::Userspace));
+    }
+}
