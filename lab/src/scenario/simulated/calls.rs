@@ -113,7 +113,12 @@ impl SimLab {
             };
             let (outcome, sent) = self.call(&probe)?;
             // A relay that has nobody to lead to has accepted, too.
-            if matches!(outcome.answer, Answer::Replied { .. } | Answer::Broken(_)) {
+            let is_open = match &outcome.answer {
+                Answer::Replied { .. } => true,
+                Answer::Broken(why) => why == RESET,
+                _ => false,
+            };
+            if is_open {
                 open.insert(*port);
                 self.hang_up(&sent);
             }

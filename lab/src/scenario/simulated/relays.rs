@@ -146,9 +146,9 @@ impl Memory {
         Some(one.call)
     }
 
-    /// A client's datagrams go by this call from now on.
+    /// A client's datagrams go by this call from now on; an association that stands stays as old as it is.
     pub(super) fn associate(&mut self, port: Port, client: SocketAddr, call: Flow, now: Duration) {
-        self.associations.insert((port, client), Association { call, begun: now, last: now });
+        self.associations.entry((port, client)).or_insert(Association { call, begun: now, last: now });
     }
 }
 
@@ -210,6 +210,9 @@ mod tests {
         };
         assert!(known(&mut memory, &lead, 29) && known(&mut memory, &lead, 148) && !known(&mut memory, &lead, 268));
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::ZERO);
-        assert!(!known(&mut memory, &Relay { serving: Vec::new(), ..lead }, 1));
+        // As a relay does with every datagram.
+        memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::from_secs(5));
+        assert!(known(&mut memory, &lead, 5) && known(&mut memory, &lead, 124), "a conversation since second 0");
+        assert!(!known(&mut memory, &Relay { serving: Vec::new(), ..lead }, 125));
     }
 }
