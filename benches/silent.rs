@@ -19,18 +19,6 @@ impl Iptables for Silent {
         Ok(())
     }
 
-    fn new_chain(&mut self, _: Table, _: &str) -> Result<(), IptablesError> {
-        Ok(())
-    }
-
-    fn insert_first(&mut self, _: Table, _: &str, _: &str) -> Result<(), IptablesError> {
-        Ok(())
-    }
-
-    fn delete_all(&mut self, _: Table, _: &str, _: &str) -> Result<(), IptablesError> {
-        Ok(())
-    }
-
     fn chain_exists(&mut self, _: Table, _: &str) -> Result<bool, IptablesError> {
         Ok(true)
     }

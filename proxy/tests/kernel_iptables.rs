@@ -8,6 +8,7 @@ use std::path::Path;
 
 use support::{Proxy, dump, every_kind, inside, shell, svcproxy, wait_for};
 
+use iptables::IPTables;
 use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
 use svcproxy::kernel::addresses;
 use svcproxy::kernel::iptables::{Commands, Iptables, Table};
@@ -27,12 +28,14 @@ fn write(directory: &Path, text: &str) {
 /// Puts rules of somebody else in place, and our canary tables too, which iptables makes at the first look.
 fn foreign_rules(variant: &str) {
     for family in ["iptables", "ip6tables"] {
+        let command: &'static str = format!("{family}-{variant}").leak();
+        let tables = IPTables { cmd: command, has_check: true, has_wait: true, is_numeric: true };
         for table in ["mangle", "filter", "nat"] {
-            shell(&format!(
-                "{family}-{variant} -t {table} -N FOREIGN && {family}-{variant} -t {table} -A OUTPUT -j FOREIGN"
-            ));
+            tables.new_chain(table, "FOREIGN").unwrap();
+            tables.append_unique(table, "OUTPUT", "-j FOREIGN").unwrap();
         }
-        shell(&format!("{family}-{variant} -A FOREIGN -p tcp --dport 9999 -m comment --comment 'not yours' -j DROP"));
+        let rule = "-p tcp --dport 9999 -m comment --comment 'not yours' -j DROP";
+        tables.append_unique("filter", "FOREIGN", rule).unwrap();
     }
 }
 

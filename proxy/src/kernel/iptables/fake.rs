@@ -57,15 +57,18 @@ impl Fake {
             chains.insert(chain.to_owned(), Vec::new());
             return Ok(());
         }
-        if let Some(rule) = line.strip_prefix("-A ") {
-            let (chain, rule) = rule.split_once(' ').unwrap_or((rule, ""));
-            return match chains.get_mut(chain) {
-                Some(rules) => {
-                    rules.push(rule.to_owned());
-                    Ok(())
-                }
-                None => Fake::refuse(number, &format!("no chain {chain}")),
-            };
+        if let Some((option, rest)) = line.split_once(' ').filter(|(option, _)| ["-A", "-I", "-D"].contains(option)) {
+            let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
+            let Some(rules) = chains.get_mut(chain) else { return Fake::refuse(number, &format!("no chain {chain}")) };
+            match option {
+                "-A" => rules.push(rule.to_owned()),
+                "-I" => rules.insert(0, rule.to_owned()),
+                _ => match rules.iter().position(|present| present == rule) {
+                    Some(at) => drop(rules.remove(at)),
+                    None => return Fake::refuse(number, "no such rule"),
+                },
+            }
+            return Ok(());
         }
         match line.strip_prefix("-X ") {
             Some(chain) if chains.get(chain).is_some_and(Vec::is_empty) => {
@@ -127,32 +130,6 @@ impl Iptables for Fake {
                 let Some((_, chains)) = &mut open else { return Fake::refuse(number, "no table") };
                 Fake::apply_line(chains, number, line)?;
             }
-        }
-        Ok(())
-    }
-
-    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError> {
-        match self.chains(table).insert(chain.to_owned(), Vec::new()) {
-            None => Ok(()),
-            Some(_) => Fake::refuse(0, &format!("chain {chain} is there already")),
-        }
-    }
-
-    fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
-        let chains = self.chains(table);
-        let missing = target(rule).is_some_and(|t| !TARGETS.contains(&t) && !chains.contains_key(t));
-        match chains.get_mut(chain) {
-            Some(rules) if !missing => {
-                rules.insert(0, rule.to_owned());
-                Ok(())
-            }
-            _ => Fake::refuse(0, &format!("no chain {chain}, or none to jump to")),
-        }
-    }
-
-    fn delete_all(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
-        if let Some(rules) = self.chains(table).get_mut(chain) {
-            rules.retain(|present| present != rule);
         }
         Ok(())
     }

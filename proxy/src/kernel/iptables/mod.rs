@@ -1,4 +1,4 @@
-//! The iptables commands: dump, transactional restore, single rules.
+//! The iptables commands: dump and transactional restore.
 
 mod commands;
 mod counters;
@@ -52,29 +52,12 @@ pub trait Iptables {
     /// When the command fails.
     fn save(&mut self, table: Table) -> Result<String, IptablesError>;
 
-    /// `iptables-restore --noflush`: each table's part is taken as a whole or not at all.
+    /// `iptables-restore --noflush`: each table's part is taken as a whole or not at all. Its lines declare and so empty a
+    /// chain (`:`), append a rule (`-A`), insert one (`-I`), delete one (`-D`) or delete a chain (`-X`).
     ///
     /// # Errors
     /// When a part is refused; parts before it may have been taken.
     fn restore(&mut self, input: &str) -> Result<(), IptablesError>;
-
-    /// Makes an empty chain.
-    ///
-    /// # Errors
-    /// When the command fails; that there is one already is an error.
-    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError>;
-
-    /// Puts a rule before all others of a chain.
-    ///
-    /// # Errors
-    /// When the command fails.
-    fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError>;
-
-    /// Removes every copy of a rule.
-    ///
-    /// # Errors
-    /// When the command fails; that there is none is no error.
-    fn delete_all(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError>;
 
     /// Whether a chain is there.
     ///
@@ -102,6 +85,14 @@ pub enum IptablesError {
         command: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// The command did not end; it was killed. Worth another try: another program may have held the lock.
+    #[error("{command} did not end within {limit:?} and was killed")]
+    TimedOut {
+        /// Its name.
+        command: String,
+        /// How long it may take.
+        limit: std::time::Duration,
     },
     /// No right to change the tables.
     #[error("{command} may not change this node's packet filter: run as root, or with CAP_NET_ADMIN and CAP_NET_RAW")]

@@ -17,7 +17,7 @@ use crate::config::NodeAddresses;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::mode::Mode;
 use crate::mode::rules::Chains;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::difference::{self, add_jumps, difference, remove_other_modes};
 use crate::mode::rules::found::datagram_frontends;
 use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
@@ -151,13 +151,13 @@ impl<K: Iptables> Mode for Syncer<K> {
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
         let saved = difference::read(&mut self.kernel)?;
         self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
-        // Jumps first, to chains that are still empty: each is a command of its own, and with the legacy variant such a
-        // command reads and writes the whole table, which on a fresh node is tiny now and huge after the restore.
         let jumps: Vec<_> = jumps::wanted(&node).collect();
-        let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), &saved)?;
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
-        let mut report = self.send(&difference(wanted, &saved))?;
+        let mut transaction = difference(wanted, &saved);
+        let made = add_jumps(&mut transaction, jumps.iter().copied(), &saved);
+        let mut report = self.send(&transaction)?;
+        drop(transaction);
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, &saved)?;
         report.full = true;

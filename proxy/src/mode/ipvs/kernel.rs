@@ -67,18 +67,6 @@ impl<R: Iptables, V, S, D> Iptables for Parts<R, V, S, D> {
         self.rules.restore(input)
     }
 
-    fn new_chain(&mut self, table: Table, chain: &str) -> Result<(), IptablesError> {
-        self.rules.new_chain(table, chain)
-    }
-
-    fn insert_first(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
-        self.rules.insert_first(table, chain, rule)
-    }
-
-    fn delete_all(&mut self, table: Table, chain: &str, rule: &str) -> Result<(), IptablesError> {
-        self.rules.delete_all(table, chain, rule)
-    }
-
     fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
         self.rules.chain_exists(table, chain)
     }

@@ -3,12 +3,12 @@
 use super::common::loopback_guard;
 use super::jumps;
 use super::names;
-use super::saved::SavedTable;
+use super::saved::{Saved, SavedTable};
 use super::transaction::Transaction;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::model::Family;
 
-/// Removes our jumps first, so that no packet meets a half-empty chain, then our chains. `KUBE-FIREWALL`, which
+/// Removes our jumps and our chains, a table at a time: no packet meets a half-empty chain. `KUBE-FIREWALL`, which
 /// kubelet shares, stays while it holds rules of others.
 ///
 /// # Errors
@@ -16,24 +16,22 @@ use crate::model::Family;
 pub fn cleanup<K: Iptables>(kernel: &mut K, family: Family) -> Result<usize, IptablesError> {
     let mut removed = 0;
     for table in Table::ALL {
-        let saved = SavedTable::parse(&kernel.save(table)?);
+        let mut whole = Saved::default();
+        whole.tables.insert(table, SavedTable::parse(&kernel.save(table)?));
+        let Some(saved) = whole.tables.get(&table) else { continue };
         let guard = loopback_guard(family);
         let firewall = saved.chains.get(names::FIREWALL);
         let others_guard = firewall.is_some_and(|rules| rules.iter().any(|rule| *rule != guard));
         let mut done: Vec<&jumps::Jump> = Vec::new();
-        for jump in jumps::of_all_modes().filter(|jump| jump.table == table) {
-            let present = saved.chains.get(jump.from).is_some_and(|rules| rules.iter().any(|rule| rule == jump.rule));
-            if present
-                && !(jump.to == names::FIREWALL && others_guard)
-                && !done.iter().any(|other| other.is_same_rule(jump))
-            {
+        let mut transaction = Transaction::default();
+        let change = transaction.table(table);
+        for jump in jumps::of_all_modes().filter(|jump| jump.table == table && jump.is_in(&whole)) {
+            if !(jump.to == names::FIREWALL && others_guard) && !done.iter().any(|other| other.is_same_rule(jump)) {
                 done.push(jump);
-                kernel.delete_all(table, jump.from, jump.rule)?;
+                jump.delete_all(&whole, change);
                 removed += 1;
             }
         }
-        let mut transaction = Transaction::default();
-        let change = transaction.table(table);
         let mut chains: Vec<&String> = saved.chains.keys().filter(|chain| names::is_ours(table, chain)).collect();
         chains.sort_unstable();
         change.remove = chains.into_iter().cloned().collect();

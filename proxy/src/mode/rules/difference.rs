@@ -86,25 +86,24 @@ fn is_elsewhere(table: Table, wanted: &Chains, from: &str) -> bool {
     !wanted.contains_key(from) && !names::is_ours(table, from)
 }
 
-/// Puts in the jumps that are missing, each to a chain that is made empty if it is not there; how many there were.
-///
-/// # Errors
-/// When a command fails.
-pub fn ensure_jumps<'a, K: Iptables>(
-    kernel: &mut K,
+/// Adds the jumps that are missing, each before what stands in the kernel's chain; how many there are. They go with the
+/// chains that they lead to: with the legacy variant each command reads and writes the whole table.
+pub fn add_jumps<'a>(
+    transaction: &mut Transaction,
     wanted: impl IntoIterator<Item = &'a Jump>,
     saved: &Saved,
-) -> Result<usize, IptablesError> {
-    let missing: Vec<&Jump> = wanted.into_iter().filter(|jump| !jump.is_in(saved)).collect();
-    let mut made = BTreeSet::new();
-    for jump in &missing {
+) -> usize {
+    let mut added = 0;
+    for jump in wanted.into_iter().filter(|jump| !jump.is_in(saved)) {
+        let change = transaction.table(jump.table);
         let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
-        if !there && made.insert((jump.table, jump.to)) {
-            kernel.new_chain(jump.table, jump.to)?;
+        if !there {
+            change.write.entry(jump.to.to_owned()).or_default();
         }
-        kernel.insert_first(jump.table, jump.from, jump.rule)?;
+        change.insert.push((jump.from.to_owned(), jump.rule.to_owned()));
+        added += 1;
     }
-    Ok(missing.len())
+    added
 }
 
 /// Jumps and chains that another mode left; to be called when the mode's own rules stand. How many jumps and chains.
@@ -118,14 +117,17 @@ pub fn remove_other_modes<K: Iptables>(
     saved: &Saved,
 ) -> Result<(usize, usize), IptablesError> {
     // The guard of the loopback range stays: `route_localnet` may have been set for good.
-    let stale: Vec<&Jump> = jumps::of_all_modes()
-        .filter(|jump| jump.to != names::FIREWALL && jump.is_in(saved))
-        .filter(|jump| !wanted_jumps.iter().any(|wanted| wanted.is_same_rule(jump)))
-        .collect();
+    let mut stale: Vec<&Jump> = Vec::new();
+    for jump in jumps::of_all_modes().filter(|jump| jump.to != names::FIREWALL && jump.is_in(saved)) {
+        // Modes share some of their jumps.
+        if !wanted_jumps.iter().chain(&stale).any(|other| other.is_same_rule(jump)) {
+            stale.push(jump);
+        }
+    }
     let mut transaction = Transaction::default();
     let mut freed = BTreeSet::new();
     for jump in &stale {
-        kernel.delete_all(jump.table, jump.from, jump.rule)?;
+        jump.delete_all(saved, transaction.table(jump.table));
         freed.insert((jump.table, jump.to));
     }
     for (table, chain) in freed {

@@ -1,6 +1,7 @@
 //! The jumps from the kernel's own chains into ours: few, constant, and the only thing that touches chains of others.
 
 use super::saved::Saved;
+use super::transaction::TableChange;
 use crate::kernel::iptables::Table;
 
 /// A rule in one of the kernel's chains.
@@ -24,8 +25,19 @@ impl Jump {
 
     /// Whether it is among the rules of a dump.
     pub fn is_in(&self, saved: &Saved) -> bool {
+        self.copies(saved) > 0
+    }
+
+    /// How often a dump has it.
+    fn copies(&self, saved: &Saved) -> usize {
         let rules = saved.tables.get(&self.table).and_then(|table| table.chains.get(self.from));
-        rules.is_some_and(|rules| rules.iter().any(|rule| rule == self.rule))
+        rules.map_or(0, |rules| rules.iter().filter(|rule| *rule == self.rule).count())
+    }
+
+    /// Adds the deletion of every copy in the dump to a change of its table.
+    pub fn delete_all(&self, saved: &Saved, change: &mut TableChange) {
+        let rule = || (self.from.to_owned(), self.rule.to_owned());
+        change.delete.extend((0..self.copies(saved)).map(|_| rule()));
     }
 
     /// Whether the kernel could not tell the two.

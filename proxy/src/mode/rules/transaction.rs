@@ -1,4 +1,5 @@
-//! What is sent to `iptables-restore --noflush`: per table, chains to rewrite and chains to remove.
+//! What is sent to `iptables-restore --noflush`: per table, chains to rewrite and chains to remove, and single rules in the
+//! kernel's own chains.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,12 +18,16 @@ pub struct TableChange {
     pub write: Chains,
     /// Chains to empty and remove.
     pub remove: Vec<String>,
+    /// Rules, each with its chain, to put before all others of it: the last one comes first.
+    pub insert: Vec<(String, String)>,
+    /// Rules, each with its chain, to delete once. It is an error of the kernel's if there is none.
+    pub delete: Vec<(String, String)>,
 }
 
 impl TableChange {
     /// Nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.write.is_empty() && self.remove.is_empty()
+        self.write.is_empty() && self.remove.is_empty() && self.insert.is_empty() && self.delete.is_empty()
     }
 
     /// Rules in it.
@@ -85,6 +90,12 @@ impl Transaction {
             full(&mut part, &mut size, content.len() + 1);
             part.table(table).write.insert(chain.clone(), content.clone());
         }
+        // The jumps are few: they are sent together.
+        for (table, change) in &self.tables {
+            full(&mut part, &mut size, change.insert.len() + change.delete.len());
+            part.table(*table).insert.clone_from(&change.insert);
+            part.table(*table).delete.clone_from(&change.delete);
+        }
         // Emptied together, since they may jump to one another, then removed.
         let removals =
             self.tables.iter().flat_map(|(table, change)| change.remove.iter().map(move |chain| (*table, chain)));
@@ -115,6 +126,11 @@ impl Transaction {
             for (chain, rules) in &change.write {
                 for rule in rules {
                     let _ = writeln!(text, "-A {chain} {rule}");
+                }
+            }
+            for (option, rules) in [("-D", &change.delete), ("-I", &change.insert)] {
+                for (chain, rule) in rules {
+                    let _ = writeln!(text, "{option} {chain} {rule}");
                 }
             }
             for chain in &change.remove {
@@ -157,6 +173,17 @@ mod tests {
         let nat = transaction.table(Table::Nat);
         nat.write.insert("B".into(), vec!["-j ACCEPT".into()]);
         nat.remove.push("A".into());
-        assert_eq!(transaction.text(), "*nat\n:B - [0:0]\n:A - [0:0]\n-A B -j ACCEPT\n-X A\nCOMMIT\n");
+        nat.insert.push(("OUTPUT".into(), "-j B".into()));
+        nat.delete.push(("OUTPUT".into(), "-j A".into()));
+        let text = "*nat\n:B - [0:0]\n:A - [0:0]\n-A B -j ACCEPT\n-D OUTPUT -j A\n-I OUTPUT -j B\n-X A\nCOMMIT\n";
+        assert_eq!(transaction.text(), text);
+        let parts: Vec<String> = transaction.parts(1).iter().map(Transaction::text).collect();
+        let expected = [
+            "*nat\n:B - [0:0]\n-A B -j ACCEPT\nCOMMIT\n",
+            "*nat\n-D OUTPUT -j A\n-I OUTPUT -j B\nCOMMIT\n",
+            "*nat\n:A - [0:0]\nCOMMIT\n",
+            "*nat\n:A - [0:0]\n-X A\nCOMMIT\n",
+        ];
+        assert_eq!(parts, expected);
     }
 }
