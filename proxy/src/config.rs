@@ -241,7 +241,7 @@ impl Config {
 /// The node's own addresses as the kernel has them; what `nodePortAddresses` and source ranges are held against.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// Every address of every interface, loopback included.
+    /// Every address of every interface, loopback included; each once, sorted.
     pub local: Vec<IpAddr>,
     /// The node's primary addresses, at most one per family: its Node object's internal addresses if there is one.
     pub primary: Vec<IpAddr>,

@@ -25,6 +25,8 @@ enum Event {
     Change(Box<Change>),
     Sync,
     FailNextRestore,
+    /// When it has committed so many tables.
+    KillNextRestore(usize),
     Restart,
     Flush,
 }
@@ -39,6 +41,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
         6 => Just(Event::Sync),
         2 => Just(Event::FailNextRestore),
+        2 => (0usize..3).prop_map(Event::KillNextRestore),
         1 => Just(Event::Restart),
         1 => Just(Event::Flush),
     ]
@@ -98,6 +101,7 @@ proptest! {
                     }
                 }
                 Event::FailNextRestore => current.kernel().fail_restores = 1,
+                Event::KillNextRestore(tables) => current.kernel().kill_after = vec![tables],
                 Event::Restart => {
                     let kernel = current.kernel().clone();
                     current = proxy(kernel);
@@ -111,6 +115,7 @@ proptest! {
             }
         }
         current.kernel().fail_restores = 0;
+        current.kernel().kill_after.clear();
         current.sync().unwrap();
 
         let mut clean = proxy(if flushed { Fake::default() } else { kernel_with_foreign_rules() });
@@ -190,6 +195,55 @@ fn one_changed_endpoint_sends_only_its_services_chains() {
     assert_eq!((report.rules, report.removed_chains), (6, 1));
     let text = proxy.kernel().restored.last().unwrap().clone();
     assert!(!text.contains("KUBE-SERVICES"), "{text}");
+}
+
+/// What failed is sent again, and no more than that: a full sync of a large cluster takes seconds.
+#[test]
+fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
+    let service = |number: u8, node_port: u16| {
+        let spec = json!({ "type": "NodePort", "clusterIP": format!("10.96.1.{number}"),
+            "ports": [{ "port": 80, "nodePort": node_port }] });
+        changes::service(number, spec, json!([]))
+    };
+    let slice = |number: u8, host: u8| {
+        let name = format!("svc-{number}");
+        let object = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+            "endpoints": [{ "addresses": [format!("10.244.0.{host}")] }], "ports": [{ "port": 80 }],
+        });
+        Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    let mut current = proxy(Fake::default());
+    current.apply([&service(1, 30_001), &slice(1, 1), &service(2, 30_002), &slice(2, 2)]);
+    assert!(current.sync().unwrap().full);
+    // Killed before and after each commit; what it would have made is unmade before it is repeated.
+    for tables in [0, 1, 2] {
+        current.apply([&service(1, 30_009), &slice(1, 7)]);
+        current.kernel().kill_after = vec![tables];
+        current.sync().unwrap_err();
+        current.apply([&service(1, 30_001), &slice(1, 1)]);
+        assert!(!current.sync().unwrap().full);
+        let text = current.kernel().restored.last().unwrap();
+        assert!(!text.contains("svc-2 -"), "{text}");
+        let mut clean = proxy(Fake::default());
+        clean.apply([&service(1, 30_001), &slice(1, 1), &service(2, 30_002), &slice(2, 2)]);
+        clean.sync().unwrap();
+        assert_eq!(current.kernel().tables, clean.kernel().tables, "killed after {tables} tables");
+    }
+    // A lock that is held says nothing of the tables, however often.
+    current.apply([&slice(1, 8)]);
+    current.kernel().fail_restores = 4;
+    (0..4).for_each(|_| drop(current.sync().unwrap_err()));
+    assert!(!current.needs_full());
+    assert!(!current.sync().unwrap().full);
+    // Another program has removed a chain that the restore jumps to.
+    current.apply([&slice(1, 9)]);
+    current.kernel().tables.get_mut(&Table::Nat).unwrap().remove("KUBE-MARK-MASQ");
+    current.sync().unwrap_err();
+    assert!(!current.needs_full(), "it may have been an accident");
+    current.sync().unwrap_err();
+    assert!(current.needs_full());
+    assert!(current.sync().unwrap().full);
 }
 
 /// A kernel that takes only small transactions gets several, and ends in the same state.

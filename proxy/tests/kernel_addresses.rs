@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::{inside, shell};
-use svcproxy::kernel::addresses;
+use svcproxy::kernel::addresses::{self, Addresses as _};
 
 /// As many as a dump needs several messages for.
 const MANY: u32 = 1500;

@@ -1,6 +1,7 @@
 //! The daemon: puts the pieces together and runs them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tracing::{info, warn};
@@ -9,7 +10,7 @@ use super::config_watch::ConfigWatch;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, NodeAddresses, Variant};
-use crate::daemon::{Chore, Daemon, HealthChecks};
+use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner};
 use crate::events::Recorder;
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
@@ -30,6 +31,9 @@ use crate::mode::userspace;
 use crate::model::Family;
 use crate::relay::{self, Engine};
 use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
+
+/// How long a sync that is under way at the end may take, well below the 30 seconds that a pod has for its end.
+const LAST_SYNC: Duration = Duration::from_secs(10);
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
@@ -53,13 +57,13 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
                 stats.push((commands.family(), relays.stats()));
                 Ok(userspace::syncer::Syncer::new(commands, relays, config.port_range))
             })?;
-            usable.chore = leaving(&config);
+            usable.leftovers = leaving(&config);
             usable.relays = stats;
             start(config, configuration, file.as_ref(), origin, usable)
         }
         Mode::Iptables | Mode::Nftables => {
             let mut usable = usable(&config, |commands| Ok(iptables::syncer::Syncer::new(commands)))?;
-            usable.chore = leaving(&config);
+            usable.leftovers = leaving(&config);
             start(config, configuration, file.as_ref(), origin, usable)
         }
     }
@@ -76,7 +80,7 @@ fn relays(config: &Config) -> Arc<relay::engine::Shared> {
 }
 
 /// What IPVS mode left, to be taken away.
-fn leaving(config: &Config) -> Option<Chore> {
+fn leaving(config: &Config) -> Option<Leftovers> {
     let kernel = Parts::left_behind().unwrap_or_else(|error| {
         warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
         None
@@ -89,7 +93,7 @@ fn leaving(config: &Config) -> Option<Chore> {
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
-fn start<M: ModeAtWork>(
+fn start<M: ModeAtWork + Send + 'static>(
     config: Config,
     configuration: KubeProxyConfiguration,
     file: Option<&LoadedConfig>,
@@ -113,7 +117,7 @@ fn start<M: ModeAtWork>(
     // Relays are the work of all processors.
     let threads = if config.mode == Mode::Userspace { processors.max(2) } else { 2 };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let proxy = Proxy::prepare(config, about, usable)?;
         match origin {
             Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
@@ -125,7 +129,10 @@ fn start<M: ModeAtWork>(
                 proxy.run(source, events).await
             }
         }
-    })
+    });
+    // A sync that is under way gets its time; a command that hangs is killed with this process.
+    runtime.shutdown_timeout(LAST_SYNC);
+    result
 }
 
 /// What needs more rights than proxying does, and is done once.
@@ -138,21 +145,24 @@ pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
 struct Proxy<M> {
     config: Config,
     about: About,
-    families: Vec<FamilyProxy<M>>,
-    watch: Watch,
+    runners: Vec<Runner<M, Netlink>>,
     metrics: Arc<Metrics>,
-    chore: Option<Chore>,
+    leftovers: Option<Leftovers>,
 }
 
-impl<M: ModeAtWork> Proxy<M> {
+impl<M: ModeAtWork + Send + 'static> Proxy<M> {
     fn prepare(config: Config, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
-        let Usable { families, counters, nft, chore, relays } = usable;
-        let watch = if nft {
-            Watch::nft().context("cannot watch the packet filter")?
-        } else {
-            Watch::legacy(numbers(&families))
-        };
-        let metrics = Metrics::new(&numbers(&families)).context("cannot set up the metrics")?;
+        let Usable { families, counters, nft, leftovers, relays } = usable;
+        let numbers: Vec<Family> = families.iter().map(FamilyProxy::family).collect();
+        let metrics = Metrics::new(&numbers).context("cannot set up the metrics")?;
+        let mut runners = Vec::new();
+        for family in families {
+            let number = family.family();
+            let watch = if nft { Watch::nft(number) } else { Ok(Watch::legacy(number)) };
+            let watch = watch.context("cannot watch the packet filter")?;
+            let addresses = Box::new(addresses::Reader::default());
+            runners.push(Runner { family, watch, addresses, conntrack: Netlink });
+        }
         metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
         if config.mode == Mode::Userspace {
             metrics.register(relay::stats::metrics(relays)?)?;
@@ -160,12 +170,13 @@ impl<M: ModeAtWork> Proxy<M> {
         if config.service_counters {
             metrics.register(scrape::service_ports(counters)?)?;
         }
-        Ok(Proxy { config, about, families, watch, metrics: Arc::new(metrics), chore })
+        Ok(Proxy { config, about, runners, metrics: Arc::new(metrics), leftovers })
     }
 
     async fn run<S: Source>(self, source: S, events: Recorder) -> anyhow::Result<()> {
-        let Proxy { config, about, families, watch, metrics, chore } = self;
-        let health = HealthState::new(config.sync_period, &numbers(&families));
+        let Proxy { config, about, runners, metrics, leftovers } = self;
+        let numbers: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
+        let health = HealthState::new(config.sync_period, &numbers);
         metrics.register(applied_versions(health.clone())?)?;
         metrics.register(source.skipped().metric()?)?;
         let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
@@ -182,28 +193,10 @@ impl<M: ModeAtWork> Proxy<M> {
             })?;
         }
         let health_checks = HealthChecks::new(health.clone());
-        let conntrack = Netlink;
-        let addresses = addresses::Reader::default();
-        let daemon = Daemon {
-            source,
-            families,
-            watch,
-            addresses,
-            conntrack,
-            health,
-            health_checks,
-            metrics,
-            events,
-            config,
-            chore,
-        };
+        let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };
         daemon.run().await?;
         Ok(())
     }
-}
-
-fn numbers<M: ModeAtWork>(families: &[FamilyProxy<M>]) -> Vec<Family> {
-    families.iter().map(FamilyProxy::family).collect()
 }
 
 /// What can be proxied.
@@ -214,8 +207,8 @@ struct Usable<M> {
     counters: Vec<(Family, Counters)>,
     /// They are the nft variant's.
     nft: bool,
-    /// What is to be done besides.
-    chore: Option<Chore>,
+    /// What another mode left.
+    leftovers: Option<Leftovers>,
     /// What relays count, in userspace mode.
     relays: Vec<(Family, Arc<relay::stats::Stats>)>,
 }
@@ -243,7 +236,7 @@ fn usable<M: ModeAtWork>(
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    Ok(Usable { families, counters, nft, chore: None, relays: Vec::new() })
+    Ok(Usable { families, counters, nft, leftovers: None, relays: Vec::new() })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {

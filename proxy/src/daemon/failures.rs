@@ -1,7 +1,5 @@
 //! Syncs that fail again and again, for the operator to see.
 
-use std::collections::BTreeMap;
-
 use crate::events::{About, Event, Recorder};
 use crate::model::Family;
 
@@ -9,16 +7,24 @@ use crate::model::Family;
 /// they take about three seconds.
 const IN_A_ROW: u32 = 5;
 
-/// Failures in a row, by family.
-#[derive(Debug, Default)]
-pub(super) struct Failures(BTreeMap<Family, u32>);
+/// A family's failures in a row.
+#[derive(Debug)]
+pub(super) struct Failures {
+    family: Family,
+    in_a_row: u32,
+}
 
 impl Failures {
+    /// None yet.
+    pub(super) fn new(family: Family) -> Failures {
+        Failures { family, in_a_row: 0 }
+    }
+
     /// A sync has failed.
-    pub(super) fn failed(&mut self, family: Family, error: &str, events: &Recorder) {
-        let count = self.0.entry(family).or_default();
-        *count = count.saturating_add(1);
-        if *count == IN_A_ROW {
+    pub(super) fn failed(&mut self, error: &str, events: &Recorder) {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        if self.in_a_row == IN_A_ROW {
+            let (family, count) = (self.family, self.in_a_row);
             events.tell(Event {
                 about: About::Node,
                 reason: "FailedToSyncProxyRules",
@@ -29,8 +35,8 @@ impl Failures {
     }
 
     /// A sync has succeeded.
-    pub(super) fn forget(&mut self, family: Family) {
-        self.0.remove(&family);
+    pub(super) fn forget(&mut self) {
+        self.in_a_row = 0;
     }
 }
 
@@ -41,16 +47,15 @@ mod tests {
     #[test]
     fn failures_in_a_row_are_told_once() {
         let (recorder, mut events) = Recorder::new();
-        let mut failures = Failures::default();
-        let mut fail = |failures: &mut Failures, family, times: u32| {
-            (0..times).for_each(|_| failures.failed(family, "no", &recorder));
+        let mut failures = Failures::new(Family::V4);
+        let mut fail = |failures: &mut Failures, times: u32| {
+            (0..times).for_each(|_| failures.failed("no", &recorder));
             std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.note).collect::<Vec<_>>()
         };
-        assert_eq!(fail(&mut failures, Family::V4, 4), [""; 0]);
-        assert_eq!(fail(&mut failures, Family::V6, 4), [""; 0], "each family counts for itself");
-        failures.forget(Family::V4);
-        assert_eq!(fail(&mut failures, Family::V4, 4), [""; 0]);
+        assert_eq!(fail(&mut failures, 4), [""; 0]);
+        failures.forget();
+        assert_eq!(fail(&mut failures, 4), [""; 0]);
         let told = ["the IPv4 rules could not be written 5 times in a row: no"];
-        assert_eq!(fail(&mut failures, Family::V4, 10), told);
+        assert_eq!(fail(&mut failures, 10), told);
     }
 }

@@ -12,4 +12,4 @@ pub use applied::applied_versions;
 pub use eligible::is_eligible;
 pub use healthz::HealthzServer;
 pub use service::{ServiceHealth, ServiceHealthServers, Unserved};
-pub use state::{Applied, FamilyHealth, Health, HealthState};
+pub use state::{Applied, Busy, FamilyHealth, Health, HealthState};

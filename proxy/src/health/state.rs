@@ -27,6 +27,8 @@ struct Shared {
 pub struct FamilyHealth {
     /// When the oldest change came in that is not in the kernel yet.
     pub waiting_since: Option<SystemTime>,
+    /// When that began which is done now: a sync, or a look at the kernel.
+    pub busy_since: Option<SystemTime>,
     /// When the kernel was last known to be up to date.
     pub synced: Option<SystemTime>,
     /// What is in the kernel.
@@ -45,7 +47,7 @@ pub struct Applied {
 /// One look at the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// No change waits too long (upstream's rule for `/livez`): a restart would not help.
+    /// No change waits too long (upstream's rule for `/livez`), and nothing hangs.
     pub alive: bool,
     /// Besides, a first sync was done in every family: there are rules to send to.
     pub synced: bool,
@@ -77,6 +79,11 @@ impl HealthState {
         self.synced_at(SystemTime::now(), family, applied);
     }
 
+    /// Something begins in this family that may take long; it ends when the value is dropped.
+    pub fn busy(&self, family: Family) -> Busy {
+        self.busy_at(SystemTime::now(), family)
+    }
+
     /// Whether load balancers should still send to the node.
     pub fn set_node_eligible(&self, eligible: bool) {
         self.lock().node_eligible = eligible;
@@ -91,10 +98,15 @@ impl HealthState {
         self.lock().families.entry(family).or_default().waiting_since.get_or_insert(now);
     }
 
+    fn busy_at(&self, now: SystemTime, family: Family) -> Busy {
+        self.lock().families.entry(family).or_default().busy_since = Some(now);
+        Busy { health: self.clone(), family }
+    }
+
     fn synced_at(&self, now: SystemTime, family: Family, applied: &Applied) {
-        let health = FamilyHealth { waiting_since: None, synced: Some(now), applied: applied.clone() };
         let mut shared = self.lock();
-        shared.families.insert(family, health);
+        let health = shared.families.entry(family).or_default();
+        *health = FamilyHealth { waiting_since: None, synced: Some(now), applied: applied.clone(), ..health.clone() };
         if shared.families.values().all(|family| family.applied == *applied) {
             shared.common = applied.clone();
         }
@@ -104,7 +116,8 @@ impl HealthState {
         let shared = self.lock();
         let families = || shared.families.values();
         let late = |family: &FamilyHealth| {
-            let waited = family.waiting_since.and_then(|since| now.duration_since(since).ok());
+            let since = [family.waiting_since, family.busy_since].into_iter().flatten().min();
+            let waited = since.and_then(|since| now.duration_since(since).ok());
             waited.is_some_and(|waited| waited >= self.patience)
         };
         Health {
@@ -120,6 +133,19 @@ impl HealthState {
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
         // A panic while it was held cannot leave plain values half-written.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For as long as it lives, a family is busy.
+#[derive(Debug)]
+pub struct Busy {
+    health: HealthState,
+    family: Family,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.health.lock().families.entry(self.family).or_default().busy_since = None;
     }
 }
 
@@ -149,6 +175,18 @@ mod tests {
         let health = state.look_at(after(200));
         assert!(health.alive);
         assert_eq!(health.applied, applied("8"));
+    }
+
+    #[test]
+    fn a_sync_that_does_not_end_is_not_alive_though_no_change_waits() {
+        let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
+        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        Family::ALL.into_iter().for_each(|family| state.synced_at(after(0), family, &applied("7")));
+        let busy = state.busy_at(after(100), Family::V6);
+        assert!(state.look_at(after(159)).alive);
+        assert!(!state.look_at(after(160)).alive);
+        drop(busy);
+        assert!(state.look_at(after(160)).alive);
     }
 
     #[test]

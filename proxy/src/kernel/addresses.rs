@@ -49,6 +49,15 @@ pub fn read() -> Result<NodeAddresses, NetlinkError> {
     Ok(of(&links, &addresses))
 }
 
+/// Where the node's addresses are read, again and again.
+pub trait Addresses {
+    /// The addresses as they are now.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    fn read(&mut self) -> Result<&NodeAddresses, NetlinkError>;
+}
+
 /// Reads them anew only when the kernel has announced a change: on a node with many pods that is a long list.
 #[derive(Debug, Default)]
 pub struct Reader {
@@ -56,12 +65,9 @@ pub struct Reader {
     known: Option<NodeAddresses>,
 }
 
-impl Reader {
+impl Addresses for Reader {
     /// What [`read`] would find now. The first call decides about the network namespace.
-    ///
-    /// # Errors
-    /// As [`read`].
-    pub fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
+    fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         if self.changes.is_none() {
             // Where nothing is announced, every look reads.
             self.changes = Announcements::of(SockProtocol::NetlinkRoute, CHANGES).ok();
@@ -95,6 +101,9 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
         }
     }
     let is_bare = |family: &Family| addressed.values().any(|families| !families.contains(family));
+    // CNIs that put the gateway's address on each pod's interface repeat it with every pod.
+    found.local.sort_unstable();
+    found.local.dedup();
     found.bare = Family::ALL.into_iter().filter(is_bare).collect();
     found
 }
@@ -166,8 +175,18 @@ mod tests {
         );
         let texts = |addresses: &[IpAddr]| addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>();
         assert_eq!(texts(&found.primary), ["172.18.0.2", "fd00::2"]);
-        assert_eq!(texts(&found.local), ["127.0.0.1", "172.18.0.2", "10.0.0.2", "::1", "fd00::2"]);
+        assert_eq!(texts(&found.local), ["10.0.0.2", "127.0.0.1", "172.18.0.2", "::1", "fd00::2"]);
         assert!(found.bare.is_empty());
+    }
+
+    #[test]
+    fn an_address_on_many_links_counts_once_whatever_their_order() {
+        let pods = |links: &[u32]| {
+            let up: Vec<_> = links.iter().map(|index| (*index, false, false)).collect();
+            let addresses: Vec<_> = links.iter().map(|index| (*index, "10.244.1.1")).collect();
+            node(&up, &[&[(9, "172.18.0.2")][..], &addresses].concat()).local
+        };
+        assert_eq!(pods(&[3]), pods(&[7, 4, 5]));
     }
 
     #[test]

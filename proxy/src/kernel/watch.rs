@@ -1,21 +1,25 @@
 //! Notices that somebody else wrote to the packet filter, without running a command.
 //!
 //! The nft variant's tables announce every change on a netlink multicast group. Legacy tables announce nothing, but
-//! telling their size costs one syscall; a flush changes it.
+//! telling their size costs one syscall; a flush changes it. So does each write of ours, which is told by its number of rules:
+//! looking at the canaries then would read the whole table once more.
 #![allow(unsafe_code, reason = "getsockopt(2) with the legacy tables' own structures, which no crate binds")]
 
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::announcements::Announcements;
 use super::iptables::Table;
+use crate::mode::rules::report::Report;
 use crate::model::Family;
 
 /// Multicast group of nf_tables changes (`NFNLGRP_NFTABLES` in `include/uapi/linux/netfilter/nfnetlink.h`).
@@ -23,81 +27,122 @@ const NFNLGRP_NFTABLES: u32 = 7;
 /// How often the size of the legacy tables is looked at.
 const LEGACY_PERIOD: Duration = Duration::from_millis(250);
 
-/// Waits for signs of change.
-pub enum Watch {
-    /// Of the nft variant's tables.
+/// Waits for signs of change in one family's tables.
+pub struct Watch {
+    family: Family,
+    signs: Signs,
+}
+
+enum Signs {
+    /// Announcements of the nft variant's tables.
     Nft(AsyncFd<Announcements>),
-    /// Of legacy tables, in these families.
+    /// Sizes of the legacy tables.
     Legacy {
-        /// Families to look at.
-        families: Vec<Family>,
         /// What was there at the last look.
-        seen: Vec<Option<Size>>,
+        seen: Sizes,
         /// Goes on over calls that were dropped: events that come faster than the period must not put off the look.
         looks: Interval,
     },
+    /// A test tells.
+    Told(Arc<Notify>),
 }
 
+type Sizes = [Option<Size>; Table::ALL.len()];
+
 /// Entries and bytes of a legacy table.
-pub type Size = (u32, u32);
+type Size = (u32, u32);
 
 impl Watch {
     /// Watches the nft variant's tables of this network namespace.
     ///
     /// # Errors
     /// When the kernel refuses the socket.
-    pub fn nft() -> io::Result<Watch> {
+    pub fn nft(family: Family) -> io::Result<Watch> {
         let changes = Announcements::of(SockProtocol::NetlinkNetFilter, 1 << (NFNLGRP_NFTABLES - 1))?;
         // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
-        Ok(Watch::Nft(unsafe { AsyncFd::register(changes) }?))
+        Ok(Watch { family, signs: Signs::Nft(unsafe { AsyncFd::register(changes) }?) })
     }
 
     /// Watches legacy tables. Needs a tokio runtime around it.
-    pub fn legacy(families: Vec<Family>) -> Watch {
+    pub fn legacy(family: Family) -> Watch {
         let mut looks = interval(LEGACY_PERIOD);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut watch = Watch::Legacy { families, seen: Vec::new(), looks };
-        watch.forget();
-        watch
+        Watch { family, signs: Signs::Legacy { seen: sizes(family), looks } }
     }
 
-    /// Takes what there is now for seen. To be called before a look at the tables, never after a write of our own: that
-    /// would take somebody else's flush in the same moment for ours.
+    /// Watches nothing: changes are told, for tests.
+    pub fn told(family: Family, changes: Arc<Notify>) -> Watch {
+        Watch { family, signs: Signs::Told(changes) }
+    }
+
+    /// Takes what there is now for seen. To be called before a look at the tables.
     pub fn forget(&mut self) {
-        match self {
-            Watch::Nft(changes) => {
+        match &mut self.signs {
+            Signs::Nft(changes) => {
                 changes.get_ref().take();
             }
-            Watch::Legacy { families, seen, .. } => *seen = sizes(families),
+            Signs::Legacy { seen, .. } => *seen = sizes(self.family),
+            Signs::Told(_) => {}
         }
     }
 
-    /// Waits until something changed. Our own writes count too; one look at the canary chains follows each.
+    /// A sync of ours has written to the tables. Legacy tables that hold at least our rules are taken for seen: another
+    /// program's flush in the same moment leaves fewer.
+    pub fn wrote(&mut self, report: &Report) {
+        let Signs::Legacy { seen, .. } = &mut self.signs else { return };
+        let now = sizes(self.family);
+        for ((table, seen), now) in Table::ALL.into_iter().zip(seen).zip(now) {
+            let least = match table {
+                Table::Filter => report.total.filter,
+                Table::Nat => report.total.nat,
+                // Partial syncs write nothing there.
+                Table::Mangle if report.full => 0,
+                Table::Mangle => continue,
+            };
+            if now.is_some_and(|(entries, _)| usize::try_from(entries).is_ok_and(|entries| entries >= least)) {
+                *seen = now;
+            }
+        }
+    }
+
+    /// Waits until something changed. With the nft variant our own writes count too; one look at the canary chains
+    /// follows each.
     pub async fn changed(&mut self) {
-        match self {
-            Watch::Nft(changes) => loop {
+        let family = self.family;
+        match &mut self.signs {
+            Signs::Nft(changes) => loop {
                 let Ok(mut ready) = changes.readable().await else { return std::future::pending().await };
-                let changed = changes.get_ref().take();
+                let changed = changes.get_ref().take_if(|message| nft_family(message) == Some(family));
                 ready.clear_ready();
                 if changed {
                     return;
                 }
             },
-            Watch::Legacy { families, seen, looks } => loop {
+            Signs::Legacy { seen, looks } => loop {
                 looks.tick().await;
-                let now = sizes(families);
+                let now = sizes(family);
                 if now != *seen {
                     *seen = now;
                     return;
                 }
             },
+            Signs::Told(changes) => changes.notified().await,
         }
     }
 }
 
-fn sizes(families: &[Family]) -> Vec<Option<Size>> {
-    let tables = || Table::ALL.into_iter();
-    families.iter().flat_map(|family| tables().map(|table| size(*family, table))).collect()
+/// The family that a message of nf_tables is about: the first byte of `struct nfgenmsg`, after `struct nlmsghdr`
+/// (`include/uapi/linux/netfilter/nfnetlink.h`). The end of a transaction is of none.
+fn nft_family(message: &[u8]) -> Option<Family> {
+    match i32::from(*message.get(size_of::<libc::nlmsghdr>())?) {
+        libc::AF_INET => Some(Family::V4),
+        libc::AF_INET6 => Some(Family::V6),
+        _ => None,
+    }
+}
+
+fn sizes(family: Family) -> Sizes {
+    Table::ALL.map(|table| size(family, table))
 }
 
 /// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are alike

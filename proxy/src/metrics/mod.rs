@@ -3,6 +3,7 @@
 
 mod at_scrape;
 mod build;
+mod pending;
 mod requests;
 mod server;
 
@@ -20,6 +21,7 @@ use crate::source::{Batch, Change};
 use build::Build;
 
 pub use at_scrape::{AtScrape, Samples};
+pub use pending::Pending;
 pub use requests::{CountRequests, Requests, RequestsTo};
 pub use server::{About, MetricsServer};
 
@@ -123,23 +125,19 @@ impl Metrics {
         self.requests.clone()
     }
 
-    /// Changes came in.
-    pub fn changed(&self, batch: &Batch) {
+    /// Changes came in. They are pending until the value is dropped.
+    pub fn changed(&self, batch: &Batch) -> Pending {
+        let (mut services, mut endpoints) = (0, 0);
         for change in &batch.changes {
-            let (total, pending) = match change {
-                Change::Service(..) => (&self.service_changes, &self.service_changes_pending),
-                Change::EndpointSlice(..) => (&self.endpoint_changes, &self.endpoint_changes_pending),
-                Change::Node(..) => continue,
-            };
-            total.inc();
-            pending.inc();
+            match change {
+                Change::Service(..) => services += 1,
+                Change::EndpointSlice(..) => endpoints += 1,
+                Change::Node(..) => {}
+            }
         }
-    }
-
-    /// No change waits any more.
-    pub fn nothing_pending(&self) {
-        self.service_changes_pending.set(0);
-        self.endpoint_changes_pending.set(0);
+        self.service_changes.inc_by(services);
+        self.endpoint_changes.inc_by(endpoints);
+        Pending::new([(&self.service_changes_pending, services), (&self.endpoint_changes_pending, endpoints)])
     }
 
     /// A sync of this family is due.
@@ -266,11 +264,11 @@ mod tests {
     ];
 
     /// Every metric with something in it.
-    fn used() -> Metrics {
+    fn used() -> (Metrics, Pending) {
         let metrics = Metrics::new(&[Family::V4]).unwrap();
         let key = ObjectKey { namespace: "default".into(), name: "web".into() };
         let changes = vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)];
-        metrics.changed(&Batch { changes, ..Batch::default() });
+        let pending = metrics.changed(&Batch { changes, ..Batch::default() });
         metrics.queued(Family::V4);
         metrics.took(Family::V4, true, Duration::from_millis(3));
         metrics.took(Family::V4, false, Duration::from_millis(2));
@@ -282,12 +280,12 @@ mod tests {
         metrics.healthz(200);
         metrics.livez(503);
         metrics.requests.count("200", "10.0.0.1:6443", "GET");
-        metrics
+        (metrics, pending)
     }
 
     #[test]
     fn names_kinds_and_labels_are_upstreams() {
-        let families = used().registry.gather();
+        let families = used().0.registry.gather();
         let mut found: Vec<(String, String, String)> = families
             .iter()
             .filter(|family| !family.name().starts_with("process_"))
@@ -307,7 +305,7 @@ mod tests {
 
     #[test]
     fn values_are_where_they_belong() {
-        let metrics = used();
+        let (metrics, pending) = used();
         let text = metrics.text().unwrap();
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
         has(r#"kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"} 2"#);
@@ -320,7 +318,7 @@ mod tests {
         has(r#"kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="1"} 0"#);
         has(r#"kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 3"#);
         has("kubeproxy_sync_proxy_rules_endpoint_changes_pending 1");
-        metrics.nothing_pending();
+        drop(pending);
         let text = metrics.text().unwrap();
         assert!(text.contains("\nkubeproxy_sync_proxy_rules_endpoint_changes_pending 0\n"), "{text}");
         assert!(text.contains("\nkubeproxy_sync_proxy_rules_endpoint_changes_total 1\n"), "{text}");

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use super::Mode;
 use super::rules::report::Report;
 use crate::config::{Config, NodeAddresses};
-use crate::model::{Family, Protocol, ServicePortName};
-use crate::plan::flows::{Flows, Frontend, is_judged};
+use crate::model::{Family, ServicePortName};
+use crate::plan::flows::Flows;
+use crate::plan::frontends::DatagramFrontends;
 use crate::plan::node::primary_addresses;
 use crate::plan::service_port::Surroundings;
 use crate::plan::tally::Tally;
@@ -27,9 +28,7 @@ pub struct FamilyProxy<M> {
     pending: Changed,
     health_checks: BTreeMap<ServicePortName, HealthCheck>,
     tally: Tally,
-    /// Frontends of datagram protocols whose flows may still be around.
-    frontends: BTreeSet<(Protocol, Frontend)>,
-    flows_due: bool,
+    datagram_frontends: DatagramFrontends,
 }
 
 impl<M: Mode> FamilyProxy<M> {
@@ -43,8 +42,7 @@ impl<M: Mode> FamilyProxy<M> {
             pending: Changed::default(),
             health_checks: BTreeMap::new(),
             tally: Tally::default(),
-            frontends: BTreeSet::new(),
-            flows_due: false,
+            datagram_frontends: DatagramFrontends::default(),
         }
     }
 
@@ -61,10 +59,15 @@ impl<M: Mode> FamilyProxy<M> {
         self.pending.merge(self.state.take_changed());
     }
 
-    /// The node's addresses as they are now; if they are others than before, the next sync is a full one.
+    /// The node's addresses as they are now. If what follows from them is another than before, the next sync is a full one:
+    /// pods that come and go bring addresses along which no rule depends on.
     pub fn set_addresses(&mut self, addresses: &NodeAddresses) {
-        if self.addresses != *addresses {
-            self.addresses = addresses.clone();
+        if self.addresses == *addresses {
+            return;
+        }
+        let before = (self.node_plan(), std::mem::replace(&mut self.addresses, addresses.clone()));
+        let now = self.node_plan();
+        if now != before.0 || self.mode.depends_on(&now, &before.1, &self.addresses) {
             self.mode.doubt();
         }
     }
@@ -134,39 +137,44 @@ impl<M: Mode> FamilyProxy<M> {
     /// Brings the kernel to the state: a partial sync where that is known to do, else a full one.
     ///
     /// # Errors
-    /// When the kernel refuses something; everything that was pending is then part of the next sync, which is full.
+    /// When the kernel refuses something; everything that was pending is then part of the next sync, which is full unless
+    /// the mode can repeat a part.
     pub fn sync(&mut self) -> Result<Report, M::Error> {
         let pending = std::mem::take(&mut self.pending);
-        let full = self.mode.needs_full() || pending.node;
-        let flows_due = full || pending.service_ports.iter().any(|name| is_judged(name.protocol));
-        let report = if full { self.full() } else { self.partial(pending) }?;
-        self.flows_due |= flows_due;
+        if self.mode.needs_full() || pending.node {
+            let report = self.full().inspect_err(|_| self.pending.node |= pending.node)?;
+            self.datagram_frontends.note_all(self.state.service_ports());
+            self.datagram_frontends.found(self.mode.take_found());
+            return Ok(report);
+        }
+        let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
+        for name in &pending.service_ports {
+            self.datagram_frontends.note(name, self.state.service_port(name));
+        }
         Ok(report)
     }
 
-    /// Where flows may lead, if they must be looked at: rules changed that conntrack's entries do not follow. Asked again
-    /// until [`FamilyProxy::flows_judged`] is told.
-    pub fn flows_due(&mut self) -> Option<Flows> {
-        if !self.flows_due {
+    /// Where flows may lead, if they must be looked at: service ports changed that conntrack's entries do not follow. Asked
+    /// again until [`FamilyProxy::flows_judged`] is told.
+    pub fn flows_due(&self) -> Option<Flows> {
+        if self.datagram_frontends.due().is_empty() {
             return None;
         }
-        self.frontends.extend(self.mode.take_found());
-        let node = self.node_plan();
-        let ports = self.state.service_ports().filter(|port| is_judged(port.name.protocol));
+        let ports = self.datagram_frontends.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
         let mode = &self.mode;
         let ports = ports.map(|port| (port, self.state.endpoints(&port.name), mode.relay_ports(&port.name)));
-        Some(Flows::new(ports, &node.node_ports, &self.addresses.local).after(self.frontends.iter().copied()))
+        let flows = Flows::new(ports, &self.node_plan().node_ports, &self.addresses.local);
+        Some(flows.only(self.datagram_frontends.due()))
     }
 
     /// Stale flows are gone.
-    pub fn flows_judged(&mut self, flows: &Flows) {
-        self.flows_due = false;
-        self.frontends = flows.frontends().collect();
+    pub fn flows_judged(&mut self) {
+        self.datagram_frontends.judged();
     }
 
-    fn partial(&mut self, pending: Changed) -> Result<Report, M::Error> {
+    fn partial(&mut self, pending: &BTreeSet<ServicePortName>) -> Result<Report, M::Error> {
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
-            pending.service_ports.into_iter().map(|name| (name.clone(), self.plan_one(&name))).collect();
+            pending.iter().map(|name| (name.clone(), self.plan_one(name))).collect();
         for (name, plan) in &changed {
             self.note(name, plan.as_ref());
         }

@@ -36,6 +36,11 @@ pub trait Mode {
         Vec::new()
     }
 
+    /// Whether what this mode makes of the node's addresses differs, where the plan of the node does not.
+    fn depends_on(&self, _node: &NodePlan, _before: &NodeAddresses, _after: &NodeAddresses) -> bool {
+        false
+    }
+
     /// What somebody else has taken away, in words: a flush leaves no canary.
     ///
     /// # Errors
@@ -57,7 +62,8 @@ pub trait Mode {
     /// [`Mode::needs_full`] first.
     ///
     /// # Errors
-    /// When the kernel refuses something; the next sync must be full.
+    /// When the kernel refuses something. The same service ports must be part of the next sync, which may be partial unless
+    /// [`Mode::needs_full`] says otherwise.
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, Self::Error>;
 
     /// Looks after what goes on after a sync, such as backends that drain; when to come again, if at all.

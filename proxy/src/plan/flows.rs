@@ -86,15 +86,16 @@ impl Flows {
         flows
     }
 
-    /// Every frontend that leads somewhere.
-    pub fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
-        self.serving.keys().copied()
+    /// Judges flows to these frontends only; those of them that lead nowhere are gone.
+    pub fn only(mut self, due: &BTreeSet<(Protocol, Frontend)>) -> Flows {
+        self.serving.retain(|frontend, _| due.contains(frontend));
+        self.gone = due.iter().filter(|frontend| !self.serving.contains_key(frontend)).copied().collect();
+        self
     }
 
-    /// Counts frontends that were there before, and are none now, as gone.
-    pub fn after(mut self, before: impl IntoIterator<Item = (Protocol, Frontend)>) -> Flows {
-        self.gone = before.into_iter().filter(|frontend| !self.serving.contains_key(frontend)).collect();
-        self
+    /// The frontends that are judged.
+    pub fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
+        self.serving.keys().chain(&self.gone).copied()
     }
 
     /// Whether there is anything to judge by.
@@ -116,7 +117,8 @@ impl Flows {
     }
 }
 
-fn frontends(port: &ServicePort) -> impl Iterator<Item = Frontend> {
+/// The addresses and the node port that a service port answers on.
+pub fn frontends(port: &ServicePort) -> impl Iterator<Item = Frontend> {
     let addresses =
         [port.cluster_ip].into_iter().chain(port.external_ips.iter().chain(&port.load_balancer_ips).copied());
     let number = port.port;
@@ -174,12 +176,16 @@ mod tests {
 
     #[test]
     fn of_a_frontend_that_is_gone_only_translated_flows_are_stale() {
-        let before: Vec<_> = flows(&["10.244.1.5:53"]).frontends().collect();
-        let now = Flows { serving: Frontends::new(), ..flows(&[]) }.after(before.clone());
+        let before: BTreeSet<_> = flows(&["10.244.1.5:53"]).frontends().collect();
+        let now = Flows { serving: Frontends::new(), ..flows(&[]) }.only(&before);
         assert!(now.is_stale(&flow(CLUSTER_IP, "10.244.1.5:53")));
         assert!(now.is_stale(&flow(NODE_PORT, "10.244.1.5:53")));
         assert!(!now.is_stale(&flow(CLUSTER_IP, CLUSTER_IP)), "nobody of ours answered it");
         assert!(!now.is_stale(&flow("172.18.0.9:30053", "10.244.1.5:53")), "another node's");
-        assert!(flows(&[]).after(before).gone.is_empty(), "a frontend that is still there is not gone");
+        assert!(flows(&[]).only(&before).gone.is_empty(), "a frontend that is still there is not gone");
+        let node_port: BTreeSet<_> = before.into_iter().filter(|(_, f)| matches!(f, Frontend::NodePort(_))).collect();
+        let part = flows(&["10.244.1.5:53"]).only(&node_port);
+        assert!(part.is_stale(&flow(NODE_PORT, "10.244.1.6:53")));
+        assert!(!part.is_stale(&flow(CLUSTER_IP, "10.244.1.6:53")), "nothing changed there");
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod backends;
 pub mod flows;
+pub mod frontends;
 pub mod node;
 pub mod service_port;
 pub mod tally;

@@ -2,6 +2,7 @@
 //! a chain that is referred to or not empty cannot go.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Iptables, IptablesError, Table};
 use crate::mode::rules::saved::target;
@@ -17,6 +18,8 @@ pub struct Fake {
     pub restored: Vec<String>,
     /// How many of the next restores fail, as if another program held the lock.
     pub fail_restores: usize,
+    /// The next restores are killed when they have committed so many tables.
+    pub kill_after: Vec<usize>,
     /// Lines that a restore may have; more are refused as too large.
     pub line_limit: usize,
 }
@@ -30,7 +33,7 @@ impl Default for Fake {
             (Table::Mangle, built_in(&["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"])),
             (Table::Nat, built_in(&["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"])),
         ]);
-        Fake { tables, restored: Vec::new(), fail_restores: 0, line_limit: usize::MAX }
+        Fake { tables, restored: Vec::new(), fail_restores: 0, kill_after: Vec::new(), line_limit: usize::MAX }
     }
 }
 
@@ -112,6 +115,7 @@ impl Iptables for Fake {
         if input.lines().count() > self.line_limit {
             return Err(IptablesError::TooLarge { command: "restore".into() });
         }
+        let mut tables_left = self.kill_after.pop();
         let mut open: Option<(Table, Chains)> = None;
         for (index, line) in input.lines().enumerate() {
             let number = index + 1;
@@ -125,13 +129,20 @@ impl Iptables for Fake {
                 if let Some(target) = Fake::dangling(&chains) {
                     return Fake::refuse(number, &format!("no chain {target}"));
                 }
+                if tables_left == Some(0) {
+                    break;
+                }
+                tables_left = tables_left.map(|left| left - 1);
                 self.tables.insert(table, chains);
             } else {
                 let Some((_, chains)) = &mut open else { return Fake::refuse(number, "no table") };
                 Fake::apply_line(chains, number, line)?;
             }
         }
-        Ok(())
+        match tables_left {
+            None => Ok(()),
+            Some(_) => Err(IptablesError::TimedOut { command: "restore".into(), limit: Duration::ZERO }),
+        }
     }
 
     fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {

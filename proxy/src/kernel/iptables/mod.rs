@@ -121,3 +121,12 @@ pub enum IptablesError {
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
 }
+
+impl IptablesError {
+    /// The kernel, or the command, refused what it was given: the tables are not what the proxy takes them for. Anything else,
+    /// such as a lock that another program holds (exit status 4, `RESOURCE_PROBLEM` in iptables' xtables.h), says nothing
+    /// of them.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, IptablesError::Failed { status, .. } if *status != 4)
+    }
+}

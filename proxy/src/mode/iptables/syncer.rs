@@ -1,9 +1,10 @@
 //! Brings one family's tables to what is wanted: the whole state against a dump (full), or what changed against
 //! what was sent last (partial).
 //!
-//! After anything that leaves doubt about the kernel's state – a failed restore, a lost canary, a start – the next
-//! sync is a full one, computed from the whole state. So no update can get lost between a failed sync and the next
-//! (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
+//! A partial restore that failed is repeated, whatever it had done: chains are written as a whole, and removed whether they are
+//! there or not. After anything that leaves doubt about the kernel's state – a restore that is refused twice, a lost canary, a
+//! start – the next sync is a full one, computed from the whole state. So no update can get lost between a failed sync and the
+//! next (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,9 +41,12 @@ struct Sent {
     lines: Fragments,
     own: BTreeMap<ServicePortName, OwnChains>,
     total: RuleCounts,
+    /// What failed restores would have written, or did.
+    unsure: BTreeSet<Shared>,
+    failures: u32,
 }
 
-/// The chains of one service port: their names, and a fingerprint of the rules in each, in one allocation.
+/// The chains of one service port: their names, sorted, and a fingerprint of the rules in each, in one allocation.
 #[derive(Default)]
 struct OwnChains {
     chains: Box<[(ChainName, [u8; 16])]>,
@@ -50,7 +54,7 @@ struct OwnChains {
 }
 
 /// A chain's name, padded with zeros; the kernel takes none that is longer (`XT_EXTENSION_MAXNAMELEN`).
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ChainName([u8; 28]);
 
 impl ChainName {
@@ -74,10 +78,19 @@ impl OwnChains {
     }
 
     fn get(&self, chain: &str) -> Option<[u8; 16]> {
-        let name = ChainName::of(chain);
-        self.chains.iter().find(|(known, _)| *known == name).map(|(_, fingerprint)| *fingerprint)
+        let at = self.chains.binary_search_by_key(&ChainName::of(chain), |(name, _)| *name).ok()?;
+        self.chains.get(at).map(|(_, fingerprint)| *fingerprint).filter(|known| *known != UNKNOWN)
+    }
+
+    /// A restore that would have turned `before` into these has failed: either's chains may be there, with whatever in them.
+    fn distrust(&mut self, before: &OwnChains) {
+        let names: BTreeSet<ChainName> = self.chains.iter().chain(&before.chains).map(|(name, _)| *name).collect();
+        self.chains = names.into_iter().map(|name| (name, UNKNOWN)).collect();
     }
 }
+
+/// No list of rules has this fingerprint.
+const UNKNOWN: [u8; 16] = [0; 16];
 
 /// Half of a SHA-256 over the rules, each with its length, so that no two lists of rules read the same.
 fn fingerprint(rules: &[String]) -> [u8; 16] {
@@ -164,7 +177,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         report.jumps = made + gone;
         report.removed_chains += chains;
         report.total = total;
-        self.sent = Some(Sent { node, lines, own, total });
+        self.sent = Some(Sent { node, lines, own, total, unsure: BTreeSet::new(), failures: 0 });
         Ok(report)
     }
 
@@ -172,10 +185,9 @@ impl<K: Iptables> Mode for Syncer<K> {
         &mut self,
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
     ) -> Result<Report, IptablesError> {
-        // Doubt until the restore has succeeded.
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
         let mut transaction = Transaction::default();
-        let mut touched = Vec::new();
+        let mut replaced = Vec::new();
         let nothing = Fragment::default();
         for (name, plan) in changed {
             let mut after = plan.map(|plan| render(&plan, &sent.node));
@@ -183,7 +195,7 @@ impl<K: Iptables> Mode for Syncer<K> {
             let (old, new) = (before.as_ref().unwrap_or(&nothing), after.as_ref().unwrap_or(&nothing));
             for shared in Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)) {
                 sent.total.replace(shared.place().0, shared.lines(old).len(), shared.lines(new).len());
-                touched.push(shared);
+                sent.unsure.insert(shared);
             }
             let chains = after.as_mut().map(|after| std::mem::take(&mut after.chains)).unwrap_or_default();
             let own = OwnChains::of(&chains);
@@ -192,18 +204,32 @@ impl<K: Iptables> Mode for Syncer<K> {
             own_chains(&mut transaction, &own_before, &own, chains);
             if let Some(after) = after {
                 sent.lines.insert(name.clone(), after);
-                sent.own.insert(name, own);
+                sent.own.insert(name.clone(), own);
             }
+            replaced.push((name, own_before));
         }
-        for shared in Shared::ALL.into_iter().filter(|shared| touched.contains(shared)) {
+        for shared in &sent.unsure {
             let (table, chain) = shared.place();
             let rules = shared.assemble(&sent.lines, &sent.node);
             transaction.table(table).write.insert(chain.to_owned(), rules);
         }
-        let mut report = self.send(&transaction)?;
-        report.total = sent.total;
-        self.sent = Some(sent);
-        Ok(report)
+        match self.send(&transaction) {
+            Ok(mut report) => {
+                sent.unsure.clear();
+                sent.failures = 0;
+                report.total = sent.total;
+                self.sent = Some(sent);
+                Ok(report)
+            }
+            Err(error) => {
+                sent.failures += 1;
+                for (name, before) in replaced {
+                    sent.own.entry(name).or_default().distrust(&before);
+                }
+                self.sent = Some(sent).filter(|sent| sent.failures < 2 || !error.is_refusal());
+                Err(error)
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::present::Present;
 use super::sets::SetId;
-use crate::kernel::conntrack::Conntrack;
+use crate::kernel::conntrack::{Conntrack, Filter};
 use crate::kernel::dummy::{AddressChange, Device};
 use crate::kernel::ipset::Sets;
 use crate::kernel::ipvs::{ServerChange, ServerKey, Servers};
@@ -203,7 +203,7 @@ impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
         let was_led = |flow: &Flow| {
             flow.by_ipvs && going.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
         };
-        self.conntrack.delete(family, &was_led).map(drop).map_err(LeaveError::Flows)
+        self.conntrack.delete(family, &[Filter::NONE], &was_led).map(drop).map_err(LeaveError::Flows)
     }
 
     /// The kernel adapters, for tests.

@@ -113,6 +113,11 @@ impl<K: Kernel> Mode for Syncer<K> {
         std::mem::take(&mut self.found)
     }
 
+    fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
+        let around = |addresses| Surroundings::new(node.clone(), addresses, &self.settings.scheduler);
+        around(before) != around(after)
+    }
+
     /// Tables, virtual servers and addresses: each can be flushed by one command.
     fn lost(&mut self) -> Result<Option<String>, IpvsError> {
         if let Some(lost) = difference::lost_canary(&mut self.kernel)? {

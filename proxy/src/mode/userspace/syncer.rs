@@ -53,6 +53,9 @@ struct Sent {
     around: Surroundings,
     fragments: Fragments,
     total: RuleCounts,
+    /// What failed restores would have written, or did.
+    unsure: BTreeSet<Shared>,
+    failures: u32,
 }
 
 impl<K: Iptables, R: Relays> Syncer<K, R> {
@@ -186,6 +189,11 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         self.ports.of(name).all().collect()
     }
 
+    fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
+        let becomes_bare = !self.bare && after.bare.contains(&node.family);
+        becomes_bare || host(node, before) != host(node, after)
+    }
+
     fn lost(&mut self) -> Result<Option<String>, IptablesError> {
         difference::lost_canary(&mut self.kernel)
     }
@@ -226,7 +234,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         report.jumps = made + gone;
         report.removed_chains += chains;
         report.total = total;
-        self.sent = Some(Sent { around, fragments, total });
+        self.sent = Some(Sent { around, fragments, total, unsure: BTreeSet::new(), failures: 0 });
         Ok(report)
     }
 
@@ -234,9 +242,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         &mut self,
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
     ) -> Result<Report, IptablesError> {
-        // Doubt until the restore has succeeded.
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
-        let mut touched = BTreeSet::new();
         let nothing = Fragment::default();
         for (name, plan) in &changed {
             let after = plan.as_ref().map(|plan| render(plan, self.prepare(plan), &sent.around));
@@ -244,16 +250,26 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
             let (old, new) = (before.as_ref().unwrap_or(&nothing), after.as_ref().unwrap_or(&nothing));
             for shared in Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)) {
                 sent.total.replace(shared.place().0, shared.lines(old).len(), shared.lines(new).len());
-                touched.insert(shared);
+                sent.unsure.insert(shared);
             }
             sent.fragments.extend(after.map(|after| (name.clone(), after)));
         }
         let mut transaction = Transaction::default();
-        for shared in touched {
+        for shared in &sent.unsure {
             let (table, chain) = shared.place();
             transaction.table(table).write.insert(chain.to_owned(), shared.assemble(&sent.fragments));
         }
-        let mut report = self.send(&transaction)?;
+        let mut report = match self.send(&transaction) {
+            Ok(report) => report,
+            Err(error) => {
+                // Chains are written as a whole: the same can be sent again, whatever this restore has done.
+                sent.failures += 1;
+                self.sent = Some(sent).filter(|sent| sent.failures < 2 || !error.is_refusal());
+                return Err(error);
+            }
+        };
+        sent.unsure.clear();
+        sent.failures = 0;
         self.close_unwanted(&changed);
         // What the relays were told.
         report.changes = changed.len();

@@ -1,5 +1,7 @@
 //! conntrack entries, read and deleted through netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
 
+mod filter;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +17,7 @@ use netlink_sys::Socket;
 use super::netfilter;
 use crate::model::{Family, Protocol};
 use crate::plan::flows::Flow;
+pub use filter::Filter;
 
 /// `CTA_ID`: tells an entry from a later one with the same addresses.
 const CTA_ID: u16 = 12;
@@ -23,11 +26,11 @@ const CTA_ZONE: u16 = 18;
 
 /// The conntrack table of one network namespace.
 pub trait Conntrack {
-    /// Deletes the entries of a family that are stale, by one dump; how many there were.
+    /// Deletes the entries of a family that are stale, by one dump for each filter; how many there were.
     ///
     /// # Errors
-    /// When the kernel refuses the dump or a deletion.
-    fn delete(&mut self, family: Family, stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize>;
+    /// When the kernel refuses a dump or a deletion.
+    fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize>;
 
     /// The addresses that the flows of a family come from, by one dump; connections of TCP that are over do not count.
     ///
@@ -41,16 +44,19 @@ pub trait Conntrack {
 pub struct Netlink;
 
 impl Conntrack for Netlink {
-    fn delete(&mut self, family: Family, stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
+    fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
         let socket = netfilter::connect()?;
         let mut found = Vec::new();
-        exchange(&socket, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
-            if let Some(flow) = read(&attributes)
-                && stale(&flow)
-            {
-                found.push(attributes.into_iter().filter(names_entry).collect::<Vec<_>>());
-            }
-        })?;
+        for filter in filters {
+            exchange(&socket, family, NLM_F_DUMP, ConntrackMessage::Get(filter.attributes()), |attributes| {
+                // A kernel before 5.8 does not filter.
+                if let Some(flow) = read(&attributes)
+                    && stale(&flow)
+                {
+                    found.push(attributes.into_iter().filter(names_entry).collect::<Vec<_>>());
+                }
+            })?;
+        }
         let mut deleted = 0;
         for attributes in found {
             match exchange(&socket, family, NLM_F_ACK, ConntrackMessage::Delete(attributes), |_| {}) {

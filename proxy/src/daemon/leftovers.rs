@@ -1,0 +1,33 @@
+//! What another mode left, taken away when every family's own rules stand.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use crate::model::Family;
+
+/// After a failure it is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Takes something away, step by step: says when to come again, nothing when it is done.
+pub type Leftovers = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
+
+/// Waits until `families` families have synced, then works until nothing is left.
+pub(super) async fn take_away(mut leftovers: Leftovers, mut synced: watch::Receiver<Vec<Family>>, families: usize) {
+    if synced.wait_for(|synced| synced.len() >= families).await.is_err() {
+        return;
+    }
+    loop {
+        match block_in_place(|| leftovers(std::time::Instant::now())) {
+            Ok(Some(again)) => sleep_until(Instant::from_std(again)).await,
+            Ok(None) => break info!("what another mode left is gone"),
+            Err(error) => {
+                warn!(%error, "cannot take away what another mode left; will be tried again");
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One address family at work: takes changes in and syncs when it is time, on its own thread while it asks the kernel. What
+//! fails or hangs in one family delays that family alone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, error, info, warn};
+
+use super::HealthChecks;
+use super::failures::Failures;
+use super::schedule::Schedule;
+use crate::config::Config;
+use crate::events::Recorder;
+use crate::health::{Applied, HealthState};
+use crate::kernel::addresses::Addresses;
+use crate::kernel::conntrack::{Conntrack, Filter};
+use crate::kernel::memory;
+use crate::kernel::watch::Watch;
+use crate::metrics::{Metrics, Pending};
+use crate::mode::Mode;
+use crate::mode::family::FamilyProxy;
+use crate::mode::rules::report::Report;
+use crate::model::Family;
+use crate::source::Batch;
+
+/// After a failure, what goes on beside syncs is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// One family's proxy, and what it looks at.
+pub struct Runner<M, C> {
+    /// The proxy.
+    pub family: FamilyProxy<M>,
+    /// Other programs' writes.
+    pub watch: Watch,
+    /// The node's addresses.
+    pub addresses: Box<dyn Addresses + Send>,
+    /// Flows that outlive a change of rules.
+    pub conntrack: C,
+}
+
+/// What all families share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) config: Arc<Config>,
+    pub(super) health: HealthState,
+    pub(super) health_checks: Arc<Mutex<HealthChecks>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) events: Recorder,
+    /// Families that have synced at least once.
+    pub(super) synced: Arc<watch::Sender<Vec<Family>>>,
+}
+
+/// Changes for a runner. They wait in memory while it is busy, which deadlines of commands bound.
+#[derive(Clone)]
+pub(super) struct Delivery {
+    pub(super) batch: Arc<Batch>,
+    /// Counts its changes as pending for as long as a family has not synced them.
+    pub(super) pending: Arc<Pending>,
+    /// With this batch the state is complete: syncs may begin.
+    pub(super) complete: bool,
+}
+
+struct Running<M, C> {
+    runner: Runner<M, C>,
+    shared: Shared,
+    schedule: Schedule,
+    failures: Failures,
+    seen: Applied,
+    pending: Vec<Arc<Pending>>,
+    complete: bool,
+    synced_once: bool,
+}
+
+impl<M: Mode, C: Conntrack> Runner<M, C> {
+    /// Runs until there will be no more deliveries.
+    pub(super) async fn run(self, shared: Shared, mut inbox: UnboundedReceiver<Delivery>) {
+        let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
+        let mut running = Running {
+            failures: Failures::new(self.family.family()),
+            runner: self,
+            shared,
+            schedule,
+            seen: Applied::default(),
+            pending: Vec::new(),
+            complete: false,
+            synced_once: false,
+        };
+        loop {
+            let next = running.schedule.next(running.runner.family.is_due());
+            let listens = running.synced_once && !running.schedule.will_look();
+            tokio::select! {
+                delivery = inbox.recv() => match delivery {
+                    Some(delivery) => running.take(delivery),
+                    None => return,
+                },
+                () = running.runner.watch.changed(), if listens => running.schedule.look_soon(Instant::now()),
+                () = sleep_until(next), if running.complete => {}
+            }
+            while let Ok(delivery) = inbox.try_recv() {
+                running.take(delivery);
+            }
+            if running.complete {
+                running.work();
+            }
+        }
+    }
+}
+
+impl<M: Mode, C: Conntrack> Running<M, C> {
+    fn take(&mut self, delivery: Delivery) {
+        let Delivery { batch, pending, complete } = delivery;
+        self.seen.manifests = batch.resource_version.clone().or(self.seen.manifests.take());
+        self.seen.api.advance(&batch.resource_versions);
+        let family = &mut self.runner.family;
+        family.apply(&batch.changes);
+        if complete && !self.complete {
+            self.complete = true;
+            // What led to what was there already is older than the proxy's being able to do anything.
+            family.count_triggers_since(Timestamp::now());
+        }
+        if family.is_due() {
+            self.pending.push(pending);
+            if self.complete && !batch.changes.is_empty() {
+                self.shared.metrics.queued(family.family());
+            }
+        }
+        if self.complete {
+            self.tell_what_is_due();
+        }
+    }
+
+    /// Does each thing whose time has come, once: none of them can keep the others from their turn.
+    fn work(&mut self) {
+        if self.runner.family.is_due() && self.schedule.may_sync(Instant::now()) {
+            self.sync();
+        }
+        if self.schedule.is_look_due(Instant::now()) {
+            self.look();
+        }
+        if self.schedule.take_tick(Instant::now()) {
+            self.look();
+            self.read_addresses();
+            if self.schedule.take_full(Instant::now()) {
+                self.runner.family.doubt();
+            }
+        }
+        if self.schedule.take_follow_up(Instant::now()) {
+            self.follow_up();
+        }
+    }
+
+    /// Work that may wait for the kernel or a command; `/livez` counts how long it does.
+    fn blocking<T>(&mut self, work: impl FnOnce(&mut Runner<M, C>) -> T) -> T {
+        let _busy = self.shared.health.busy(self.runner.family.family());
+        block_in_place(|| work(&mut self.runner))
+    }
+
+    fn sync(&mut self) {
+        self.read_addresses();
+        let (family, started) = (self.runner.family.family(), Instant::now());
+        let full = self.runner.family.needs_full();
+        self.shared.health.queued(family);
+        let result = self.blocking(|runner| runner.family.sync());
+        self.shared.metrics.took(family, full, started.elapsed());
+        self.schedule.synced(result.is_ok(), Instant::now());
+        match result {
+            Ok(report) => {
+                self.synced(&report, started);
+                self.delete_stale_flows();
+                self.follow_up();
+            }
+            Err(error) => {
+                error!(%family, %error, "sync failed; will be tried again");
+                self.shared.metrics.failed(family, full);
+                self.failures.failed(&error.to_string(), &self.shared.events);
+            }
+        }
+        self.tell_what_is_due();
+        if full {
+            memory::give_back();
+        }
+    }
+
+    fn synced(&mut self, report: &Report, started: Instant) {
+        let Shared { metrics, health_checks, events, .. } = &self.shared;
+        let family = &mut self.runner.family;
+        let number = family.family();
+        self.failures.forget();
+        self.pending.clear();
+        self.runner.watch.wrote(report);
+        metrics.synced(number, report);
+        metrics.standing(number, family.tally());
+        family.take_triggers().for_each(|time| metrics.programmed(number, SystemTime::from(time)));
+        health_checks.lock().unwrap_or_else(PoisonError::into_inner).sync(family, events);
+        if !self.synced_once {
+            self.synced_once = true;
+            self.shared.synced.send_modify(|families| families.push(number));
+        }
+        if report.is_empty() {
+            debug!(family = %number, "in sync");
+        } else {
+            info!(
+                family = %number,
+                full = report.full,
+                rules = report.rules,
+                removed_chains = report.removed_chains,
+                jumps = report.jumps,
+                changes = report.changes,
+                took = ?started.elapsed(),
+                "synced"
+            );
+        }
+    }
+
+    fn read_addresses(&mut self) {
+        match self.runner.addresses.read() {
+            Ok(addresses) => self.runner.family.set_addresses(addresses),
+            Err(error) => warn!(%error, "cannot read the node's addresses; going on with those from before"),
+        }
+    }
+
+    /// Tells whether there is something to do, or the kernel is up to date with everything that was seen.
+    fn tell_what_is_due(&self) {
+        let family = &self.runner.family;
+        if family.is_due() {
+            self.shared.health.queued(family.family());
+        } else {
+            self.shared.health.synced(family.family(), &self.seen);
+        }
+    }
+
+    /// Looks for the canary; without it a full sync is due.
+    fn look(&mut self) {
+        let (family, begun) = (self.runner.family.family(), Instant::now());
+        self.runner.watch.forget();
+        match self.blocking(|runner| runner.family.lost()) {
+            Ok(None) => {}
+            Ok(Some(what)) => {
+                warn!(%family, "{what} is gone: somebody flushed the kernel's tables; writing them anew");
+                self.runner.family.doubt();
+            }
+            Err(error) => warn!(%family, %error, "cannot look whether anything was flushed"),
+        }
+        self.schedule.looked(begun, Instant::now());
+    }
+
+    /// Looks after what goes on beside syncs.
+    fn follow_up(&mut self) {
+        let now = Instant::now();
+        let again = match self.blocking(|runner| runner.family.follow_up(now.into_std())) {
+            Ok(again) => again.map(Instant::from_std),
+            Err(error) => {
+                let family = self.runner.family.family();
+                warn!(%family, %error, "cannot look after what drains; will be tried again");
+                Some(now + AGAIN)
+            }
+        };
+        self.schedule.follow_up(again);
+    }
+
+    /// Deletes conntrack entries that lead where no rule leads any more. What fails is tried again after the next sync:
+    /// the rules themselves are in place, so it does not hold up anything.
+    fn delete_stale_flows(&mut self) {
+        let Some(flows) = self.runner.family.flows_due() else { return };
+        let (family, started) = (self.runner.family.family(), Instant::now());
+        match self.blocking(|runner| runner.conntrack.delete(family, &Filter::of(&flows), &|flow| flows.is_stale(flow)))
+        {
+            Ok(deleted) => {
+                self.runner.family.flows_judged();
+                self.shared.metrics.conntrack(family, deleted, started.elapsed());
+                if deleted > 0 {
+                    info!(%family, deleted, "conntrack entries of stale flows deleted");
+                }
+            }
+            Err(error) => warn!(%family, %error, "cannot look through conntrack's entries: old flows may go on"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! When a family's runner has what to do. Pure: a test can ask for any order of events.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pacer::Pacer;
+
+/// How long the announcements of one change are gathered before the canary is looked at.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Between two looks at the canary. A program that writes its own rules all the time must not keep us busy.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// Looks may take this part of the time: with the legacy variant each reads whole tables.
+const LOOK_SHARE: u32 = 10;
+/// The whole state is compared with the kernel's at least so often (upstream's period of full syncs).
+const FULL_SYNC: Duration = Duration::from_secs(3600);
+
+/// What to do, and when.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pacer: Pacer,
+    period: Duration,
+    tick_at: Instant,
+    full_at: Instant,
+    look_at: Option<Instant>,
+    no_look_before: Instant,
+    follow_up_at: Option<Instant>,
+}
+
+impl Schedule {
+    /// One sync per `least`, and a look at everything each `period`.
+    pub(super) fn new(least: Duration, period: Duration, now: Instant) -> Schedule {
+        Schedule {
+            pacer: Pacer::new(least, period, now),
+            period,
+            tick_at: now + period,
+            full_at: now + FULL_SYNC,
+            look_at: None,
+            no_look_before: now,
+            follow_up_at: None,
+        }
+    }
+
+    /// The next moment at which there is something to do; `due`: a sync is.
+    pub(super) fn next(&self, due: bool) -> Instant {
+        let sync = due.then(|| self.pacer.next());
+        let others = [sync, self.look_at, self.follow_up_at];
+        others.into_iter().flatten().fold(self.tick_at, Instant::min)
+    }
+
+    /// A sync that is due may begin.
+    pub(super) fn may_sync(&self, now: Instant) -> bool {
+        self.pacer.next() <= now
+    }
+
+    /// A sync has ended.
+    pub(super) fn synced(&mut self, succeeded: bool, now: Instant) {
+        if succeeded { self.pacer.succeeded(now) } else { self.pacer.failed(now) }
+    }
+
+    /// Another program wrote to the tables: the canary is to be looked at.
+    pub(super) fn look_soon(&mut self, now: Instant) {
+        self.look_at.get_or_insert((now + SETTLE).max(self.no_look_before));
+    }
+
+    /// Whether a look is to come: nothing needs to be heard of further writes until then.
+    pub(super) fn will_look(&self) -> bool {
+        self.look_at.is_some()
+    }
+
+    /// Whether it is time for a look.
+    pub(super) fn is_look_due(&self, now: Instant) -> bool {
+        self.look_at.is_some_and(|at| at <= now)
+    }
+
+    /// The canary was looked at.
+    pub(super) fn looked(&mut self, begun: Instant, now: Instant) {
+        self.look_at = None;
+        self.no_look_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
+    }
+
+    /// Whether a period is over; if so, the next one begins.
+    pub(super) fn take_tick(&mut self, now: Instant) -> bool {
+        let over = self.tick_at <= now;
+        if over {
+            self.tick_at = now + self.period;
+        }
+        over
+    }
+
+    /// Whether the whole state is to be compared again.
+    pub(super) fn take_full(&mut self, now: Instant) -> bool {
+        let over = self.full_at <= now;
+        if over {
+            self.full_at = now + FULL_SYNC;
+        }
+        over
+    }
+
+    /// Whether it is time to look after what goes on beside syncs.
+    pub(super) fn take_follow_up(&mut self, now: Instant) -> bool {
+        let due = self.follow_up_at.is_some_and(|at| at <= now);
+        if due {
+            self.follow_up_at = None;
+        }
+        due
+    }
+
+    /// When to look after it again, if at all.
+    pub(super) fn follow_up(&mut self, at: Option<Instant>) {
+        self.follow_up_at = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn writes_of_others_postpone_no_sync_and_ask_for_few_looks() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
+        let (mut looks, mut now) = (0, start);
+        // A hundred writes in a second, each heard of; a look takes 5 ms.
+        for _ in 0..100 {
+            now += Duration::from_millis(10);
+            schedule.look_soon(now);
+            assert!(schedule.next(true) <= now && schedule.may_sync(now), "a sync waits for nothing");
+            if schedule.is_look_due(now) {
+                schedule.looked(now, now + Duration::from_millis(5));
+                looks += 1;
+            }
+        }
+        assert_eq!(looks, 4);
+    }
+
+    #[test]
+    fn a_look_that_takes_long_is_rare() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
+        schedule.look_soon(start);
+        assert!(!schedule.is_look_due(start), "what one program writes is gathered");
+        schedule.looked(start, start + SECOND);
+        schedule.look_soon(start + SECOND);
+        assert!(!schedule.is_look_due(start + 10 * SECOND) && schedule.is_look_due(start + 11 * SECOND));
+    }
+
+    #[test]
+    fn the_first_of_all_that_is_to_do_is_next() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(SECOND, 30 * SECOND, start);
+        assert_eq!(schedule.next(false), start + 30 * SECOND);
+        schedule.synced(false, start);
+        assert_eq!(schedule.next(true), start + Duration::from_millis(100), "a failed sync is repeated");
+        schedule.follow_up(Some(start + Duration::from_millis(50)));
+        assert_eq!(schedule.next(true), start + Duration::from_millis(50));
+        assert!(schedule.take_follow_up(start + SECOND) && !schedule.take_follow_up(start + SECOND));
+        assert!(schedule.take_tick(start + 30 * SECOND) && !schedule.take_tick(start + 30 * SECOND));
+        assert!(!schedule.take_full(start + 30 * SECOND) && schedule.take_full(start + FULL_SYNC));
+    }
+}

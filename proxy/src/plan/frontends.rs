@@ -1,0 +1,134 @@
+//! The frontends of UDP and SCTP service ports, kept up to date as service ports change, and which of them conntrack's entries
+//! must be looked at for. What did not change costs nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::flows::{Frontend, frontends, is_judged};
+use crate::model::{Protocol, ServicePortName};
+use crate::state::service::ServicePort;
+
+type Key = (Protocol, Frontend);
+
+/// The index, and what is due.
+#[derive(Debug, Default)]
+pub struct DatagramFrontends {
+    of_port: BTreeMap<ServicePortName, BTreeSet<Key>>,
+    /// Two Services may have one address: a mistake of the cluster's, which must not cost either its flows.
+    ports_at: BTreeMap<Key, BTreeSet<ServicePortName>>,
+    due: BTreeSet<Key>,
+}
+
+impl DatagramFrontends {
+    /// A service port stands so now, or is gone: flows to its frontends, earlier and present, must be looked at.
+    pub fn note(&mut self, name: &ServicePortName, port: Option<&ServicePort>) {
+        if !is_judged(name.protocol) {
+            return;
+        }
+        let keys = |port: &ServicePort| frontends(port).map(|frontend| (name.protocol, frontend)).collect();
+        let now: BTreeSet<Key> = port.map(keys).unwrap_or_default();
+        for key in self.of_port.remove(name).unwrap_or_default() {
+            if let Some(names) = self.ports_at.get_mut(&key) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.ports_at.remove(&key);
+                }
+            }
+            self.due.insert(key);
+        }
+        for key in &now {
+            self.ports_at.entry(*key).or_default().insert(name.clone());
+            self.due.insert(*key);
+        }
+        if !now.is_empty() {
+            self.of_port.insert(name.clone(), now);
+        }
+    }
+
+    /// These are all service ports; those that were known besides are gone.
+    pub fn note_all<'a>(&mut self, ports: impl Iterator<Item = &'a ServicePort>) {
+        let mut gone: BTreeSet<ServicePortName> = self.of_port.keys().cloned().collect();
+        for port in ports {
+            gone.remove(&port.name);
+            self.note(&port.name, Some(port));
+        }
+        gone.iter().for_each(|name| self.note(name, None));
+    }
+
+    /// A predecessor's rules led these somewhere.
+    pub fn found(&mut self, found: impl IntoIterator<Item = Key>) {
+        self.due.extend(found);
+    }
+
+    /// What must be looked at.
+    pub fn due(&self) -> &BTreeSet<Key> {
+        &self.due
+    }
+
+    /// The service ports with a frontend that is due.
+    pub fn ports_due(&self) -> BTreeSet<&ServicePortName> {
+        self.due.iter().filter_map(|key| self.ports_at.get(key)).flatten().collect()
+    }
+
+    /// It was looked at.
+    pub fn judged(&mut self) {
+        self.due.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::ObjectKey;
+    use crate::state::service::TrafficPolicy;
+
+    fn port(service: &str, protocol: Protocol, cluster_ip: &str) -> ServicePort {
+        let service = ObjectKey { namespace: "default".into(), name: service.into() };
+        ServicePort {
+            name: ServicePortName { service, port: String::new(), protocol },
+            cluster_ip: cluster_ip.parse().unwrap(),
+            port: 53,
+            node_port: None,
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: Vec::new(),
+            internal_policy: TrafficPolicy::Cluster,
+            external_policy: TrafficPolicy::Cluster,
+            affinity: None,
+            health_check_node_port: None,
+        }
+    }
+
+    fn due(index: &DatagramFrontends) -> Vec<String> {
+        let text = |(protocol, frontend): &Key| match frontend {
+            Frontend::Address(address) => format!("{protocol} {address}"),
+            Frontend::NodePort(port) => format!("{protocol} node port {port}"),
+        };
+        index.due().iter().map(text).collect()
+    }
+
+    #[test]
+    fn only_what_changed_is_due_with_all_who_share_its_address() {
+        let mut index = DatagramFrontends::default();
+        let (dns, log) = (port("dns", Protocol::Udp, "10.96.0.10"), port("log", Protocol::Udp, "10.96.0.11"));
+        index.note_all([&dns, &log, &port("web", Protocol::Tcp, "10.96.0.12")].into_iter());
+        assert_eq!(due(&index), ["udp 10.96.0.10:53", "udp 10.96.0.11:53"]);
+        index.judged();
+        assert!(index.due().is_empty() && index.ports_due().is_empty());
+        index.note(&dns.name, Some(&dns));
+        assert_eq!(due(&index), ["udp 10.96.0.10:53"]);
+        assert_eq!(index.ports_due(), [&dns.name].into());
+        index.judged();
+        // It moves to the other one's address.
+        let moved = port("dns", Protocol::Udp, "10.96.0.11");
+        index.note(&moved.name, Some(&moved));
+        assert_eq!(due(&index), ["udp 10.96.0.10:53", "udp 10.96.0.11:53"], "where it was, too");
+        assert_eq!(index.ports_due(), [&dns.name, &log.name].into());
+        index.judged();
+        index.note_all([&log].into_iter());
+        assert_eq!(due(&index), ["udp 10.96.0.11:53"], "of the one that is gone, too");
+        assert_eq!(index.ports_due(), [&log.name].into());
+        index.judged();
+        index.found([(Protocol::Sctp, Frontend::NodePort(30_053))]);
+        assert_eq!(due(&index), ["sctp node port 30053"]);
+    }
+}
