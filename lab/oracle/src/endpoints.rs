@@ -20,6 +20,7 @@ pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
     pub(crate) node: Option<String>,
     pub(crate) ready: bool,
+    pub(crate) terminating: bool,
     /// It terminates, and still serves.
     pub(crate) fallback: bool,
     pub(crate) for_zones: Vec<String>,
@@ -32,9 +33,9 @@ impl Endpoint {
         self.node.as_deref() == Some(node)
     }
 
-    /// What a decision may rest on.
-    fn weight(&self) -> (bool, bool, &[String], &[String]) {
-        (self.ready, self.fallback, &self.for_zones, &self.for_nodes)
+    /// What a decision on `node` may rest on.
+    fn weight(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
+        (self.ready, self.fallback, self.is_local(node), &self.for_zones, &self.for_nodes)
     }
 }
 
@@ -84,6 +85,7 @@ fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint>
         address: SocketAddr::new(address, port),
         node: endpoint.node_name.clone(),
         ready,
+        terminating,
         fallback: serving && terminating,
         for_zones: hints
             .iter()
@@ -100,10 +102,10 @@ fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint>
     })
 }
 
-/// Each address once, by address, as `node` sees it: a copy that says that the endpoint is on this node wins.
+/// Each address once, by address, as `node` sees it: copies that do not terminate go before those that do.
 ///
 /// # Errors
-/// An address whose copies contradict each other.
+/// An address whose copies contradict each other even so.
 pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> Result<Vec<Endpoint>, SocketAddr> {
     let mut by_address: BTreeMap<SocketAddr, Vec<&Endpoint>> = BTreeMap::new();
     for copy in copies {
@@ -114,11 +116,13 @@ pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> 
         if copies.len() > 1 {
             reasons.add(Rule::Merged, address.to_string());
         }
-        if copies.iter().any(|copy| copy.is_local(node)) {
-            copies.retain(|copy| copy.is_local(node));
+        let staying: Vec<&Endpoint> = copies.iter().copied().filter(|copy| !copy.terminating).collect();
+        if !staying.is_empty() && staying.len() < copies.len() {
+            reasons.add(Rule::Reused, address.to_string());
+            copies = staying;
         }
         let Some(first) = copies.first() else { continue };
-        if copies.iter().any(|copy| copy.weight() != first.weight()) {
+        if copies.iter().any(|copy| copy.weight(node) != first.weight(node)) {
             return Err(address);
         }
         merged.push((*first).clone());

@@ -29,6 +29,7 @@ pub enum Rule {
     Ready,
     Terminating,
     Merged,
+    Reused,
     Contradiction,
     NodeHints,
     ZoneHints,
@@ -113,7 +114,8 @@ impl Rule {
             Rule::Ready => row("ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
             Rule::Terminating => row("terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
             Rule::Merged => row("merged", "an endpoint in several slices counts once", "page concepts/services-networking/endpoint-slices, Duplicate endpoints"),
-            Rule::Contradiction => row("contradiction", "copies of an endpoint that contradict each other: no page says which is right", "page concepts/services-networking/endpoint-slices, Duplicate endpoints, is silent"),
+            Rule::Reused => row("reused", "of an address that a terminating endpoint and another one have, the other one is right", "kubernetes#135266, decided by #135593 (1.36): a pod's address may be given to the next pod while it terminates"),
+            Rule::Contradiction => row("contradiction", "copies of an endpoint that contradict each other, all of them terminating or none: no page says which is right", "page concepts/services-networking/endpoint-slices, Duplicate endpoints, is silent; kubernetes#135593 calls it undefined"),
             Rule::NodeHints => row("node-hints", "where every ready endpoint names nodes, and one names this node, those that do get the traffic", "API EndpointHints.forNodes; KEP-3015"),
             Rule::ZoneHints => row("zone-hints", "where every ready endpoint names zones, and one names this node's zone, those that do get the traffic", "page concepts/services-networking/topology-aware-routing, kube-proxy; API EndpointHints.forZones"),
             Rule::NoHints => row("no-hints", "an endpoint without a hint, or no hint for here, and hints count for nothing", "page concepts/services-networking/topology-aware-routing, Safeguards"),
@@ -142,17 +144,17 @@ impl Rule {
             Rule::Kept => row("kept", "in all other cases the client's address is kept", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP"),
             Rule::Relayed => row("relayed", "in userspace mode endpoints see the node that relays", "docs/limitations.md, userspace mode"),
             Rule::Astray => row("astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),
-            Rule::HealthCheck => row("health-check", "healthCheckNodePort answers 200 while the node has ready endpoints of its own, else 503", "API ServiceSpec.healthCheckNodePort; KEP-1669, KEP-3836"),
+            Rule::HealthCheck => row("health-check", "healthCheckNodePort answers 200 while the node has ready endpoints of its own in that family, else 503", "API ServiceSpec.healthCheckNodePort; KEP-1669, KEP-3836"),
         }
     }
 
     /// Every rule.
     #[rustfmt::skip]
-    pub const ALL: [Rule; 46] = [
+    pub const ALL: [Rule; 47] = [
         Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp,
         Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Family,
         Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::Martian,
-        Rule::OtherPortOfVip, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Contradiction, Rule::NodeHints,
+        Rule::OtherPortOfVip, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
         Rule::ZoneHints, Rule::NoHints, Rule::ClusterPolicy, Rule::InternalLocal, Rule::ExternalLocal,
         Rule::ShortCircuit, Rule::OneListPerServer, Rule::NoEndpoints, Rule::NoLocalEndpoints, Rule::SourceRanges,
         Rule::SourceRangesOwnNode, Rule::SourceRangesFamily, Rule::NotRelayed, Rule::Even, Rule::Scheduled,

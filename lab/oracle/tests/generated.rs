@@ -41,6 +41,7 @@ fn every_rule_is_reached() {
         Rule::Headless,
         Rule::ExternalName,
         Rule::Martian,
+        Rule::Reused,
         Rule::Contradiction,
         Rule::NodePortAddressesOtherFamily,
         Rule::Scheduled,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 
 use super::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 use crate::model::{Family, Protocol, parse_ip};
@@ -58,6 +58,14 @@ struct Hints {
 }
 
 impl SliceEndpoint {
+    /// Of two copies with one address the one with the greater standing counts. Upstream settles that one that does not
+    /// terminate goes before one that does: networks give a terminating pod's address to the next pod while the old Pod
+    /// object is still there (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in 1.36).
+    /// The rest makes the choice independent of the order of slices.
+    fn standing(&self) -> [bool; 4] {
+        [!self.terminating, self.ready, self.serving, self.local]
+    }
+
     fn at(&self, port: u16) -> Endpoint {
         let hints = self.hints.as_deref().cloned().unwrap_or_default();
         Endpoint {
@@ -89,9 +97,9 @@ impl Slice {
         let endpoints = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             // Only the first address counts: the API calls further ones an undefined extension.
             let address = parse_ip(endpoint.addresses.first()?).filter(|ip| Family::of(ip) == family)?;
-            let conditions = endpoint.conditions.clone().unwrap_or_default();
-            // A missing condition means: ready; serving as ready; not terminating (EndpointConditions' documentation).
-            let ready = conditions.ready.unwrap_or(true);
+            // A missing condition means ready, serving and not terminating (EndpointConditions' documentation).
+            let conditions = endpoint.conditions.as_ref();
+            let condition = |of: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(of);
             let hints = endpoint.hints.clone().map(|hints| {
                 Box::new(Hints {
                     zones: hints.for_zones.into_iter().flatten().map(|zone| zone.name).collect(),
@@ -101,9 +109,9 @@ impl Slice {
             Some(SliceEndpoint {
                 address,
                 local: endpoint.node_name.as_deref() == Some(node_name),
-                ready,
-                serving: conditions.serving.unwrap_or(ready),
-                terminating: conditions.terminating.unwrap_or(false),
+                ready: condition(|c| c.ready).unwrap_or(true),
+                serving: condition(|c| c.serving).unwrap_or(true),
+                terminating: condition(|c| c.terminating).unwrap_or(false),
                 hints,
             })
         });
@@ -116,20 +124,89 @@ impl Slice {
 }
 
 /// The endpoints of one service port over all slices of its Service, sorted by address. An address that several
-/// slices list counts once; a copy on this node wins, as upstream has it.
+/// endpoints have counts once.
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {
-    let mut merged: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
+    let mut merged: BTreeMap<SocketAddr, &SliceEndpoint> = BTreeMap::new();
     for slice in slices {
         let ports = slice.ports.iter().filter(|(name, p, _)| name == port_name && *p == protocol);
         for (_, _, number) in ports {
             for endpoint in &*slice.endpoints {
-                let address = SocketAddr::new(endpoint.address, *number);
-                let known = merged.get(&address);
-                if known.is_none_or(|known| !known.local && endpoint.local) {
-                    merged.insert(address, endpoint.at(*number));
+                let known = merged.entry(SocketAddr::new(endpoint.address, *number)).or_insert(endpoint);
+                if endpoint.standing() > known.standing() {
+                    *known = endpoint;
                 }
             }
         }
     }
-    merged.into_values().collect()
+    merged.into_iter().map(|(address, endpoint)| endpoint.at(address.port())).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn slice(endpoints: Value) -> Slice {
+        let slice = serde_json::from_value(json!({
+            "metadata": {"name": "web-1", "labels": {LABEL_SERVICE_NAME: "web"}},
+            "addressType": "IPv4", "ports": [{"name": "", "port": 80, "protocol": "TCP"}], "endpoints": endpoints,
+        }));
+        Slice::read(&slice.unwrap(), Family::V4, "me").unwrap()
+    }
+
+    /// Ready, serving, terminating.
+    fn conditions(of: &Endpoint) -> [bool; 3] {
+        [of.ready, of.serving, of.terminating]
+    }
+
+    #[test]
+    fn each_condition_that_is_left_out_has_a_meaning_of_its_own() {
+        let table = [
+            (Value::Null, [true, true, false]),
+            (json!({}), [true, true, false]),
+            (json!({"ready": false}), [false, true, false]),
+            (json!({"serving": false}), [true, false, false]),
+            (json!({"terminating": true}), [true, true, true]),
+            (json!({"ready": false, "terminating": true}), [false, true, true]),
+            (json!({"ready": false, "serving": false, "terminating": true}), [false, false, true]),
+        ];
+        for (given, meant) in table {
+            let slice = slice(json!([{"addresses": ["10.0.0.1"], "conditions": given}]));
+            let merged = merge([&slice].into_iter(), "", Protocol::Tcp);
+            assert_eq!(conditions(&merged[0]), meant, "{given}");
+        }
+    }
+
+    /// kubernetes/kubernetes#135266.
+    #[test]
+    fn of_two_copies_the_one_that_does_not_terminate_counts_in_any_order() {
+        let copy = |node: &str, conditions: Value, zone: &str| {
+            json!({"addresses": ["10.0.0.1"], "nodeName": node, "conditions": conditions,
+                   "hints": {"forZones": [{"name": zone}]}})
+        };
+        let ready = || json!({"ready": true, "serving": true, "terminating": false});
+        let gone = || json!({"ready": false, "serving": false, "terminating": true});
+        let draining = || json!({"ready": false, "serving": true, "terminating": true});
+        let unready = || json!({"ready": false, "serving": false, "terminating": false});
+        let published = || json!({"ready": true, "serving": true, "terminating": true});
+        // Who loses, who wins.
+        let table = [
+            (copy("me", gone(), "a"), copy("there", ready(), "b")),
+            (copy("me", draining(), "a"), copy("there", ready(), "b")),
+            (copy("me", published(), "a"), copy("there", unready(), "b")),
+            (copy("me", unready(), "a"), copy("there", ready(), "b")),
+            (copy("me", gone(), "a"), copy("there", draining(), "b")),
+            (copy("there", ready(), "a"), copy("me", ready(), "b")),
+        ];
+        for (loser, winner) in table {
+            let alone = slice(json!([winner]));
+            let expected = merge([&alone].into_iter(), "", Protocol::Tcp);
+            let other = slice(json!([loser]));
+            let together = [slice(json!([loser, winner])), slice(json!([winner, loser]))];
+            for slices in [vec![&alone, &other], vec![&other, &alone], vec![&together[0]], vec![&together[1]]] {
+                assert_eq!(merge(slices.into_iter(), "", Protocol::Tcp), expected, "{loser} against {winner}");
+            }
+        }
+    }
 }

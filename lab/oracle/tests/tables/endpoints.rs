@@ -65,17 +65,29 @@ fn several_slices_and_copies() {
         .expect("pod/caller-c | 10.96.0.1:80 | x*1/4>client, x*1/4>client, y*1/4>client, z*1/4>client | merged");
 }
 
-/// A copy that says that the endpoint is on this node wins; of others nobody says which is right.
+/// kubernetes#135266: an address that was given to the next pod while its first one terminates. In any order, and wherever
+/// the caller is.
+#[test]
+fn a_terminating_endpoint_and_another_with_its_address() {
+    for old in ["x@node-a terminating", "x@node-a terminating serving"] {
+        for (one, other) in [(old, "x@node-b"), ("x@node-b", old)] {
+            let lab = with(&[one]).slice("web", PORT, &[other]);
+            lab.expect("pod/caller-a | 10.96.0.1:80 | x*1/1>client | reused\npod/caller-b | 10.96.0.1:80 | x*1/1>client | reused");
+        }
+        with(&[old, "x@node-b unready"]).expect("pod/caller-a | 10.96.0.1:80 | reject | reused");
+    }
+}
+
+/// Of others nobody says which is right.
 #[test]
 fn copies_that_contradict_each_other() {
-    let lab = with(&["x@node-a"]).slice("web", PORT, &["x@node-b unready"]);
-    lab.expect(
-        "
-        pod/caller-a | 10.96.0.1:80 | x*1/1>client
-        pod/caller-b | 10.96.0.1:80 | reject
-        pod/caller-c | 10.96.0.1:80 | undefined | contradiction
-        ",
-    );
+    for other in ["x@node-b unready", "x@node-b"] {
+        with(&["x@node-a"])
+            .slice("web", PORT, &[other])
+            .expect("pod/caller-a | 10.96.0.1:80 | undefined | contradiction");
+    }
+    let lab = with(&["x@node-a terminating"]).slice("web", PORT, &["x@node-a terminating serving"]);
+    lab.expect("pod/caller-a | 10.96.0.1:80 | undefined | contradiction");
 }
 
 #[test]

@@ -84,13 +84,18 @@ fn serving(store: &Store) -> Serving {
         let slice: serde_json::Value = serde_json::from_slice(&record.json).unwrap_or_default();
         let servers = serving.entry(ObjectKey::new(Some(&record.key.namespace), service)).or_default();
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            let condition = |name: &str| endpoint["conditions"][name].as_bool();
-            // Missing means: serving as ready, and ready.
-            let serves = condition("serving").or_else(|| condition("ready")).unwrap_or(true);
+            let serves = may_serve(&endpoint["conditions"]);
             servers.extend(endpoint["addresses"][0].as_str().filter(|_| serves).and_then(owner));
         }
     }
     serving
+}
+
+/// Whether an endpoint gets traffic: it is ready, or the fallback of those that terminate and still serve. A condition that is
+/// left out means ready, serving and not terminating (API reference, `EndpointConditions`).
+fn may_serve(conditions: &serde_json::Value) -> bool {
+    let condition = |name: &str, left_out: bool| conditions[name].as_bool().unwrap_or(left_out);
+    condition("ready", true) || (condition("serving", true) && condition("terminating", false))
 }
 
 /// One request.
@@ -206,6 +211,23 @@ mod tests {
     fn epoch(since: Instant, until: Option<Instant>, pods: &[&str]) -> Epoch {
         let pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
         Epoch { since, until, serving: Serving::from([(ObjectKey::new(None, "web"), pods)]) }
+    }
+
+    #[test]
+    fn what_is_left_out_of_conditions() {
+        use serde_json::{Value, json};
+        let table = [
+            (Value::Null, true),
+            (json!({"serving": false}), true),
+            (json!({"ready": false}), false),
+            (json!({"ready": false, "serving": true}), false),
+            (json!({"ready": false, "terminating": true}), true),
+            (json!({"ready": false, "serving": true, "terminating": true}), true),
+            (json!({"ready": false, "serving": false, "terminating": true}), false),
+        ];
+        for (conditions, serves) in table {
+            assert_eq!(may_serve(&conditions), serves, "{conditions}");
+        }
     }
 
     #[test]
