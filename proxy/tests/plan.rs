@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use svcproxy::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses};
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::Surroundings;
 use svcproxy::plan::{
     BackendSet, Masquerade, NodePortScope, PodSource, ServicePortPlan, Treatment, Verdict, plan_node, plan_service_port,
@@ -57,12 +58,8 @@ fn endpoint(text: &str) -> Endpoint {
 fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> ServicePortPlan {
     let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| endpoint(e)).collect();
     let node = NodeInfo { zone: Some("a".into()), ..NodeInfo::default() };
-    let primary = ["192.0.2.1".parse().unwrap()];
-    plan_service_port(
-        port,
-        &endpoints,
-        Surroundings { node_name: "me", node: &node, primary: &primary, masquerade_all },
-    )
+    let primary = Some("192.0.2.1".parse().unwrap());
+    plan_service_port(port, &endpoints, Surroundings { node_name: "me", node: &node, primary, masquerade_all })
 }
 
 fn plan(port: &ServicePort, endpoints: &[&str]) -> ServicePortPlan {
@@ -156,7 +153,7 @@ fn internal_policy_local_does_not_hold_other_frontends() {
 fn the_health_check_counts_ready_endpoints_here() {
     let port = ServicePort { external_policy: TrafficPolicy::Local, health_check_node_port: Some(32000), ..service() };
     let plan = plan(&port, &["here:1:ready", "here:2:terminating", "there:3:ready"]);
-    assert_eq!(plan.health_check.unwrap().local_endpoints, 1);
+    assert_eq!(plan.health_check.unwrap().local_ready, ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
 #[test]
@@ -198,6 +195,81 @@ fn where_node_ports_are_accepted() {
         let config = Config { node_port_addresses, localhost_node_ports, ..Config::for_node("me") };
         let plan = plan_node(&config, family, &NodeInfo::default(), &addresses);
         assert_eq!(plan.node_ports, expected, "{family} {config:?}");
+    }
+}
+
+/// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
+#[test]
+fn which_address_of_a_node_is_the_primary_one() {
+    let table: [(&[(&str, &str)], &[&str], &[&str]); 5] = [
+        (
+            &[
+                ("InternalIP", "192.0.2.1"),
+                ("InternalIP", "192.0.2.2"),
+                ("InternalIP", "fd00::1"),
+                ("InternalIP", "fd00::2"),
+            ],
+            &["192.0.2.1"],
+            &["fd00::1"],
+        ),
+        (&[("ExternalIP", "198.51.100.1"), ("InternalIP", "192.0.2.1")], &["192.0.2.1"], &["fd00::99"]),
+        (
+            &[("InternalIP", "fd00::1"), ("ExternalIP", "198.51.100.1"), ("ExternalIP", "198.51.100.2")],
+            &["198.51.100.1"],
+            &["fd00::1"],
+        ),
+        (&[("Hostname", "192.0.2.7"), ("ExternalIP", "fd00::1")], &["192.0.2.99"], &["fd00::1"]),
+        (&[], &["192.0.2.99"], &["fd00::99"]),
+    ];
+    let ips = |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<std::net::IpAddr>>();
+    let shown = NodeAddresses { primary: ips(&["192.0.2.99", "fd00::99"]), ..NodeAddresses::default() };
+    for (declared, v4, v6) in table {
+        let declared: Vec<_> =
+            declared.iter().map(|(kind, address)| serde_json::json!({"type": kind, "address": address})).collect();
+        let node = serde_json::json!({"metadata": {"name": "me"}, "status": {"addresses": declared}});
+        let change = svcproxy::source::admit_node(serde_json::from_value(node).unwrap()).unwrap();
+        let config = Config { node_port_addresses: NodePortAddresses::Primary, ..Config::for_node("me") };
+        for (family, expected) in [(Family::V4, v4), (Family::V6, v6)] {
+            let mut state = svcproxy::state::State::new(family, "me");
+            state.apply(&change);
+            let plan = plan_node(&config, family, state.node(), &shown);
+            assert_eq!(plan.node_ports, NodePortScope::Addresses(ips(expected)), "{family} {declared:?}");
+            assert_eq!(plan.primary, Some(ips(expected)[0]), "{family} {declared:?}");
+        }
+    }
+}
+
+/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: only where node ports are to answer on the loopback range must it be
+/// routed, and only there is the guard needed.
+#[test]
+fn when_the_loopback_range_is_routed_and_guarded() {
+    let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
+    let with = |texts: &[&str]| NodePortAddresses::PrimaryAndRanges(texts.iter().map(|t| t.parse().unwrap()).collect());
+    let table = [
+        (NodePortAddresses::All, true),
+        (NodePortAddresses::Primary, false),
+        (ranges(&["192.0.2.0/24"]), false),
+        (ranges(&["192.0.2.0/24", "::1/128"]), false),
+        (ranges(&["fd00::/8"]), true),
+        (ranges(&["192.0.2.0/24", "127.0.0.1/32"]), true),
+        (ranges(&["64.0.0.0/2"]), true),
+        (ranges(&["0.0.0.0/0"]), true),
+        (with(&["192.0.2.0/24"]), false),
+        (with(&["127.0.0.0/8", "::1/128"]), true),
+    ];
+    for (node_port_addresses, routed) in table {
+        let config = Config { node_port_addresses, ..Config::for_node("me") };
+        let node = NodeInfo::default();
+        let guarded =
+            |config: &Config, family| plan_node(config, family, &node, &NodeAddresses::default()).guard_loopback;
+        assert_eq!((routes_loopback(&config), guarded(&config, Family::V4)), (routed, routed), "{config:?}");
+        assert!(!guarded(&config, Family::V6));
+        let off = Config { localhost_node_ports: false, ..config.clone() };
+        assert!(!routes_loopback(&off) && !guarded(&off, Family::V4));
+        for mode in [Mode::Ipvs, Mode::Userspace] {
+            let other = Config { mode, ..config.clone() };
+            assert!(!routes_loopback(&other) && !guarded(&other, Family::V4));
+        }
     }
 }
 

@@ -5,10 +5,12 @@ use std::net::IpAddr;
 
 use crate::address::Family;
 use crate::endpoints;
+use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
 
-/// One service's health check on a node.
+/// One service's health check on a node. Each family is a proxy of its own: a load balancer that asks over one of them is told
+/// of that one's endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     /// Kubernetes namespace of the service.
@@ -17,44 +19,57 @@ pub struct HealthCheck {
     pub service: String,
     /// The port that answers, over HTTP, on the node's addresses.
     pub port: u16,
-    /// How many of its ready endpoints are on the node. Those that terminate are not ready.
-    pub local_endpoints: usize,
+    /// The family of the addresses on which it answers so.
+    pub family: Family,
+    /// On how many addresses of the node's pods it has ready endpoints, whatever their ports. Those that terminate are not
+    /// ready. `None`: the endpoints contradict each other.
+    pub local_endpoints: Option<usize>,
 }
 
 impl HealthCheck {
     /// The HTTP status: 200 with endpoints, 503 without.
     #[must_use]
-    pub fn status(&self) -> u16 {
-        if self.local_endpoints > 0 { 200 } else { 503 }
+    pub fn status(&self) -> Option<u16> {
+        self.local_endpoints.map(|endpoints| if endpoints > 0 { 200 } else { 503 })
     }
 }
 
-/// The health checks that `node` answers: one for each LoadBalancer service with externalTrafficPolicy Local.
+/// The health checks that `node` answers: for each LoadBalancer service with externalTrafficPolicy Local, one in each of its
+/// families.
 #[must_use]
 pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
-    let check = |service: &k8s_openapi::api::core::v1::Service| {
-        let spec = service.spec.as_ref()?;
-        let applies = spec.type_.as_deref() == Some("LoadBalancer")
-            && spec.external_traffic_policy.as_deref() == Some("Local")
-            && service::left_alone(service).is_none();
-        let port = spec.health_check_node_port.filter(|_| applies)?;
-        let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
-        let ports = Family::ALL.into_iter().flat_map(|family| service::ports(service, family));
-        let local: BTreeSet<(Family, IpAddr)> = ports.flat_map(|port| ready_here(objects, &port, node)).collect();
-        // A dual-stack service's families are counted by one proxy each; the one with more is what pods there are.
-        let of = |family| local.iter().filter(|(of, _)| *of == family).count();
-        Some(HealthCheck {
-            namespace: service.metadata.namespace.clone().unwrap_or_default(),
-            service: service.metadata.name.clone().unwrap_or_default(),
-            port,
-            local_endpoints: of(Family::V4).max(of(Family::V6)),
-        })
+    let of_service = |service: &k8s_openapi::api::core::v1::Service| {
+        let Some(port) = asked(service) else { return Vec::new() };
+        let of_family = |family: Family| {
+            let ports = service::ports(service, family);
+            let own: Option<Vec<BTreeSet<IpAddr>>> = ports.iter().map(|port| ready_here(objects, port, node)).collect();
+            (!ports.is_empty()).then(|| HealthCheck {
+                namespace: service.metadata.namespace.clone().unwrap_or_default(),
+                service: service.metadata.name.clone().unwrap_or_default(),
+                port,
+                family,
+                local_endpoints: own.map(|own| own.into_iter().flatten().collect::<BTreeSet<_>>().len()),
+            })
+        };
+        Family::ALL.into_iter().filter_map(of_family).collect::<Vec<_>>()
     };
-    objects.services.iter().filter_map(check).collect()
+    objects.services.iter().flat_map(of_service).collect()
 }
 
-fn ready_here(objects: &Objects, port: &service::ServicePort, node: &str) -> Vec<(Family, IpAddr)> {
+/// The port by which `service` wants to be asked.
+fn asked(service: &k8s_openapi::api::core::v1::Service) -> Option<u16> {
+    let spec = service.spec.as_ref()?;
+    let applies = spec.type_.as_deref() == Some("LoadBalancer")
+        && spec.external_traffic_policy.as_deref() == Some("Local")
+        && service::left_alone(service).is_none();
+    let port = spec.health_check_node_port.filter(|_| applies)?;
+    u16::try_from(port).ok().filter(|port| *port != 0)
+}
+
+/// Addresses of ready endpoints on the node; `None` if copies of one contradict each other.
+fn ready_here(objects: &Objects, port: &service::ServicePort, node: &str) -> Option<BTreeSet<IpAddr>> {
     let copies = endpoints::copies(&objects.slices, port);
-    let mine = copies.into_iter().filter(|endpoint| endpoint.ready && endpoint.is_local(node));
-    mine.map(|endpoint| (port.family, endpoint.address.ip())).collect()
+    let endpoints = endpoints::merged(&copies, node, &mut Reasons::default()).ok()?;
+    let mine = endpoints.into_iter().filter(|endpoint| endpoint.ready && endpoint.is_local(node));
+    Some(mine.map(|endpoint| endpoint.address.ip()).collect())
 }

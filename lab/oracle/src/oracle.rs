@@ -137,8 +137,9 @@ impl<'a> Oracle<'a> {
         }
         let node = self.world.owner(to).filter(|_| question.protocol == Protocol::Tcp);
         for check in node.map(|node| health::checks(self.objects, &node.name)).unwrap_or_default() {
-            if check.port == question.to.port() {
-                reasons.add(Rule::HealthCheck, format!("{}/{}: {}", check.namespace, check.service, check.status()));
+            if check.port == question.to.port() && check.family == family {
+                let status = check.status().map_or_else(|| "contradiction".to_owned(), |status| status.to_string());
+                reasons.add(Rule::HealthCheck, format!("{}/{}: {status}", check.namespace, check.service));
             }
         }
     }

@@ -198,7 +198,7 @@ impl Loader<'_> {
         actions.extend(file.health_check.map(|check| {
             let node = OneOrMany(vec![check.node]);
             let node = self.nodes(&node, at, cluster).into_iter().next().unwrap_or_default();
-            Action::HealthCheck(node, check.service.value.0)
+            Action::HealthCheck(node, check.service.value.0, check.family)
         }));
         actions.extend(file.traffic.map(Action::Traffic));
         actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));

@@ -34,7 +34,10 @@ use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
-use file::{ConnectFile, Different, ExecFile, ExpectFile, Mode, Need, ProbeFile, RuleFile, ScanFile, TrafficFile};
+use file::{
+    ConnectFile, Different, ExecFile, ExpectFile, Mode, Need, OneFamily, ProbeFile, RuleFile, ScanFile, TrafficFile,
+};
+use serde_saphyr::Spanned;
 use words::ObjectRef;
 
 /// A checked scenario.
@@ -121,8 +124,8 @@ pub enum Action {
     Proxy(ProxyAction, Vec<String>),
     /// Kills the proxies of these nodes during the next step: in the middle of a restore, so long after its begin.
     KillLater(Vec<String>, Duration),
-    /// Asks a node's health check for a service.
-    HealthCheck(String, ObjectKey),
+    /// Asks a node's health check for a service, over a family.
+    HealthCheck(String, ObjectKey, Option<Spanned<OneFamily>>),
     /// Looks at the nodes that the load balancer uses for a service.
     LoadBalancer(ObjectKey),
     /// Sends requests in the background from now on.

@@ -186,8 +186,8 @@ impl<'a> Walk<'a> {
                 vec![Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments")]
             }
             Action::Exec(exec) => resolve::place(store, &exec.on).err().into_iter().collect(),
-            Action::HealthCheck(node, service) => {
-                resolve::health_check(store, node, service).err().into_iter().collect()
+            Action::HealthCheck(node, service, family) => {
+                resolve::health_check(store, node, service, family.as_ref()).err().into_iter().collect()
             }
             Action::LoadBalancer(service) => resolve::vip(store, service).err().into_iter().collect(),
             Action::Traffic(file) => {

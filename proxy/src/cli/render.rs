@@ -1,6 +1,5 @@
 //! `svcproxy render`: what would be sent to the kernel, on standard output.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
 
@@ -20,9 +19,10 @@ use crate::mode::rules::jumps::Jump;
 use crate::mode::rules::transaction::Transaction;
 use crate::mode::userspace;
 use crate::model::{Family, Protocol};
+use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node};
 use crate::relay::Listener;
-use crate::source::{Batch, read_directory};
+use crate::source::{Batch, ObjectKey, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FamilyFlag {
@@ -201,14 +201,12 @@ pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
 
 /// A comment for each `healthCheckNodePort`: the service, and how many endpoints on this node the proxy would answer with.
 fn health_lines(plans: &[ServicePortPlan]) -> String {
-    let lines: BTreeSet<String> = plans
-        .iter()
-        .filter_map(|plan| {
-            let check = plan.health_check.as_ref()?;
-            Some(format!("# health check {} {} {}\n", check.port, plan.name.service, check.local_endpoints))
-        })
-        .collect();
-    lines.into_iter().collect()
+    let mut checks = Checks::default();
+    checks.note_all(plans);
+    let line = |(service, check): (ObjectKey, Option<ServiceCheck>)| {
+        check.map(|check| format!("# health check {} {service} {}\n", check.port, check.local_endpoints))
+    };
+    checks.take_changed().into_iter().filter_map(line).collect()
 }
 
 /// Adds the jumps, which the running proxy puts in one by one, before the end of each table.

@@ -29,6 +29,7 @@ use crate::mode::ipvs::leave::Leaving;
 use crate::mode::ipvs::{self, prepare};
 use crate::mode::userspace;
 use crate::model::Family;
+use crate::plan::node::routes_loopback;
 use crate::relay::{self, Engine};
 use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
 
@@ -256,8 +257,7 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
         servers.set_timeouts(&config.ipvs.timeouts)?;
         servers.try_scheduler(&config.ipvs.scheduler).context("ipvs.scheduler (--ipvs-scheduler)")?;
     }
-    if config.localhost_node_ports
-        && config.mode != Mode::Userspace
+    if routes_loopback(config)
         && let Err(error) = sysctl::ensure(sysctl::ROUTE_LOCALNET, "1")
     {
         warn!(%error, "node ports on 127.0.0.1 will not work; --iptables-localhost-nodeports=false does without");

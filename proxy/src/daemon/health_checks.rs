@@ -6,45 +6,57 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tracing::warn;
 
 use crate::events::{About, Event, Recorder};
-use crate::health::{HealthState, ServiceHealth, ServiceHealthServers};
+use crate::health::{HealthState, ServiceHealthServers};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::model::{Family, ServicePortName};
-use crate::plan::{HealthCheck, NodePortScope};
+use crate::model::Family;
+use crate::plan::NodePortScope;
+use crate::plan::health::ServiceCheck;
+use crate::source::ObjectKey;
 
-/// Listeners of the `healthCheckNodePort`s, and what was said about those that could not be opened.
+/// Listeners of the `healthCheckNodePort`s, and what was said about those that could not be opened. Each family has listeners of
+/// its own, which tell of its own endpoints: a load balancer that asks over IPv6 sends over IPv6.
 #[derive(Debug)]
 pub struct HealthChecks {
-    servers: ServiceHealthServers,
-    told: BTreeSet<String>,
-    families: BTreeMap<Family, Wanted>,
+    proxy: HealthState,
+    families: BTreeMap<Family, OfFamily>,
 }
 
-/// What one family's last sync planned.
-#[derive(Debug, PartialEq, Eq)]
-struct Wanted {
-    checks: BTreeMap<ServicePortName, HealthCheck>,
-    addresses: Vec<IpAddr>,
+#[derive(Debug)]
+struct OfFamily {
+    servers: ServiceHealthServers,
+    told: BTreeSet<String>,
 }
 
 impl HealthChecks {
     /// None yet.
     pub fn new(proxy: HealthState) -> HealthChecks {
-        HealthChecks { servers: ServiceHealthServers::new(proxy), told: BTreeSet::new(), families: BTreeMap::new() }
+        HealthChecks { proxy, families: BTreeMap::new() }
     }
 
-    /// Brings the listeners to what this family's last sync planned, and the others'.
-    pub(super) fn sync<M: Mode>(&mut self, family: &FamilyProxy<M>, events: &Recorder) {
-        let wanted = Wanted { checks: family.health_checks().clone(), addresses: node_port_addresses(family) };
-        if self.told.is_empty() && self.families.get(&family.family()) == Some(&wanted) {
-            return;
+    /// Brings a family's listeners to what its last sync planned. What has not changed is not looked at.
+    pub fn sync<M: Mode>(&mut self, family: &mut FamilyProxy<M>, events: &Recorder) {
+        let changed = family.take_health_changes();
+        let number = family.family();
+        let nothing = self.families.get(&number).is_none_or(|of| of.servers.is_empty());
+        if !(changed.is_empty() && nothing) {
+            self.sync_family(number, changed, node_port_addresses(family), events);
         }
-        self.families.insert(family.family(), wanted);
-        let addresses = self.families.values().flat_map(|wanted| wanted.addresses.iter().copied()).collect();
+    }
+
+    fn sync_family(
+        &mut self,
+        family: Family,
+        changed: Vec<(ObjectKey, Option<ServiceCheck>)>,
+        addresses: BTreeSet<IpAddr>,
+        events: &Recorder,
+    ) {
+        let fresh = || OfFamily { servers: ServiceHealthServers::new(self.proxy.clone()), told: BTreeSet::new() };
+        let of = self.families.entry(family).or_insert_with(fresh);
         let mut told = BTreeSet::new();
-        for unserved in self.servers.sync(self.wanted(), &addresses) {
+        for unserved in of.servers.update(changed, addresses) {
             let line = unserved.error.to_string();
-            if !self.told.contains(&line) {
+            if !of.told.contains(&line) {
                 warn!("{line}; load balancers will take this node for unhealthy");
                 events.tell(Event {
                     about: About::Service(unserved.service),
@@ -55,29 +67,15 @@ impl HealthChecks {
             }
             told.insert(line);
         }
-        self.told = told;
-    }
-
-    fn wanted(&self) -> BTreeMap<u16, ServiceHealth> {
-        let mut wanted: BTreeMap<u16, ServiceHealth> = BTreeMap::new();
-        for (name, check) in self.families.values().flat_map(|wanted| &wanted.checks) {
-            // A dual-stack Service has the same pods in both families.
-            let entry = wanted.entry(check.port).or_insert_with(|| ServiceHealth {
-                namespace: name.service.namespace.clone(),
-                name: name.service.name.clone(),
-                local_endpoints: 0,
-            });
-            entry.local_endpoints = entry.local_endpoints.max(check.local_endpoints);
-        }
-        wanted
+        of.told = told;
     }
 }
 
 /// Health-check node ports listen where node ports do.
-fn node_port_addresses<M: Mode>(family: &FamilyProxy<M>) -> Vec<IpAddr> {
+fn node_port_addresses<M: Mode>(family: &FamilyProxy<M>) -> BTreeSet<IpAddr> {
     match (family.node_plan().node_ports, family.family()) {
-        (NodePortScope::Addresses(addresses), _) => addresses,
-        (NodePortScope::EveryLocalAddress { .. }, Family::V4) => vec![Ipv4Addr::UNSPECIFIED.into()],
-        (NodePortScope::EveryLocalAddress { .. }, Family::V6) => vec![Ipv6Addr::UNSPECIFIED.into()],
+        (NodePortScope::Addresses(addresses), _) => addresses.into_iter().collect(),
+        (NodePortScope::EveryLocalAddress { .. }, Family::V4) => [Ipv4Addr::UNSPECIFIED.into()].into(),
+        (NodePortScope::EveryLocalAddress { .. }, Family::V6) => [Ipv6Addr::UNSPECIFIED.into()].into(),
     }
 }

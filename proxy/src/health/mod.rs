@@ -11,5 +11,5 @@ pub use crate::http::ListenError;
 pub use applied::applied_versions;
 pub use eligible::is_eligible;
 pub use healthz::HealthzServer;
-pub use service::{ServiceHealth, ServiceHealthServers, Unserved};
+pub use service::{ServiceHealthServers, Unserved};
 pub use state::{Applied, Busy, FamilyHealth, Health, HealthState};

@@ -1,6 +1,7 @@
 //! `healthCheckNodePort`: how a load balancer learns which nodes have a ready endpoint of a Service under
 //! `externalTrafficPolicy: Local` (<https://kubernetes.io/docs/reference/networking/virtual-ips/#external-traffic-policy>).
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,24 +11,17 @@ use hyper::header::HeaderValue;
 
 use super::{HealthState, ListenError};
 use crate::http::{Handler, Reply, Server, at_once, json};
+use crate::plan::health::ServiceCheck;
 use crate::source::ObjectKey;
 
-/// What one port tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceHealth {
-    /// Namespace of the Service.
-    pub namespace: String,
-    /// Name of the Service.
-    pub name: String,
-    /// Ready endpoints on this node.
-    pub local_endpoints: usize,
-}
-
-/// All health checks of this node.
+/// All health checks of this node in one family.
 #[derive(Debug)]
 pub struct ServiceHealthServers {
     proxy: HealthState,
-    ports: BTreeMap<u16, Port>,
+    services: BTreeMap<ObjectKey, Port>,
+    addresses: BTreeSet<IpAddr>,
+    /// Services of which some address could not be listened on.
+    unserved: BTreeSet<ObjectKey>,
 }
 
 /// A Service whose health check cannot be asked.
@@ -41,65 +35,110 @@ pub struct Unserved {
 
 #[derive(Debug)]
 struct Port {
-    told: Arc<Mutex<ServiceHealth>>,
+    number: u16,
+    told: Arc<Mutex<Told>>,
     servers: Vec<Server>,
+}
+
+/// What a port tells.
+#[derive(Debug, Clone)]
+struct Told {
+    service: ObjectKey,
+    /// Ready endpoints on this node.
+    local_endpoints: usize,
 }
 
 impl ServiceHealthServers {
     /// Serves nothing yet.
     pub fn new(proxy: HealthState) -> ServiceHealthServers {
-        ServiceHealthServers { proxy, ports: BTreeMap::new() }
+        ServiceHealthServers { proxy, services: BTreeMap::new(), addresses: BTreeSet::new(), unserved: BTreeSet::new() }
     }
 
-    /// Opens what is wanted and not open, closes what is no longer wanted, and updates what is told. What cannot be
-    /// opened is returned and tried again at the next call; the rest goes on. Wildcards are of one family each.
-    pub fn sync(&mut self, wanted: BTreeMap<u16, ServiceHealth>, addresses: &BTreeSet<IpAddr>) -> Vec<Unserved> {
-        self.ports.retain(|port, _| wanted.contains_key(port));
-        let mut unserved = Vec::new();
-        for (number, health) in wanted {
-            let port = self
-                .ports
-                .entry(number)
-                .or_insert_with(|| Port { told: Arc::new(Mutex::new(health.clone())), servers: Vec::new() });
-            let service = ObjectKey { namespace: health.namespace.clone(), name: health.name.clone() };
-            let purpose = format!("the health check of Service {service}");
-            *port.told.lock().unwrap_or_else(PoisonError::into_inner) = health;
-            port.servers.retain(|server| addresses.contains(&server.address().ip()));
-            for address in addresses {
-                if port.servers.iter().any(|server| server.address().ip() == *address) {
-                    continue;
-                }
-                let handler = handler(Arc::clone(&port.told), self.proxy.clone());
-                match Server::bind(SocketAddr::new(*address, number), true, &purpose, handler) {
-                    Ok(server) => port.servers.push(server),
-                    Err(error) => unserved.push(Unserved { service: service.clone(), error }),
-                }
+    /// Whether no Service has a health check.
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+
+    /// Opens and closes what `changed` says, and tells what it says; listens on `addresses` only. What cannot be opened is
+    /// returned and tried again at the next call; the rest goes on. The cost is that of what changed, unless the addresses did.
+    pub fn update(
+        &mut self,
+        changed: Vec<(ObjectKey, Option<ServiceCheck>)>,
+        addresses: BTreeSet<IpAddr>,
+    ) -> Vec<Unserved> {
+        // A number may go from one Service to another: its listeners stay.
+        let mut given_up: BTreeMap<u16, Port> = BTreeMap::new();
+        for (service, check) in &changed {
+            let wanted = check.as_ref().map(|check| check.port);
+            if self.services.get(service).is_some_and(|port| Some(port.number) != wanted) {
+                given_up.extend(self.services.remove(service).map(|port| (port.number, port)));
             }
+        }
+        let mut open = std::mem::take(&mut self.unserved);
+        for (service, check) in changed {
+            let Some(ServiceCheck { port: number, local_endpoints }) = check else { continue };
+            let told = Told { service: service.clone(), local_endpoints };
+            let port = match self.services.entry(service.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    open.insert(service);
+                    let told = Arc::new(Mutex::new(told.clone()));
+                    new.insert(given_up.remove(&number).unwrap_or(Port { number, told, servers: Vec::new() }))
+                }
+            };
+            *port.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        }
+        drop(given_up);
+        if self.addresses != addresses {
+            self.addresses = addresses;
+            open.extend(self.services.keys().cloned());
+        }
+        open.into_iter().flat_map(|service| self.listen(service)).collect()
+    }
+
+    /// Brings one Service's listeners to the addresses.
+    fn listen(&mut self, service: ObjectKey) -> Vec<Unserved> {
+        let Some(port) = self.services.get_mut(&service) else { return Vec::new() };
+        let mut unserved = Vec::new();
+        let purpose = format!("the health check of Service {service}");
+        port.servers.retain(|server| self.addresses.contains(&server.address().ip()));
+        for address in &self.addresses {
+            if port.servers.iter().any(|server| server.address().ip() == *address) {
+                continue;
+            }
+            let handler = handler(Arc::clone(&port.told), self.proxy.clone());
+            match Server::bind(SocketAddr::new(*address, port.number), true, &purpose, handler) {
+                Ok(server) => port.servers.push(server),
+                Err(error) => unserved.push(Unserved { service: service.clone(), error }),
+            }
+        }
+        if !unserved.is_empty() {
+            self.unserved.insert(service);
         }
         unserved
     }
 }
 
-fn handler(told: Arc<Mutex<ServiceHealth>>, proxy: HealthState) -> Handler {
+fn handler(told: Arc<Mutex<Told>>, proxy: HealthState) -> Handler {
     // Load balancers ask for any path: upstream answers all alike.
     at_once(move |_path| {
-        let health = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // As upstream: what becomes of the node is not asked here.
         let proxy = proxy.look();
-        reply(&health, proxy.alive && proxy.synced)
+        reply(&told, proxy.alive && proxy.synced)
     })
 }
 
-fn reply(health: &ServiceHealth, proxy_healthy: bool) -> Reply {
-    let ok = health.local_endpoints > 0 && proxy_healthy;
+fn reply(told: &Told, proxy_healthy: bool) -> Reply {
+    let ok = told.local_endpoints > 0 && proxy_healthy;
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::json!({
-        "service": { "namespace": health.namespace, "name": health.name },
-        "localEndpoints": health.local_endpoints,
+        "service": { "namespace": told.service.namespace, "name": told.service.name },
+        "localEndpoints": told.local_endpoints,
         "serviceProxyHealthy": proxy_healthy,
     });
     let mut reply = json(status, &body);
-    reply.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", HeaderValue::from(health.local_endpoints));
+    reply.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", HeaderValue::from(told.local_endpoints));
     reply
 }
 
@@ -116,8 +155,12 @@ mod tests {
         ask((Ipv4Addr::LOCALHOST, port).into(), "GET /").await
     }
 
-    fn health(local_endpoints: usize) -> ServiceHealth {
-        ServiceHealth { namespace: "default".into(), name: "web".into(), local_endpoints }
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { namespace: "default".into(), name: name.into() }
+    }
+
+    fn check(name: &str, port: u16, local_endpoints: usize) -> (ObjectKey, Option<ServiceCheck>) {
+        (key(name), Some(ServiceCheck { port, local_endpoints }))
     }
 
     fn proxy() -> HealthState {
@@ -155,7 +198,7 @@ mod tests {
         let proxy = proxy();
         let mut servers = ServiceHealthServers::new(proxy.clone());
         let port = free_port();
-        assert!(servers.sync(BTreeMap::from([(port, health(2))]), &localhost()).is_empty());
+        assert!(servers.update(vec![check("web", port, 2)], localhost()).is_empty());
         let early = get(port).await.unwrap();
         assert!(early.starts_with("HTTP/1.1 503 "), "the proxy has not synced yet: {early}");
         proxy.synced(Family::V4, &Applied::default());
@@ -165,40 +208,42 @@ mod tests {
         assert!(up.contains("x-load-balancing-endpoint-weight: 2\r\n"), "{up}");
         let body = r#"{"localEndpoints":2,"service":{"name":"web","namespace":"default"},"serviceProxyHealthy":true}"#;
         assert!(up.ends_with(body), "{up}");
-        servers.sync(BTreeMap::from([(port, health(0))]), &localhost());
+        servers.update(vec![check("web", port, 0)], localhost());
         assert!(get(port).await.unwrap().starts_with("HTTP/1.1 503 "));
-        servers.sync(BTreeMap::new(), &localhost());
+        servers.update(vec![(key("web"), None)], localhost());
         closed(port).await;
+        assert!(servers.is_empty());
     }
 
     #[tokio::test]
     async fn a_port_listens_on_the_addresses_of_node_ports_alone() {
         let mut servers = ServiceHealthServers::new(synced());
         let port = free_port();
-        let wanted = || BTreeMap::from([(port, health(1))]);
         let other: IpAddr = "127.0.0.2".parse().unwrap();
-        assert!(servers.sync(wanted(), &[other].into()).is_empty());
+        assert!(servers.update(vec![check("web", port, 1)], [other].into()).is_empty());
         assert!(ask((other, port).into(), "GET /").await.unwrap().starts_with("HTTP/1.1 200 "));
         assert!(get(port).await.is_err());
-        assert!(servers.sync(wanted(), &[other, Ipv4Addr::LOCALHOST.into()].into()).is_empty());
+        assert!(servers.update(Vec::new(), [other, Ipv4Addr::LOCALHOST.into()].into()).is_empty());
         assert!(get(port).await.is_ok() && ask((other, port).into(), "GET /").await.is_ok());
-        assert!(servers.sync(wanted(), &[other].into()).is_empty());
+        assert!(servers.update(Vec::new(), [other].into()).is_empty());
         closed(port).await;
         assert!(ask((other, port).into(), "GET /").await.is_ok());
     }
 
     #[tokio::test]
-    async fn both_wildcards_share_a_port() {
+    async fn both_families_share_a_port_and_answer_for_themselves() {
         if std::net::TcpListener::bind("[::1]:0").is_err() {
             return; // This machine has no IPv6.
         }
-        let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()].into();
-        let mut servers = ServiceHealthServers::new(synced());
+        let mut v4 = ServiceHealthServers::new(synced());
+        let mut v6 = ServiceHealthServers::new(synced());
         let port = free_port();
-        let errors = servers.sync(BTreeMap::from([(port, health(1))]), &any);
+        let mut errors = v4.update(vec![check("web", port, 1)], [Ipv4Addr::UNSPECIFIED.into()].into());
+        errors.extend(v6.update(vec![check("web", port, 0)], [Ipv6Addr::UNSPECIFIED.into()].into()));
         assert!(errors.is_empty(), "{errors:?}");
         assert!(get(port).await.unwrap().starts_with("HTTP/1.1 200 "));
-        assert!(tokio::net::TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.is_ok());
+        let other = ask((Ipv6Addr::LOCALHOST, port).into(), "GET /").await.unwrap();
+        assert!(other.starts_with("HTTP/1.1 503 "), "each family answers for itself: {other}");
     }
 
     #[tokio::test]
@@ -207,14 +252,26 @@ mod tests {
         let taken_port = taken.local_addr().unwrap().port();
         let mut servers = ServiceHealthServers::new(synced());
         let other = free_port();
-        let wanted = || BTreeMap::from([(taken_port, health(1)), (other, health(1))]);
-        let unserved = servers.sync(wanted(), &localhost());
+        let wanted = vec![check("web", taken_port, 1), check("other", other, 1)];
+        let unserved = servers.update(wanted, localhost());
         assert_eq!(unserved.len(), 1);
         let text = unserved[0].error.to_string();
         assert!(text.contains(&taken_port.to_string()) && text.contains("default/web"), "{text}");
         assert_eq!(unserved[0].service.to_string(), "default/web");
         assert!(get(other).await.unwrap().starts_with("HTTP/1.1 200 "));
+        assert_eq!(servers.update(Vec::new(), localhost()).len(), 1, "told as long as it lasts");
         drop(taken);
-        assert!(servers.sync(wanted(), &localhost()).is_empty(), "tried again once it is free");
+        assert!(servers.update(Vec::new(), localhost()).is_empty(), "tried again once it is free");
+        assert!(get(taken_port).await.unwrap().starts_with("HTTP/1.1 200 "));
+    }
+
+    #[tokio::test]
+    async fn a_number_goes_from_one_service_to_another() {
+        let mut servers = ServiceHealthServers::new(synced());
+        let (port, next) = (free_port(), free_port());
+        assert!(servers.update(vec![check("a", port, 1)], localhost()).is_empty());
+        assert!(servers.update(vec![check("a", next, 1), check("b", port, 0)], localhost()).is_empty());
+        assert!(get(port).await.unwrap().contains(r#""name":"b""#));
+        assert!(get(next).await.unwrap().contains(r#""name":"a""#));
     }
 }

@@ -12,11 +12,12 @@ use crate::config::{Config, NodeAddresses};
 use crate::model::{Family, ServicePortName};
 use crate::plan::flows::Flows;
 use crate::plan::frontends::DatagramFrontends;
-use crate::plan::node::primary_addresses;
+use crate::plan::health::{Checks, ServiceCheck};
+use crate::plan::node::primary_address;
 use crate::plan::service_port::Surroundings;
 use crate::plan::tally::Tally;
-use crate::plan::{HealthCheck, NodePlan, ServicePortPlan, plan_node, plan_service_port};
-use crate::source::Change;
+use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port};
+use crate::source::{Change, ObjectKey};
 use crate::state::{Changed, State};
 
 /// One family's proxy.
@@ -26,7 +27,7 @@ pub struct FamilyProxy<M> {
     mode: M,
     addresses: NodeAddresses,
     pending: Changed,
-    health_checks: BTreeMap<ServicePortName, HealthCheck>,
+    checks: Checks,
     tally: Tally,
     datagram_frontends: DatagramFrontends,
 }
@@ -40,7 +41,7 @@ impl<M: Mode> FamilyProxy<M> {
             mode,
             addresses: NodeAddresses::default(),
             pending: Changed::default(),
-            health_checks: BTreeMap::new(),
+            checks: Checks::default(),
             tally: Tally::default(),
             datagram_frontends: DatagramFrontends::default(),
         }
@@ -103,9 +104,10 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.follow_up(now)
     }
 
-    /// The health checks that service ports ask for, as of the last sync.
-    pub fn health_checks(&self) -> &BTreeMap<ServicePortName, HealthCheck> {
-        &self.health_checks
+    /// The Services whose health checks have changed since this was last asked for, as of the last sync: what they answer, or
+    /// nothing where there is none any more.
+    pub fn take_health_changes(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
+        self.checks.take_changed()
     }
 
     /// How service ports stand, as of the last sync.
@@ -176,7 +178,8 @@ impl<M: Mode> FamilyProxy<M> {
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
             pending.iter().map(|name| (name.clone(), self.plan_one(name))).collect();
         for (name, plan) in &changed {
-            self.note(name, plan.as_ref());
+            self.tally.note(name, plan.as_ref());
+            self.checks.note(name, plan.as_ref());
         }
         self.mode.partial(changed)
     }
@@ -188,30 +191,21 @@ impl<M: Mode> FamilyProxy<M> {
 
     fn full(&mut self) -> Result<Report, M::Error> {
         let plans = self.plans();
-        self.health_checks.clear();
+        self.checks.note_all(&plans);
         self.tally = Tally::default();
         for plan in &plans {
-            self.note(&plan.name, Some(plan));
+            self.tally.note(&plan.name, Some(plan));
         }
         let node = self.node_plan();
         self.mode.full(node, &self.addresses, &plans)
     }
 
-    fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
-        self.tally.note(name, plan);
-        match plan.and_then(|plan| plan.health_check.clone()) {
-            Some(check) => self.health_checks.insert(name.clone(), check),
-            None => self.health_checks.remove(name),
-        };
-    }
-
     fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
         let port = self.state.service_port(name)?;
-        let primary = primary_addresses(&self.config, self.family(), self.state.node(), &self.addresses);
         let around = Surroundings {
             node_name: &self.config.node_name,
             node: self.state.node(),
-            primary: &primary,
+            primary: primary_address(&self.config, self.family(), self.state.node(), &self.addresses),
             masquerade_all: self.config.masquerade_all,
         };
         Some(plan_service_port(port, &self.state.endpoints(name), around))

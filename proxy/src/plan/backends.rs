@@ -1,6 +1,6 @@
 //! Which endpoints may be chosen: conditions, traffic policy, topology hints.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::state::NodeInfo;
 use crate::state::endpoints::Endpoint;
@@ -69,10 +69,12 @@ pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node:
     chosen
 }
 
-/// Ready endpoints on this node, as the health check of policy Local counts them: terminating ones do not count,
-/// so that the load balancer stops sending while they still answer.
-pub fn ready_local(endpoints: &[Endpoint]) -> usize {
-    endpoints.iter().filter(|e| e.local && e.ready).count()
+/// Addresses of ready endpoints on this node, as the health check of policy Local counts them: terminating ones do not count,
+/// so that the load balancer stops sending while they still answer. Endpoints are sorted by address.
+pub fn ready_local(endpoints: &[Endpoint]) -> Vec<IpAddr> {
+    let mut ready: Vec<IpAddr> = endpoints.iter().filter(|e| e.local && e.ready).map(|e| e.address.ip()).collect();
+    ready.dedup();
+    ready
 }
 
 fn ready_or_terminating(endpoints: &[Endpoint], admitted: impl Fn(&Endpoint) -> bool) -> Vec<SocketAddr> {

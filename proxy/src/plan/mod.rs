@@ -4,6 +4,7 @@
 pub mod backends;
 pub mod flows;
 pub mod frontends;
+pub mod health;
 pub mod node;
 pub mod service_port;
 pub mod tally;
@@ -113,13 +114,13 @@ pub struct AllowedSources {
     pub load_balancer_ips: bool,
 }
 
-/// `healthCheckNodePort` and what it answers.
+/// `healthCheckNodePort`, and what a service port adds to its Service's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The port.
     pub port: u16,
-    /// Ready endpoints on this node.
-    pub local_endpoints: usize,
+    /// Addresses of ready endpoints on this node, sorted, each once.
+    pub local_ready: Vec<IpAddr>,
 }
 
 /// Everything about one service port.
@@ -211,8 +212,8 @@ pub struct NodePlan {
     pub internal_masquerade: Masquerade,
     /// Where node ports are accepted.
     pub node_ports: NodePortScope,
-    /// The node's primary addresses of the family, the best first.
-    pub primary: Vec<IpAddr>,
+    /// The node's primary address of the family.
+    pub primary: Option<IpAddr>,
     /// Packets from elsewhere to the loopback range are dropped: the guard that `route_localnet` makes necessary (CVE-2020-8558).
     pub guard_loopback: bool,
     /// Packets that conntrack calls INVALID are not forwarded (kubernetes/kubernetes#74839).

@@ -1,6 +1,8 @@
 //! What holds for the whole node.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
 
 use super::service_port::internal_masquerade;
 use super::{NodePlan, NodePortScope, PodSource};
@@ -18,29 +20,42 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         pods: pods(config, family, node),
         internal_masquerade: internal_masquerade(config.masquerade_all),
         node_ports: node_ports(config, family, node, addresses, loopback),
-        primary: primary_addresses(config, family, node, addresses),
-        // Relays listen on the node's own addresses: nothing needs to be routed to its loopback range.
-        guard_loopback: loopback && config.mode != Mode::Userspace,
+        primary: primary_address(config, family, node, addresses),
+        guard_loopback: family == Family::V4 && routes_loopback(config),
         drop_invalid: !config.tcp_be_liberal,
     }
 }
 
-/// The primary addresses of one family: the operator's, or those of the Node object, or else those that the kernel
-/// shows.
-pub fn primary_addresses(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Vec<IpAddr> {
-    if let Some(address) = config.bind_address.filter(|address| Family::of(address) == family) {
-        return vec![address];
+/// Whether node ports are to be reached on 127.0.0.1 by packets that the kernel routes there, so that `route_localnet` must be
+/// set and the guard against neighbours must stand. Not where `nodePortAddresses` names no loopback address (upstream's
+/// `NewProxier` in pkg/proxy/iptables/proxier.go). Relays listen on the node's own addresses, and IPVS leads nothing there.
+pub fn routes_loopback(config: &Config) -> bool {
+    config.localhost_node_ports && config.mode == Mode::Iptables && names_loopback(&config.node_port_addresses)
+}
+
+/// Whether some IPv4 loopback address is among those that accept node ports.
+fn names_loopback(addresses: &NodePortAddresses) -> bool {
+    let start = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
+    let one = |range: &IpNet| range.addr().is_ipv4() && (range.addr().is_loopback() || range.contains(&start));
+    match addresses {
+        NodePortAddresses::All => true,
+        NodePortAddresses::Primary => false,
+        NodePortAddresses::PrimaryAndRanges(ranges) => ranges.iter().any(one),
+        // Without a range of IPv4 nothing is restricted in it.
+        NodePortAddresses::Ranges(ranges) => !ranges.iter().any(|r| r.addr().is_ipv4()) || ranges.iter().any(one),
     }
-    let of_family =
-        |ips: &[IpAddr]| -> Vec<IpAddr> { ips.iter().copied().filter(|ip| Family::of(ip) == family).collect() };
-    let declared = of_family(&node.internal_ips);
-    if declared.is_empty() { of_family(&addresses.primary) } else { declared }
+}
+
+/// The primary address of a family: the operator's, or that of the Node object, or else the one that the kernel shows.
+pub fn primary_address(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Option<IpAddr> {
+    let of_family = |ips: &[IpAddr]| ips.iter().copied().find(|ip| Family::of(ip) == family);
+    let bound = config.bind_address.filter(|address| Family::of(address) == family);
+    bound.or_else(|| of_family(&node.primary)).or_else(|| of_family(&addresses.primary))
 }
 
 fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {
-    let of_family = |ranges: &[ipnet::IpNet]| {
-        ranges.iter().find(|r| Family::of_net(r) == family).map(|r| PodSource::Range(r.trunc()))
-    };
+    let of_family =
+        |ranges: &[IpNet]| ranges.iter().find(|r| Family::of_net(r) == family).map(|r| PodSource::Range(r.trunc()));
     match &config.detect_local {
         DetectLocal::ClusterCidr(ranges) => of_family(ranges),
         DetectLocal::NodeCidr => of_family(&node.pod_cidrs),
@@ -58,13 +73,13 @@ fn node_ports(
 ) -> NodePortScope {
     let local =
         || addresses.local.iter().copied().filter(|ip| Family::of(ip) == family && (loopback || !ip.is_loopback()));
-    let in_ranges = |ranges: &[ipnet::IpNet]| local().filter(|ip| ranges.iter().any(|r| r.contains(ip))).collect();
+    let in_ranges = |ranges: &[IpNet]| local().filter(|ip| ranges.iter().any(|r| r.contains(ip))).collect();
     let mut listed: Vec<IpAddr> = match &config.node_port_addresses {
         NodePortAddresses::All => return NodePortScope::EveryLocalAddress { loopback },
-        NodePortAddresses::Primary => primary_addresses(config, family, node, addresses),
+        NodePortAddresses::Primary => primary_address(config, family, node, addresses).into_iter().collect(),
         NodePortAddresses::PrimaryAndRanges(ranges) => {
             let mut both: Vec<IpAddr> = in_ranges(ranges);
-            both.extend(primary_addresses(config, family, node, addresses));
+            both.extend(primary_address(config, family, node, addresses));
             both
         }
         NodePortAddresses::Ranges(ranges) => {

@@ -19,8 +19,8 @@ pub struct Surroundings<'a> {
     pub node_name: &'a str,
     /// This node's zone and ranges.
     pub node: &'a NodeInfo,
-    /// The node's primary addresses of the family.
-    pub primary: &'a [IpAddr],
+    /// The node's primary address of the family.
+    pub primary: Option<IpAddr>,
     /// `masqueradeAll`.
     pub masquerade_all: bool,
 }
@@ -41,7 +41,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
         },
         health_check: port
             .health_check_node_port
-            .map(|number| HealthCheck { port: number, local_endpoints: ready_local(endpoints) }),
+            .map(|number| HealthCheck { port: number, local_ready: ready_local(endpoints) }),
         no_local_endpoints: NoLocalEndpoints {
             internal: internal_verdict == Verdict::Drop,
             external: external.is_some() && external_verdict == Verdict::Drop,
@@ -93,7 +93,7 @@ fn plan_external(port: &ServicePort, backends: &Backends, verdict: Verdict, arou
         load_balancer_ips: port.load_balancer_ips.clone(),
         allowed_sources: restricted.then(|| AllowedSources {
             ranges: port.source_ranges.clone(),
-            load_balancer_ips: port.source_ranges.iter().any(|r| around.primary.iter().any(|ip| r.contains(ip))),
+            load_balancer_ips: port.source_ranges.iter().any(|r| around.primary.is_some_and(|ip| r.contains(&ip))),
         }),
         treatment: Treatment { verdict, masquerade },
         short_circuit,

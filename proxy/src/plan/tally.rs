@@ -97,7 +97,7 @@ mod tests {
             health_check_node_port: None,
         };
         let node = NodeInfo { zone: zone.map(str::to_owned), ..NodeInfo::default() };
-        let around = Surroundings { node_name: "n1", node: &node, primary: &[], masquerade_all: false };
+        let around = Surroundings { node_name: "n1", node: &node, primary: None, masquerade_all: false };
         plan_service_port(&port, endpoints, around)
     }
 

@@ -27,6 +27,9 @@ pub struct NodeInfo {
     pub pod_cidrs: Vec<IpNet>,
     /// `status.addresses` of type InternalIP, all families.
     pub internal_ips: Vec<IpAddr>,
+    /// The primary address of each family that has one: the first InternalIP, else the first ExternalIP (upstream's
+    /// `GetNodeHostIPs` in pkg/util/node).
+    pub primary: Vec<IpAddr>,
 }
 
 impl NodeInfo {
@@ -34,11 +37,17 @@ impl NodeInfo {
         let spec = node.spec.as_ref();
         let cidrs =
             spec.and_then(|s| s.pod_cidrs.clone()).or_else(|| spec.and_then(|s| s.pod_cidr.clone()).map(|c| vec![c]));
-        let addresses = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+        let addresses = || node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+        let of_type =
+            |wanted: &'static str| addresses().filter(move |a| a.type_ == wanted).filter_map(|a| parse_ip(&a.address));
+        let first = |family: Family| {
+            of_type("InternalIP").chain(of_type("ExternalIP")).find(|address| Family::of(address) == family)
+        };
         NodeInfo {
             zone: node.metadata.labels.as_ref().and_then(|l| l.get("topology.kubernetes.io/zone")).cloned(),
             pod_cidrs: cidrs.iter().flatten().filter_map(|c| c.parse().ok()).collect(),
-            internal_ips: addresses.filter(|a| a.type_ == "InternalIP").filter_map(|a| parse_ip(&a.address)).collect(),
+            internal_ips: of_type("InternalIP").collect(),
+            primary: Family::ALL.into_iter().filter_map(first).collect(),
         }
     }
 }

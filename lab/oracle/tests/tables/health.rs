@@ -1,7 +1,7 @@
 //! `healthCheckNodePort`.
 
 use serde_json::json;
-use svclab_oracle::health_checks;
+use svclab_oracle::{Family, health_checks};
 
 use crate::lab::Lab;
 
@@ -14,23 +14,55 @@ fn with(kind: &str, policy: &str, endpoints: &[&str]) -> Lab {
     Lab::new().balanced("web", &spec, json!([])).slice("web", ports, endpoints)
 }
 
+/// What node-a is asked and answers, by family: status, number of endpoints.
+fn answers(lab: &Lab) -> Vec<(Family, u16, Option<u16>, Option<usize>)> {
+    let checks = health_checks(&lab.objects, "node-a").into_iter();
+    checks.map(|check| (check.family, check.port, check.status(), check.local_endpoints)).collect()
+}
+
 /// Ready endpoints of the node count, once for all ports; those that terminate do not, though they serve.
 #[test]
 fn who_counts() {
-    let rows: [(&[&str], u16, usize); 5] = [
+    let rows: [(&[&str], u16, usize); 6] = [
         (&["x@node-a", "y@node-a", "z@node-b"], 200, 2),
         (&["x@node-a", "y@node-a terminating serving"], 200, 1),
         (&["x@node-a terminating serving"], 503, 0),
         (&["x@node-a unready", "z@node-b"], 503, 0),
+        // The node's pod is gone, and its address is another node's by now.
+        (&["x@node-a terminating", "x@node-b"], 503, 0),
         (&[], 503, 0),
     ];
     for (endpoints, status, count) in rows {
         let lab = with("LoadBalancer", "Local", endpoints);
-        let checks = health_checks(&lab.objects, "node-a");
-        let [check] = checks.as_slice() else { panic!("{checks:?}") };
-        assert_eq!((check.port, check.status(), check.local_endpoints), (32000, status, count), "{endpoints:?}");
+        assert_eq!(answers(&lab), [(Family::V4, 32000, Some(status), Some(count))], "{endpoints:?}");
         lab.expect("client/laptop@node-a | 172.18.0.2:32000 | untouched | health-check");
     }
+    let contradicting = with("LoadBalancer", "Local", &["x@node-a", "x@node-a unready"]);
+    assert_eq!(answers(&contradicting), [(Family::V4, 32000, None, None)]);
+}
+
+/// Two ports that lead to pods of their own: both pods count, and the one that both ports lead to counts once.
+#[test]
+fn ports_that_lead_to_different_pods() {
+    let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, externalTrafficPolicy: Local, healthCheckNodePort: 32000,
+        ports: [{name: a, port: 80}, {name: b, port: 81}]}";
+    let lab = Lab::new()
+        .balanced("web", spec, json!([]))
+        .slice("web", "[{name: a, port: 8080}]", &["x@node-a", "both@node-a"])
+        .slice("web", "[{name: b, port: 8081}]", &["y@node-a", "both@node-a"]);
+    assert_eq!(answers(&lab), [(Family::V4, 32000, Some(200), Some(3))]);
+}
+
+/// A dual-stack service's families are counted by one proxy each.
+#[test]
+fn each_family_answers_for_itself() {
+    let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00:96::1'],
+        externalTrafficPolicy: Local, healthCheckNodePort: 32000, ports: [{port: 80}]}";
+    let lab = Lab::new().balanced("web", spec, json!([])).slice("web", "[{port: 8080}]", &["x@node-a"]);
+    let v6 = |status, count| (Family::V6, 32000, Some(status), Some(count));
+    assert_eq!(answers(&lab), [(Family::V4, 32000, Some(200), Some(1)), v6(503, 0)]);
+    let both = lab.family_slice("IPv6", "web", "[{port: 8080}]", &["x@node-a", "y@node-a"]);
+    assert_eq!(answers(&both)[1], v6(200, 2));
 }
 
 #[test]

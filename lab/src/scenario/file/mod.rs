@@ -107,7 +107,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// One IP family, for a probe.
+/// One IP family, for a probe or a health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OneFamily {
@@ -332,6 +332,7 @@ pub struct ExecFile {
 pub struct HealthCheckFile {
     pub node: Spanned<NodeChoice>,
     pub service: Spanned<PodRef>,
+    pub family: Option<Spanned<OneFamily>>,
 }
 
 /// `loadBalancer:` looks at the nodes that the load balancer sends a service's traffic to.

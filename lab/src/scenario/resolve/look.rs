@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde_saphyr::Location;
+use serde_saphyr::{Location, Spanned};
 
 use super::{ClientRoute, SILENCE, addresses, aim};
 use crate::expect::Mismatch;
 use crate::objects::{ObjectKey, Store};
 use crate::scenario::error::Problem;
-use crate::scenario::file::{ExpectFile, ProbeFile, ProtocolFile, ScanFile};
+use crate::scenario::file::{ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile};
 use crate::traffic::probe::Place;
 
 /// A scan step, resolved.
@@ -67,8 +67,13 @@ fn list(ports: &BTreeSet<u16>) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
-/// Where a node answers for a service's health.
-pub(in crate::scenario) fn health_check(store: &Store, node: &str, service: &ObjectKey) -> Result<SocketAddr, Problem> {
+/// Where a node answers for a service's health: on its address of `family`, or else on its first one.
+pub(in crate::scenario) fn health_check(
+    store: &Store,
+    node: &str,
+    service: &ObjectKey,
+    family: Option<&Spanned<OneFamily>>,
+) -> Result<SocketAddr, Problem> {
     let problem = |message: String| Problem::new(Location::UNKNOWN, message);
     let object = store.service(service).map_err(|error| problem(error.to_string()))?;
     let port =
@@ -78,8 +83,13 @@ pub(in crate::scenario) fn health_check(store: &Store, node: &str, service: &Obj
             "service {service} has no healthCheckNodePort: it is for type LoadBalancer with externalTrafficPolicy Local"
         ))
     })?;
-    let address = addresses(store, &Place::Node(node.to_owned())).map_err(problem)?;
-    let address = address.first().ok_or_else(|| problem(format!("node {node} has no address")))?;
+    let addresses = addresses(store, &Place::Node(node.to_owned())).map_err(problem)?;
+    let wanted = |address: &&IpAddr| family.is_none_or(|family| address.is_ipv4() == (family.value == OneFamily::Ipv4));
+    let address = addresses.iter().find(wanted);
+    let address = address.ok_or_else(|| {
+        let at = family.map_or(Location::UNKNOWN, |family| family.referenced);
+        Problem::new(at, format!("node {node} has no address of that family"))
+    })?;
     Ok(SocketAddr::new(*address, port))
 }
 

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use serde_saphyr::Spanned;
+
 use super::check;
 use super::lab::{Lab, StartError};
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
-use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, OneFamily, ProbeFile, RuleFile};
 use crate::scenario::look::{self, answers_of, counters};
 use crate::scenario::relayed;
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan};
@@ -92,7 +94,9 @@ impl Lab {
                 Ok(Seen::new(nodes.join(", "), Vec::new()))
             }
             Action::Proxy(action, nodes) => self.proxy(*action, nodes).await,
-            Action::HealthCheck(node, service) => self.health(node, service, &step.expect).await,
+            Action::HealthCheck(node, service, family) => {
+                self.health(node, service, family.as_ref(), &step.expect).await
+            }
             Action::LoadBalancer(service) => self.load_balancer(service, step).await,
         }
     }
@@ -274,10 +278,16 @@ impl Lab {
         Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
     }
 
-    async fn health(&self, node: &str, service: &ObjectKey, expect: &ExpectFile) -> Result<Seen, StartError> {
+    async fn health(
+        &self,
+        node: &str,
+        service: &ObjectKey,
+        family: Option<&Spanned<OneFamily>>,
+        expect: &ExpectFile,
+    ) -> Result<Seen, StartError> {
         let address = self
             .store
-            .read(|store| resolve::health_check(store, node, service))
+            .read(|store| resolve::health_check(store, node, service, family))
             .map_err(|problem| StartError::Step(problem.message))?;
         let answer =
             match self.cluster.http_get(&Place::Node(node.to_owned()), address, "/healthz", HEALTH_PATIENCE).await {

@@ -1,6 +1,6 @@
 //! From where a host outside sends into the cluster, and what a journey is in the words of probes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use svclab_sim::network::{Broken, Network, Verdict};
 
@@ -10,13 +10,15 @@ use crate::objects::Store;
 use crate::scenario::words::{Frontend, Target};
 use crate::traffic::probe::Answer;
 
-/// The nodes that the cloud's load balancer sends a service's traffic to, if the target is a published address of its; `healthy`
-/// says which answer for a `healthCheckNodePort`.
+/// Whether a node answers well for a `healthCheckNodePort`, on its address of the same family as this one.
+type Healthy<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;
+
+/// The nodes that the cloud's load balancer sends a service's traffic to, if the target is a published address of its.
 pub(super) fn behind_load_balancer(
     store: &Store,
     to: &Target,
     address: SocketAddr,
-    healthy: &dyn Fn(&str, u16) -> bool,
+    healthy: Healthy<'_>,
 ) -> Option<Vec<String>> {
     let Target::Service { frontend: Frontend::LoadBalancer, service, .. } = to else { return None };
     // A proxying one is the client of a node port, and no packet of the caller's gets there: see [`is_proxied`].
@@ -25,9 +27,9 @@ pub(super) fn behind_load_balancer(
 }
 
 /// The nodes that a load balancer's address leads to.
-pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: &dyn Fn(&str, u16) -> bool) -> Vec<String> {
+pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: Healthy<'_>) -> Vec<String> {
     let nodes = store.cluster_spec().nodes.into_iter().map(|node| node.name);
-    nodes.filter(|node| vip.health_check_node_port.is_none_or(|port| healthy(node, port))).collect()
+    nodes.filter(|node| vip.health_check_node_port.is_none_or(|port| healthy(node, vip.address, port))).collect()
 }
 
 /// Whether a target's address is a proxying load balancer's.

@@ -253,7 +253,7 @@ impl SimLab {
         if routes.any(|(client, range, _)| client == from && range.contains(&probe.to.ip())) {
             return Ok(Vec::new());
         }
-        let healthy = |node: &str, port| self.answers_healthy(node, port);
+        let healthy = |node: &str, address, port| self.answers_healthy(node, address, port);
         Ok(aim::behind_load_balancer(&self.store, to, probe.to, &healthy).unwrap_or_default())
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use serde_saphyr::{Location, Spanned};
 use svclab_sim::network::{Flow, Outcomes};
+use svclab_sim::protocol::Family;
 use svclab_sim::relays;
 
 use super::aim;
@@ -43,20 +44,20 @@ pub struct Explained {
 }
 
 impl SimLab {
-    /// How many endpoints a node's proxy answers with at a `healthCheckNodePort`.
-    pub(super) fn health(&self, node: &str, port: u16) -> Option<usize> {
-        self.programs.get(node)?.health.get(&port).copied()
+    /// How many endpoints a node's proxy answers with at a `healthCheckNodePort`, on addresses of `address`'s family.
+    pub(super) fn health(&self, node: &str, address: IpAddr, port: u16) -> Option<usize> {
+        self.programs.get(node)?.health.get(&(Family::of(address), port)).copied()
     }
 
-    pub(super) fn answers_healthy(&self, node: &str, port: u16) -> bool {
-        self.health(node, port).is_some_and(|local| local > 0)
+    pub(super) fn answers_healthy(&self, node: &str, address: IpAddr, port: u16) -> bool {
+        self.health(node, address, port).is_some_and(|local| local > 0)
     }
 
     /// The nodes that a service's published address leads to, and the address.
     pub(super) fn balanced(&self, service: &ObjectKey) -> Result<(IpAddr, Vec<String>), SimError> {
         let address = resolve::vip(&self.store, service).map_err(|problem| SimError::Step(problem.message))?;
         let vip = self.store.vips_of(service).into_iter().find(|vip| vip.address == address);
-        let healthy = |node: &str, port| self.answers_healthy(node, port);
+        let healthy = |node: &str, address, port| self.answers_healthy(node, address, port);
         Ok((address, vip.map(|vip| aim::sends_to(&self.store, &vip, &healthy)).unwrap_or_default()))
     }
 

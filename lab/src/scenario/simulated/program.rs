@@ -24,7 +24,7 @@ pub struct Program {
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
     /// With how many endpoints the proxy answers at each `healthCheckNodePort`.
-    pub health: BTreeMap<u16, usize>,
+    pub health: BTreeMap<(Family, u16), usize>,
     /// Where listening ports lead, in userspace mode.
     pub relays: Relays,
     /// Listening ports that only connections which stand need.
@@ -95,9 +95,7 @@ impl Program {
                 let port = words.next().and_then(|word| word.parse::<u16>().ok());
                 let local = words.nth(1).and_then(|word| word.parse::<usize>().ok());
                 let both = port.zip(local).ok_or_else(|| wrong(&format!("health checks of {node}"), &line))?;
-                // Of a dual-stack service, and of several ports, the most that one has.
-                let most = health.entry(both.0).or_insert(both.1);
-                *most = both.1.max(*most);
+                health.insert((family, both.0), both.1);
             } else if let Some(text) = line.strip_prefix(relays::LINE) {
                 let fail = |problem: String| wrong(&format!("listening ports of {node}"), &problem);
                 let (protocol, port, relay) = Relay::parse(text).map_err(fail)?;

@@ -149,9 +149,9 @@ impl Run {
                 let broken = look::compare(&nodes, rules, None, &now, &|_| 0).map_err(SimError::Step)?;
                 Ok(Seen { broken, ..Seen::default() })
             }
-            Action::HealthCheck(node, service) => {
-                let address = resolve::health_check(&self.lab.store, node, service).map_err(wrong)?;
-                let Some(local) = self.lab.health(node, address.port()) else {
+            Action::HealthCheck(node, service, family) => {
+                let address = resolve::health_check(&self.lab.store, node, service, family.as_ref()).map_err(wrong)?;
+                let Some(local) = self.lab.health(node, address.ip(), address.port()) else {
                     let broken = vec![Mismatch::new(format!("{address} answers"), "nobody listens there")];
                     return Ok(Seen { broken, ..Seen::default() });
                 };

@@ -290,7 +290,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
 
 /// The address that the node's own traffic is led to: its primary one, if it really has it.
 fn host(node: &NodePlan, addresses: &NodeAddresses) -> IpAddr {
-    let primary = node.primary.iter().find(|address| addresses.local.contains(address)).copied();
+    let primary = node.primary.filter(|address| addresses.local.contains(address));
     primary.unwrap_or(match node.family {
         Family::V4 => Ipv4Addr::LOCALHOST.into(),
         Family::V6 => Ipv6Addr::LOCALHOST.into(),
