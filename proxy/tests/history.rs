@@ -2,6 +2,7 @@
 //! on the way – the tables are those of a clean start, and rules of others are as they were.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -18,6 +19,18 @@ use svcproxy::source::Change;
 mod changes;
 
 use changes::{any_node, any_service, any_slice, key};
+
+/// Takes the guard of the loopback range out, with the jumps to it; whether all of it was there.
+fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bool {
+    let filter = tables.get_mut(&Table::Filter).unwrap();
+    let guarded = filter.remove("KUBE-FIREWALL").is_some_and(|rules| rules.len() == 1);
+    ["INPUT", "OUTPUT"].iter().all(|chain| {
+        let rules = filter.get_mut(*chain).unwrap();
+        let before = rules.len();
+        rules.retain(|rule| rule != "-j KUBE-FIREWALL");
+        rules.len() < before
+    }) && guarded
+}
 
 /// What may happen to a proxy.
 #[derive(Debug, Clone)]
@@ -131,10 +144,12 @@ proptest! {
         prop_assert!(current.sync().unwrap().is_empty());
         prop_assert_eq!(current.kernel().restored.len(), sent);
 
-        // And a clean-up leaves what was there before the proxy.
-        cleanup(current.kernel(), Family::V4).unwrap();
+        // And a clean-up leaves what was there before the proxy, and the guard.
+        cleanup(current.kernel()).unwrap();
+        let mut left = current.kernel().tables.clone();
+        prop_assert!(take_guard(&mut left), "the guard of the loopback range stays");
         let before = if flushed { Fake::default() } else { kernel_with_foreign_rules() };
-        prop_assert_eq!(&current.kernel().tables, &before.tables);
+        prop_assert_eq!(&left, &before.tables);
     }
 }
 
@@ -162,9 +177,14 @@ fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
     proxy.sync().unwrap();
     assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"].len(), 2);
     assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"][0], kubelets);
-    cleanup(proxy.kernel(), Family::V4).unwrap();
-    assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"], [kubelets]);
-    assert_eq!(proxy.kernel().tables[&Table::Filter]["INPUT"], ["-j KUBE-FIREWALL"]);
+    let synced = proxy.kernel().tables[&Table::Filter].clone();
+    cleanup(proxy.kernel()).unwrap();
+    // The guard beside them stays, too: route_localnet is as it was.
+    let left = &proxy.kernel().tables[&Table::Filter];
+    assert_eq!(left["KUBE-FIREWALL"], synced["KUBE-FIREWALL"]);
+    for chain in ["INPUT", "OUTPUT"] {
+        assert_eq!(left[chain], ["-j KUBE-FIREWALL"]);
+    }
 }
 
 /// One changed endpoint costs that service's chains and nothing else, however many services there are.
@@ -281,7 +301,8 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
         proxy.apply(&changes);
         proxy.sync().unwrap();
     }
-    cleanup(small.kernel(), Family::V4).unwrap();
+    cleanup(small.kernel()).unwrap();
+    assert!(take_guard(&mut small.kernel().tables));
     assert_eq!(small.kernel().tables, Fake::default().tables);
 }
 
@@ -324,4 +345,53 @@ fn trigger_times_wait_for_the_sync_that_applies_them() {
         "not: what changed nothing, from before the start, of a slice that is gone, or unreadable"
     );
     assert_eq!(proxy.take_triggers().count(), 0);
+}
+
+/// A partial sync plans one port of a Service; the Service's health check counts over all of them all the same. What did not
+/// change is not told.
+#[test]
+fn health_checks_count_over_all_ports_after_partial_syncs() {
+    let service = |name: &str, policy: &str| {
+        let object = json!({
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "type": "LoadBalancer", "clusterIP": "10.96.0.1", "externalTrafficPolicy": policy,
+                "healthCheckNodePort": 32000,
+                "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 81 }],
+            },
+        });
+        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    let slice = |service: &str, port: &str, ready: &[&str]| {
+        let name = format!("{service}-{port}");
+        let endpoints: Vec<Value> =
+            ready.iter().map(|address| json!({ "addresses": [address], "nodeName": "node-a" })).collect();
+        let object = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": service } },
+            "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "name": port, "port": 8080 }],
+        });
+        Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    let mut proxy = proxy(Fake::default());
+    let mut told = |changes: &[Change]| {
+        proxy.apply(changes);
+        proxy.sync().unwrap();
+        let changed = proxy.take_health_changes().into_iter();
+        changed.map(|(service, check)| (service.name, check.map(|check| check.local_endpoints))).collect::<Vec<_>>()
+    };
+    let web = || "web".to_owned();
+    let start = [
+        service("web", "Local"),
+        slice("web", "a", &["10.244.0.1", "10.244.0.2"]),
+        slice("web", "b", &["10.244.0.2", "10.244.0.3"]),
+        service("other", "Cluster"),
+    ];
+    assert_eq!(told(&start), [(web(), Some(3))]);
+    assert_eq!(told(&[slice("other", "a", &["10.244.0.9"])]), []);
+    assert_eq!(told(&[slice("web", "a", &["10.244.0.2"])]), [(web(), Some(2))]);
+    assert_eq!(told(&[slice("web", "b", &[])]), [(web(), Some(1))]);
+    assert_eq!(told(&[slice("web", "a", &[])]), [(web(), Some(0))]);
+    assert_eq!(told(&[service("web", "Cluster")]), [(web(), None)]);
+    assert_eq!(told(&[service("web", "Local")]), [(web(), Some(0))]);
+    assert_eq!(told(&[Change::Service(key("web"), None)]), [(web(), None)]);
 }

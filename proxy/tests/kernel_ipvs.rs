@@ -78,7 +78,7 @@ fn a_second_synchronisation_sends_nothing() {
             let cluster_ip = SetId::ClusterIp.name(family);
             assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
             let mut kernel = kernel(family, variant, servers, device);
-            cleanup(&mut kernel, family).unwrap();
+            cleanup(&mut kernel).unwrap();
             leave(&mut kernel, family, false).unwrap();
             remove_empty_device(&mut kernel).unwrap();
             assert_eq!(shell("ipset save"), "");

@@ -12,7 +12,7 @@ use crate::model::Family;
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {
-        let result = Commands::find(family, config.variant).and_then(|mut commands| cleanup(&mut commands, family));
+        let result = Commands::find(family, config.variant).and_then(|mut commands| cleanup(&mut commands));
         match result {
             Ok(removed) => tracing::info!(%family, removed, "cleaned up"),
             Err(error) => {

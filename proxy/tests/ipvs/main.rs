@@ -220,7 +220,7 @@ proptest! {
 
         // And a clean-up leaves what was there before the proxy.
         let kernel = current.mode().kernel();
-        cleanup(kernel, Family::V4).unwrap();
+        cleanup(kernel).unwrap();
         leave(kernel, Family::V4, false).unwrap();
         remove_empty_device(kernel).unwrap();
         prop_assert_eq!(state(kernel), state(&before()));
