@@ -46,8 +46,9 @@ impl HealthzServer {
 
 /// Whether load balancers should send to this node.
 fn healthz(health: &Health) -> Reply {
-    let ok = health.alive && health.synced && health.node_eligible;
-    let mut body = about(health, ok);
+    let healthy = health.alive && health.synced;
+    let ok = healthy && health.node_eligible;
+    let mut body = about(health, healthy, ok);
     body.insert("nodeEligible".to_owned(), health.node_eligible.into());
     json(status(ok), &body.into())
 }
@@ -55,14 +56,16 @@ fn healthz(health: &Health) -> Reply {
 /// Whether the proxy does its work: neither a node that is being deleted nor an API server that is not there when
 /// the proxy starts is a reason to restart it.
 fn livez(health: &Health) -> Reply {
-    json(status(health.alive), &about(health, health.alive).into())
+    json(status(health.alive), &about(health, health.alive, health.alive).into())
 }
 
 fn status(ok: bool) -> StatusCode {
     if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-fn about(health: &Health, ok: bool) -> Map<String, Value> {
+/// Upstream's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go), and what this proxy tells beside it. As there,
+/// `healthy` says nothing of the node, and a family that was never synced has no status.
+fn about(health: &Health, healthy: bool, ok: bool) -> Map<String, Value> {
     let now = SystemTime::now();
     // As upstream: a proxy that is well is up to date as of now, however long ago there was something to do.
     let last_updated = if ok { Some(now) } else { health.last_updated };
@@ -70,9 +73,21 @@ fn about(health: &Health, ok: bool) -> Map<String, Value> {
         let told = json!({ "lastSynced": one.synced.map(rfc3339), "appliedResourceVersions": versions(&one.applied) });
         (family.to_string(), told)
     });
+    let statuses: Map<String, Value> = health
+        .families
+        .iter()
+        .filter_map(|(family, one)| {
+            let told = json!({ "lastUpdated": rfc3339(one.synced?), "healthy": !health.late.contains(family) });
+            Some((family.to_string(), told))
+        })
+        .collect();
     let mut body = Map::new();
     body.insert("lastUpdated".to_owned(), last_updated.map(rfc3339).into());
     body.insert("currentTime".to_owned(), rfc3339(now).into());
+    body.insert("healthy".to_owned(), healthy.into());
+    if !statuses.is_empty() {
+        body.insert("status".to_owned(), statuses.into());
+    }
     body.insert("appliedResourceVersion".to_owned(), health.applied.manifests.clone().into());
     body.insert("appliedResourceVersions".to_owned(), versions(&health.applied));
     body.insert("ipFamilies".to_owned(), families.collect::<Map<_, _>>().into());
@@ -134,6 +149,47 @@ mod tests {
             }
         }
         assert!(ask(server.address(), "GET /metrics").await.unwrap().starts_with("HTTP/1.1 404 "));
+    }
+
+    #[tokio::test]
+    async fn upstreams_fields_tell_each_family() {
+        let (server, state, _) = server(Duration::from_secs(30));
+        for (path, healthy) in [("/healthz", false), ("/livez", true)] {
+            let (_, body) = get(&server, path).await;
+            assert_eq!((&body["healthy"], body.get("status")), (&healthy.into(), None), "{path}: {body}");
+        }
+        synced(&state);
+        for path in ["/healthz", "/livez"] {
+            let (_, body) = get(&server, path).await;
+            assert_eq!(body["healthy"], true, "{path}: {body}");
+            for family in ["IPv4", "IPv6"] {
+                let one = &body["status"][family];
+                assert_eq!(
+                    (&one["healthy"], &one["lastUpdated"]),
+                    (&true.into(), &body["ipFamilies"][family]["lastSynced"])
+                );
+            }
+        }
+        state.set_node_eligible(false);
+        let (status, body) = get(&server, "/healthz").await;
+        assert_eq!(
+            (status, &body["healthy"]),
+            (503, &true.into()),
+            "as upstream: it is the proxy's health, not the node's"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_family_that_is_late_is_told_apart() {
+        let (server, state, _) = server(Duration::ZERO);
+        synced(&state);
+        state.queued(Family::V6);
+        for path in ["/healthz", "/livez"] {
+            let (_, body) = get(&server, path).await;
+            assert_eq!(body["healthy"], false, "{path}: {body}");
+            assert_eq!(body["status"]["IPv4"]["healthy"], true, "{body}");
+            assert_eq!(body["status"]["IPv6"]["healthy"], false, "{body}");
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Whether the proxy keeps up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -59,6 +59,8 @@ pub struct Health {
     pub applied: Applied,
     /// Each family by itself.
     pub families: BTreeMap<Family, FamilyHealth>,
+    /// The families in which a change waits too long.
+    pub late: BTreeSet<Family>,
 }
 
 impl HealthState {
@@ -127,6 +129,7 @@ impl HealthState {
             last_updated: families().map(|family| family.synced).min().flatten(),
             applied: shared.common.clone(),
             families: shared.families.clone(),
+            late: shared.families.iter().filter(|(_, one)| late(one)).map(|(family, _)| *family).collect(),
         }
     }
 
