@@ -162,6 +162,23 @@ impl Default for Ipvs {
     }
 }
 
+/// Feature gates that change something here (`featureGates`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureGates {
+    /// `spec.externalIPs` of Services are served (`AllowServiceExternalIPs`).
+    pub service_external_ips: bool,
+    /// `/flagz` is there (`ComponentFlagz`).
+    pub flagz: bool,
+    /// `/statusz` is there (`ComponentStatusz`).
+    pub statusz: bool,
+}
+
+impl Default for FeatureGates {
+    fn default() -> FeatureGates {
+        FeatureGates { service_external_ips: true, flagz: true, statusz: true }
+    }
+}
+
 /// An operator's settings, with kube-proxy's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -205,6 +222,8 @@ pub struct Config {
     pub conntrack: Conntrack,
     /// Settings of IPVS mode.
     pub ipvs: Ipvs,
+    /// Feature gates.
+    pub gates: FeatureGates,
     /// Listening ports of userspace mode (`portRange`).
     pub port_range: PortRange,
 }
@@ -233,6 +252,7 @@ impl Config {
             oom_score_adj: -999,
             conntrack: Conntrack::default(),
             ipvs: Ipvs::default(),
+            gates: FeatureGates::default(),
             port_range: PortRange::default(),
         }
     }

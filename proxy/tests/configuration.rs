@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use svcproxy::cli::settings::{Origin, Resolved, Settings};
-use svcproxy::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant};
+use svcproxy::config::{Config, Conntrack, DetectLocal, FeatureGates, Ipvs, Mode, NodePortAddresses, Variant};
 use svcproxy::kernel::ipvs::Timeouts;
 use svcproxy::kubeproxy_config::{self, KubeProxyConfiguration};
 use svcproxy::model::Family;
@@ -135,7 +135,8 @@ fn every_field_reaches_the_proxy() {
          nodePortAddresses: [primary, localhost]\noomScoreAdj: -7\nconntrack: {{maxPerCore: 1, min: 2, \
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
          udpStreamTimeout: 500ms}}\nipvs: {{scheduler: wlc, excludeCIDRs: [10.99.0.0/16], strictARP: true, \
-         tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n"
+         tcpTimeout: 2h, tcpFinTimeout: 30s, udpTimeout: 1m, syncPeriod: 7s, minSyncPeriod: 5s}}\nportRange: 9000+9\n\
+         featureGates: {{AllowServiceExternalIPs: false}}\n"
     );
     let path = file(directory.path(), &text);
     let config = resolve(&["--config", path.to_str().unwrap(), "--iptables-variant=legacy", "--ipvs-drain-limit=90s"])
@@ -183,6 +184,7 @@ fn every_field_reaches_the_proxy() {
             udp: Duration::from_secs(5),
             udp_stream: Duration::from_millis(500),
         },
+        gates: FeatureGates { service_external_ips: false, ..FeatureGates::default() },
         port_range: "9000-9009".parse().unwrap(),
     };
     assert_eq!(config, expected);
@@ -246,6 +248,19 @@ fn a_mistake_is_named_by_file_line_and_field() {
             ", line 4: featureGates.A: invalid type: string \"yes please\", expected a boolean",
         ),
         (
+            "featureGates:\n  ComponentFlagz: true\n  AllowServiceExternalIp: false\n",
+            ", line 5: featureGates.AllowServiceExternalIp: there is no feature gate AllowServiceExternalIp in Kubernetes 1.36 \
+             and 1.37; is AllowServiceExternalIPs meant?",
+        ),
+        (
+            "featureGates: {PreferSameTrafficDistribution: false}\n",
+            ", line 3: featureGates.PreferSameTrafficDistribution: the feature gate PreferSameTrafficDistribution is locked to true",
+        ),
+        (
+            "mode: ipvs\nfeatureGates:\n  KubeProxyIPVS: false\n",
+            ", line 3: mode: the feature gate KubeProxyIPVS, which is off, forbids the mode ipvs",
+        ),
+        (
             "nodePortAddresses:\n- 10.0.0.0/8\n- 7\n",
             ", line 3: nodePortAddresses[1]: invalid type: integer `7`, expected a string",
         ),
@@ -300,6 +315,11 @@ fn a_mistake_in_a_flag_is_named_by_the_flag() {
         ("--bind-address=x", "--bind-address: \"x\" is no IP address"),
         ("--kube-api-burst=-1", "--kube-api-burst: -1 is less than nothing"),
         ("--iptables-min-sync-period=1h", "--iptables-min-sync-period: 1h0m0s is longer than the syncPeriod, 30s"),
+        (
+            "--feature-gates=Nonsense=true",
+            "--feature-gates: there is no feature gate Nonsense in Kubernetes 1.36 and 1.37",
+        ),
+        ("--feature-gates=WinDSR=false", "--feature-gates: the feature gate WinDSR is locked to true"),
         ("--logging-format=x", "--logging-format: \"x\" is neither text nor json"),
     ] {
         assert_eq!(resolve(&[flag]).unwrap_err(), expected);
@@ -357,7 +377,7 @@ fn what_is_written_reads_back_as_the_same() {
     let flags = [
         "--hostname-override=n",
         "--cluster-cidr=10.244.0.0/16,fd00:244::/64",
-        "--feature-gates=A=true,B=false",
+        "--feature-gates=ComponentFlagz=true,AllowServiceExternalIPs=false",
         "--nodeport-addresses=primary,10.0.0.0/8",
         "--conntrack-udp-timeout=1m30s",
         "--kube-api-qps=7.5",
@@ -384,7 +404,7 @@ fn what_has_no_effect_is_said_on_standard_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(
         directory.path(),
-        &format!("{HEAD}windowsRunAsService: true\nfeatureGates: {{Some: true}}\nlogging: {{format: json}}\n"),
+        &format!("{HEAD}windowsRunAsService: true\nfeatureGates: {{MemoryQoS: true}}\nlogging: {{format: json}}\n"),
     );
     let to = directory.path().join("out");
     let output = svcproxy(&["--config", path.to_str().unwrap(), "--write-config-to", to.to_str().unwrap()]);
@@ -393,6 +413,33 @@ fn what_has_no_effect_is_said_on_standard_error() {
     let told: Vec<_> =
         lines.iter().map(|line| (line["level"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
     assert_eq!(told[0], ("WARN", "windowsRunAsService has no effect: it is for Windows nodes"));
-    assert_eq!(told[1], ("WARN", "feature gate Some=true has no effect: this proxy has no such gate"));
+    assert_eq!(
+        told[1],
+        ("WARN", "feature gate MemoryQoS=true has no effect: kube-proxy does not act on it, nor does this proxy")
+    );
     assert_eq!(told[2], ("INFO", "wrote the configuration"));
+}
+
+#[test]
+fn external_ips_are_served_unless_their_gate_is_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "default" },
+          "spec": { "clusterIP": "10.96.0.1", "externalIPs": ["203.0.113.4"], "ports": [{ "port": 80 }] } },
+        { "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+          "metadata": { "name": "web-x", "namespace": "default", "labels": { "kubernetes.io/service-name": "web" } },
+          "ports": [{ "port": 8080 }], "endpoints": [{ "addresses": ["10.244.0.7"] }] },
+    ] });
+    std::fs::write(directory.path().join("cluster.json"), cluster.to_string()).unwrap();
+    let text = |flags: &[&str]| {
+        let fixed = ["render", "--hostname-override=n", "--manifests", directory.path().to_str().unwrap()];
+        let output = svcproxy(&[&fixed, flags].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for mode in ["--mode=iptables", "--mode=ipvs", "--mode=userspace"] {
+        assert!(text(&[mode]).contains("203.0.113.4"), "{mode}");
+        let off = text(&[mode, "--feature-gates=AllowServiceExternalIPs=false"]);
+        assert!(!off.contains("203.0.113.4") && off.contains("10.96.0.1"), "{mode}: {off}");
+    }
 }

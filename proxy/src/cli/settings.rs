@@ -113,10 +113,10 @@ impl Settings {
         let mut warnings = Vec::new();
         let configuration = self.configuration(file.as_ref(), &mut warnings)?;
         let named = |problem: kubeproxy_config::FieldProblem| match &file {
-            Some(file) if !self.given.0.contains_key(problem.field) || !before_the_file(problem.field) => {
-                file.problem(problem.field, problem.problem).into()
+            Some(file) if !self.given.0.contains_key(&*problem.field) || !before_the_file(&problem.field) => {
+                file.problem(&problem.field, problem.problem).into()
             }
-            _ => UsageError::flag(flag_of(problem.field), problem.problem),
+            _ => UsageError::flag(flag_of(&problem.field), problem.problem),
         };
         let mut config =
             kubeproxy_config::config(&configuration, node_name(&configuration.hostname_override)?).map_err(named)?;
@@ -215,8 +215,9 @@ impl Settings {
     }
 }
 
-/// The flag of a field; the field itself where it has none.
+/// The flag of a field, or of the mapping that it is in; the field itself where it has none.
 fn flag_of(path: &str) -> String {
+    let path = if path.starts_with("featureGates.") { "featureGates" } else { path };
     let flag = FIELDS.iter().find(|field| field.path == path).and_then(|field| field.flag);
     flag.map_or_else(|| path.to_owned(), |(flag, _)| format!("{}{flag}", if flag.len() == 1 { "-" } else { "--" }))
 }

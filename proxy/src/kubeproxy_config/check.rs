@@ -1,11 +1,12 @@
 //! From the configuration file's values to the proxy's own settings, with upstream's rules of validation.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use super::address::bind_address;
-use super::{GoDuration, KubeProxyConfiguration};
+use super::{GoDuration, KubeProxyConfiguration, gates};
 use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant};
 use crate::kernel::ipvs::Timeouts;
 use crate::mode::iptables::fragment::pod_source_fits;
@@ -17,7 +18,7 @@ use crate::plan::PodSource;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldProblem {
     /// Path of the field.
-    pub field: &'static str,
+    pub field: Cow<'static, str>,
     /// What is wrong.
     pub problem: String,
 }
@@ -25,7 +26,7 @@ pub struct FieldProblem {
 type Checked<T> = Result<T, FieldProblem>;
 
 fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
-    Err(FieldProblem { field, problem: problem.into() })
+    Err(FieldProblem { field: field.into(), problem: problem.into() })
 }
 
 /// The proxy's settings for the node of this name.
@@ -64,6 +65,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         oom_score_adj: in_range("oomScoreAdj", from.oom_score_adj, -1000, 1000)?,
         conntrack: conntrack(&from.conntrack)?,
         ipvs: ipvs(&from.ipvs)?,
+        gates: gates::checked(&from.feature_gates, mode)?,
         port_range: from.port_range.parse().or_else(|problem: String| wrong("portRange", problem))?,
     })
 }

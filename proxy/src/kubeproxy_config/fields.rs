@@ -1,8 +1,10 @@
 //! The table of every field and flag: what sets it, and what becomes of it in this proxy.
 
+use std::fmt;
+
 use serde_json::Value as Json;
 
-use super::{KubeProxyConfiguration, tree};
+use super::{KubeProxyConfiguration, gates, tree};
 
 /// What becomes of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,7 @@ use Value::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
 /// Every field, in the order of upstream's types.
 #[rustfmt::skip]
 pub const FIELDS: &[Field] = &[
-    flag("featureGates", "feature-gates", Gates, Different("no gate changes anything here; each one that is named is a warning"), "Feature gates: comma-separated NAME=BOOL pairs"),
+    flag("featureGates", "feature-gates", Gates, Different("the table of gates below says which do something"), "Feature gates: comma-separated NAME=BOOL pairs"),
     flag("clientConnection.kubeconfig", "kubeconfig", Text, Different("a file that is missing or wrong is waited for, with one line in the log"), "Kubeconfig with the address of the API server and the credentials to show"),
     field("clientConnection.acceptContentTypes", JSON, "Content types to accept from the API server"),
     flag("clientConnection.contentType", "kube-api-content-type", Text, JSON, "Content type of requests to the API server"),
@@ -153,7 +155,7 @@ pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
 ];
 
 /// One sentence for each field that is set to something other than its default and has no effect, and for each
-/// feature gate.
+/// such feature gate.
 pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
     let (Ok(given), Ok(default)) =
         (serde_json::to_value(configuration), serde_json::to_value(KubeProxyConfiguration::default()))
@@ -165,9 +167,7 @@ pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
         State::NoEffect(why) | State::Pending(why) => Some(format!("{} has no effect: {why}", named(field))),
         State::Honoured | State::Different(_) => None,
     });
-    let gate =
-        |(name, on): (&String, &bool)| format!("feature gate {name}={on} has no effect: this proxy has no such gate");
-    of_fields.chain(configuration.feature_gates.iter().map(gate)).collect()
+    of_fields.chain(gates::without_effect(&configuration.feature_gates)).collect()
 }
 
 fn named(field: &Field) -> String {
@@ -184,12 +184,13 @@ pub fn document() -> String {
             .flag
             .map_or_else(String::new, |(flag, _)| format!("`{}{flag}`", if flag.len() == 1 { "-" } else { "--" }));
         let shown = tree::get(&default, field.path).map(shown).unwrap_or_default();
-        text.push_str(&format!("| `{}` | {flag} | {shown} | {} | {} |\n", field.path, field.help, state(field.state)));
+        text.push_str(&format!("| `{}` | {flag} | {shown} | {} | {} |\n", field.path, field.help, field.state));
     }
     text.push_str("\n## Flags that are no field's\n\n| Flag | What it is | State |\n| --- | --- | --- |\n");
     for (flag, help, of) in FLAGS_ONLY {
-        text.push_str(&format!("| `--{flag}` | {help} | {} |\n", state(*of)));
+        text.push_str(&format!("| `--{flag}` | {help} | {of} |\n"));
     }
+    text.push_str(&gates::document());
     text
 }
 
@@ -203,12 +204,14 @@ fn shown(value: &Json) -> String {
     }
 }
 
-fn state(state: State) -> String {
-    match state {
-        State::Honoured => "honoured".to_owned(),
-        State::Different(how) => format!("honoured: {how}"),
-        State::NoEffect(why) => format!("warned: {why}"),
-        State::Pending(why) => format!("warned, not yet there: {why}"),
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            State::Honoured => f.write_str("honoured"),
+            State::Different(how) => write!(f, "honoured: {how}"),
+            State::NoEffect(why) => write!(f, "warned: {why}"),
+            State::Pending(why) => write!(f, "warned, not yet there: {why}"),
+        }
     }
 }
 
@@ -275,11 +278,12 @@ mod tests {
         configuration.client_connection.qps = 50.0;
         configuration.winkernel.network_name = "x".to_owned();
         configuration.iptables.masquerade_bit = 15;
-        configuration.feature_gates.insert("Some".to_owned(), true);
+        configuration.feature_gates.insert("NativeHistograms".to_owned(), false);
         let told = without_effect(&configuration);
         assert_eq!(told.len(), 3, "{told:#?}");
         assert!(told[0].starts_with("clientConnection.qps (--kube-api-qps) has no effect: this proxy keeps three"));
         assert_eq!(told[1], "winkernel.networkName has no effect: it is for Windows nodes");
-        assert_eq!(told[2], "feature gate Some=true has no effect: this proxy has no such gate");
+        let gate = "feature gate NativeHistograms=false has no effect: metrics are in the text format, which has no native histograms";
+        assert_eq!(told[2], gate);
     }
 }

@@ -8,6 +8,7 @@ mod address;
 mod check;
 mod duration;
 mod fields;
+mod gates;
 mod read;
 mod tree;
 mod types;
@@ -16,6 +17,7 @@ pub use address::{bind_address, with_port};
 pub use check::{FieldProblem, config};
 pub use duration::GoDuration;
 pub use fields::{FIELDS, FLAGS_ONLY, Field, State, Value as FlagValue, document, without_effect};
+pub use gates::{GATES, Gate, Stage};
 pub use read::{ConfigError, LoadedConfig, read};
 pub use types::*;
 

@@ -36,7 +36,7 @@ impl<M: Mode> FamilyProxy<M> {
     /// A proxy that knows of no object yet.
     pub fn with_mode(config: Config, family: Family, mode: M) -> FamilyProxy<M> {
         FamilyProxy {
-            state: State::new(family, config.node_name.clone()),
+            state: State::new(family, config.node_name.clone()).with_external_ips(config.gates.service_external_ips),
             config,
             mode,
             addresses: NodeAddresses::default(),

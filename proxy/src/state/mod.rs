@@ -57,6 +57,7 @@ impl NodeInfo {
 pub struct State {
     family: Family,
     node_name: String,
+    external_ips: bool,
     services: BTreeMap<ObjectKey, Vec<ServicePort>>,
     /// Each Service's slices with their names, in their order: most have one, for which a map would be large.
     slices: BTreeMap<ObjectKey, Vec<(String, Slice)>>,
@@ -95,6 +96,7 @@ impl State {
         State {
             family,
             node_name: node_name.into(),
+            external_ips: true,
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
             slice_owner: BTreeMap::new(),
@@ -103,6 +105,11 @@ impl State {
             node_changed: false,
             triggers: Triggers::default(),
         }
+    }
+
+    /// Takes `spec.externalIPs` of Services for what they are, or for nothing (gate `AllowServiceExternalIPs`).
+    pub fn with_external_ips(self, external_ips: bool) -> State {
+        State { external_ips, ..self }
     }
 
     /// The family this is about.
@@ -124,7 +131,10 @@ impl State {
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
-                let ports = service.as_deref().map(|s| service_ports(key, s, self.family)).unwrap_or_default();
+                let mut ports = service.as_deref().map(|s| service_ports(key, s, self.family)).unwrap_or_default();
+                if !self.external_ips {
+                    ports.iter_mut().for_each(|port| port.external_ips = Vec::new());
+                }
                 self.replace_service(key, ports);
             }
             Change::EndpointSlice(key, object) => {

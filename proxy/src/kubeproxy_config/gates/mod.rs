@@ -1,0 +1,278 @@
+//! Feature gates: those that kube-proxy acts on, with what becomes of each here, and the rest, which only have to exist.
+
+mod known;
+
+use std::collections::BTreeMap;
+
+use super::check::FieldProblem;
+use super::fields::State;
+use crate::config::{FeatureGates, Mode};
+use State::{Honoured, NoEffect};
+
+/// How far a gate has come upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Tried out.
+    Alpha,
+    /// On for most.
+    Beta,
+    /// Here to stay; the gate may still be set.
+    Stable,
+    /// Here to stay, and the gate cannot be changed any more.
+    Locked,
+    /// What it allows goes.
+    Deprecated,
+}
+
+/// A gate that kube-proxy acts on.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate {
+    /// Its name.
+    pub name: &'static str,
+    /// How far it has come in Kubernetes 1.37.
+    pub stage: Stage,
+    /// Whether it is on unless it is said otherwise.
+    pub default: bool,
+    /// One line for people.
+    pub help: &'static str,
+    /// What becomes of it.
+    pub state: State,
+}
+
+const fn gate(name: &'static str, stage: Stage, default: bool, state: State, help: &'static str) -> Gate {
+    Gate { name, stage, default, help, state }
+}
+
+const NFTABLES: State = State::Pending("nftables mode is not in this version");
+const WINDOWS: State = NoEffect("it is for Windows nodes");
+const GO_CLIENT: State = NoEffect("it chooses between two ways of Go's client library, which is not in this program");
+const GO_LOGGING: State = NoEffect("the options that it guards are of Go's logging library");
+
+use Stage::{Alpha, Beta, Deprecated, Locked, Stable};
+
+/// Every gate that kube-proxy acts on (`utilfeature` in upstream's cmd/kube-proxy and pkg/proxy, and what those call).
+#[rustfmt::skip]
+pub const GATES: &[Gate] = &[
+    gate("AllAlpha", Alpha, false, Honoured, "The gates of this table in stage alpha that are not named themselves; not named, it changes none"),
+    gate("AllBeta", Beta, false, Honoured, "The gates of this table in stage beta that are not named themselves; not named, it changes none"),
+    gate("AllowServiceExternalIPs", Deprecated, true, Honoured, "Serve `spec.externalIPs` of Services; any user who may write a Service can take an address with it (CVE-2020-8554)"),
+    gate("AtomicFIFO", Beta, true, GO_CLIENT, "Client: take a whole list at once"),
+    gate("ClientsAllowCARotation", Beta, true, NoEffect("kubeconfig and certificates are read anew for each new connection after a failure"), "Client: follow a change of the cluster's certificate authority"),
+    gate("ClientsAllowCBOR", Alpha, false, GO_CLIENT, "Client: accept CBOR"),
+    gate("ClientsAllowTLSCacheGC", Beta, true, GO_CLIENT, "Client: forget unused connections"),
+    gate("ClientsPreferCBOR", Alpha, false, GO_CLIENT, "Client: prefer CBOR"),
+    gate("ComponentFlagz", Beta, true, Honoured, "`/flagz` on the metrics port"),
+    gate("ComponentStatusz", Beta, true, Honoured, "`/statusz` on the metrics port"),
+    gate("ContextualLogging", Beta, true, NoEffect("log lines always carry their context"), "Log lines with the names of what they are about"),
+    gate("InOrderInformers", Locked, true, GO_CLIENT, "Client: tell changes in their order"),
+    gate("InOrderInformersBatchProcess", Beta, true, GO_CLIENT, "Client: tell changes in batches"),
+    gate("InformerResourceVersion", Stable, true, GO_CLIENT, "Client: tell the last version seen"),
+    gate("KubeProxyIPVS", Deprecated, true, Honoured, "Allow the mode ipvs"),
+    gate("KubeProxyNFTablesLocalhostNodePorts", Alpha, false, NFTABLES, "nftables mode: node ports on the loopback range, by a relay"),
+    gate("LoggingAlphaOptions", Alpha, false, GO_LOGGING, "Allow logging options in stage alpha"),
+    gate("LoggingBetaOptions", Beta, true, GO_LOGGING, "Allow logging options in stage beta"),
+    gate("MultiCIDRServiceAllocator", Locked, true, NoEffect("nftables mode alone has a use for ServiceCIDRs"), "Watch ServiceCIDRs"),
+    gate("NFTablesNetlink", Beta, true, NFTABLES, "nftables mode: read tables by netlink"),
+    gate("NFTablesProxyMode", Locked, true, NFTABLES, "Allow the mode nftables"),
+    gate("NativeHistograms", Beta, true, NoEffect("metrics are in the text format, which has no native histograms"), "Native histograms beside those with buckets"),
+    gate("PreferSameTrafficDistribution", Locked, true, Honoured, "Follow the hints of `trafficDistribution: PreferSameZone` and `PreferSameNode`"),
+    gate("UnlockWhileProcessingFIFO", Beta, true, GO_CLIENT, "Client: take changes in while others are worked on"),
+    gate("WatchListClient", Beta, true, NoEffect("first lists come in pages, which every API server has"), "Client: first lists as streams"),
+    gate("WinDSR", Locked, true, WINDOWS, "Windows: direct server return"),
+    gate("WinOverlay", Locked, true, WINDOWS, "Windows: overlay networks"),
+];
+
+/// What the gates that were given mean for the proxy.
+///
+/// # Errors
+/// The first gate that there is not, or that cannot be changed any more, or that forbids the mode.
+pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<FeatureGates, FieldProblem> {
+    for (name, on) in given {
+        let problem = match locked(name) {
+            _ if !exists(name) => {
+                format!("there is no feature gate {name} in Kubernetes 1.36 and 1.37{}", similar(name))
+            }
+            Some(value) if value != *on => format!("the feature gate {name} is locked to {value}"),
+            _ => continue,
+        };
+        return Err(FieldProblem { field: format!("{FIELD}{name}").into(), problem });
+    }
+    if mode == Mode::Ipvs && !is_on(given, "KubeProxyIPVS") {
+        let problem = "the feature gate KubeProxyIPVS, which is off, forbids the mode ipvs".to_owned();
+        return Err(FieldProblem { field: "mode".into(), problem });
+    }
+    Ok(FeatureGates {
+        service_external_ips: is_on(given, "AllowServiceExternalIPs"),
+        flagz: is_on(given, "ComponentFlagz"),
+        statusz: is_on(given, "ComponentStatusz"),
+    })
+}
+
+/// What the path of a gate begins with.
+pub(super) const FIELD: &str = "featureGates.";
+
+/// One sentence for each gate that was given and has no effect.
+pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<Item = String> {
+    given.iter().filter_map(|(name, on)| {
+        let why = match GATES.iter().find(|gate| gate.name == name) {
+            None => "kube-proxy does not act on it, nor does this proxy",
+            Some(gate) if gate.default == *on => return None,
+            Some(gate) => match gate.state {
+                State::NoEffect(why) | State::Pending(why) => why,
+                State::Honoured | State::Different(_) => return None,
+            },
+        };
+        Some(format!("feature gate {name}={on} has no effect: {why}"))
+    })
+}
+
+/// As k8s.io/component-base `featuregate` has it: what is named counts, then `AllAlpha` and `AllBeta`, then the default.
+fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
+    let Some(gate) = GATES.iter().find(|gate| gate.name == name) else { return false };
+    let of_stage = match gate.stage {
+        Stage::Alpha => given.get("AllAlpha"),
+        Stage::Beta => given.get("AllBeta"),
+        Stage::Stable | Stage::Locked | Stage::Deprecated => None,
+    };
+    *given.get(name).or(of_stage).unwrap_or(&gate.default)
+}
+
+fn exists(name: &str) -> bool {
+    names().any(|known| known == name)
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    let others = [known::OPEN, known::LOCKED_ON, known::LOCKED_OFF].into_iter().flatten().copied();
+    GATES.iter().map(|gate| gate.name).chain(others)
+}
+
+/// The value that it has for ever.
+fn locked(name: &str) -> Option<bool> {
+    let of_table = GATES.iter().find(|gate| gate.name == name && gate.stage == Stage::Locked).map(|gate| gate.default);
+    let on = || known::LOCKED_ON.contains(&name).then_some(true);
+    let off = || known::LOCKED_OFF.contains(&name).then_some(false);
+    of_table.or_else(on).or_else(off)
+}
+
+/// The gate that was probably meant.
+fn similar(name: &str) -> String {
+    let plain = |name: &str| name.to_lowercase().trim_end_matches('s').to_owned();
+    let found = names().find(|known| plain(known) == plain(name));
+    found.map_or_else(String::new, |known| format!("; is {known} meant?"))
+}
+
+/// The table as `docs/configuration.md` has it.
+pub(super) fn document() -> String {
+    let mut text = String::from(INTRODUCTION);
+    text.push_str("\n| Gate | Stage | Default | What it is | State |\n| --- | --- | --- | --- | --- |\n");
+    for gate in GATES {
+        let stage = match gate.stage {
+            Stage::Alpha => "alpha",
+            Stage::Beta => "beta",
+            Stage::Stable => "stable",
+            Stage::Locked => "stable, locked",
+            Stage::Deprecated => "deprecated",
+        };
+        let state = match gate.state {
+            State::Honoured if gate.stage == Stage::Locked => "always on".to_owned(),
+            State::NoEffect(why) | State::Pending(why) if gate.stage == Stage::Locked => format!("no effect: {why}"),
+            other => other.to_string(),
+        };
+        text.push_str(&format!("| `{}` | {stage} | `{}` | {} | {state} |\n", gate.name, gate.default, gate.help));
+    }
+    text
+}
+
+const INTRODUCTION: &str = "
+## Feature gates
+
+These are the gates that kube-proxy 1.36 or 1.37 acts on, in its own code or in a library's. One that has no effect here and is
+not set to its default is a line in the log. Any other gate of Kubernetes is accepted, as kube-proxy accepts it, with a line in
+the log: neither of the two acts on it. As upstream, a gate that there is not in Kubernetes is an error that names file and line,
+or the flag, and so is a *locked* gate with another value than its own.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(gates: &[(&str, bool)]) -> BTreeMap<String, bool> {
+        gates.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect()
+    }
+
+    fn iptables(gates: &[(&str, bool)]) -> Result<FeatureGates, String> {
+        checked(&given(gates), Mode::Iptables).map_err(|problem| format!("{}: {}", problem.field, problem.problem))
+    }
+
+    #[test]
+    fn every_gate_has_one_place() {
+        let mut all: Vec<&str> = names().collect();
+        all.sort_unstable();
+        let count = all.len();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert!(GATES.is_sorted_by_key(|gate| gate.name));
+    }
+
+    #[test]
+    fn what_is_named_goes_before_its_stage_and_that_before_the_default() {
+        let default = FeatureGates::default();
+        assert_eq!(iptables(&[]).unwrap(), default);
+        assert!(default.service_external_ips && default.flagz && default.statusz);
+        assert!(!iptables(&[("AllowServiceExternalIPs", false)]).unwrap().service_external_ips);
+        let gates = iptables(&[("AllBeta", false), ("ComponentFlagz", true)]).unwrap();
+        assert_eq!(gates, FeatureGates { statusz: false, ..default });
+        assert_eq!(iptables(&[("AllAlpha", true), ("AllBeta", true)]).unwrap(), default);
+    }
+
+    #[test]
+    fn a_gate_that_there_is_not_or_that_is_locked_is_an_error() {
+        for (name, on, problem) in [
+            ("Nonsense", true, "featureGates.Nonsense: there is no feature gate Nonsense in Kubernetes 1.36 and 1.37"),
+            (
+                "allowServiceExternalIP",
+                false,
+                "featureGates.allowServiceExternalIP: there is no feature gate allowServiceExternalIP in Kubernetes 1.36 and \
+                 1.37; is AllowServiceExternalIPs meant?",
+            ),
+            (
+                "PreferSameTrafficDistribution",
+                false,
+                "featureGates.PreferSameTrafficDistribution: the feature gate PreferSameTrafficDistribution is locked to true",
+            ),
+            (
+                "SidecarContainers",
+                false,
+                "featureGates.SidecarContainers: the feature gate SidecarContainers is locked to true",
+            ),
+            (
+                "GitRepoVolumeDriver",
+                true,
+                "featureGates.GitRepoVolumeDriver: the feature gate GitRepoVolumeDriver is locked to false",
+            ),
+        ] {
+            let told = iptables(&[(name, on)]).unwrap_err();
+            assert!(told.starts_with(problem), "{told}");
+            assert!(name.contains("IP") || name == "Nonsense" || iptables(&[(name, !on)]).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_mode_ipvs_has_a_gate() {
+        let off = given(&[("KubeProxyIPVS", false)]);
+        assert_eq!(checked(&off, Mode::Ipvs).unwrap_err().field, "mode");
+        assert!(checked(&off, Mode::Iptables).is_ok() && checked(&given(&[]), Mode::Ipvs).is_ok());
+    }
+
+    #[test]
+    fn gates_without_effect_are_told_once_they_are_not_at_their_default() {
+        let told = |name, on| without_effect(&given(&[(name, on)])).collect::<Vec<_>>();
+        assert_eq!(told("AllowServiceExternalIPs", false), Vec::<String>::new());
+        assert_eq!(told("WatchListClient", true), Vec::<String>::new());
+        assert!(told("WatchListClient", false)[0].ends_with("first lists come in pages, which every API server has"));
+        assert_eq!(
+            told("MemoryQoS", true),
+            ["feature gate MemoryQoS=true has no effect: kube-proxy does not act on it, nor does this proxy"]
+        );
+    }
+}
