@@ -19,9 +19,20 @@ pub enum About {
     EndpointSlice(ObjectKey),
 }
 
-/// Something that went wrong.
+/// Whether an Event tells of trouble; the API's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    /// All is well.
+    Normal,
+    /// Something went wrong.
+    Warning,
+}
+
+/// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
+    /// Whether it is trouble.
+    pub kind: EventType,
     /// With what.
     pub about: About,
     /// A word for machines; upstream's, where it has one.
@@ -57,8 +68,13 @@ mod tests {
 
     #[test]
     fn telling_never_waits() {
-        let event =
-            |number: usize| Event { about: About::Node, reason: "Test", action: "Test", note: number.to_string() };
+        let event = |number: usize| Event {
+            kind: EventType::Warning,
+            about: About::Node,
+            reason: "Test",
+            action: "Test",
+            note: number.to_string(),
+        };
         let (recorder, mut events) = Recorder::new();
         (0..2 * WAITING).for_each(|number| recorder.tell(event(number)));
         let told: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();

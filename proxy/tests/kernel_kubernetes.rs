@@ -92,6 +92,13 @@ fn rules_follow_the_api_and_outlive_its_outages() {
     });
     std::fs::write(&file, text.to_string()).unwrap();
     let proxy = Proxy::start_with(&["--config", file.to_str().unwrap(), "--iptables-variant", "nft"]);
+    let world = std::sync::Arc::clone(&api.world);
+    let starting = || world.lock().unwrap().posted.iter().find(|(_, event)| event["reason"] == "Starting").cloned();
+    let (path, event) = wait_for("the Event Starting", starting);
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    assert_eq!((&event["type"], &event["action"]), (&"Normal".into(), &"StartKubeProxy".into()));
+    let node = (&event["regarding"]["kind"], &event["regarding"]["name"]);
+    assert_eq!(node, (&"Node".into(), &"n1".into()));
     applied(version);
     let before = dump("nft");
     assert!(before.contains("10.96.0.1/32") && before.contains("--to-destination 10.128.0.1:8080"), "{before}");

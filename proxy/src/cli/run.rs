@@ -11,7 +11,7 @@ use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, NodeAddresses, Variant};
 use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner};
-use crate::events::Recorder;
+use crate::events::{About as Regarding, Event, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::dummy::DEVICE;
@@ -193,10 +193,22 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
                 MetricsServer::bind(address, Arc::clone(&metrics), &about)
             })?;
         }
+        events.tell(starting(config.mode));
         let health_checks = HealthChecks::new(health.clone());
         let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };
         daemon.run().await?;
         Ok(())
+    }
+}
+
+/// Upstream's word that a proxy has started (`birthCry` in cmd/kube-proxy/app/server.go).
+fn starting(mode: Mode) -> Event {
+    Event {
+        kind: EventType::Normal,
+        about: Regarding::Node,
+        reason: "Starting",
+        action: "StartKubeProxy",
+        note: format!("svcproxy {} in {mode} mode", env!("CARGO_PKG_VERSION")),
     }
 }
 

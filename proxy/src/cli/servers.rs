@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::events::{About, Event, Recorder};
+use crate::events::{About, Event, EventType, Recorder};
 use crate::http::ListenError;
 
 /// How soon a port that could not be bound is tried again (upstream's pause).
@@ -40,7 +40,13 @@ impl Servers {
             Err(error) if self.fatal => return Err(error),
             Err(error) => {
                 warn!(%error, "trying again every {BIND_RETRY:?}");
-                self.events.tell(Event { about: About::Node, reason, action: "Listen", note: error.to_string() });
+                self.events.tell(Event {
+                    kind: EventType::Warning,
+                    about: About::Node,
+                    reason,
+                    action: "Listen",
+                    note: error.to_string(),
+                });
                 let (address, purpose) = (error.address, error.purpose);
                 self.tasks.spawn(async move {
                     let server = loop {

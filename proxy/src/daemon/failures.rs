@@ -1,6 +1,6 @@
 //! Syncs that fail again and again, for the operator to see.
 
-use crate::events::{About, Event, Recorder};
+use crate::events::{About, Event, EventType, Recorder};
 use crate::model::Family;
 
 /// So many failures in a row are no accident, such as another program at the same tables: with the waits between them
@@ -26,6 +26,7 @@ impl Failures {
         if self.in_a_row == IN_A_ROW {
             let (family, count) = (self.family, self.in_a_row);
             events.tell(Event {
+                kind: EventType::Warning,
                 about: About::Node,
                 reason: "FailedToSyncProxyRules",
                 action: "SyncProxyRules",

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tracing::warn;
 
-use crate::events::{About, Event, Recorder};
+use crate::events::{About, Event, EventType, Recorder};
 use crate::health::{HealthState, ServiceHealthServers};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
@@ -59,6 +59,7 @@ impl HealthChecks {
             if !of.told.contains(&line) {
                 warn!("{line}; load balancers will take this node for unhealthy");
                 events.tell(Event {
+                    kind: EventType::Warning,
                     about: About::Service(unserved.service),
                     reason: "FailedToStartServiceHealthcheck",
                     action: "Listen",

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::access::Access;
-use crate::events::{About, Event, Recorder};
+use crate::events::{About, Event, EventType, Recorder};
 use crate::metrics::Requests;
 use crate::source::ObjectKey;
 
@@ -89,7 +89,13 @@ fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {
             ..ObjectMeta::default()
         },
         regarding: Some(regarding),
-        type_: Some("Warning".to_owned()),
+        type_: Some(
+            match event.kind {
+                EventType::Normal => "Normal",
+                EventType::Warning => "Warning",
+            }
+            .to_owned(),
+        ),
         reason: Some(event.reason.to_owned()),
         action: Some(event.action.to_owned()),
         note: Some(cut(&event.note, NOTE).to_owned()),
@@ -160,6 +166,7 @@ mod tests {
     fn an_event_is_what_the_api_takes() {
         let key = ObjectKey { namespace: "shop".into(), name: "web".into() };
         let event = Event {
+            kind: EventType::Warning,
             about: About::Service(key),
             reason: "FailedToStartServiceHealthcheck",
             action: "Listen",
@@ -174,9 +181,9 @@ mod tests {
             json!({ "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web" })
         );
         assert_eq!((&sent["type"], &sent["reportingInstance"]), (&"Warning".into(), &"svcproxy-n1".into()));
-        let event = Event { about: About::Node, ..event };
+        let event = Event { kind: EventType::Normal, about: About::Node, ..event };
         let sent = serde_json::to_value(as_api(&event, &format!("{}.x", "n".repeat(199)), now)).unwrap();
-        assert_eq!(sent["metadata"]["namespace"], "default");
+        assert_eq!((&sent["type"], &sent["metadata"]["namespace"]), (&"Normal".into(), &"default".into()));
         assert_eq!(sent["metadata"]["name"], format!("{}.18867251edfa0001", "n".repeat(199)));
         assert_eq!(sent["regarding"]["namespace"], json!(null));
         assert_eq!(sent["reportingInstance"].as_str().unwrap().len(), 128);

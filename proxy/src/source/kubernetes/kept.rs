@@ -10,7 +10,7 @@ use super::super::object::{Kind, ObjectId};
 use super::super::{Change, ObjectKey, SkippedObjects};
 use super::decode::{Decoded, Outcome};
 use super::slim::Fingerprint;
-use crate::events::{About, Event, Recorder};
+use crate::events::{About, Event, EventType, Recorder};
 
 /// The objects of one kind.
 #[derive(Debug)]
@@ -96,7 +96,13 @@ impl Kept {
             Kind::EndpointSlice => About::EndpointSlice(key.clone()),
             Kind::Node => About::Node,
         };
-        self.events.tell(Event { about, reason: "InvalidObject", action: "Skip", note: format!("{faults}{kept}") });
+        self.events.tell(Event {
+            kind: EventType::Warning,
+            about,
+            reason: "InvalidObject",
+            action: "Skip",
+            note: format!("{faults}{kept}"),
+        });
     }
 }
 
