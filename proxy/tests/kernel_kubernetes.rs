@@ -6,9 +6,9 @@
 mod api;
 mod support;
 
-use std::process::Child;
+use std::process::{Child, Command};
 
-use api::{Api, SERVICES, SLICES};
+use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
 use support::{Proxy, dump, http_get, inside, shell, svcproxy, wait_for};
 
@@ -114,6 +114,42 @@ fn rules_follow_the_api_and_outlive_its_outages() {
     runtime.block_on(api.up());
     applied(version);
     assert!(dump("nft").contains("--to-destination 10.128.0.3:8080"), "{}", dump("nft"));
+    drop(proxy);
+}
+
+#[test]
+fn nothing_is_written_before_the_node_has_a_range_for_its_pods() {
+    if !inside("nothing_is_written_before_the_node_has_a_range_for_its_pods") {
+        return;
+    }
+    let runtime = runtime();
+    let api = runtime.block_on(Api::start(None));
+    api.put(SERVICES, service(1));
+    let version = api.put(SLICES, slice(1, 1));
+    api.put(NODES, json!({"metadata": {"name": "n1"}, "spec": {}}));
+    let directory = tempfile::tempdir_in("/run").unwrap();
+    let log = directory.path().join("log");
+    let flags = format!(
+        "--master=http://{} --hostname-override=n1 --detect-local-mode=NodeCIDR --healthz-bind-address=127.0.0.1:10256",
+        api.address
+    );
+    let proxy = Command::new(env!("CARGO_BIN_EXE_svcproxy"))
+        .args(flags.split(' '))
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let proxy = Proxy(proxy);
+    wait_for("the proxy to say that it waits", || {
+        std::fs::read_to_string(&log).unwrap().contains("Node n1 has no podCIDR yet").then_some(())
+    });
+    let status = |path| http_get("127.0.0.1:10256", path).map(|reply| reply[9..12].to_owned());
+    assert_eq!((status("/healthz"), status("/livez")), (Some("503".into()), Some("200".into())));
+    assert!(!dump("nft").contains("KUBE-SERVICES"), "{}", dump("nft"));
+    api.put(NODES, json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.128.0.0/24"]}}));
+    applied(version);
+    assert!(dump("nft").contains("! -s 10.128.0.0/24"), "{}", dump("nft"));
+    let said = std::fs::read_to_string(&log).unwrap().matches("has no podCIDR yet").count();
+    assert_eq!(said, 1);
     drop(proxy);
 }
 

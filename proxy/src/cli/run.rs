@@ -31,7 +31,7 @@ use crate::mode::userspace;
 use crate::model::Family;
 use crate::plan::node::routes_loopback;
 use crate::relay::{self, Engine};
-use crate::source::{KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
+use crate::source::{AwaitPodCidr, KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
 
 /// How long a sync that is under way at the end may take, well below the 30 seconds that a pod has for its end.
 const LAST_SYNC: Duration = Duration::from_secs(10);
@@ -174,8 +174,9 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
         Ok(Proxy { config, about, runners, metrics: Arc::new(metrics), leftovers })
     }
 
-    async fn run<S: Source>(self, source: S, events: Recorder) -> anyhow::Result<()> {
+    async fn run<S: Source + Send>(self, source: S, events: Recorder) -> anyhow::Result<()> {
         let Proxy { config, about, runners, metrics, leftovers } = self;
+        let source = AwaitPodCidr::new(source, &config);
         let numbers: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
         let health = HealthState::new(config.sync_period, &numbers);
         metrics.register(applied_versions(health.clone())?)?;

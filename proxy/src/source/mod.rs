@@ -10,6 +10,7 @@ mod hostile;
 mod kubernetes;
 mod manifests;
 mod object;
+mod pod_cidr;
 mod problem;
 mod skipped;
 mod split;
@@ -27,6 +28,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 pub use admit::{admit_endpoint_slice, admit_node, admit_service};
 pub use kubernetes::{Access, AccessError, KubernetesSource, Reports, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
+pub use pod_cidr::AwaitPodCidr;
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 
@@ -128,6 +130,17 @@ pub enum SourceError {
         path: String,
         /// The operating system's or the watcher's words.
         cause: String,
+    },
+    /// The Node has got no range for its pods, without which `detectLocalMode: NodeCIDR` tells no pod from others.
+    #[error(
+        "{what} after {patience:?} of waiting, and by its podCIDR detectLocalMode NodeCIDR (--detect-local-mode) tells pods from \
+         others: does the cluster allocate node CIDRs?"
+    )]
+    PodCidr {
+        /// Which Node lacks what.
+        what: String,
+        /// How long it was waited for.
+        patience: std::time::Duration,
     },
     /// The watches of the Kubernetes API have ended, which they never do.
     #[error("the watches of the Kubernetes API have stopped")]

@@ -148,7 +148,11 @@ impl State {
                 }
             }
             Change::Node(name, node) if *name == self.node_name => {
-                let info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
+                let mut info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
+                if info.pod_cidrs.is_empty() {
+                    // A Node object that is deleted, or created anew by its kubelet, does not change the pods that run here.
+                    info.pod_cidrs = std::mem::take(&mut self.node.pod_cidrs);
+                }
                 self.node_changed |= info != self.node;
                 self.node = info;
             }
@@ -237,5 +241,26 @@ impl State {
     pub fn endpoints(&self, name: &ServicePortName) -> Vec<Endpoint> {
         let slices = self.slices.get(&name.service).into_iter().flatten().map(|(_, slice)| slice);
         endpoints::merge(slices, &name.port, name.protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_node_that_goes_or_comes_anew_leaves_its_pods_where_they_are() {
+        let mut state = State::new(Family::V4, "n1");
+        let mut ranges = |node: Option<serde_json::Value>| {
+            let node = node.map(|node| Arc::new(serde_json::from_value::<Node>(node).unwrap()));
+            state.apply(&Change::Node("n1".into(), node));
+            state.node().pod_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let with = |range: &str| Some(serde_json::json!({ "spec": { "podCIDRs": [range] } }));
+        assert_eq!(ranges(with("10.1.0.0/24")), ["10.1.0.0/24"]);
+        assert_eq!(ranges(None), ["10.1.0.0/24"]);
+        assert_eq!(ranges(Some(serde_json::json!({ "spec": {} }))), ["10.1.0.0/24"]);
+        assert_eq!(ranges(with("10.2.0.0/24")), ["10.2.0.0/24"]);
     }
 }
