@@ -201,7 +201,8 @@ fn where_node_ports_are_accepted() {
 /// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
 #[test]
 fn which_address_of_a_node_is_the_primary_one() {
-    let table: [(&[(&str, &str)], &[&str], &[&str]); 5] = [
+    type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static [&'static str]);
+    let table: [Row; 5] = [
         (
             &[
                 ("InternalIP", "192.0.2.1"),
