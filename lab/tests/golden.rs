@@ -32,11 +32,12 @@ fn every_scenario_renders_as_pinned() {
         publish(objects.path(), &scenario.initial_objects().unwrap().list()).unwrap();
         let manifests = objects.path().to_str().unwrap().to_owned();
         let node = scenario.cluster.nodes[0].name.clone();
+        let mode = if scenario.modes.contains(&Mode::Iptables) { Mode::Iptables } else { scenario.modes[0] };
+        let configuration = tempfile::NamedTempFile::new().unwrap();
+        fs::write(configuration.path(), scenario.proxy.configuration(mode, None).to_string()).unwrap();
         let mut flags = vec!["--manifests".to_owned(), manifests, "--hostname-override".to_owned(), node];
-        flags.extend(scenario.proxy_flags.iter().cloned());
-        if !scenario.modes.contains(&Mode::Iptables) {
-            flags.push(format!("--mode={}", scenario.modes[0]));
-        }
+        flags.push(format!("--config={}", configuration.path().display()));
+        flags.extend(scenario.proxy.flags.iter().cloned());
         let v4 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv4());
         let v6 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv6());
         if v4 != v6 {

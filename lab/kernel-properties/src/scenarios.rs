@@ -28,14 +28,22 @@ pub struct Remembering {
 }
 
 impl Programmer for Remembering {
-    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Simulated, RenderError> {
-        let key = format!("{node} {mode} {flags:?} {}", texts(manifests));
+    fn program(
+        &self,
+        node: &str,
+        configuration: &Path,
+        flags: &[String],
+        manifests: &Path,
+    ) -> Result<Simulated, RenderError> {
+        let settings = std::fs::read_to_string(configuration).unwrap_or_default();
+        let key = format!("{node} {settings} {flags:?} {}", texts(manifests));
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = known().get(&key) {
             return Ok(program.clone());
         }
         let fixed = [format!("--manifests={}", manifests.display()), format!("--hostname-override={node}")];
-        let all = fixed.into_iter().chain([format!("--mode={mode}")]).chain(flags.iter().cloned());
+        let all =
+            fixed.into_iter().chain([format!("--config={}", configuration.display())]).chain(flags.iter().cloned());
         let refused = |error| RenderError::Refused { node: node.to_owned(), complaint: format!("{error:#}") };
         let program = Simulated::rendered(node, &render_to_string(all).map_err(refused)?)?;
         known().insert(key, program.clone());
@@ -60,8 +68,14 @@ struct Breaking {
 }
 
 impl Programmer for Breaking {
-    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Simulated, RenderError> {
-        let mut program = self.other.program(node, mode, flags, manifests)?;
+    fn program(
+        &self,
+        node: &str,
+        configuration: &Path,
+        flags: &[String],
+        manifests: &Path,
+    ) -> Result<Simulated, RenderError> {
+        let mut program = self.other.program(node, configuration, flags, manifests)?;
         if apply(&self.mutant, &mut program) {
             self.changed.store(true, Ordering::Relaxed);
         }

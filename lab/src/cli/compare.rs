@@ -16,7 +16,7 @@ use crate::scenario::{self, PATIENCE, Scenario};
 
 #[derive(Args)]
 pub(super) struct CompareArgs {
-    /// One proxy: a program that takes svcproxy's flags, a YAML file or a command that tells how another's is started, or
+    /// One proxy: a program that is started as svcproxy is, a YAML file or a command that tells how another's is started, or
     /// `svcproxy` for $SVCPROXY or the one beside this program.
     a: PathBuf,
     /// The other.

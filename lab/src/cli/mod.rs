@@ -101,7 +101,7 @@ struct LabArgs {
     /// and the proxies. A..B: each from A up to, but not including, B.
     #[arg(long, default_value = "0", value_name = "N|A..B")]
     seed: Seeds,
-    /// The service proxy: a program that takes svcproxy's flags; or how another's is started, as a YAML file or a command
+    /// The service proxy: a program that is started as svcproxy is; or how another's is started, as a YAML file or a command
     /// with {config}, {node}, {kubeconfig} or {mode} in it; without it $SVCPROXY, or the svcproxy beside this program.
     #[arg(long, value_name = "PROXY")]
     proxy: Option<PathBuf>,

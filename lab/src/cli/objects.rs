@@ -13,15 +13,15 @@ pub(super) struct ObjectsArgs {
     /// Decides cluster IPs and node ports that the scenario leaves open.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Print the proxy's flags instead, one a line.
+    /// Print the proxies' configuration instead, a KubeProxyConfiguration for the scenario's first mode.
     #[arg(long)]
-    flags: bool,
+    configuration: bool,
 }
 
 pub(super) fn objects(args: &ObjectsArgs) -> Result<u8, Exit> {
     for scenario in find::load_all(std::slice::from_ref(&args.file), args.seed)? {
-        if args.flags {
-            println!("{}", scenario.proxy_flags.join("\n"));
+        if args.configuration {
+            println!("{:#}", scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), None));
         } else {
             let store = scenario.initial_objects().map_err(|error| Exit::usage(error.to_string()))?;
             println!("{:#}", store.list());

@@ -8,7 +8,7 @@ use serde_saphyr::{Location, Spanned};
 use super::error::{FileError, LoadError, Problem, plain_message};
 use super::file::{Different, ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
 use super::words::{NodeChoice, OneOrMany, position};
-use super::{Action, ProxyAction, Scenario, Step, flags, manifests, topology, walk};
+use super::{Action, ProxyAction, Scenario, Step, configuration, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::StoreOptions;
@@ -68,7 +68,7 @@ impl Loader<'_> {
         let mut problems = Vec::new();
         let (cluster, vip_ranges) = topology::build(&cluster_file, &mut problems);
         self.report(std::mem::take(&mut problems), cluster_at);
-        let proxy_flags = flags::of(&proxy_file, &cluster, &mut problems);
+        let proxy = configuration::of(&proxy_file, &cluster, &mut problems);
         self.report(problems, proxy_at);
         let manifests = self.manifests(file.manifests.as_ref());
         let per_slice = cluster_file.max_endpoints_per_slice.map(|number| {
@@ -92,7 +92,7 @@ impl Loader<'_> {
                 max_endpoints_per_slice: per_slice.unwrap_or(ENDPOINTS_PER_SLICE),
                 vip_ranges,
             },
-            proxy_flags,
+            proxy,
             manifests,
             steps,
         };

@@ -5,10 +5,10 @@
 //! addresses and promises, [`run`] carries it out.
 
 mod answered;
+mod configuration;
 mod error;
 mod explain;
 pub mod file;
-mod flags;
 mod load;
 mod look;
 mod manifests;
@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use configuration::ProxySettings;
 pub use error::{FileError, LoadError, plain_message};
 pub use explain::explain;
 pub use load::load;
@@ -57,8 +58,8 @@ pub struct Scenario {
     pub cluster: ClusterSpec,
     /// Seed, slice size and load-balancer ranges.
     pub options: StoreOptions,
-    /// Flags of the proxy that are the same on every node.
-    pub proxy_flags: Vec<String>,
+    /// Settings of the proxies.
+    pub proxy: ProxySettings,
     /// Manifests that are there from the start.
     pub manifests: Vec<Placed>,
     /// What happens then.

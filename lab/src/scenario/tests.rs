@@ -47,7 +47,7 @@ fn a_plain_scenario_loads_with_every_address_filled_in() {
     let plan = resolve::probe(&store, probe, &scenario.steps[0].expect).unwrap();
     assert_eq!(plan.probe.to, "172.18.0.2:30080".parse().unwrap());
     assert_eq!(store.cluster_spec().pods[0].addresses, ["10.244.1.2".parse::<std::net::IpAddr>().unwrap()]);
-    assert_eq!(scenario.proxy_flags, ["--cluster-cidr=10.244.0.0/16", "--iptables-min-sync-period=0ms"]);
+    assert_eq!(scenario.proxy.configuration(file::Mode::Iptables, None)["clusterCIDR"], "10.244.0.0/16");
 }
 
 #[test]

@@ -104,12 +104,11 @@ impl Feed {
         }
     }
 
-    /// The flag that tells this project's proxy on `node` where to look.
-    pub(super) fn flag(&self, node: &str) -> String {
-        let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    /// The directory of manifests, where there is no API.
+    pub(super) fn manifests(&self) -> Option<&Path> {
         match self {
-            Feed::Api { directory, .. } => flag("kubeconfig", &directory.join(node)),
-            Feed::Manifests(directory) => flag("manifests", directory),
+            Feed::Api { .. } => None,
+            Feed::Manifests(directory) => Some(directory),
         }
     }
 

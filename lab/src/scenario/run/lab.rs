@@ -108,7 +108,7 @@ impl Lab {
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
         let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
-        let proxies = Proxies::new(options, &scenario.proxy_flags, tools.as_deref().map(path_with));
+        let proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
         let marker = if proxies.are_foreign() || options.measure { Marker::new(&cluster) } else { None };
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));

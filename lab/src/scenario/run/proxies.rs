@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::feed::Feed;
 use super::proxy::{ForeignProxy, Proxy};
 use super::{RunOptions, Variant};
@@ -12,6 +14,7 @@ use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
 use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
+use crate::scenario::ProxySettings;
 use crate::scenario::file::{Different, Mode, Scheduler};
 use crate::traffic::probe::Place;
 
@@ -38,22 +41,15 @@ pub(super) struct Proxies {
     variant: Variant,
     /// `PATH` with the chosen iptables first: the only way to tell a foreign proxy.
     path: Option<(String, String)>,
-    flags: Vec<String>,
+    settings: ProxySettings,
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
     /// What proxies that have been ended had used.
     used: Vec<Usage>,
 }
 
-/// The flag of IPVS mode that means the same as one of iptables mode's.
-fn of_ipvs(flag: &str) -> Option<String> {
-    let period = flag.strip_prefix("--iptables-")?;
-    let is_period = period.starts_with("sync-period=") || period.starts_with("min-sync-period=");
-    is_period.then(|| format!("--ipvs-{period}"))
-}
-
 impl Proxies {
-    pub(super) fn new(options: &RunOptions, flags: &[String], path: Option<String>) -> Self {
+    pub(super) fn new(options: &RunOptions, settings: &ProxySettings, path: Option<String>) -> Self {
         Proxies {
             proxy: options.proxy.clone(),
             modes: BTreeMap::new(),
@@ -61,7 +57,7 @@ impl Proxies {
             mode: options.mode,
             variant: options.variant,
             path: path.map(|path| ("PATH".to_owned(), path)),
-            flags: flags.to_vec(),
+            settings: settings.clone(),
             running: BTreeMap::new(),
             last_words: BTreeMap::new(),
             used: Vec::new(),
@@ -79,31 +75,20 @@ impl Proxies {
         self.schedulers.extend(different.scheduler.map(|scheduler| (node.to_owned(), scheduler)));
     }
 
-    /// The flags of `node`'s.
-    fn flags_of(&self, node: &str) -> Vec<String> {
-        const SCHEDULER: &str = "--ipvs-scheduler=";
-        let own = self.schedulers.get(node).map(|scheduler| format!("{SCHEDULER}{scheduler}"));
-        let common = self.flags.iter().filter(|flag| own.is_none() || !flag.starts_with(SCHEDULER));
-        common.cloned().chain(own.clone()).collect()
-    }
-
     /// Starts the proxy of `node`; one that runs already is replaced.
     pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), ClusterError> {
         let process = match &self.proxy {
             Proxy::Own(program) => {
                 let mut args = vec![
-                    feed.flag(node),
+                    format!("--config={}", self.configured(feed, node)?.display()),
                     format!("--hostname-override={node}"),
-                    format!("--healthz-bind-address={HEALTH}"),
                     format!("--iptables-variant={}", self.variant.name()),
                 ];
-                args.push(format!("--proxy-mode={}", self.mode_of(node)));
-                let flags = self.flags_of(node);
-                args.extend(flags.iter().filter_map(|flag| of_ipvs(flag)));
-                args.extend(flags);
+                args.extend(feed.manifests().map(|directory| format!("--manifests={}", directory.display())));
+                args.extend(self.settings.flags.iter().cloned());
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
             }
-            Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node)?,
+            Proxy::Foreign(foreign) => self.foreign(&foreign.command, feed, node)?,
         };
         let handle = cluster.spawn_on_node(node, process).await?;
         self.running.insert(node.to_owned(), handle);
@@ -115,25 +100,32 @@ impl Proxies {
         matches!(self.proxy, Proxy::Foreign(_))
     }
 
+    /// Writes the configuration file of `node`'s proxy.
+    fn configured(&self, feed: &Feed, node: &str) -> Result<PathBuf, ClusterError> {
+        let mut config = self.settings.configuration(self.mode_of(node), self.schedulers.get(node).copied());
+        config["healthzBindAddress"] = HEALTH.to_string().into();
+        if let Some(kubeconfig) = feed.kubeconfig(node) {
+            config["clientConnection"] = json!({ "kubeconfig": kubeconfig });
+        }
+        if let Proxy::Foreign(foreign) = &self.proxy {
+            config = foreign.configuration(&config);
+        }
+        // A directory for each, as a mounted ConfigMap has it: a proxy may watch the whole of it.
+        let directory = PathBuf::from(WORK_DIR).join("config").join(node);
+        let path = directory.join("config.yaml");
+        let written = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, format!("{config:#}\n")));
+        written.map_err(ClusterError::io(format!("writing {}", path.display())))?;
+        Ok(path)
+    }
+
     /// A command of another's proxy, with its configuration written.
-    fn foreign(
-        &self,
-        foreign: &ForeignProxy,
-        command: &[String],
-        feed: &Feed,
-        node: &str,
-    ) -> Result<ProcessSpec, ClusterError> {
-        let kubeconfig = feed.kubeconfig(node);
-        let path = PathBuf::from(WORK_DIR).join(format!("config-{node}.yaml"));
-        let mode = self.mode_of(node).to_string();
-        let text = foreign.configuration(&self.flags_of(node), kubeconfig.as_deref(), &mode);
-        std::fs::write(&path, text).map_err(ClusterError::io(format!("writing {}", path.display())))?;
+    fn foreign(&self, command: &[String], feed: &Feed, node: &str) -> Result<ProcessSpec, ClusterError> {
         let shown = |path: &Path| path.display().to_string();
         let places = [
             ("node", node.to_owned()),
-            ("kubeconfig", kubeconfig.as_deref().map(shown).unwrap_or_default()),
-            ("config", shown(&path)),
-            ("mode", mode),
+            ("kubeconfig", feed.kubeconfig(node).as_deref().map(shown).unwrap_or_default()),
+            ("config", shown(&self.configured(feed, node)?)),
+            ("mode", self.mode_of(node).to_string()),
         ];
         let mut argv = ForeignProxy::fill(command, &places).into_iter();
         let program = PathBuf::from(argv.next().unwrap_or_default());
@@ -168,12 +160,13 @@ impl Proxies {
     ) -> Result<Option<Mismatch>, ClusterError> {
         let argv = match &self.proxy {
             Proxy::Own(program) => {
+                let config = format!("--config={}", self.configured(feed, node)?.display());
                 let variant = format!("--iptables-variant={}", self.variant.name());
-                vec![program.display().to_string(), "--cleanup".to_owned(), variant]
+                vec![program.display().to_string(), "--cleanup".to_owned(), config, variant]
             }
             Proxy::Foreign(foreign) => match &foreign.cleanup {
                 Some(command) => {
-                    let process = self.foreign(foreign, command, feed, node)?;
+                    let process = self.foreign(command, feed, node)?;
                     let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
                     let program = process.program.display().to_string();
                     ["env".to_owned()].into_iter().chain(variables).chain([program]).chain(process.args).collect()

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::scenario::configuration::lay_over;
+
 /// A service proxy, and how it is started on a node.
 #[derive(Debug, Clone)]
 pub enum Proxy {
@@ -101,25 +103,20 @@ impl ForeignProxy {
         command.iter().map(fill).collect()
     }
 
-    /// The configuration file's text, JSON, for a proxy that is to do what `flags` ask of this project's own.
-    pub(super) fn configuration(&self, flags: &[String], kubeconfig: Option<&Path>, mode: &str) -> String {
+    /// The configuration of another's proxy in place of that for this project's own.
+    pub(super) fn configuration(&self, own: &Value) -> Value {
         let mut config = json!({
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": mode,
-            "clientConnection": { "kubeconfig": kubeconfig, "contentType": "application/json" },
-            // Only the first namespace may set these; zero leaves them alone.
+            "clientConnection": { "contentType": "application/json" },
+            // Only the first namespace may set these, and kube-proxy ends where it cannot; zero leaves them alone.
             "conntrack": {
                 "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
             },
         });
-        for (name, value) in flags.iter().filter_map(|flag| flag.strip_prefix("--")?.split_once('=')) {
-            set(&mut config, name, value);
-        }
+        lay_over(&mut config, own);
         if let Some(overlay) = &self.config {
             lay_over(&mut config, overlay);
         }
-        format!("{config:#}\n")
+        config
     }
 }
 
@@ -139,77 +136,30 @@ fn unknown_place(part: &str) -> Option<String> {
     if PLACES.contains(&place) { unknown_place(&part[end + 1..]) } else { Some(part[start..=end].to_owned()) }
 }
 
-/// Puts a flag's value where kube-proxy's configuration has it.
-fn set(config: &mut Value, flag: &str, value: &str) {
-    let text = || json!(value);
-    let yes = || json!(value == "true");
-    match flag {
-        "cluster-cidr" => config["clusterCIDR"] = text(),
-        "detect-local-mode" => config["detectLocalMode"] = text(),
-        "pod-bridge-interface" => config["detectLocal"]["bridgeInterface"] = text(),
-        "pod-interface-name-prefix" => config["detectLocal"]["interfaceNamePrefix"] = text(),
-        "nodeport-addresses" => config["nodePortAddresses"] = json!(value.split(',').collect::<Vec<_>>()),
-        "masquerade-all" => config["iptables"]["masqueradeAll"] = yes(),
-        "iptables-masquerade-bit" => {
-            config["iptables"]["masqueradeBit"] = value.parse().map_or(Value::Null, |bit: i32| json!(bit));
-        }
-        "iptables-localhost-nodeports" => config["iptables"]["localhostNodePorts"] = yes(),
-        "iptables-sync-period" => {
-            config["iptables"]["syncPeriod"] = text();
-            config["ipvs"]["syncPeriod"] = text();
-        }
-        // kube-proxy takes zero in a file for its default, one second.
-        "iptables-min-sync-period" => {
-            config["iptables"]["minSyncPeriod"] = json!(if value == "0ms" { "1ms" } else { value });
-        }
-        "ipvs-scheduler" => config["ipvs"]["scheduler"] = text(),
-        "ipvs-strict-arp" => config["ipvs"]["strictARP"] = yes(),
-        "conntrack-udp-timeout" => config["conntrack"]["udpTimeout"] = text(),
-        "conntrack-tcp-timeout-established" => config["conntrack"]["tcpEstablishedTimeout"] = text(),
-        "conntrack-tcp-be-liberal" => config["conntrack"]["tcpBeLiberal"] = yes(),
-        _ => {}
-    }
-}
-
-/// JSON Merge Patch (RFC 7396).
-fn lay_over(value: &mut Value, overlay: &Value) {
-    let (Some(fields), true) = (overlay.as_object(), value.is_object()) else {
-        *value = overlay.clone();
-        return;
-    };
-    for (key, part) in fields {
-        if part.is_null() {
-            value.as_object_mut().map(|object| object.remove(key));
-        } else {
-            lay_over(&mut value[key.as_str()], part);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn proxy(config: Value) -> ForeignProxy {
-        let command = vec!["/bin/true".to_owned()];
-        ForeignProxy { name: "x".into(), command, cleanup: None, config: Some(config), excused: BTreeMap::new() }
-    }
-
     #[test]
-    fn every_flag_of_a_scenario_has_its_place_in_the_configuration() {
-        let flags =
-            ["cluster-cidr=10.244.0.0/16", "nodeport-addresses=10.0.0.0/8,primary", "iptables-masquerade-bit=3"];
-        let more = ["masquerade-all=true", "iptables-min-sync-period=0ms", "conntrack-tcp-be-liberal=true"];
-        let flags: Vec<String> = flags.iter().chain(&more).map(|flag| format!("--{flag}")).collect();
+    fn a_description_has_the_last_word_on_the_configuration() {
+        let own = json!({
+            "clusterCIDR": "10.244.0.0/16",
+            "clientConnection": { "kubeconfig": "/k" },
+            "iptables": { "masqueradeBit": 3, "minSyncPeriod": "1ms" },
+            "conntrack": { "tcpEstablishedTimeout": "3000ms" },
+        });
         let overlay = json!({ "iptables": { "syncPeriod": "1m" }, "clusterCIDR": null });
-        let text = proxy(overlay).configuration(&flags, Some(Path::new("/k")), "iptables");
-        let config: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(config["clientConnection"]["kubeconfig"], "/k");
-        assert_eq!(config.get("clusterCIDR"), None, "the overlay took it away");
-        assert_eq!(config["nodePortAddresses"], json!(["10.0.0.0/8", "primary"]));
-        let iptables = json!({ "masqueradeAll": true, "masqueradeBit": 3, "minSyncPeriod": "1ms", "syncPeriod": "1m" });
-        assert_eq!(config["iptables"], iptables);
-        assert_eq!(config["conntrack"]["tcpBeLiberal"], true);
+        let command = vec!["/bin/true".to_owned()];
+        let excused = BTreeMap::new();
+        let proxy = ForeignProxy { name: "x".into(), command, cleanup: None, config: Some(overlay), excused };
+        let expected = json!({
+            "clientConnection": { "kubeconfig": "/k", "contentType": "application/json" },
+            "iptables": { "masqueradeBit": 3, "minSyncPeriod": "1ms", "syncPeriod": "1m" },
+            "conntrack": {
+                "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "3000ms", "tcpCloseWaitTimeout": "0s",
+            },
+        });
+        assert_eq!(proxy.configuration(&own), expected);
     }
 
     #[test]

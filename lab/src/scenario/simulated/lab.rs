@@ -17,10 +17,10 @@ use super::{aim, drain};
 use crate::cluster::spec::{ClusterSpec, Cni};
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
-use crate::scenario::file::Mode;
+use crate::scenario::file::{Mode, Scheduler};
 use crate::scenario::resolve::{ClientRoute, ProbePlan};
 use crate::scenario::words::Target;
-use crate::scenario::{Action, LoadError, ProxyAction, Scenario, walk};
+use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, walk};
 use crate::traffic::probe::{Answer, Outcome, Place, Probe};
 
 /// Why a simulated cluster cannot go on.
@@ -56,7 +56,7 @@ pub enum SimError {
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     mode: Mode,
-    scheduler: Option<String>,
+    scheduler: Option<Scheduler>,
     runs: bool,
 }
 
@@ -73,8 +73,10 @@ pub struct SimLab {
     pub(super) programs: BTreeMap<String, Program>,
     pub(super) setups: BTreeMap<String, Setup>,
     programmer: Arc<dyn Programmer>,
-    flags: Vec<String>,
+    proxy: ProxySettings,
     objects: tempfile::TempDir,
+    /// Where the proxies' configuration files are.
+    configurations: tempfile::TempDir,
     pub(super) chance: Chance,
     next_port: u16,
     turns: usize,
@@ -97,27 +99,28 @@ impl SimLab {
         let setup = Setup { mode, scheduler: None, runs: true };
         let spec = store.cluster_spec();
         let asks = scenario.steps.iter().any(|step| !step.expect.counters.is_empty());
-        let on = |flag: &str| scenario.proxy_flags.iter().any(|given| given == flag);
+        let proxy = &scenario.proxy;
         let mut lab = SimLab {
             machines: Machines::default(),
             settings: Settings {
-                route_localnet: mode == Mode::Iptables && !on("--iptables-localhost-nodeports=false"),
-                tcp_be_liberal: on("--conntrack-tcp-be-liberal=true"),
+                route_localnet: mode == Mode::Iptables && !proxy.is("/iptables/localhostNodePorts", false),
+                tcp_be_liberal: proxy.is("/conntrack/tcpBeLiberal", true),
                 routes: Vec::new(),
             },
             programs: BTreeMap::new(),
             setups: spec.nodes.iter().map(|node| (node.name.clone(), setup.clone())).collect(),
             spec,
             programmer,
-            flags: scenario.proxy_flags.clone(),
+            proxy: proxy.clone(),
             objects: tempfile::tempdir()?,
+            configurations: tempfile::tempdir()?,
             chance: Chance::seeded(scenario.options.seed),
             next_port: FIRST_PORT,
             turns: 0,
             open: BTreeMap::new(),
             counters: asks.then(Counters::default),
             memories: BTreeMap::new(),
-            silence: silence(&scenario.proxy_flags),
+            silence: silence(proxy),
             store,
         };
         lab.program()?;
@@ -138,15 +141,13 @@ impl SimLab {
     fn program(&mut self) -> Result<(), SimError> {
         publish(self.objects.path(), &self.store.list())?;
         for (node, setup) in self.setups.iter().filter(|(_, setup)| setup.runs) {
-            let mut flags = self.flags.clone();
-            if let Some(scheduler) = &setup.scheduler {
-                flags.retain(|flag| !flag.starts_with("--ipvs-scheduler="));
-                flags.push(format!("--ipvs-scheduler={scheduler}"));
-            }
+            let configuration = self.configurations.path().join(format!("{node}.yaml"));
+            std::fs::write(&configuration, self.proxy.configuration(setup.mode, setup.scheduler).to_string())?;
+            let mut flags = self.proxy.flags.clone();
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
-            let mut program = self.programmer.program(node, setup.mode, &flags, self.objects.path())?;
+            let mut program = self.programmer.program(node, &configuration, &flags, self.objects.path())?;
             if let (Mode::Ipvs, Some(found)) = (setup.mode, self.programs.get(node)) {
                 let network = self.machines.network();
                 let id = network.find(&Place::Node(node.clone()).to_string());
@@ -193,7 +194,7 @@ impl SimLab {
                 ProxyAction::Start(different) => {
                     setup.runs = true;
                     setup.mode = different.mode.unwrap_or(setup.mode);
-                    setup.scheduler = different.scheduler.map(|one| one.to_string()).or(setup.scheduler.take());
+                    setup.scheduler = different.scheduler.or(setup.scheduler);
                 }
             }
         }
@@ -279,14 +280,10 @@ impl SimLab {
     }
 }
 
-/// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless flags say otherwise.
-fn silence(flags: &[String]) -> Silence {
-    let flag = |name: &str| {
-        let text = flags.iter().find_map(|flag| flag.strip_prefix(name))?;
-        text.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
-    };
+/// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless the configuration says otherwise.
+fn silence(proxy: &ProxySettings) -> Silence {
     Silence {
-        single: flag("--conntrack-udp-timeout=").unwrap_or(Duration::from_secs(30)),
+        single: proxy.time("/conntrack/udpTimeout").unwrap_or(Duration::from_secs(30)),
         conversation: Duration::from_secs(120),
     }
 }

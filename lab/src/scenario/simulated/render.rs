@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::program::{Program, ProgramError};
-use crate::scenario::file::Mode;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -32,11 +31,18 @@ pub enum RenderError {
 
 /// Who says what is to be programmed.
 pub trait Programmer: Send + Sync {
-    /// What is to be programmed on `node` for the objects in the directory `manifests`, by a proxy with these flags.
+    /// What is to be programmed on `node` for the objects in the directory `manifests`, by a proxy with this configuration
+    /// file and these flags.
     ///
     /// # Errors
     /// When it cannot be asked, refuses, or prints what the simulator does not understand.
-    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Program, RenderError>;
+    fn program(
+        &self,
+        node: &str,
+        configuration: &Path,
+        flags: &[String],
+        manifests: &Path,
+    ) -> Result<Program, RenderError>;
 }
 
 /// svcproxy, by its path.
@@ -44,20 +50,22 @@ pub trait Programmer: Send + Sync {
 pub struct Svcproxy(pub PathBuf);
 
 impl Programmer for Svcproxy {
-    fn program(&self, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Program, RenderError> {
-        render(&self.0, node, mode, flags, manifests)
+    fn program(
+        &self,
+        node: &str,
+        configuration: &Path,
+        flags: &[String],
+        manifests: &Path,
+    ) -> Result<Program, RenderError> {
+        let mut command = Command::new(&self.0);
+        command.arg("render").arg("--config").arg(configuration).arg("--manifests").arg(manifests);
+        command.arg(format!("--hostname-override={node}")).args(flags);
+        let start = |source| RenderError::Start { program: self.0.display().to_string(), source };
+        let output = command.output().map_err(start)?;
+        if !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(RenderError::Refused { node: node.to_owned(), complaint });
+        }
+        Ok(Program::rendered(node, &String::from_utf8_lossy(&output.stdout))?)
     }
-}
-
-fn render(proxy: &Path, node: &str, mode: Mode, flags: &[String], manifests: &Path) -> Result<Program, RenderError> {
-    let mut command = Command::new(proxy);
-    command.arg("render").arg("--manifests").arg(manifests).arg(format!("--hostname-override={node}"));
-    command.arg(format!("--mode={mode}")).args(flags);
-    let start = |source| RenderError::Start { program: proxy.display().to_string(), source };
-    let output = command.output().map_err(start)?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(RenderError::Refused { node: node.to_owned(), complaint });
-    }
-    Ok(Program::rendered(node, &String::from_utf8_lossy(&output.stdout))?)
 }
