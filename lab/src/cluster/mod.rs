@@ -17,15 +17,19 @@ pub mod spec;
 pub mod traffic;
 mod validate;
 mod vips;
+pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use ipnet::IpNet;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use balancer::LoadBalancer;
 pub use error::ClusterError;
@@ -34,6 +38,7 @@ pub use http::HttpAnswer;
 use pod::{Pod, Site};
 use process::{ExecOutput, ProcessHandle, ProcessSpec};
 use spec::{ClusterSpec, NodeSpec, PodSpec};
+use writer::BusyWriter;
 
 use crate::netns::enter;
 use crate::netns::links::{Hop, Route};
@@ -41,6 +46,13 @@ use crate::netns::namespace::Namespace;
 use crate::netns::netem::Impairment;
 use crate::netns::sockets;
 use crate::traffic::probe::Place;
+
+/// `XT_LOCK_NAME` of iptables' `configure.ac`.
+const IPTABLES_LOCK: &str = "/run/xtables.lock";
+/// How long a command that has the lock may keep it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts to take it.
+const LOCK_LOOK: Duration = Duration::from_millis(2);
 
 /// A running cluster.
 pub struct Cluster {
@@ -184,6 +196,30 @@ impl Cluster {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ClusterError> {
         self.namespace(place)?.run(work).await.map_err(ClusterError::kernel(place.to_string()))
+    }
+
+    /// Holds the lock that all commands of iptables' legacy variant share on a node, until it is dropped.
+    pub async fn hold_iptables_lock(&self, node: &str) -> Result<Flock<File>, ClusterError> {
+        let attempted = || format!("locking {IPTABLES_LOCK} of node {node}");
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            // A descriptor of the node's own file; a thread that waits for it would keep everything else there waiting.
+            let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(IPTABLES_LOCK);
+            let file = self.run(&Place::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((_, Errno::EWOULDBLOCK)) if Instant::now() < deadline => tokio::time::sleep(LOCK_LOOK).await,
+                Err((_, error)) => return Err(ClusterError::io(attempted())(error.into())),
+            }
+        }
+    }
+
+    /// Starts a program on a node that rewrites an nft table of its own so many times a second.
+    pub async fn busy_writer(&self, node: &str, per_second: u32) -> Result<BusyWriter, ClusterError> {
+        let attempted = || format!("rewriting a table of nf_tables on node {node}");
+        let socket = self.run(&Place::Node(node.to_owned()), BusyWriter::open).await?;
+        let started = socket.and_then(|socket| BusyWriter::start(socket, per_second));
+        started.map_err(ClusterError::io(attempted()))
     }
 
     /// Runs a command to its end in a place and collects its output; killed after `timeout`.

@@ -102,10 +102,15 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         }
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
         Action::KillLater(nodes, _) => vec![format!("in the next step's restore, on {}", nodes.join(", "))],
-        Action::Proxy(_, nodes) | Action::Partition(nodes) | Action::Heal(nodes) | Action::Repair(nodes) => {
+        Action::Proxy(_, nodes)
+        | Action::Partition(nodes)
+        | Action::Heal(nodes)
+        | Action::Repair(nodes)
+        | Action::EndFault(_, nodes) => {
             vec![format!("{} on {}", step.action.key(), nodes.join(", "))]
         }
         Action::Impair(nodes, how) => vec![format!("on the way to {}: {how}", nodes.join(", "))],
+        Action::Fault(fault, nodes) => vec![format!("on {}: {fault}", nodes.join(", "))],
         Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
         action => vec![action.key().to_owned()],
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
-use super::file::{Different, ExpectFile, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
+use super::file::{Different, ExpectFile, FaultKeys, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, configuration, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
@@ -86,6 +86,7 @@ impl Loader<'_> {
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
+            variant: file.variant,
             cluster,
             options: StoreOptions {
                 seed,
@@ -214,6 +215,25 @@ impl Loader<'_> {
             Action::Impair(self.nodes(&impair.node, at, cluster), meant)
         }));
         actions.extend(file.repair.map(|nodes| Action::Repair(self.nodes(&nodes, at, cluster))));
+        let faults = FaultKeys {
+            command_fault: file.command_fault,
+            hold_lock: file.hold_lock,
+            busy_writer: file.busy_writer,
+            end_command_fault: file.end_command_fault,
+            release_lock: file.release_lock,
+            end_busy_writer: file.end_busy_writer,
+        };
+        match faults.meant() {
+            Ok((begin, end)) => {
+                actions.extend(
+                    begin.into_iter().map(|(fault, nodes)| Action::Fault(fault, self.nodes(&nodes, at, cluster))),
+                );
+                actions.extend(
+                    end.into_iter().map(|(kind, nodes)| Action::EndFault(kind, self.nodes(&nodes, at, cluster))),
+                );
+            }
+            Err(message) => self.problem(at, message),
+        }
         actions.extend(file.advance.map(|span| Action::Advance(span.0)));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
@@ -247,7 +267,7 @@ impl Action {
     }
 
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 27] = [
+    pub const KEYS: [&'static str; 33] = [
         "apply",
         "delete",
         "ready",
@@ -274,6 +294,12 @@ impl Action {
         "heal",
         "impair",
         "repair",
+        "commandFault",
+        "endCommandFault",
+        "holdLock",
+        "releaseLock",
+        "busyWriter",
+        "endBusyWriter",
         "advance",
     ];
 
@@ -306,6 +332,8 @@ impl Action {
             Action::Heal(_) => "heal",
             Action::Impair(..) => "impair",
             Action::Repair(_) => "repair",
+            Action::Fault(fault, _) => fault.kind().begins(),
+            Action::EndFault(kind, _) => kind.ends(),
             Action::Advance(_) => "advance",
         }
     }

@@ -8,6 +8,7 @@ mod answered;
 mod configuration;
 mod error;
 mod explain;
+pub mod fault;
 pub mod file;
 mod load;
 mod look;
@@ -35,6 +36,7 @@ use crate::apiserver::Misbehaviour;
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
+use fault::{Fault, FaultKind};
 use file::{
     ConnectFile, Different, ExecFile, ExpectFile, Mode, Need, OneFamily, ProbeFile, RuleFile, ScanFile, TrafficFile,
 };
@@ -52,6 +54,8 @@ pub struct Scenario {
     pub about: String,
     /// Modes that it is for.
     pub modes: Vec<Mode>,
+    /// The variant of iptables that it is about, whichever a run asks for.
+    pub variant: Option<run::Variant>,
     /// What it needs of the kernel.
     pub needs: BTreeSet<Need>,
     /// The cluster without pods; those come with the manifests.
@@ -145,6 +149,10 @@ pub enum Action {
     Impair(Vec<String>, Impairment),
     /// Has it no longer so.
     Repair(Vec<String>),
+    /// Begins a fault on these nodes.
+    Fault(Fault, Vec<String>),
+    /// Ends the faults of a kind on these nodes.
+    EndFault(FaultKind, Vec<String>),
     /// Lets so much of the guest's time pass: in a deterministic microVM, where idle time is skipped.
     Advance(Duration),
 }

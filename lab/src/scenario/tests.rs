@@ -252,3 +252,47 @@ fn a_proxy_may_be_started_in_another_mode() {
         load_text(&format!("{head}steps:\n{steps}{more}")).unwrap();
     }
 }
+
+#[test]
+fn faults_are_begun_and_ended_once() {
+    let fails = "- name: a\n  commandFault: {node: node-a, command: ip6tables-restore, does: fail}\n";
+    let ends = "- name: z\n  endCommandFault: node-a\n";
+    let scenario = load_text(&format!("{HEAD}variant: legacy\nsteps:\n{fails}{ends}")).unwrap();
+    assert_eq!(scenario.variant, Some(run::Variant::Legacy));
+    let keys: Vec<&str> = scenario.steps.iter().map(|step| step.action.key()).collect();
+    assert_eq!(keys, ["commandFault", "endCommandFault"]);
+    for (steps, says) in [
+        (ends.to_owned(), "endCommandFault: there is nothing to end on node-a; a `commandFault` step begins it"),
+        (
+            fails.to_owned(),
+            "after it, ip6tables-restore fails on node-a, and nothing ends that: a step `endCommandFault` does",
+        ),
+        (
+            format!("{fails}- name: b\n  commandFault: {{node: all, command: ip6tables-restore, does: hang}}\n{ends}"),
+            "commandFault: ip6tables-restore fails on node-a already; `endCommandFault` ends that",
+        ),
+        (
+            format!("{fails}- name: b\n  holdLock: [node-a, node-b]\n- name: c\n  releaseLock: node-a\n{ends}"),
+            "after it, the lock of iptables is held on node-b, and nothing ends that: a step `releaseLock` does",
+        ),
+        (
+            "- name: a\n  busyWriter: {node: node-a}\n- name: b\n  busyWriter: {node: node-a}\n".to_owned(),
+            "busyWriter: a program writes rules of its own 100 times a second on node-a already",
+        ),
+        (
+            "- name: a\n  busyWriter: {node: node-a, perSecond: 0}\n".to_owned(),
+            "busyWriter.perSecond: expected 1 to 1000",
+        ),
+        (fails.replace("ip6tables-restore", "nft"), "unknown variant `nft`, expected one of iptables, iptables-save,"),
+        (
+            fails.replace("does: fail", "does: nothing"),
+            "unknown variant `nothing`, expected one of fail, hang, garbage",
+        ),
+        (fails.replace("node-a", "node-q"), "\"node-q\" is no node of this cluster"),
+    ] {
+        let error = load_text(&format!("{HEAD}steps:\n{steps}")).unwrap_err();
+        assert!(error.contains(says), "{steps}: {error}");
+    }
+    let error = load_text(&format!("{HEAD}variant: auto\nsteps:\n{FINE}")).unwrap_err();
+    assert!(error.contains("unknown variant `auto`, expected one of nft, legacy"), "{error}");
+}

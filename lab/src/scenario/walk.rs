@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_saphyr::Location;
 
 use super::error::{FileError, Problem};
+use super::fault::{Fault, FaultKind};
 use super::file::Need;
 use super::modes::Modes;
 use super::words::{NodeChoice, OneOrMany, position};
@@ -74,6 +75,7 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
         traffic: BTreeSet::new(),
         cut_off: BTreeSet::new(),
         impaired: BTreeSet::new(),
+        faults: Vec::new(),
         modes: Modes::of(scenario),
     };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
@@ -89,6 +91,11 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
         }
     }
     let endless: Vec<String> = walk.traffic.iter().map(|name| format!("{name:?}")).collect();
+    if let (Some(last), Some((fault, node))) = (scenario.steps.last(), walk.faults.first().copied()) {
+        let key = fault.kind().ends();
+        let message = format!("after it, {fault} on {node}, and nothing ends that: a step `{key}` does");
+        walk.report(last, Problem::new(Location::UNKNOWN, message));
+    }
     if let Some(last) = scenario.steps.last().filter(|_| !endless.is_empty()) {
         let message = format!("after it, {} still goes on: an `endTraffic` step judges it", endless.join(" and "));
         walk.report(last, Problem::new(Location::UNKNOWN, message));
@@ -112,6 +119,7 @@ struct Walk<'a> {
     traffic: BTreeSet<&'a str>,
     cut_off: BTreeSet<&'a str>,
     impaired: BTreeSet<&'a str>,
+    faults: Vec<(Fault, &'a str)>,
     modes: Modes<'a>,
 }
 
@@ -207,6 +215,8 @@ impl<'a> Walk<'a> {
                 Vec::new()
             }
             Action::Repair(nodes) => self.repair(nodes),
+            Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes),
+            Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes),
             _ => Vec::new(),
         }
     }
@@ -215,6 +225,38 @@ impl<'a> Walk<'a> {
         let sound = nodes.iter().filter(|node| !self.impaired.remove(node.as_str()));
         let message = |node| format!("repair: the way to {node} is not impaired; an `impair` step does that");
         sound.map(|node| Problem::new(Location::UNKNOWN, message(node))).collect()
+    }
+
+    /// One fault of a kind at a time on a node; of commands, one for each command.
+    fn begin_fault(&mut self, fault: Fault, nodes: &'a [String]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for node in nodes {
+            let same = |other: Fault| match (other, fault) {
+                (Fault::Command(one, _), Fault::Command(two, _)) => one == two,
+                (one, two) => one.kind() == two.kind(),
+            };
+            if let Some((other, _)) = self.faults.iter().find(|(other, on)| on == node && same(*other)) {
+                let (key, end) = (fault.kind().begins(), fault.kind().ends());
+                let message = format!("{key}: {other} on {node} already; `{end}` ends that");
+                problems.push(Problem::new(Location::UNKNOWN, message));
+            }
+            self.faults.push((fault, node));
+        }
+        problems
+    }
+
+    fn end_fault(&mut self, kind: FaultKind, nodes: &'a [String]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for node in nodes {
+            let before = self.faults.len();
+            self.faults.retain(|(fault, on)| on != node || fault.kind() != kind);
+            if self.faults.len() == before {
+                let (key, begin) = (kind.ends(), kind.begins());
+                let message = format!("{key}: there is nothing to end on {node}; a `{begin}` step begins it");
+                problems.push(Problem::new(Location::UNKNOWN, message));
+            }
+        }
+        problems
     }
 
     /// A partition of nodes that are in, or the return of nodes that are cut off; anything else is a slip of the author's.

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 mod cluster;
+mod fault;
 mod impair;
 mod kill;
 mod nodes_or;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
+pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler};
@@ -26,6 +28,7 @@ use super::words::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
 };
 use crate::expect::counters::PacketCount;
+use crate::scenario::run::Variant;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -34,6 +37,7 @@ pub struct ScenarioFile {
     pub name: Spanned<String>,
     pub about: String,
     pub modes: Option<Spanned<Vec<Mode>>>,
+    pub variant: Option<Variant>,
     #[serde(default)]
     pub needs: Vec<Need>,
     pub cluster: Option<Spanned<ClusterFile>>,
@@ -195,6 +199,12 @@ pub struct StepFile {
     pub heal: Option<OneOrMany<NodeChoice>>,
     pub impair: Option<ImpairFile>,
     pub repair: Option<OneOrMany<NodeChoice>>,
+    pub command_fault: Option<CommandFaultFile>,
+    pub end_command_fault: Option<OneOrMany<NodeChoice>>,
+    pub hold_lock: Option<OneOrMany<NodeChoice>>,
+    pub release_lock: Option<OneOrMany<NodeChoice>>,
+    pub busy_writer: Option<BusyWriterFile>,
+    pub end_busy_writer: Option<OneOrMany<NodeChoice>>,
     pub advance: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::background::{Background, Epochs};
+use super::fakes;
+use super::faults::Faults;
 use super::feed::Feed;
 use super::marker::Marker;
 use super::proxies::{PATIENCE, Proxies};
@@ -96,6 +98,8 @@ pub struct Lab {
     pub(super) cut_off: BTreeSet<String>,
     /// Nodes whose proxies the next step kills in the middle of a restore, each with how long after its begin.
     pub(super) armed: BTreeMap<String, Duration>,
+    /// What steps have done to nodes and not ended yet.
+    pub(super) faults: Faults,
 }
 
 impl Lab {
@@ -108,7 +112,9 @@ impl Lab {
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
         let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
-        let proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
+        let mut proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
+        let real = tools.as_deref().map_or_else(machine_path, path_with);
+        proxies.find_first(fakes::paths(scenario, &real)?);
         let marker = if proxies.are_foreign() || options.measure { Marker::new(&cluster) } else { None };
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));
@@ -128,6 +134,7 @@ impl Lab {
             answered_by: AnsweredBy::default(),
             cut_off: BTreeSet::new(),
             armed: BTreeMap::new(),
+            faults: Faults::default(),
         };
         lab.publish().await?;
         for node in lab.nodes() {
@@ -167,22 +174,23 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off;
+    /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off or
+    /// has a fault;
     /// not while the API keeps something from them.
     pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, StartError> {
         if self.feed.withholds() {
             return Ok(None);
         }
-        let cut_off = &self.cut_off;
+        let unheard = &(&self.cut_off | &self.faults.nodes());
         let late = match &mut self.marker {
-            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), cut_off).await,
+            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), unheard).await,
             Some(marker) => {
-                marker.keep_off(&self.cluster, cut_off);
+                marker.keep_off(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
-                match self.proxies.applied(&self.cluster, &self.feed, None, cut_off).await {
+                match self.proxies.applied(&self.cluster, &self.feed, None, unheard).await {
                     Some(unwell) => Some(unwell),
                     None => {
-                        let nodes = self.proxies.running(cut_off);
+                        let nodes = self.proxies.running(unheard);
                         match marker.reached(&self.cluster, &nodes, since, PATIENCE).await {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
@@ -194,8 +202,8 @@ impl Lab {
                 }
             }
         };
-        // A proxy that is dead or cut off leaves its node's rules as they were: older states are not over there.
-        if late.is_none() && self.proxies.running(cut_off) == self.nodes() {
+        // A proxy that is dead, cut off or in trouble leaves its node's rules as they were: older states are not over there.
+        if late.is_none() && self.proxies.running(unheard) == self.nodes() {
             self.epochs.settle();
         }
         Ok(late)
@@ -251,8 +259,11 @@ pub(super) fn make(path: &std::path::Path) -> Result<(), StartError> {
 
 /// `PATH` with `tools` first.
 fn path_with(tools: &std::path::Path) -> String {
-    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
-    format!("{}:{path}", tools.display())
+    format!("{}:{}", tools.display(), machine_path())
+}
+
+fn machine_path() -> String {
+    std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())
 }
 
 /// A directory in which `iptables` and its kin are the chosen variant's; `None` leaves the machine's own choice.

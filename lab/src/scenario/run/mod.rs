@@ -4,6 +4,8 @@ mod ambush;
 mod background;
 mod check;
 mod churn;
+mod fakes;
+mod faults;
 mod feed;
 mod lab;
 mod marker;
@@ -18,6 +20,8 @@ mod stray;
 
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+
 pub use feed::Source;
 pub use lab::{Lab, StartError};
 pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
@@ -30,10 +34,12 @@ use super::{Scenario, Step};
 use crate::report::{Machine, ScenarioReport, StepReport, Verdict};
 
 /// Which iptables the proxies and the lab's own look at the rules use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Variant {
     /// The machine's own choice.
     #[default]
+    #[serde(skip)]
     Auto,
     /// nf_tables.
     Nft,
@@ -121,6 +127,7 @@ const LOG_LINES: usize = 5;
 /// Runs `scenario` from a fresh cluster to its last step.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn Progress) -> ScenarioReport {
     let start = Instant::now();
+    let options = &RunOptions { variant: scenario.variant.unwrap_or(options.variant), ..options.clone() };
     progress.begins(scenario, options);
     let mut report = ScenarioReport {
         name: scenario.name.clone(),

@@ -41,6 +41,8 @@ pub(super) struct Proxies {
     variant: Variant,
     /// `PATH` with the chosen iptables first: the only way to tell a foreign proxy.
     path: Option<(String, String)>,
+    /// `PATH` of nodes on which commands of iptables are faked.
+    faked: BTreeMap<String, String>,
     settings: ProxySettings,
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
@@ -57,11 +59,17 @@ impl Proxies {
             mode: options.mode,
             variant: options.variant,
             path: path.map(|path| ("PATH".to_owned(), path)),
+            faked: BTreeMap::new(),
             settings: settings.clone(),
             running: BTreeMap::new(),
             last_words: BTreeMap::new(),
             used: Vec::new(),
         }
+    }
+
+    /// From their next start on the proxies of these nodes look for commands in these places.
+    pub(super) fn find_first(&mut self, paths: BTreeMap<String, String>) {
+        self.faked = paths;
     }
 
     /// The mode that the proxy of `node` is in, or was before its end.
@@ -77,7 +85,7 @@ impl Proxies {
 
     /// Starts the proxy of `node`; one that runs already is replaced.
     pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), ClusterError> {
-        let process = match &self.proxy {
+        let mut process = match &self.proxy {
             Proxy::Own(program) => {
                 let mut args = vec![
                     format!("--config={}", self.configured(feed, node)?.display()),
@@ -90,6 +98,7 @@ impl Proxies {
             }
             Proxy::Foreign(foreign) => self.foreign(&foreign.command, feed, node)?,
         };
+        process.env.extend(self.faked.get(node).map(|path| ("PATH".to_owned(), path.clone())));
         let handle = cluster.spawn_on_node(node, process).await?;
         self.running.insert(node.to_owned(), handle);
         Ok(())

@@ -80,6 +80,8 @@ impl Lab {
             Action::Heal(nodes) => self.heal(nodes).await,
             Action::Impair(nodes, impairment) => self.impair(nodes, impairment).await,
             Action::Repair(nodes) => self.repair(nodes).await,
+            Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes).await,
+            Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes).await,
             Action::Advance(time) => self.advance(*time).await,
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,

@@ -1,6 +1,7 @@
 //! What the simulator has no model of, step by step.
 
 use crate::scenario::Action;
+use crate::scenario::fault::{Fault, FaultKind};
 
 /// Why a step is left out, and whether what it does would matter to the steps after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,13 @@ pub(super) fn on(action: &Action) -> Option<Note> {
         Action::KillLater(..) => changes("a restore that is cut short"),
         Action::Api(_) => changes("the Kubernetes API"),
         Action::Partition(_) | Action::Heal(_) => changes("a node that is cut off"),
+        Action::Fault(Fault::Command(..), _) | Action::EndFault(FaultKind::Command, _) => {
+            changes("a command that does not do its work")
+        }
+        Action::Fault(Fault::Lock, _) | Action::EndFault(FaultKind::Lock, _) => changes("the lock of iptables"),
+        Action::Fault(Fault::Writer(_), _) | Action::EndFault(FaultKind::Writer, _) => {
+            looks("how long a sync takes while another program writes")
+        }
         Action::Impair(..) | Action::Repair(_) => changes("delay and loss on a link"),
     }
 }

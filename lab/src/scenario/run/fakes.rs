@@ -1,0 +1,218 @@
+//! Commands of iptables that fail, hang or print garbage while a step has them do so, and else are the real ones.
+//!
+//! A node's proxy finds them first in its `PATH`: each is a few lines of shell that look for a file beside them. So any proxy
+//! meets them that runs commands by their names; the lab's own commands never do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::lab::{StartError, make};
+use crate::netns::sandbox::WORK_DIR;
+use crate::scenario::fault::{Command, Does, Fault};
+use crate::scenario::{Action, Scenario};
+
+/// The `PATH` of every node's proxy that meets such a command in `scenario`; `path` is where the real ones are.
+pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, StartError> {
+    let meeting = scenario.steps.iter().flat_map(|step| match &step.action {
+        Action::Fault(Fault::Command(..), nodes) => nodes.as_slice(),
+        _ => &[],
+    });
+    let mut paths = BTreeMap::new();
+    for node in meeting {
+        if !paths.contains_key(node) {
+            let directory = directory(node);
+            write_all(&directory, path)?;
+            paths.insert(node.clone(), format!("{}:{path}", directory.display()));
+        }
+    }
+    Ok(paths)
+}
+
+/// From now on `command` does something else on `node`; `None`: its work.
+pub(super) fn set(node: &str, command: Command, does: Option<Does>) -> Result<(), StartError> {
+    let (directory, file) = (directory(node), switch(node, command));
+    let done = match does {
+        // At once and whole: a command may be looking.
+        Some(does) => {
+            let fresh = directory.join("fresh");
+            fs::write(&fresh, format!("{}\n", does.word())).and_then(|()| fs::rename(&fresh, &file))
+        }
+        None => fs::remove_file(&file),
+    };
+    done.map_err(|source| StartError::Directory { path: file, source })
+}
+
+/// A run of a command while it was faked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Met {
+    /// Its processes: itself, and what it has started.
+    pub(super) pids: Vec<i32>,
+}
+
+/// The runs of a command while it was faked; they are forgotten.
+pub(super) fn met(node: &str, command: Command) -> Vec<Met> {
+    let file = notes(node, command);
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    let _ = fs::remove_file(&file);
+    let pids = |line: &str| line.split(' ').filter_map(|pid| pid.parse().ok()).collect();
+    text.lines().map(|line| Met { pids: pids(line) }).collect()
+}
+
+impl Met {
+    /// Those of its processes that still are there. The first counts even as a zombie: its parent is the proxy. The others'
+    /// is whoever takes in orphans.
+    pub(super) fn left(&self) -> Vec<i32> {
+        let there = |index: usize, pid: i32| {
+            let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
+            // Another program may have got the number since.
+            let is_it = stat.comm == "sleep" || Command::ALL.iter().any(|one| is_called(&stat.comm, *one));
+            (is_it && (index == 0 || stat.state != 'Z')).then_some(pid)
+        };
+        self.pids.iter().enumerate().filter_map(|(index, pid)| there(index, *pid)).collect()
+    }
+}
+
+/// Whether the kernel calls a process so that runs a script of that name: by its first 15 bytes.
+fn is_called(comm: &str, command: Command) -> bool {
+    command.names().iter().any(|name| name.chars().take(15).eq(comm.chars()))
+}
+
+fn directory(node: &str) -> PathBuf {
+    Path::new(WORK_DIR).join("faults").join(node)
+}
+
+/// What a command is to do; no such file: its work.
+fn switch(node: &str, command: Command) -> PathBuf {
+    directory(node).join(format!("{command}.does"))
+}
+
+/// A line for each run while it was faked.
+fn notes(node: &str, command: Command) -> PathBuf {
+    directory(node).join(format!("{command}.met"))
+}
+
+fn write_all(directory: &Path, path: &str) -> Result<(), StartError> {
+    // An earlier scenario's faults are over.
+    let _ = fs::remove_dir_all(directory);
+    make(directory)?;
+    for command in Command::ALL {
+        for name in command.names() {
+            let mut places = std::env::split_paths(path).map(|place| place.join(&name));
+            let Some(real) = places.find(|real| real.is_file()) else { continue };
+            let file = directory.join(&name);
+            let permissions = fs::Permissions::from_mode(0o755);
+            let done = fs::write(&file, script(directory, command, &real));
+            done.and_then(|()| fs::set_permissions(&file, permissions))
+                .map_err(|source| StartError::Directory { path: file, source })?;
+        }
+    }
+    Ok(())
+}
+
+/// Garbage is bytes that are no text and lines that are no rules, of each more than a pipe holds (64 KiB).
+fn script(directory: &Path, command: Command, real: &Path) -> String {
+    let (file, real) = (directory.join(command.to_string()), real.display());
+    let file = file.display();
+    let status = if matches!(command, Command::IptablesSave | Command::Ip6tablesSave) { 0 } else { 1 };
+    format!(
+        r#"#!/bin/sh
+does=
+[ -e '{file}.does' ] && read -r does <'{file}.does'
+noise() {{ yes "$(printf '*nat\n:KUBE-\377\376 - [x]\n-A KUBE-SERVICES\nCOMMIT')" | head -c 300000; }}
+case "$does" in
+fail) echo $$ >>'{file}.met'; echo '{command}: the lab has it fail' >&2; exit 1 ;;
+hang) sleep 1000000 & echo "$$ $!" >>'{file}.met'; wait ;;
+garbage) echo $$ >>'{file}.met'; noise; noise >&2; exit {status} ;;
+*) exec '{real}' "$@" ;;
+esac
+"#
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command as Process, Output, Stdio};
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use nix::sys::signal::{Signal, killpg};
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    const RESTORE: Command = Command::Ip6tablesRestore;
+
+    /// A folder with a command of the nft variant, and one with the faked commands.
+    fn folders() -> (tempfile::TempDir, tempfile::TempDir) {
+        let (real, faked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for command in [RESTORE, Command::Ip6tablesSave] {
+            let file = real.path().join(&command.names()[1]);
+            fs::write(&file, "#!/bin/sh\necho \"real $*\"\ncat\n").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        write_all(faked.path(), real.path().to_str().unwrap()).unwrap();
+        (real, faked)
+    }
+
+    fn run(faked: &Path, command: Command, does: Option<Does>) -> Output {
+        let switch = faked.join(format!("{command}.does"));
+        match does {
+            Some(does) => fs::write(switch, format!("{}\n", does.word())).unwrap(),
+            None => drop(fs::remove_file(switch)),
+        }
+        Process::new(faked.join(&command.names()[1])).arg("-n").stdin(Stdio::null()).output().unwrap()
+    }
+
+    #[test]
+    fn a_command_does_its_work_or_what_it_is_told() {
+        let (_real, faked) = folders();
+        let faked = faked.path();
+        let output = run(faked, RESTORE, None);
+        assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"real -n\n"[..]));
+        assert!(!faked.join("ip6tables-restore.met").exists(), "that was no fault");
+        let output = run(faked, RESTORE, Some(Does::Fail));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("the lab has it fail"));
+        for (command, status) in [(RESTORE, 1), (Command::Ip6tablesSave, 0)] {
+            let output = run(faked, command, Some(Does::Garbage));
+            assert_eq!(output.status.code(), Some(status), "{command}");
+            assert!(
+                output.stdout.len() > 1 << 16 && output.stderr.len() > 1 << 16,
+                "{command}: a pipe holds all of it"
+            );
+            assert!(String::from_utf8(output.stdout).is_err(), "{command}: it is text");
+        }
+        let runs = fs::read_to_string(faked.join("ip6tables-restore.met")).unwrap().lines().count();
+        assert_eq!(runs, 2, "one that failed, and one that printed garbage");
+        let output = run(faked, RESTORE, None);
+        assert_eq!(output.status.code(), Some(0), "it works again");
+        assert!(!faked.join("iptables").exists(), "what the machine lacks stays missing");
+    }
+
+    #[test]
+    fn what_hangs_is_there_until_its_whole_group_is_ended_and_it_is_waited_for() {
+        let (_real, faked) = folders();
+        fs::write(faked.path().join("ip6tables-restore.does"), "hang\n").unwrap();
+        let mut child = Process::new(faked.path().join("ip6tables-nft-restore")).process_group(0).spawn().unwrap();
+        let notes = faked.path().join("ip6tables-restore.met");
+        while !fs::read_to_string(&notes).unwrap_or_default().ends_with('\n') {
+            sleep(Duration::from_millis(1));
+        }
+        let text = fs::read_to_string(&notes).unwrap();
+        let met = Met { pids: text.split_whitespace().map(|pid| pid.parse().unwrap()).collect() };
+        assert_eq!(met.pids[0], child.id() as i32);
+        // The second has the first one's name until it is `sleep`.
+        assert_eq!(met.left(), met.pids, "both hang");
+        killpg(Pid::from_raw(met.pids[0]), Signal::SIGKILL).unwrap();
+        while met.left().contains(&met.pids[1]) {
+            sleep(Duration::from_millis(1));
+        }
+        assert_eq!(met.left(), met.pids[..1], "it is a zombie");
+        child.wait().unwrap();
+        assert!(met.left().is_empty());
+    }
+}
