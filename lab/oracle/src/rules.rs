@@ -101,7 +101,7 @@ impl Rule {
             Rule::NodePort => row("node-port", "each node answers on the node port of a NodePort or LoadBalancer service", "page concepts/services-networking/service, type: NodePort; API ServicePort.nodePort"),
             Rule::ExternalIp => row("external-ip", "nodes accept what arrives for an external IP and the service's port", "API ServiceSpec.externalIPs; page concepts/services-networking/service, External IPs"),
             Rule::LoadBalancerIp => row("load-balancer-ip", "with ipMode VIP, or none, packets reach the node with the load balancer's address, which is the service's", "API LoadBalancerIngress.ipMode; KEP-1860"),
-            Rule::LoadBalancerProxies => row("load-balancer-proxies", "with ipMode Proxy the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860"),
+            Rule::LoadBalancerProxies => row("load-balancer-proxies", "with ipMode Proxy, or one that is not known, the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860; upstream's IsVIPMode"),
             Rule::NoService => row("no-service", "what goes to no service's address and port is not touched", "page reference/networking/virtual-ips: only traffic to a service's address and port is captured"),
             Rule::Shared => row("shared", "an address and port that two service ports claim are nobody's by right: no page says who wins", "none; KEP-5707 (external IPs) warns of it"),
             Rule::Family => row("family", "each family's addresses lead to endpoints of that family", "page concepts/services-networking/dual-stack; API EndpointSlice.addressType"),

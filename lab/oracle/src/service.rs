@@ -167,11 +167,11 @@ fn one(template: &ServicePort, port: &PortSpec, has_node_ports: bool) -> Option<
     Some(one)
 }
 
-/// Addresses of the load balancer: those that it proxies for itself, or the others.
+/// Addresses of the load balancer: those that it proxies for itself, or the others. A mode that came with a newer API is not VIP.
 pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
-    let wanted = entries.iter().filter(|entry| (entry.ip_mode.as_deref() == Some("Proxy")) == proxied);
+    let wanted = entries.iter().filter(|entry| entry.ip_mode.as_deref().is_none_or(|mode| mode == "VIP") != proxied);
     let addresses = wanted.filter_map(|entry| address::parse(entry.ip.as_deref()?));
     addresses.filter(|address| Family::of(*address) == family).collect()
 }

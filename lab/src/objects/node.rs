@@ -38,13 +38,17 @@ pub(super) fn object(node: &NodeSpec) -> Node {
     }
 }
 
-/// Lays what an author wrote over the generated object: labels, annotations, taints and conditions are theirs, the
-/// addresses and ranges stay the lab's.
+/// Lays what an author wrote over the generated object: labels, annotations, taints and what the object says of the machine's
+/// addresses are theirs. The machine itself and its ranges stay the lab's.
 pub(super) fn merge(generated: &mut Node, written: Node) {
     let labels = written.metadata.labels.unwrap_or_default();
     generated.metadata.labels.get_or_insert_default().extend(labels);
     generated.metadata.annotations = written.metadata.annotations;
     generated.metadata.deletion_timestamp = written.metadata.deletion_timestamp;
+    let addresses = written.status.and_then(|status| status.addresses);
+    if let (Some(status), Some(addresses)) = (&mut generated.status, addresses) {
+        status.addresses = Some(addresses);
+    }
     if let (Some(spec), Some(written)) = (&mut generated.spec, written.spec) {
         spec.taints = written.taints;
         spec.unschedulable = written.unschedulable;

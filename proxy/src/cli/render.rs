@@ -75,7 +75,7 @@ impl Render {
         for line in &reading.skipped {
             tracing::info!("{line}");
         }
-        for problem in &reading.problems {
+        for problem in reading.remarks.iter().chain(&reading.problems) {
             warn!("{problem}");
         }
         let families = match self.ip_family {

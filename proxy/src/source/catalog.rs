@@ -93,6 +93,11 @@ impl Catalog {
         of_files.chain(&self.duplicates).chain(&self.closed).cloned().collect()
     }
 
+    /// What is left out of account, in the order of the files.
+    pub(super) fn remarks(&self) -> Vec<DocumentError> {
+        self.files.values().flat_map(|f| &f.contents.remarks).cloned().collect()
+    }
+
     /// One line for each document that was skipped.
     pub(super) fn skipped(&self) -> Vec<String> {
         let of_files = self.files.values().flat_map(|f| &f.contents.skipped);

@@ -24,6 +24,8 @@ pub(super) struct FileContents {
     pub torn: bool,
     /// All faults.
     pub problems: Vec<DocumentError>,
+    /// What is left out of account in objects that are valid all the same.
+    pub remarks: Vec<DocumentError>,
     /// One line for every document that is none of the proxy's business.
     pub skipped: Vec<String>,
     /// Newest resource version of a list in the file.
@@ -166,7 +168,12 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let findings = check(&mut object).into_vec();
+        let mut findings = check(&mut object);
+        for remark in findings.take_remarks() {
+            let remark = error(self.file, place, Some(name), &remark.field, remark.message);
+            self.contents.remarks.push(remark);
+        }
+        let findings = findings.into_vec();
         let valid = findings.is_empty();
         for finding in findings {
             self.problem(place, Some(name), &finding.field, finding.message);
@@ -191,16 +198,20 @@ impl Reader<'_> {
     }
 
     fn problem(&mut self, place: &Place, object: Option<&str>, field: &str, message: String) {
-        let dot = if place.item.is_empty() || field.is_empty() { "" } else { "." };
-        self.contents.problems.push(DocumentError {
-            file: self.file.to_owned(),
-            document: place.document,
-            line: Some(place.line),
-            object: object.map(str::to_owned),
-            field: format!("{}{dot}{field}", place.item),
-            message,
-            kept: false,
-        });
+        self.contents.problems.push(error(self.file, place, object, field, message));
+    }
+}
+
+fn error(file: &str, place: &Place, object: Option<&str>, field: &str, message: String) -> DocumentError {
+    let dot = if place.item.is_empty() || field.is_empty() { "" } else { "." };
+    DocumentError {
+        file: file.to_owned(),
+        document: place.document,
+        line: Some(place.line),
+        object: object.map(str::to_owned),
+        field: format!("{}{dot}{field}", place.item),
+        message,
+        kept: false,
     }
 }
 

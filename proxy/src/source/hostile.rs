@@ -131,7 +131,7 @@ fn harmless(text: &str) -> bool {
 }
 
 fn told_on_one_line(read: &FileContents) -> bool {
-    let problems = read.problems.iter().map(ToString::to_string);
+    let problems = read.problems.iter().chain(&read.remarks).map(ToString::to_string);
     problems.chain(read.skipped.iter().cloned()).all(|line| !line.chars().any(char::is_control))
 }
 

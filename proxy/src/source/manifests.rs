@@ -32,6 +32,8 @@ pub struct Reading {
     pub batch: Batch,
     /// All faults.
     pub problems: Vec<DocumentError>,
+    /// What is left out of account in objects that are valid all the same.
+    pub remarks: Vec<DocumentError>,
     /// One line for each document of a kind that a service proxy does not read.
     pub skipped: Vec<String>,
 }
@@ -46,6 +48,7 @@ pub fn read_directory(directory: &Path) -> Result<Reading, SourceError> {
     Ok(Reading {
         batch: catalog.settle().unwrap_or_default(),
         problems: catalog.problems(),
+        remarks: catalog.remarks(),
         skipped: catalog.skipped(),
     })
 }
@@ -201,6 +204,12 @@ impl Watcher {
             if !self.logged.contains(&line) {
                 tracing::warn!("{line}");
                 self.skipped.add();
+            }
+            current.insert(line);
+        }
+        for line in self.catalog.remarks().iter().map(ToString::to_string) {
+            if !self.logged.contains(&line) {
+                tracing::warn!("{line}");
             }
             current.insert(line);
         }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::super::ObjectKey;
 use super::super::object::{Kind, Object};
 use super::super::problem::one_line;
-use super::super::validate::{self, Findings};
+use super::super::validate::{self, Finding, Findings};
 use super::slim::{Fingerprint, Slim};
 
 /// One object of a list or an event.
@@ -23,6 +23,8 @@ pub(super) struct Decoded {
     pub version: String,
     /// What it is worth.
     pub outcome: Outcome,
+    /// What of it is left out of account, in a line; empty if it is taken as it is.
+    pub remarks: String,
 }
 
 #[derive(Debug)]
@@ -89,19 +91,18 @@ fn typed<T: DeserializeOwned + Slim>(
     let refused = |faults: String| {
         let envelope = Envelope::of(raw);
         let version = envelope.version().unwrap_or_default().to_owned();
-        Decoded { key: envelope.key(), version, outcome: Outcome::Refused(one_line(&faults)) }
+        Decoded { key: envelope.key(), version, outcome: Outcome::Refused(one_line(&faults)), remarks: String::new() }
     };
     let mut json = serde_json::Deserializer::from_str(raw.get());
     let mut object: T = match serde_path_to_error::deserialize(&mut json) {
         Ok(object) => object,
         Err(error) => return refused(format!("{}: {}", error.path(), error.inner())),
     };
-    let findings = check(&mut object).into_vec();
+    let mut findings = check(&mut object);
+    let remarks = line(&findings.take_remarks());
+    let findings = findings.into_vec();
     if !findings.is_empty() {
-        let told = findings
-            .iter()
-            .map(|f| if f.field.is_empty() { f.message.clone() } else { format!("{}: {}", f.field, f.message) });
-        return refused(told.collect::<Vec<_>>().join("; "));
+        return refused(line(&findings));
     }
     object.slim();
     let fingerprint = object.fingerprint();
@@ -112,5 +113,12 @@ fn typed<T: DeserializeOwned + Slim>(
     };
     let version = metadata.resource_version.clone().unwrap_or_default();
     let outcome = wrap(object).map_or(Outcome::NotOurs, |object| Outcome::Valid(object, fingerprint));
-    Decoded { key, version, outcome }
+    Decoded { key, version, outcome, remarks: one_line(&remarks) }
+}
+
+fn line(findings: &[Finding]) -> String {
+    let told = findings
+        .iter()
+        .map(|f| if f.field.is_empty() { f.message.clone() } else { format!("{}: {}", f.field, f.message) });
+    told.collect::<Vec<_>>().join("; ")
 }

@@ -19,6 +19,8 @@ pub(super) struct Kept {
     known: HashMap<ObjectKey, Seen<Fingerprint>>,
     /// Objects that break the rules, and the version that was complained about.
     refused: HashMap<ObjectKey, Seen<String>>,
+    /// What was said to be left out of account in an object.
+    remarked: HashMap<ObjectKey, String>,
     /// Number of the list that is coming in or was last.
     list: u32,
     skipped: SkippedObjects,
@@ -34,12 +36,21 @@ struct Seen<T> {
 
 impl Kept {
     pub(super) fn new(kind: Kind, skipped: SkippedObjects, events: Recorder) -> Kept {
-        Kept { kind, known: HashMap::new(), refused: HashMap::new(), list: 0, skipped, events }
+        Kept {
+            kind,
+            known: HashMap::new(),
+            refused: HashMap::new(),
+            remarked: HashMap::new(),
+            list: 0,
+            skipped,
+            events,
+        }
     }
 
     /// An object was added or modified, or is in a list.
     pub(super) fn here(&mut self, decoded: Decoded) -> Option<Change> {
-        let Decoded { key, version, outcome } = decoded;
+        let Decoded { key, version, outcome, remarks } = decoded;
+        self.remark(&key, remarks);
         let list = self.list;
         match outcome {
             Outcome::Valid(object, fingerprint) => {
@@ -64,6 +75,7 @@ impl Kept {
     /// An object was deleted.
     pub(super) fn gone(&mut self, key: ObjectKey) -> Option<Change> {
         self.refused.remove(&key);
+        self.remarked.remove(&key);
         self.known.remove(&key)?;
         Some(ObjectId { kind: self.kind, key }.gone())
     }
@@ -79,7 +91,20 @@ impl Kept {
         let list = self.list;
         self.refused.retain(|_, seen| seen.list == list);
         let gone = self.known.extract_if(|_, seen| seen.list != list);
-        gone.map(|(key, _)| ObjectId { kind: self.kind, key }.gone()).collect()
+        let gone: Vec<_> = gone.map(|(key, _)| key).collect();
+        gone.iter().for_each(|key| drop(self.remarked.remove(key)));
+        gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.gone()).collect()
+    }
+
+    /// One line for what is left out of account in an object, as long as it stays the same.
+    fn remark(&mut self, key: &ObjectKey, remarks: String) {
+        if remarks.is_empty() {
+            self.remarked.remove(key);
+        } else if self.remarked.get(key) != Some(&remarks) {
+            let id = ObjectId { kind: self.kind, key: key.clone() };
+            warn!("{}: {remarks}", super::super::problem::one_line(&id.to_string()));
+            self.remarked.insert(key.clone(), remarks);
+        }
     }
 
     /// One line for each version of an object that breaks the rules.
@@ -183,5 +208,30 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[1].note.contains("spec.ports[0].port") && told[1].note.ends_with("; kept as it was"), "{told:?}");
         assert_eq!(list(&mut kept, vec![service("b", 2, 80)]), ["default/a gone", "default/b"]);
+    }
+
+    #[test]
+    fn what_is_left_out_of_account_is_remembered_as_long_as_it_lasts() {
+        let service = |distribution: &str| {
+            let service = json!({
+                "metadata": {"name": "a", "namespace": "default"},
+                "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}], "trafficDistribution": distribution},
+            });
+            decode(Kind::Service, &to_raw_value(&service).expect("json"))
+        };
+        let skipped = SkippedObjects::default();
+        let (recorder, mut events) = Recorder::new();
+        let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
+        assert_eq!(list(&mut kept, vec![service("PreferMars")]), ["default/a"]);
+        let remarked = |kept: &Kept| kept.remarked.values().cloned().collect::<Vec<_>>();
+        assert!(remarked(&kept)[0].starts_with("spec.trafficDistribution: \"PreferMars\" is not one of"));
+        assert_eq!(list(&mut kept, vec![service("PreferMars")]), [""; 0]);
+        assert_eq!(remarked(&kept).len(), 1);
+        list(&mut kept, vec![service("PreferSameZone")]);
+        assert_eq!(remarked(&kept), [""; 0]);
+        list(&mut kept, vec![service("PreferMars")]);
+        list(&mut kept, Vec::new());
+        assert_eq!(remarked(&kept), [""; 0], "an object that is gone is forgotten");
+        assert_eq!((skipped.total(), events.try_recv().is_ok()), (0, false), "nothing was skipped");
     }
 }

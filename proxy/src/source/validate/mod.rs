@@ -4,6 +4,9 @@
 //! The rules are the API's own, from the field descriptions in the API reference (Service v1, EndpointSlice v1
 //! of discovery.k8s.io, Node v1). After this module every string that can reach a kernel rule – names, namespaces,
 //! port names, protocols, addresses, networks, zones, node names – is drawn from letters, digits, and `-._:/`.
+//!
+//! What no proxy needs does not cost the object: a value that is not understood there, such as one of a newer API, is taken out
+//! and remarked on.
 
 mod metadata;
 mod node;
@@ -32,11 +35,12 @@ pub(super) struct Finding {
     pub message: String,
 }
 
-/// The faults of one object.
+/// The faults of one object, and what is left out of account in it.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     told: Vec<Finding>,
     untold: usize,
+    remarks: Vec<Finding>,
 }
 
 impl Findings {
@@ -47,6 +51,26 @@ impl Findings {
                 .push(Finding { field: String::new(), message: format!("{} more faults in this object", self.untold) });
         }
         self.told
+    }
+
+    /// What was taken out of the object, for no proxy needs it: the first few.
+    pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    /// Something of the object is left out of account.
+    fn remark(&mut self, field: impl Into<String>, message: impl std::fmt::Display) {
+        if self.remarks.len() < TOLD {
+            self.remarks.push(Finding { field: field.into(), message: format!("{message}; left out of account") });
+        }
+    }
+
+    /// Takes out a value that no proxy needs if it is not understood.
+    fn needless<T>(&mut self, field: impl FnOnce() -> String, value: &mut Option<T>, rule: impl FnOnce(&T) -> Checked) {
+        if let Some(Err(message)) = value.as_ref().map(rule) {
+            *value = None;
+            self.remark(field(), message);
+        }
     }
 
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {

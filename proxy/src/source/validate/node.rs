@@ -1,6 +1,6 @@
 //! Node v1, as far as a service proxy reads it.
 
-use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec};
 
 use super::super::syntax::{Checked, address, network, subdomain};
 use super::{Findings, metadata};
@@ -13,20 +13,29 @@ pub(in super::super) fn node(node: &mut Node) -> Findings {
         pod_cidrs(spec, &mut findings);
     }
     let addresses = node.status.as_mut().and_then(|s| s.addresses.as_mut());
-    for (i, entry) in addresses.into_iter().flatten().enumerate() {
-        let field = || format!("status.addresses[{i}].address");
-        match entry.type_.as_str() {
-            "InternalIP" | "ExternalIP" => {
-                if let Some(ip) = findings.check(field, address(&entry.address)) {
-                    entry.address = ip.to_string();
-                }
-            }
-            _ => {
-                findings.check(field, host_name(&entry.address));
-            }
-        }
+    if let Some(addresses) = addresses {
+        let mut number = 0..;
+        addresses.retain_mut(|entry| own_address(entry, number.next().unwrap_or_default(), &mut findings));
     }
     findings
+}
+
+/// Whether it can stay: names of the node are no proxy's business.
+fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) -> bool {
+    let field = || format!("status.addresses[{number}].address");
+    match (entry.type_.as_str(), host_name(&entry.address)) {
+        ("InternalIP" | "ExternalIP", _) => {
+            if let Some(ip) = findings.check(field, address(&entry.address)) {
+                entry.address = ip.to_string();
+            }
+            true
+        }
+        (_, Ok(())) => true,
+        (_, Err(message)) => {
+            findings.remark(field(), message);
+            false
+        }
+    }
 }
 
 /// `podCIDR` and `podCIDRs` say the same in two fields; afterwards both are filled.

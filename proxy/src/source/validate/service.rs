@@ -37,12 +37,13 @@ pub(super) fn is(spec: &ServiceSpec, kind: &str) -> bool {
     spec.type_.as_deref() == Some(kind)
 }
 
-fn external_name(spec: &ServiceSpec, findings: &mut Findings) {
-    let name = spec.external_name.as_deref().unwrap_or_default();
-    if is(spec, "ExternalName") || !name.is_empty() {
-        let name = name.strip_suffix('.').unwrap_or(name);
-        findings.check(|| "spec.externalName".to_owned(), subdomain(name));
-    }
+fn external_name(spec: &mut ServiceSpec, findings: &mut Findings) {
+    let needed = is(spec, "ExternalName");
+    let rule = |name: &String| match name.is_empty() && !needed {
+        true => Ok(()),
+        false => subdomain(name.strip_suffix('.').unwrap_or(name)),
+    };
+    findings.needless(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
 }
 
 fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
@@ -95,19 +96,21 @@ fn one_port(entry: &mut ServicePort, at: &dyn Fn(&str) -> String, findings: &mut
     if let Some(name) = entry.name.as_deref().filter(|n| !n.is_empty()) {
         findings.check(|| at("name"), label(name));
     }
-    if let Some(name) = entry.app_protocol.as_deref() {
-        findings.check(|| at("appProtocol"), qualified_name(name));
-    }
-    match &entry.target_port {
-        None | Some(IntOrString::Int(0)) => entry.target_port = Some(IntOrString::Int(entry.port)),
-        Some(IntOrString::Int(number)) => {
-            findings.check(|| at("targetPort"), port(*number));
-        }
-        Some(IntOrString::String(name)) if name.is_empty() => {
-            entry.target_port = Some(IntOrString::Int(entry.port));
-        }
-        Some(IntOrString::String(name)) => {
-            findings.check(|| at("targetPort"), container_port_name(name));
-        }
-    }
+    findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
+    // Slices say where a port leads.
+    findings.needless(
+        || at("targetPort"),
+        &mut entry.target_port,
+        |target| match target {
+            IntOrString::Int(0) => Ok(()),
+            IntOrString::Int(number) => port(*number),
+            IntOrString::String(name) if name.is_empty() => Ok(()),
+            IntOrString::String(name) => container_port_name(name),
+        },
+    );
+    let said = |target: &IntOrString| match target {
+        IntOrString::Int(number) => *number != 0,
+        IntOrString::String(name) => !name.is_empty(),
+    };
+    entry.target_port = entry.target_port.take().filter(said).or(Some(IntOrString::Int(entry.port)));
 }

@@ -18,10 +18,11 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
             *text = ip.to_string();
         }
     }
-    if let Some(text) = spec.load_balancer_ip.as_mut().filter(|t| !t.is_empty())
-        && let Some(ip) = findings.check(|| "spec.loadBalancerIP".to_owned(), address(text))
-    {
-        *text = ip.to_string();
+    spec.load_balancer_ip = spec.load_balancer_ip.take().filter(|text| !text.is_empty());
+    let field = || "spec.loadBalancerIP".to_owned();
+    findings.needless(field, &mut spec.load_balancer_ip, |text| address(text).map(|_| ()));
+    if let Some(ip) = spec.load_balancer_ip.as_deref().and_then(|text| address(text).ok()) {
+        spec.load_balancer_ip = Some(ip.to_string());
     }
     let balanced = is(spec, "LoadBalancer");
     let ranges = spec.load_balancer_source_ranges.get_or_insert_default();
@@ -81,10 +82,9 @@ fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
         let field = || format!("spec.ipFamilies[{i}]");
         findings.check(field, one_of(family, &["IPv4", "IPv6"]));
     }
-    if let Some(policy) = spec.ip_family_policy.as_deref() {
-        let policies = ["SingleStack", "PreferDualStack", "RequireDualStack"];
-        findings.check(|| "spec.ipFamilyPolicy".to_owned(), one_of(policy, &policies));
-    }
+    let policies = ["SingleStack", "PreferDualStack", "RequireDualStack"];
+    let field = || "spec.ipFamilyPolicy".to_owned();
+    findings.needless(field, &mut spec.ip_family_policy, |policy| one_of(policy, &policies));
     spec.cluster_ip = all.first().cloned();
     spec.cluster_ips = (!all.is_empty()).then_some(all);
 }
@@ -125,23 +125,27 @@ pub(super) fn status(service: &mut Service, findings: &mut Findings) {
         return;
     };
     if !ingresses.is_empty() && !balanced {
-        let message = "is only for the type LoadBalancer";
-        findings.add("status.loadBalancer.ingress", message);
+        ingresses.clear();
+        findings.remark("status.loadBalancer.ingress", "is only for the type LoadBalancer");
     }
     for (i, ingress) in ingresses.iter_mut().enumerate() {
         let at = |field: &str| format!("status.loadBalancer.ingress[{i}].{field}");
+        ingress.hostname = ingress.hostname.take().filter(|name| !name.is_empty());
+        findings.needless(|| at("hostname"), &mut ingress.hostname, |name| subdomain(name));
         let ip = ingress.ip.take().filter(|ip| !ip.is_empty());
-        if let Some(name) = ingress.hostname.as_deref().filter(|n| !n.is_empty()) {
-            findings.check(|| at("hostname"), subdomain(name));
+        let ip = ip.and_then(|text| findings.check(|| at("ip"), address(&text)));
+        if ip.is_some() {
+            ingress.ip_mode.get_or_insert_with(|| "VIP".to_owned());
         }
-        match (&ip, &mut ingress.ip_mode) {
-            (None, None) => {}
-            (None, Some(_)) => findings.add(at("ipMode"), "is only for an ingress with an ip"),
-            (Some(_), mode) => {
-                let mode = mode.get_or_insert_with(|| "VIP".to_owned());
-                findings.check(|| at("ipMode"), one_of(mode, &["VIP", "Proxy"]));
-            }
-        }
-        ingress.ip = ip.and_then(|text| findings.check(|| at("ip"), address(&text))).map(|ip| ip.to_string());
+        findings.needless(
+            || at("ipMode"),
+            &mut ingress.ip_mode,
+            |mode| match ip {
+                Some(_) => one_of(mode, &["VIP", "Proxy"]),
+                None => Err("is only for an ingress with an ip".to_owned()),
+            },
+        );
+        // As upstream: only what is known to be a VIP is one.
+        ingress.ip = ip.filter(|_| ingress.ip_mode.is_some()).map(|ip| ip.to_string());
     }
 }

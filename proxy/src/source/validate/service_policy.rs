@@ -16,13 +16,12 @@ pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {
     affinity(spec, findings);
     traffic_policies(spec, findings);
     health_check_port(spec, findings);
-    if let Some(way) = spec.traffic_distribution.as_deref() {
-        let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
-        findings.check(|| "spec.trafficDistribution".to_owned(), one_of(way, &ways));
-    }
-    if let Some(class) = spec.load_balancer_class.as_deref() {
-        findings.check(|| "spec.loadBalancerClass".to_owned(), qualified_name(class));
-    }
+    // What it means is decided by who makes the slices' hints.
+    let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+    let field = || "spec.trafficDistribution".to_owned();
+    findings.needless(field, &mut spec.traffic_distribution, |way| one_of(way, &ways));
+    let field = || "spec.loadBalancerClass".to_owned();
+    findings.needless(field, &mut spec.load_balancer_class, |class| qualified_name(class));
 }
 
 fn affinity(spec: &mut ServiceSpec, findings: &mut Findings) {

@@ -63,9 +63,7 @@ fn ports(ports: &mut [k8s_openapi::api::discovery::v1::EndpointPort], findings: 
         }
         let name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
         findings.check(|| at("protocol"), protocol(name));
-        if let Some(name) = entry.app_protocol.as_deref() {
-            findings.check(|| at("appProtocol"), qualified_name(name));
-        }
+        findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
     }
 }
 
@@ -84,12 +82,9 @@ fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, fin
     if let Some(name) = entry.node_name.as_deref() {
         findings.check(|| at("nodeName"), subdomain(name));
     }
-    if let Some(name) = entry.hostname.as_deref() {
-        findings.check(|| at("hostname"), label(name));
-    }
-    if let Some(zone) = entry.zone.as_deref() {
-        findings.check(|| at("zone"), label_value(zone));
-    }
+    findings.needless(|| at("hostname"), &mut entry.hostname, |name| label(name));
+    // Hints name the zones that count.
+    findings.needless(|| at("zone"), &mut entry.zone, |zone| label_value(zone));
     let hints = entry.hints.as_ref();
     for (i, zone) in hints.and_then(|h| h.for_zones.as_ref()).into_iter().flatten().enumerate() {
         findings.check(|| at(&format!("hints.forZones[{i}].name")), named_zone(&zone.name));
