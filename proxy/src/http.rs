@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -19,8 +19,16 @@ use tokio::task::{JoinHandle, JoinSet};
 pub type Reply = Response<Full<Bytes>>;
 /// A reply to wait for.
 pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
-/// Answers a path.
-pub type Handler = Arc<dyn Fn(&str) -> Answer + Send + Sync>;
+/// What a client asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'r> {
+    /// The path.
+    pub path: &'r str,
+    /// The header `Accept`; empty where there is none.
+    pub accept: &'r str,
+}
+/// Answers a question.
+pub type Handler = Arc<dyn Fn(Asked<'_>) -> Answer + Send + Sync>;
 
 /// How long a client may take over the head of its request. Load balancers ask within milliseconds; without a bound,
 /// clients that send nothing hold descriptors for ever.
@@ -73,9 +81,9 @@ impl Server {
     }
 }
 
-/// A handler that need not wait for anything.
+/// A handler that looks at the path alone, and need not wait for anything.
 pub fn at_once(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Handler {
-    Arc::new(move |path| Box::pin(std::future::ready(answer(path))))
+    Arc::new(move |asked| Box::pin(std::future::ready(answer(asked.path))))
 }
 
 fn listen(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
@@ -113,7 +121,11 @@ async fn serve(listener: TcpListener, handler: Handler) {
 
 fn dispatch(request: &Request<Incoming>, handler: &Handler) -> Answer {
     match *request.method() {
-        Method::GET | Method::HEAD => handler(request.uri().path()),
+        Method::GET | Method::HEAD => {
+            let accept: Vec<&str> =
+                request.headers().get_all(ACCEPT).iter().filter_map(|one| one.to_str().ok()).collect();
+            handler(Asked { path: request.uri().path(), accept: &accept.join(",") })
+        }
         _ => {
             let mut reply = json(StatusCode::METHOD_NOT_ALLOWED, &serde_json::json!({ "error": "method not allowed" }));
             reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

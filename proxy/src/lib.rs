@@ -16,3 +16,4 @@ pub mod port_range;
 pub mod relay;
 pub mod source;
 pub mod state;
+pub mod zpages;

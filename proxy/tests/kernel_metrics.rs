@@ -132,8 +132,16 @@ fn a_proxy_tells_its_mode_and_configuration_and_its_nodes_end() {
     let configuration = get("/configz");
     let configuration: Value = serde_json::from_str(configuration.split_once("\r\n\r\n").unwrap().1).unwrap();
     let configuration = &configuration["kubeproxy.config.k8s.io"];
+    assert_eq!(configuration["apiVersion"], "kubeproxy.config.k8s.io/v1alpha1");
     assert_eq!(configuration["kind"], "KubeProxyConfiguration");
     assert_eq!(configuration["metricsBindAddress"], "127.0.0.1:9099");
+    assert_eq!(get("/healthz").lines().last(), Some("ok"));
+    assert!(
+        get("/metrics/slis")
+            .contains("\nkubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"healthz\"} 1\n")
+    );
+    assert!(get("/flagz").contains("\nhostname-override=node-a\n"), "{}", get("/flagz"));
+    assert!(get("/statusz").contains("\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"), "{}", get("/statusz"));
 
     // The health check of svc-4 listens on the addresses of node ports alone; IPv6 has none on its loopback.
     wait_for("the health check", || http_get("127.0.0.1:32004", "/"));

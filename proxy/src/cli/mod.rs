@@ -5,6 +5,7 @@ pub mod settings;
 
 mod cleanup;
 mod config_watch;
+mod flagz;
 mod given;
 mod logging;
 mod run;

@@ -19,8 +19,8 @@ use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::ipvs::Genetlink;
 use crate::kernel::watch::Watch;
 use crate::kernel::{addresses, capabilities, limits, sysctl};
-use crate::kubeproxy_config::{KubeProxyConfiguration, LoadedConfig};
-use crate::metrics::{About, Metrics, MetricsServer};
+use crate::kubeproxy_config::LoadedConfig;
+use crate::metrics::{About, Metrics, MetricsServer, Slis};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
 use crate::mode::iptables::{self, scrape};
@@ -38,7 +38,13 @@ const LAST_SYNC: Duration = Duration::from_secs(10);
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
-    let Resolved { mut config, configuration, file, .. } = resolved;
+    let Resolved { mut config, configuration, file, flags, .. } = resolved;
+    let about = About {
+        mode: config.mode.to_string(),
+        configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
+        flags: config.gates.flagz.then_some(flags),
+        statusz: config.gates.statusz,
+    };
     prepare_kernel(&mut config)?;
     if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
         warn!("{refused}");
@@ -49,7 +55,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             let settings = ipvs::syncer::Settings::of(&config.ipvs);
             let mode = |commands| Ok(ipvs::syncer::Syncer::new(Linux::open(commands)?, settings.clone()));
             let usable = usable(&config, mode)?;
-            start(config, configuration, file.as_ref(), origin, usable)
+            start(config, about, file.as_ref(), origin, usable)
         }
         Mode::Userspace => {
             let (shared, mut stats) = (relays(&config), Vec::new());
@@ -60,12 +66,12 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             })?;
             usable.leftovers = leaving(&config);
             usable.relays = stats;
-            start(config, configuration, file.as_ref(), origin, usable)
+            start(config, about, file.as_ref(), origin, usable)
         }
         Mode::Iptables | Mode::Nftables => {
             let mut usable = usable(&config, |commands| Ok(iptables::syncer::Syncer::new(commands)))?;
             usable.leftovers = leaving(&config);
-            start(config, configuration, file.as_ref(), origin, usable)
+            start(config, about, file.as_ref(), origin, usable)
         }
     }
 }
@@ -96,7 +102,7 @@ fn leaving(config: &Config) -> Option<Leftovers> {
 
 fn start<M: ModeAtWork + Send + 'static>(
     config: Config,
-    configuration: KubeProxyConfiguration,
+    about: About,
     file: Option<&LoadedConfig>,
     origin: &Origin,
     usable: Usable<M>,
@@ -110,10 +116,6 @@ fn start<M: ModeAtWork + Send + 'static>(
         warn!(%error, "cannot watch the configuration file: a change of it will not be told");
         None
     });
-    let about = About {
-        mode: config.mode.to_string(),
-        configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
-    };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Relays are the work of all processors.
     let threads = if config.mode == Mode::Userspace { processors.max(2) } else { 2 };
@@ -189,9 +191,9 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
             })?;
         }
         if let Some(address) = config.metrics_bind_address {
-            let metrics = Arc::clone(&metrics);
+            let (metrics, slis) = (Arc::clone(&metrics), Arc::new(Slis::new().context("cannot set up the metrics")?));
             servers.serve("FailedToStartMetricsServer", move || {
-                MetricsServer::bind(address, Arc::clone(&metrics), &about)
+                MetricsServer::bind(address, Arc::clone(&metrics), Arc::clone(&slis), &about)
             })?;
         }
         events.tell(starting(config.mode));

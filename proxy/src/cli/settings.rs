@@ -1,9 +1,11 @@
 //! From flags and configuration file to the settings that the proxy works with.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::flagz;
 use super::given::Given;
 use crate::config::{Config, Mode, Variant};
 use crate::kubeproxy_config::{
@@ -94,6 +96,8 @@ pub struct Resolved {
     pub config: Config,
     /// The configuration file, if there is one.
     pub file: Option<LoadedConfig>,
+    /// Every flag with its value.
+    pub flags: BTreeMap<String, String>,
     /// What the operator should know: a sentence each.
     pub warnings: Vec<String>,
 }
@@ -134,7 +138,7 @@ impl Settings {
             UsageError::flag("--ipvs-drain-limit", format!("{} is less than nothing", self.ipvs_drain_limit))
         })?;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
-        Ok(Resolved { configuration, config, file, warnings })
+        Ok(Resolved { configuration, config, file, flags: flagz::flags(self), warnings })
     }
 
     /// All fields: the file's, or else the flags'.

@@ -6,6 +6,7 @@ mod build;
 mod pending;
 mod requests;
 mod server;
+mod slis;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +25,7 @@ pub use at_scrape::{AtScrape, Samples};
 pub use pending::Pending;
 pub use requests::{CountRequests, Requests, RequestsTo};
 pub use server::{About, MetricsServer};
+pub use slis::{Slis, process_start};
 
 /// The version of the text format that [`Metrics::text`] writes.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

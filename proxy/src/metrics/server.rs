@@ -1,23 +1,29 @@
 //! The port for those who operate the proxy: `/metrics`, and what upstream serves beside it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
 
-use super::{CONTENT_TYPE, Metrics};
+use super::{CONTENT_TYPE, Metrics, Slis, process_start};
 use crate::http::{Answer, Handler, ListenError, Reply, Server, reply};
+use crate::zpages::{Flagz, Statusz};
 
-/// What the server tells besides metrics: neither changes while the proxy runs.
+/// What the server tells besides metrics: none of it changes while the proxy runs.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// The proxy mode's name.
     pub mode: String,
     /// The configuration, as JSON.
     pub configuration: serde_json::Value,
+    /// The flags and their values; `None`: there is no `/flagz`.
+    pub flags: Option<BTreeMap<String, String>>,
+    /// Whether there is `/statusz`.
+    pub statusz: bool,
 }
 
-/// Serves `/metrics`, `/healthz`, `/proxyMode` and `/configz`.
+/// Serves `/metrics`, `/metrics/slis`, `/healthz`, `/proxyMode`, `/configz`, `/flagz` and `/statusz`.
 #[derive(Debug)]
 pub struct MetricsServer(Server);
 
@@ -26,17 +32,35 @@ impl MetricsServer {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn bind(address: SocketAddr, metrics: Arc<Metrics>, about: &About) -> Result<MetricsServer, ListenError> {
+    pub fn bind(
+        address: SocketAddr,
+        metrics: Arc<Metrics>,
+        slis: Arc<Slis>,
+        about: &About,
+    ) -> Result<MetricsServer, ListenError> {
         // Upstream's name for this part of a component's configuration.
         let configuration = serde_json::json!({ "kubeproxy.config.k8s.io": about.configuration }).to_string();
         let mode = about.mode.clone();
-        let handler: Handler = Arc::new(move |path| match path {
-            "/metrics" => scrape(Arc::clone(&metrics)),
+        let flagz = about.flags.clone().map(Flagz::new);
+        let mut paths = vec!["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode", "/configz"];
+        paths.extend(flagz.is_some().then_some("/flagz"));
+        let statusz = about.statusz.then(|| Statusz::new(process_start(), paths.iter().copied()));
+        paths.extend(statusz.is_some().then_some("/statusz"));
+        let try_these = format!("try {}\n", paths.join(", "));
+        let handler: Handler = Arc::new(move |asked| match (asked.path, &flagz, &statusz) {
+            ("/metrics", ..) => scrape(Arc::clone(&metrics)),
+            ("/metrics/slis", ..) => now(exposed(slis.text())),
             // As upstream: this says only that the process answers. What the proxy is worth, its other port tells.
-            "/healthz" => now(text(StatusCode::OK, "ok")),
-            "/proxyMode" => now(text(StatusCode::OK, &mode)),
-            "/configz" => now(reply(StatusCode::OK, "application/json", configuration.clone())),
-            _ => now(text(StatusCode::NOT_FOUND, "try /metrics, /healthz, /proxyMode or /configz\n")),
+            ("/healthz", ..) => {
+                slis.pinged();
+                now(text(StatusCode::OK, "ok"))
+            }
+            ("/healthz/ping", ..) => now(text(StatusCode::OK, "ok")),
+            ("/proxyMode", ..) => now(text(StatusCode::OK, &mode)),
+            ("/configz", ..) => now(reply(StatusCode::OK, "application/json", configuration.clone())),
+            ("/flagz", Some(flagz), _) => now(flagz.answer(asked.accept)),
+            ("/statusz", _, Some(statusz)) => now(statusz.answer(asked.accept)),
+            _ => now(text(StatusCode::NOT_FOUND, &try_these)),
         });
         Server::bind(address, false, "/metrics", handler).map(MetricsServer)
     }
@@ -59,11 +83,17 @@ fn text(status: StatusCode, body: &str) -> Reply {
 fn scrape(metrics: Arc<Metrics>) -> Answer {
     Box::pin(async move {
         match tokio::task::spawn_blocking(move || metrics.text()).await {
-            Ok(Ok(body)) => reply(StatusCode::OK, CONTENT_TYPE, body),
-            Ok(Err(error)) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+            Ok(gathered) => exposed(gathered),
             Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be gathered\n"),
         }
     })
+}
+
+fn exposed(gathered: Result<String, prometheus::Error>) -> Reply {
+    match gathered {
+        Ok(body) => reply(StatusCode::OK, CONTENT_TYPE, body),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+    }
 }
 
 #[cfg(test)]
@@ -72,24 +102,58 @@ mod tests {
     use crate::http::ask;
     use crate::model::Family;
 
+    fn server(about: &About) -> MetricsServer {
+        let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
+        let slis = Arc::new(Slis::new().unwrap());
+        MetricsServer::bind("127.0.0.1:0".parse().unwrap(), metrics, slis, about).unwrap()
+    }
+
+    async fn get(server: &MetricsServer, path: &str) -> String {
+        ask(server.address(), &format!("GET {path}")).await.unwrap()
+    }
+
     #[tokio::test]
     async fn every_path_answers() {
-        let about = About { mode: "iptables".into(), configuration: serde_json::json!({ "mode": "iptables" }) };
-        let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
-        let server = MetricsServer::bind("127.0.0.1:0".parse().unwrap(), metrics, &about).unwrap();
-        let get = async |path: &str| ask(server.address(), &format!("GET {path}")).await.unwrap();
+        let about = About {
+            mode: "iptables".into(),
+            configuration: serde_json::json!({ "mode": "iptables" }),
+            flags: Some([("v".to_owned(), "2".to_owned())].into()),
+            statusz: true,
+        };
+        let server = server(&about);
         for (path, kind, body) in [
             ("/healthz", "text/plain; charset=utf-8", "ok"),
+            ("/healthz/ping", "text/plain; charset=utf-8", "ok"),
             ("/proxyMode", "text/plain; charset=utf-8", "iptables"),
             ("/configz", "application/json", r#"{"kubeproxy.config.k8s.io":{"mode":"iptables"}}"#),
         ] {
-            let reply = get(path).await;
+            let reply = get(&server, path).await;
             assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with(&format!("\r\n\r\n{body}")), "{reply}");
             assert!(reply.contains(&format!("content-type: {kind}\r\n")), "{reply}");
         }
-        let reply = get("/metrics").await;
+        let reply = get(&server, "/metrics").await;
         assert!(reply.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{reply}");
         assert!(reply.contains("\nprocess_resident_memory_bytes "), "{reply}");
-        assert!(get("/debug/pprof/").await.starts_with("HTTP/1.1 404 "));
+        let reply = get(&server, "/metrics/slis").await;
+        assert!(reply.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{reply}");
+        assert!(reply.contains("\nkubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1\n"), "{reply}");
+        assert!(get(&server, "/flagz").await.ends_with("\nv=2\n"));
+        let paths = "\nPaths: /configz /flagz /healthz /metrics /proxyMode\n";
+        assert!(get(&server, "/statusz").await.ends_with(paths));
+        assert!(get(&server, "/debug/pprof/").await.starts_with("HTTP/1.1 404 "));
+        let object = "GET /flagz HTTP/1.1\r\nAccept: application/json;v=v1beta1;g=config.k8s.io;as=Flagz\r\nX: ";
+        let reply = ask(server.address(), object).await.unwrap();
+        assert!(
+            reply.contains("content-type: application/json\r\n") && reply.contains(r#""flags":{"v":"2"}"#),
+            "{reply}"
+        );
+    }
+
+    #[tokio::test]
+    async fn pages_that_their_gates_forbid_are_not_there() {
+        let server = server(&About::default());
+        for path in ["/flagz", "/statusz"] {
+            assert!(get(&server, path).await.starts_with("HTTP/1.1 404 "), "{path}");
+        }
     }
 }

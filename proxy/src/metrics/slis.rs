@@ -1,0 +1,92 @@
+//! `/metrics/slis`: how often this component was asked whether it is healthy, and what it said (KEP-3466; k8s.io/component-base
+//! `metrics/prometheus/slis`). As upstream, the check is `ping`, which `/healthz` on the port of the metrics asks.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Encoder, Error, Gauge, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+/// The metrics, in a registry of their own.
+#[derive(Debug)]
+pub struct Slis {
+    registry: Registry,
+    healthcheck: IntGaugeVec,
+    healthchecks: IntCounterVec,
+}
+
+impl Slis {
+    /// Nothing asked yet.
+    ///
+    /// # Errors
+    /// When a metric's name is none, which is a mistake in this file.
+    pub fn new() -> Result<Slis, Error> {
+        let options = |name: &str, help: &str| Opts::new(name, help);
+        let healthcheck = IntGaugeVec::new(
+            options("kubernetes_healthcheck", "The last result of a health check: 1 is well"),
+            &["name", "type"],
+        )?;
+        let help = "The results of health checks so far";
+        let healthchecks =
+            IntCounterVec::new(options("kubernetes_healthchecks_total", help), &["name", "status", "type"])?;
+        let start = Gauge::new("process_start_time_seconds", "When the process started, in seconds since 1970")?;
+        start.set(process_start().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()));
+        let registry = Registry::new();
+        registry.register(Box::new(healthcheck.clone()))?;
+        registry.register(Box::new(healthchecks.clone()))?;
+        registry.register(Box::new(start))?;
+        Ok(Slis { registry, healthcheck, healthchecks })
+    }
+
+    /// `/healthz` was asked, and the process has answered.
+    pub fn pinged(&self) {
+        self.healthcheck.with_label_values(&["ping", "healthz"]).set(1);
+        self.healthchecks.with_label_values(&["ping", "success", "healthz"]).inc();
+    }
+
+    /// In the text format.
+    ///
+    /// # Errors
+    /// When a metric cannot be written, which is a mistake in this file.
+    pub fn text(&self) -> Result<String, Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// When this process started, as its metrics have it; now, where the kernel does not tell.
+pub fn process_start() -> SystemTime {
+    let families = ProcessCollector::for_self().collect();
+    let family = families.iter().find(|family| family.name() == "process_start_time_seconds");
+    let seconds = family.and_then(|family| family.get_metric().first()).map(|metric| metric.get_gauge().get_value());
+    let started = seconds.filter(|seconds| *seconds > 0.0).and_then(|s| Duration::try_from_secs_f64(s).ok());
+    started.map_or_else(SystemTime::now, |since| UNIX_EPOCH + since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_question_counts() {
+        let slis = Slis::new().unwrap();
+        assert!(!slis.text().unwrap().contains("kubernetes_healthcheck"), "nothing asked");
+        slis.pinged();
+        slis.pinged();
+        let text = slis.text().unwrap();
+        for line in [
+            r#"kubernetes_healthcheck{name="ping",type="healthz"} 1"#,
+            r#"kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+        }
+        assert!(text.contains("\nprocess_start_time_seconds 1"), "{text}");
+    }
+
+    #[test]
+    fn the_process_started_a_while_ago() {
+        let since = process_start().elapsed().unwrap();
+        assert!(since < Duration::from_secs(24 * 3600), "{since:?}");
+    }
+}

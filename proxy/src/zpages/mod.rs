@@ -1,0 +1,86 @@
+//! `/statusz` and `/flagz` as every program of Kubernetes has them (KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz`
+//! and `flagz`): text for people, and an object for those who ask for its kind and version.
+
+mod flagz;
+mod negotiate;
+mod statusz;
+
+use hyper::StatusCode;
+use hyper::header::{HeaderValue, WARNING};
+use serde_json::{Value, json};
+
+use crate::http::{Reply, json, reply};
+use negotiate::{NotAcceptable, Shape, Version, negotiate};
+
+pub use flagz::Flagz;
+pub use statusz::Statusz;
+
+/// The program's name on its pages.
+const COMPONENT: &str = "svcproxy";
+/// The API group of the objects.
+const GROUP: &str = "config.k8s.io";
+/// Upstream's warning, and its reason to write delimiters as it likes.
+const NO_MACHINE: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees \
+                          and is for debugging purposes only.";
+
+/// One of the pages.
+trait Page {
+    /// The kind of the object.
+    const KIND: &'static str;
+
+    /// For people, without the header.
+    fn text(&self) -> String;
+
+    /// The object's fields, without its type and name.
+    fn fields(&self) -> Value;
+}
+
+/// What is sent to a client that accepts this.
+fn answer<P: Page>(page: &P, accept: &str) -> Reply {
+    match negotiate(accept, P::KIND) {
+        Ok(Shape::Text) => {
+            let body = format!("\n{COMPONENT} {}\n{NO_MACHINE}\n{}", P::KIND.to_lowercase(), page.text());
+            reply(StatusCode::OK, "text/plain; charset=utf-8", body)
+        }
+        Ok(Shape::Object { version, yaml }) => object(page, version, yaml),
+        Err(NotAcceptable) => not_acceptable(),
+    }
+}
+
+fn object<P: Page>(page: &P, version: Version, yaml: bool) -> Reply {
+    let mut object = json!({
+        "apiVersion": format!("{GROUP}/{}", version.name()),
+        "kind": P::KIND,
+        "metadata": { "name": COMPONENT },
+    });
+    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), page.fields()) {
+        object.extend(fields);
+    }
+    let mut sent = match yaml {
+        false => json(StatusCode::OK, &object),
+        true => match serde_saphyr::to_string(&object) {
+            Ok(text) => reply(StatusCode::OK, "application/yaml", text),
+            Err(error) => reply(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", format!("{error}\n")),
+        },
+    };
+    if version == Version::V1Alpha1 {
+        let older = match P::KIND {
+            Statusz::KIND => {
+                r#"299 - "This version of the statusz endpoint is deprecated. Please use a newer version.""#
+            }
+            _ => r#"299 - "This version of the flagz endpoint is deprecated. Please use a newer version.""#,
+        };
+        sent.headers_mut().insert(WARNING, HeaderValue::from_static(older));
+    }
+    sent
+}
+
+fn not_acceptable() -> Reply {
+    let message = "only the following media types are accepted: application/json, application/yaml, text/plain; the first two with \
+                   the parameters g=config.k8s.io, v and as";
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "NotAcceptable", "code": 406,
+    });
+    json(StatusCode::NOT_ACCEPTABLE, &status)
+}

@@ -1,0 +1,129 @@
+//! Which form of a page a client asks for, by its `Accept` header; the rules are those of k8s.io/apiserver
+//! `pkg/endpoints/handlers/negotiation`, held to what pages allow.
+
+use super::GROUP;
+
+/// A form of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// For people.
+    Text,
+    /// As an object of the API.
+    Object { version: Version, yaml: bool },
+}
+
+/// Versions of the objects. Their fields are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    V1Alpha1,
+    V1Beta1,
+}
+
+impl Version {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Version::V1Alpha1 => "v1alpha1",
+            Version::V1Beta1 => "v1beta1",
+        }
+    }
+}
+
+/// Nothing that the client accepts is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotAcceptable;
+
+/// The form that the client likes best.
+pub(super) fn negotiate(accept: &str, kind: &str) -> Result<Shape, NotAcceptable> {
+    if accept.trim().is_empty() {
+        return Ok(Shape::Text);
+    }
+    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::read).collect();
+    // A sort that keeps the order of equals, as the header's author wrote them.
+    clauses.sort_by(|one, other| other.quality.total_cmp(&one.quality).then(one.wide().cmp(&other.wide())));
+    clauses.iter().find_map(|clause| clause.shape(kind)).ok_or(NotAcceptable)
+}
+
+#[derive(Debug)]
+struct Clause<'a> {
+    media: (&'a str, &'a str),
+    quality: f32,
+    /// Parameters `as`, `g` and `v`.
+    wanted: [Option<&'a str>; 3],
+}
+
+impl<'a> Clause<'a> {
+    fn read(text: &'a str) -> Option<Clause<'a>> {
+        let mut parts = text.split(';').map(str::trim);
+        let media = parts.next().filter(|media| !media.is_empty())?;
+        let mut clause =
+            Clause { media: media.split_once('/').unwrap_or((media, "*")), quality: 1.0, wanted: [None; 3] };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name.trim() {
+                "q" => clause.quality = value.trim().parse().unwrap_or(1.0),
+                "as" => clause.wanted[0] = Some(value.trim()),
+                "g" => clause.wanted[1] = Some(value.trim()),
+                "v" => clause.wanted[2] = Some(value.trim()),
+                _ => {}
+            }
+        }
+        (clause.quality > 0.0).then_some(clause)
+    }
+
+    /// How much it leaves open.
+    fn wide(&self) -> usize {
+        usize::from(self.media.0 == "*") + usize::from(self.media.1 == "*")
+    }
+
+    fn takes(&self, media: (&str, &str)) -> bool {
+        self.media == ("*", "*") || self.media == media || (self.media.0 == media.0 && self.media.1 == "*")
+    }
+
+    fn shape(&self, kind: &str) -> Option<Shape> {
+        let object = |yaml| self.version(kind).map(|version| Shape::Object { version, yaml });
+        let json = || self.takes(("application", "json")).then(|| object(false)).flatten();
+        let yaml = || self.takes(("application", "yaml")).then(|| object(true)).flatten();
+        let text = || (self.takes(("text", "plain")) && self.wanted == [None; 3]).then_some(Shape::Text);
+        json().or_else(yaml).or_else(text)
+    }
+
+    fn version(&self, kind: &str) -> Option<Version> {
+        match self.wanted {
+            [Some(of_kind), Some(GROUP), Some("v1alpha1")] if of_kind == kind => Some(Version::V1Alpha1),
+            [Some(of_kind), Some(GROUP), Some("v1beta1")] if of_kind == kind => Some(Version::V1Beta1),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_unless_an_object_is_asked_for_by_kind_and_version() {
+        let object = |version, yaml| Ok(Shape::Object { version, yaml });
+        for (accept, shape) in [
+            ("", Ok(Shape::Text)),
+            ("  ", Ok(Shape::Text)),
+            ("*/*", Ok(Shape::Text)),
+            ("text/plain", Ok(Shape::Text)),
+            ("text/*;q=0.5", Ok(Shape::Text)),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Ok(Shape::Text)),
+            ("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, false)),
+            ("application/json; as=Statusz; g=config.k8s.io; v=v1alpha1", object(Version::V1Alpha1, false)),
+            ("application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, true)),
+            ("application/*;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, false)),
+            ("text/plain;q=0.5,application/json;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, false)),
+            ("application/json;v=v1;g=config.k8s.io;as=Statusz,*/*", Ok(Shape::Text)),
+            ("application/json", Err(NotAcceptable)),
+            ("application/xml", Err(NotAcceptable)),
+            ("application/json;v=v1beta1;g=config.k8s.io", Err(NotAcceptable)),
+            ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", Err(NotAcceptable)),
+            ("application/json;v=v1beta1;g=apps;as=Statusz", Err(NotAcceptable)),
+            ("text/plain;v=v1beta1;g=config.k8s.io;as=Statusz", Err(NotAcceptable)),
+            ("text/plain;q=0", Err(NotAcceptable)),
+        ] {
+            assert_eq!(negotiate(accept, "Statusz"), shape, "{accept:?}");
+        }
+    }
+}
