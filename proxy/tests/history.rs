@@ -306,6 +306,44 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
     assert_eq!(small.kernel().tables, Fake::default().tables);
 }
 
+/// A comment of an endpoint's rule is almost half of what the kernel keeps for it.
+#[test]
+fn above_a_thousand_endpoints_their_rules_have_no_comments() {
+    let changes: Vec<Change> = (0..101u8)
+        .flat_map(|number| {
+            let name = format!("svc-{number}");
+            let endpoints: Vec<Value> =
+                (1..=10).map(|host| json!({ "addresses": [format!("10.244.{number}.{host}")] })).collect();
+            let slice = json!({
+                "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+                "endpoints": endpoints, "ports": [{ "port": 80 }],
+            });
+            let spec = json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] });
+            let slice = Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(slice).unwrap())));
+            [changes::service(number, spec, json!([])), slice]
+        })
+        .collect();
+    let commented = |kernel: &Fake| {
+        let nat = kernel.tables[&Table::Nat].iter();
+        let rules = nat.filter(|(chain, _)| chain.starts_with("KUBE-SEP-")).flat_map(|(_, rules)| rules);
+        let with = rules.clone().filter(|rule| rule.contains("--comment")).count();
+        (with, rules.count())
+    };
+    let mut current = proxy(Fake::default());
+    current.apply(&changes[..200]);
+    current.sync().unwrap();
+    assert_eq!(commented(current.kernel()), (2000, 2000), "a thousand are not too many");
+    current.apply(&changes[200..]);
+    assert!(!current.sync().unwrap().full);
+    assert_eq!(commented(current.kernel()), (2020, 2020), "the limit asks for no full sync");
+    current.doubt();
+    current.sync().unwrap();
+    assert_eq!(commented(current.kernel()), (0, 2020));
+    current.apply([&Change::Service(key("svc-1"), None)]);
+    assert!(!current.sync().unwrap().full);
+    assert_eq!(commented(current.kernel()), (0, 2000));
+}
+
 /// The duration of network programming begins where the controller saw the change.
 #[test]
 fn trigger_times_wait_for_the_sync_that_applies_them() {

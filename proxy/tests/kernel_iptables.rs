@@ -62,9 +62,15 @@ fn a_second_synchronisation_sends_nothing() {
         return;
     }
     let manifests = tempfile::tempdir_in("/run").unwrap();
-    write(manifests.path(), &every_kind(1, &[2, 3, 4, 5, 6, 7, 8]));
-    let reading = read_directory(manifests.path()).unwrap();
-    assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+    let read = |hosts: &[u8]| {
+        write(manifests.path(), &every_kind(1, hosts));
+        let reading = read_directory(manifests.path()).unwrap();
+        assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+        reading.batch.changes
+    };
+    let small = read(&[2, 3, 4, 5, 6, 7, 8]);
+    // Over a thousand endpoints, whose rules have no comments.
+    let large = read(&(2..=250).collect::<Vec<u8>>());
     let base = Config::for_node("node-a");
     let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
     let configs = [
@@ -82,12 +88,13 @@ fn a_second_synchronisation_sends_nothing() {
     ];
     for (name, variant) in VARIANTS {
         for family in Family::ALL {
-            for config in &configs {
+            let of_small = configs.iter().map(|config| (config, &small));
+            for (config, changes) in of_small.chain([(&configs[0], &large)]) {
                 let proxy = || {
                     let config = Config { variant, ..config.clone() };
                     let mut proxy = FamilyProxy::new(config, family, Commands::find(family, variant).unwrap());
                     proxy.set_addresses(&addresses::read().unwrap());
-                    proxy.apply(&reading.batch.changes);
+                    proxy.apply(changes);
                     proxy
                 };
                 let first = proxy().sync().unwrap();

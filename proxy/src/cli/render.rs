@@ -191,7 +191,8 @@ fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAdd
 pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
     let (node, _, plans) = planned(config, family, batch);
     let health = health_lines(&plans);
-    let fragments = plans.iter().map(|plan| (plan.name.clone(), fragment::render(plan, &node))).collect();
+    let comments = fragment::EndpointComments::of(&plans);
+    let fragments = plans.iter().map(|plan| (plan.name.clone(), fragment::render(plan, &node, comments))).collect();
     let mut transaction = Transaction::default();
     for (table, chains) in ruleset::assemble(&fragments, &node, true) {
         transaction.table(table).write = chains;

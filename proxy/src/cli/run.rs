@@ -69,7 +69,11 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             start(config, about, file.as_ref(), origin, usable)
         }
         Mode::Iptables | Mode::Nftables => {
-            let mut usable = usable(&config, |commands| Ok(iptables::syncer::Syncer::new(commands)))?;
+            let counters = config.service_counters;
+            let mut usable = usable(&config, |commands| {
+                let mode = iptables::syncer::Syncer::new(commands);
+                Ok(if counters { mode.counting_by_comment() } else { mode })
+            })?;
             usable.leftovers = leaving(&config);
             start(config, about, file.as_ref(), origin, usable)
         }

@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ enum Signs {
     Nft(AsyncFd<Announcements>),
     /// Sizes of the legacy tables.
     Legacy {
+        /// Open for as long as the watch: four looks a second are to cost nothing else.
+        socket: Option<OwnedFd>,
         /// What was there at the last look.
         seen: Sizes,
         /// Goes on over calls that were dropped: events that come faster than the period must not put off the look.
@@ -67,7 +69,8 @@ impl Watch {
     pub fn legacy(family: Family) -> Watch {
         let mut looks = interval(LEGACY_PERIOD);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Watch { family, signs: Signs::Legacy { seen: sizes(family), looks } }
+        let socket = raw_socket(family);
+        Watch { family, signs: Signs::Legacy { seen: sizes(family, socket.as_ref()), socket, looks } }
     }
 
     /// Watches nothing: changes are told, for tests.
@@ -81,7 +84,7 @@ impl Watch {
             Signs::Nft(changes) => {
                 changes.get_ref().take();
             }
-            Signs::Legacy { seen, .. } => *seen = sizes(self.family),
+            Signs::Legacy { seen, socket, .. } => *seen = sizes(self.family, socket.as_ref()),
             Signs::Told(_) => {}
         }
     }
@@ -89,8 +92,8 @@ impl Watch {
     /// A sync of ours has written to the tables. Legacy tables that hold at least our rules are taken for seen: another
     /// program's flush in the same moment leaves fewer.
     pub fn wrote(&mut self, report: &Report) {
-        let Signs::Legacy { seen, .. } = &mut self.signs else { return };
-        let now = sizes(self.family);
+        let Signs::Legacy { seen, socket, .. } = &mut self.signs else { return };
+        let now = sizes(self.family, socket.as_ref());
         for ((table, seen), now) in Table::ALL.into_iter().zip(seen).zip(now) {
             let least = match table {
                 Table::Filter => report.total.filter,
@@ -118,9 +121,9 @@ impl Watch {
                     return;
                 }
             },
-            Signs::Legacy { seen, looks } => loop {
+            Signs::Legacy { seen, socket, looks } => loop {
                 looks.tick().await;
-                let now = sizes(family);
+                let now = sizes(family, socket.as_ref());
                 if now != *seen {
                     *seen = now;
                     return;
@@ -141,8 +144,17 @@ fn nft_family(message: &[u8]) -> Option<Family> {
     }
 }
 
-fn sizes(family: Family) -> Sizes {
-    Table::ALL.map(|table| size(family, table))
+fn sizes(family: Family, socket: Option<&OwnedFd>) -> Sizes {
+    Table::ALL.map(|table| size(family, socket?, table))
+}
+
+/// A socket that legacy tables can be asked through: one of IPPROTO_RAW, which receives nothing.
+fn raw_socket(family: Family) -> Option<OwnedFd> {
+    let domain = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).ok()
 }
 
 /// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are alike
@@ -161,12 +173,11 @@ struct GetInfo {
 const SO_GET_INFO: i32 = 64;
 
 /// A legacy table's size, or `None` where it does not exist or may not be asked for.
-fn size(family: Family, table: Table) -> Option<Size> {
-    let (domain, level) = match family {
-        Family::V4 => (AddressFamily::Inet, libc::SOL_IP),
-        Family::V6 => (AddressFamily::Inet6, libc::SOL_IPV6),
+fn size(family: Family, socket: &OwnedFd, table: Table) -> Option<Size> {
+    let level = match family {
+        Family::V4 => libc::SOL_IP,
+        Family::V6 => libc::SOL_IPV6,
     };
-    let fd = socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).ok()?;
     let mut info =
         GetInfo { name: [0; 32], valid_hooks: 0, hook_entry: [0; 5], underflow: [0; 5], num_entries: 0, size: 0 };
     let name = table.as_str().as_bytes();
@@ -174,6 +185,6 @@ fn size(family: Family, table: Table) -> Option<Size> {
     let mut length = libc::socklen_t::try_from(size_of::<GetInfo>()).ok()?;
     let at: *mut c_void = (&raw mut info).cast();
     // SAFETY: `at` points to `length` bytes of a repr(C) struct of plain integers that outlives the call.
-    let status = unsafe { libc::getsockopt(fd.as_raw_fd(), level, SO_GET_INFO, at, &raw mut length) };
+    let status = unsafe { libc::getsockopt(socket.as_raw_fd(), level, SO_GET_INFO, at, &raw mut length) };
     (status == 0).then_some((info.num_entries, info.size))
 }

@@ -23,12 +23,34 @@ pub struct Fragment {
     pub filter: FilterLines,
 }
 
+/// Endpoints above which their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
+const LARGE: usize = 1000;
+
+/// Whether the rules of endpoints name their service in a comment: the kernel keeps 256 bytes for each, which is almost half
+/// of a large table, and with the legacy variant each change reads and writes the whole table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointComments {
+    /// They do.
+    Written,
+    /// They do not.
+    LeftOut,
+}
+
+impl EndpointComments {
+    /// By the number of endpoints.
+    pub fn of(plans: &[ServicePortPlan]) -> EndpointComments {
+        let endpoints: usize =
+            plans.iter().map(|plan| plan.cluster_backends.len().max(plan.local_backends.len())).sum();
+        if endpoints > LARGE { EndpointComments::LeftOut } else { EndpointComments::Written }
+    }
+}
+
 /// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, node: &NodePlan) -> Fragment {
+pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> Fragment {
     let accepting = names::service_port_chain(names::FW, &plan.name);
     let filter = filter::render(plan, node, Words::no_endpoints(&accepting));
     let out = Fragment { filter, ..Fragment::default() };
-    let mut writer = Writer { plan, node, name: plan.name.to_string(), out };
+    let mut writer = Writer { plan, node, comments, name: plan.name.to_string(), out };
     writer.internal(&plan.internal);
     if let Some(external) = &plan.external {
         writer.external(external);
@@ -43,6 +65,7 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan) -> Fragment {
 struct Writer<'a> {
     plan: &'a ServicePortPlan,
     node: &'a NodePlan,
+    comments: EndpointComments,
     /// `namespace/name:port`.
     name: String,
     out: Fragment,
@@ -62,6 +85,14 @@ impl Writer<'_> {
 
     fn append(&mut self, chain: &str, rule: String) {
         self.out.chains.entry(chain.to_owned()).or_default().push(rule);
+    }
+
+    /// A rule of an endpoint's.
+    fn of_endpoint(&self, comment: impl FnOnce() -> String) -> Rule {
+        match self.comments {
+            EndpointComments::Written => Rule::commented(comment()),
+            EndpointComments::LeftOut => Rule::new(),
+        }
     }
 
     /// A rule for packets to `address` at the service's port.
@@ -158,7 +189,7 @@ impl Writer<'_> {
 
     /// `KUBE-SVC-` or `KUBE-SVL-`: affinity first, then an even draw.
     fn backend_set(&mut self, backends: &[SocketAddr], chain: String) {
-        let comment = |backend: &SocketAddr| Rule::commented(format!("{} -> {backend}", self.name));
+        let comment = |backend: &SocketAddr| self.of_endpoint(|| format!("{} -> {backend}", self.name));
         let mut rules = Vec::new();
         if let Some(timeout) = self.plan.affinity {
             for backend in backends {
@@ -184,8 +215,9 @@ impl Writer<'_> {
         backends.dedup();
         for backend in backends {
             let chain = names::endpoint_chain(&self.plan.name, &backend);
-            let hairpin = Rule::commented(&self.name).source_ip(backend.ip()).masquerade();
-            let rule = Rule::commented(&self.name);
+            let rule = || self.of_endpoint(|| self.name.clone());
+            let hairpin = rule().source_ip(backend.ip()).masquerade();
+            let rule = rule();
             let rule = match self.plan.affinity {
                 Some(_) => rule.recent_set(&chain, self.node.family),
                 None => rule,

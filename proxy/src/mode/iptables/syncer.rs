@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use super::fragment::{Fragment, render};
+use super::fragment::{EndpointComments, Fragment, render};
 use super::jumps;
 use super::report::{Report, RuleCounts};
 use super::ruleset::{Fragments, Shared, assemble};
@@ -31,12 +31,15 @@ pub struct Syncer<K> {
     /// What was sent last; `None` while the kernel's state is in doubt.
     sent: Option<Sent>,
     found: BTreeSet<(Protocol, Frontend)>,
+    counts_by_comment: bool,
 }
 
 /// Enough to tell what changes. The text of a large cluster's chains is tens of megabytes, and is made anew from the
 /// state whenever it is needed; lines in shared chains stay as they are, because those chains are written as a whole.
 struct Sent {
     node: NodePlan,
+    /// Decided by full syncs alone: a cluster that wavers about the limit must not be written anew each time.
+    comments: EndpointComments,
     /// Each service port's lines in the shared chains; its own chains are not in here.
     lines: Fragments,
     own: BTreeMap<ServicePortName, OwnChains>,
@@ -107,7 +110,13 @@ fn fingerprint(rules: &[String]) -> [u8; 16] {
 impl<K: Iptables> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Syncer<K> {
-        Syncer { kernel, sent: None, found: BTreeSet::new() }
+        Syncer { kernel, sent: None, found: BTreeSet::new(), counts_by_comment: false }
+    }
+
+    /// Writes the comments of endpoints' rules in large clusters as well: connections are counted by them
+    /// ([`super::connections`]).
+    pub fn counting_by_comment(self) -> Syncer<K> {
+        Syncer { counts_by_comment: true, ..self }
     }
 
     /// The kernel adapter, for tests.
@@ -151,15 +160,19 @@ impl<K: Iptables> Mode for Syncer<K> {
         self.sent = None;
         // What stays is made first and the text of all chains after it, though that renders everything twice: what stays
         // would otherwise stand between the text, and keep its memory from being given back.
+        let comments = if self.counts_by_comment { EndpointComments::Written } else { EndpointComments::of(plans) };
         let mut lines = Fragments::new();
         let mut own = BTreeMap::new();
         for plan in plans {
-            let mut fragment = render(plan, &node);
+            let mut fragment = render(plan, &node, comments);
             own.insert(plan.name.clone(), OwnChains::of(&std::mem::take(&mut fragment.chains)));
             lines.insert(plan.name.clone(), fragment);
         }
         let mut wanted = assemble(&lines, &node, self.kernel.random_fully());
-        wanted.entry(Table::Nat).or_default().extend(plans.iter().flat_map(|plan| render(plan, &node).chains));
+        wanted
+            .entry(Table::Nat)
+            .or_default()
+            .extend(plans.iter().flat_map(|plan| render(plan, &node, comments).chains));
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
         let saved = difference::read(&mut self.kernel)?;
@@ -177,7 +190,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         report.jumps = made + gone;
         report.removed_chains += chains;
         report.total = total;
-        self.sent = Some(Sent { node, lines, own, total, unsure: BTreeSet::new(), failures: 0 });
+        self.sent = Some(Sent { node, comments, lines, own, total, unsure: BTreeSet::new(), failures: 0 });
         Ok(report)
     }
 
@@ -190,7 +203,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         let mut replaced = Vec::new();
         let nothing = Fragment::default();
         for (name, plan) in changed {
-            let mut after = plan.map(|plan| render(&plan, &sent.node));
+            let mut after = plan.map(|plan| render(&plan, &sent.node, sent.comments));
             let before = sent.lines.remove(&name);
             let (old, new) = (before.as_ref().unwrap_or(&nothing), after.as_ref().unwrap_or(&nothing));
             for shared in Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)) {
