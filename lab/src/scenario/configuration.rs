@@ -57,6 +57,9 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
     fields.set("conntrack", "udpTimeout", conntrack.udp_timeout.map(|span| time(span.0)));
     fields.set("conntrack", "tcpEstablishedTimeout", conntrack.tcp_established_timeout.map(|span| time(span.0)));
     fields.set("conntrack", "tcpBeLiberal", conntrack.tcp_be_liberal);
+    for (gate, on) in &file.feature_gates {
+        fields.set("featureGates", gate, Some(*on));
+    }
     let drain = file.ipvs.drain_limit.map(|limit| format!("--ipvs-drain-limit={}", time(limit.0)));
     ProxySettings { configuration: fields.0, flags: drain.into_iter().collect() }
 }

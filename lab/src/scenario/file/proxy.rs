@@ -1,6 +1,8 @@
 //! `proxy:`, key by key.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::Net;
@@ -18,6 +20,7 @@ pub struct ProxyFile {
     pub iptables: IptablesFile,
     pub ipvs: IpvsFile,
     pub conntrack: ConntrackFile,
+    pub feature_gates: BTreeMap<String, bool>,
 }
 
 /// How the proxy tells its node's pods from others.
