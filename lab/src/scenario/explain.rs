@@ -100,6 +100,8 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
             let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
             vec![format!("{} TCP ports of {} from {}; open: {open}", plan.ports.len(), plan.address, plan.from)]
         }
+        Action::OwnHealth(node, path) => vec![format!("{} of the proxy on {node}", path.text())],
+        Action::Metric(node, name) => vec![format!("{name} of the proxy on {node}")],
         Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
         Action::KillLater(nodes, _) => vec![format!("in the next step's restore, on {}", nodes.join(", "))],
         Action::Proxy(_, nodes)

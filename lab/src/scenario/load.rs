@@ -6,7 +6,9 @@ use std::path::Path;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
-use super::file::{Different, ExpectFile, FaultKeys, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
+use super::file::{
+    Asked, Different, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ScenarioFile, StepFile,
+};
 use super::words::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, configuration, manifests, topology, walk};
 use crate::cluster::spec::ClusterSpec;
@@ -197,10 +199,17 @@ impl Loader<'_> {
             }
         }));
         actions.extend(file.health_check.map(|check| {
-            let node = OneOrMany(vec![check.node]);
-            let node = self.nodes(&node, at, cluster).into_iter().next().unwrap_or_default();
-            Action::HealthCheck(node, check.service.value.0, check.family)
+            let node = self.node(&check.node, at, cluster);
+            let asked = check.asked().unwrap_or_else(|message| {
+                self.problem(at, message);
+                Asked::Proxy(HealthPath::Livez)
+            });
+            match asked {
+                Asked::Service(service, family) => Action::HealthCheck(node, service, family),
+                Asked::Proxy(path) => Action::OwnHealth(node, path),
+            }
         }));
+        actions.extend(file.metric.map(|file| Action::Metric(self.node(&file.node, at, cluster), file.name)));
         actions.extend(file.traffic.map(Action::Traffic));
         actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));
         actions.extend(file.scale.map(|scale| Action::Scale(scale.pod.value.0, scale.to)));
@@ -239,6 +248,11 @@ impl Loader<'_> {
         actions
     }
 
+    fn node(&mut self, choice: &Spanned<NodeChoice>, at: Location, cluster: &ClusterSpec) -> String {
+        let one = OneOrMany(vec![choice.clone()]);
+        self.nodes(&one, at, cluster).into_iter().next().unwrap_or_default()
+    }
+
     fn nodes(&mut self, choice: &OneOrMany<NodeChoice>, at: Location, cluster: &ClusterSpec) -> Vec<String> {
         let mut chosen = Vec::new();
         for node in &choice.0 {
@@ -267,7 +281,7 @@ impl Action {
     }
 
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 33] = [
+    pub const KEYS: [&'static str; 34] = [
         "apply",
         "delete",
         "ready",
@@ -285,6 +299,7 @@ impl Action {
         "startProxy",
         "cleanupProxy",
         "healthCheck",
+        "metric",
         "loadBalancer",
         "traffic",
         "endTraffic",
@@ -322,7 +337,8 @@ impl Action {
             Action::Proxy(ProxyAction::Stop, _) => "stopProxy",
             Action::Proxy(ProxyAction::Start(_), _) => "startProxy",
             Action::Proxy(ProxyAction::Cleanup, _) => "cleanupProxy",
-            Action::HealthCheck(..) => "healthCheck",
+            Action::HealthCheck(..) | Action::OwnHealth(..) => "healthCheck",
+            Action::Metric(..) => "metric",
             Action::LoadBalancer(_) => "loadBalancer",
             Action::Traffic(_) => "traffic",
             Action::EndTraffic(_) => "endTraffic",
@@ -370,6 +386,7 @@ impl ExpectFile {
             ("made", self.made.is_some(), TOLL),
             ("failed", self.failed.is_some(), TOLL),
             ("misdelivered", self.misdelivered.is_some(), TOLL),
+            ("grew", self.grew.is_some(), &["metric"]),
         ]
         .into_iter()
         .filter(|(_, set, _)| *set)

@@ -38,7 +38,8 @@ use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
 use fault::{Fault, FaultKind};
 use file::{
-    ConnectFile, Different, ExecFile, ExpectFile, Mode, Need, OneFamily, ProbeFile, RuleFile, ScanFile, TrafficFile,
+    ConnectFile, Different, ExecFile, ExpectFile, HealthPath, Mode, Need, OneFamily, ProbeFile, RuleFile, ScanFile,
+    TrafficFile,
 };
 use serde_saphyr::Spanned;
 use words::ObjectRef;
@@ -131,6 +132,10 @@ pub enum Action {
     KillLater(Vec<String>, Duration),
     /// Asks a node's health check for a service, over a family.
     HealthCheck(String, ObjectKey, Option<Spanned<OneFamily>>),
+    /// Asks the proxy of a node for its own health.
+    OwnHealth(String, HealthPath),
+    /// Looks at a metric of a node's proxy.
+    Metric(String, String),
     /// Looks at the nodes that the load balancer uses for a service.
     LoadBalancer(ObjectKey),
     /// Sends requests in the background from now on.

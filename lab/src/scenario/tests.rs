@@ -296,3 +296,30 @@ fn faults_are_begun_and_ended_once() {
     let error = load_text(&format!("{HEAD}variant: auto\nsteps:\n{FINE}")).unwrap_err();
     assert!(error.contains("unknown variant `auto`, expected one of nft, legacy"), "{error}");
 }
+
+#[test]
+fn a_proxy_is_asked_about_itself() {
+    let note = "- name: a\n  metric: {node: node-a, name: syncs}\n";
+    let steps = format!("{note}- name: b\n  metric: {{node: node-a, name: syncs}}\n  expect: {{grew: 0}}\n");
+    let health = "- name: c\n  healthCheck: {node: node-a, path: /livez}\n  expect: {status: 503}\n";
+    let scenario = load_text(&format!("{HEAD}steps:\n{steps}{health}")).unwrap();
+    assert_eq!(scenario.steps[2].action.key(), "healthCheck");
+    for (steps, says) in [
+        (
+            steps.replacen("node-a", "node-b", 1),
+            "grew: no earlier step takes note of syncs on node-a; a `metric` step without `expect` does",
+        ),
+        (note.replace("node-a", "node-q"), "\"node-q\" is no node of this cluster"),
+        (format!("{note}  expect: {{grew: some}}\n"), "\"some\": expected a number, \">=N\""),
+        (format!("{FINE}- name: b\n  unready: web-1\n  expect: {{grew: 0}}\n"), "`grew` says nothing about `unready`"),
+        (health.replace("/livez", "/metrics"), "unknown variant `/metrics`, expected one of /healthz, /livez"),
+        (
+            health.replace(", path: /livez", ""),
+            "healthCheck: expected either a `service`, or the `path` of the proxy's own health",
+        ),
+        (health.replace("status: 503", "localEndpoints: 1"), "localEndpoints: they are a service's"),
+    ] {
+        let error = load_text(&format!("{HEAD}steps:\n{steps}")).unwrap_err();
+        assert!(error.contains(says), "{steps}: {error}");
+    }
+}

@@ -76,6 +76,7 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
         cut_off: BTreeSet::new(),
         impaired: BTreeSet::new(),
         faults: Vec::new(),
+        noted: BTreeSet::new(),
         modes: Modes::of(scenario),
     };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
@@ -120,6 +121,7 @@ struct Walk<'a> {
     cut_off: BTreeSet<&'a str>,
     impaired: BTreeSet<&'a str>,
     faults: Vec<(Fault, &'a str)>,
+    noted: BTreeSet<(&'a str, &'a str)>,
     modes: Modes<'a>,
 }
 
@@ -215,6 +217,20 @@ impl<'a> Walk<'a> {
                 Vec::new()
             }
             Action::Repair(nodes) => self.repair(nodes),
+            Action::OwnHealth(..) if expect.local_endpoints.is_some() => {
+                let message = "localEndpoints: they are a service's; the proxy's own health has a `status`";
+                vec![Problem::new(Location::UNKNOWN, message)]
+            }
+            Action::Metric(node, name) if expect.grew.is_none() => {
+                self.noted.insert((node, name));
+                Vec::new()
+            }
+            Action::Metric(node, name) if !self.noted.contains(&(node.as_str(), name.as_str())) => {
+                let message = format!(
+                    "grew: no earlier step takes note of {name} on {node}; a `metric` step without `expect` does"
+                );
+                vec![Problem::new(Location::UNKNOWN, message)]
+            }
             Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes),
             Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes),
             _ => Vec::new(),

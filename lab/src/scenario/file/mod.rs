@@ -5,6 +5,7 @@ mod cluster;
 mod fault;
 mod impair;
 mod kill;
+mod metric;
 mod nodes_or;
 mod proxy;
 mod scan;
@@ -20,6 +21,7 @@ pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, N
 pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
+pub use metric::{Asked, HealthCheckFile, HealthPath, MetricFile};
 pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler};
 pub use scan::ScanFile;
 pub use start::{Different, StartFile};
@@ -191,6 +193,7 @@ pub struct StepFile {
     pub cleanup_proxy: Option<OneOrMany<NodeChoice>>,
     pub health_check: Option<HealthCheckFile>,
     pub load_balancer: Option<Spanned<LoadBalancerFile>>,
+    pub metric: Option<MetricFile>,
     pub traffic: Option<TrafficFile>,
     pub end_traffic: Option<Spanned<String>>,
     pub scale: Option<ScaleFile>,
@@ -336,15 +339,6 @@ pub struct ExecFile {
     pub command: Vec<String>,
 }
 
-/// `healthCheck:` asks a node's health check for a service.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct HealthCheckFile {
-    pub node: Spanned<NodeChoice>,
-    pub service: Spanned<PodRef>,
-    pub family: Option<Spanned<OneFamily>>,
-}
-
 /// `loadBalancer:` looks at the nodes that the load balancer sends a service's traffic to.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -400,6 +394,7 @@ pub struct ExpectFile {
     pub made: Option<PacketCount>,
     pub failed: Option<PacketCount>,
     pub misdelivered: Option<PacketCount>,
+    pub grew: Option<PacketCount>,
 }
 
 /// `spread: even` or `spread: turns`

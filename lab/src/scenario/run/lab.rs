@@ -100,6 +100,8 @@ pub struct Lab {
     pub(super) armed: BTreeMap<String, Duration>,
     /// What steps have done to nodes and not ended yet.
     pub(super) faults: Faults,
+    /// Metrics as `metric` steps have noted them, by node and name.
+    pub(super) metrics: BTreeMap<(String, String), f64>,
 }
 
 impl Lab {
@@ -135,6 +137,7 @@ impl Lab {
             cut_off: BTreeSet::new(),
             armed: BTreeMap::new(),
             faults: Faults::default(),
+            metrics: BTreeMap::new(),
         };
         lab.publish().await?;
         for node in lab.nodes() {

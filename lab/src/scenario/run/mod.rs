@@ -10,6 +10,7 @@ mod feed;
 mod lab;
 mod marker;
 mod measure;
+mod metric;
 mod partition;
 mod proxies;
 mod proxy;

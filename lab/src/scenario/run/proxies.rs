@@ -19,7 +19,7 @@ use crate::scenario::file::{Different, Mode, Scheduler};
 use crate::traffic::probe::Place;
 
 /// kube-proxy's own health port.
-const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
+pub(super) const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
 /// A full sync of a scenario's few services takes well under a second; the rest is for loaded machines, and for emulated ones
 /// on loaded machines: there three proxies that start at once were seen to take 20 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);

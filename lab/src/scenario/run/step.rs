@@ -55,7 +55,11 @@ impl Lab {
     pub(super) async fn step(&mut self, step: &Step) -> Result<Seen, StartError> {
         let looks = matches!(
             step.action,
-            Action::Probe(_) | Action::Rules(_) | Action::HealthCheck(..) | Action::LoadBalancer(_)
+            Action::Probe(_)
+                | Action::Rules(_)
+                | Action::HealthCheck(..)
+                | Action::OwnHealth(..)
+                | Action::LoadBalancer(_)
         );
         let after_rules = (self.marker.is_some() && looks).then_some(AFTER_RULES);
         let deadline = step.eventually.max(after_rules).map(|span| Instant::now() + span);
@@ -99,6 +103,8 @@ impl Lab {
             Action::HealthCheck(node, service, family) => {
                 self.health(node, service, family.as_ref(), &step.expect).await
             }
+            Action::OwnHealth(node, path) => self.own_health(node, *path, &step.expect).await,
+            Action::Metric(node, name) => self.metric(node, name, &step.expect).await,
             Action::LoadBalancer(service) => self.load_balancer(service, step).await,
         }
     }

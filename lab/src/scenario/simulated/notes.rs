@@ -24,6 +24,7 @@ pub(super) fn on(action: &Action) -> Option<Note> {
         },
         Action::Connect(_) | Action::Send(_) | Action::Advance(_) | Action::Scan(_) => None,
         Action::HealthCheck(..) | Action::LoadBalancer(_) => None,
+        Action::OwnHealth(..) | Action::Metric(..) => looks("what a proxy tells of itself"),
         // Here a machine's rules are replaced as a whole.
         Action::Rules(rules) if rules.iter().any(|rule| rule.packets.is_some()) => {
             looks("which rules a sync leaves alone, with their counters")

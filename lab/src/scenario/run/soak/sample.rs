@@ -2,6 +2,8 @@
 
 use procfs::process::Process;
 
+use crate::scenario::run::metric::sum;
+
 /// One look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
@@ -51,13 +53,9 @@ pub(super) fn complains(line: &str) -> bool {
     klog || matches!(words.next(), Some("WARN" | "ERROR"))
 }
 
-/// The sum of a metric's samples over all labels.
+/// The sum of a metric's samples over all labels, 0 of none.
 pub(super) fn metric(text: &str, name: &str) -> u64 {
-    let values = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
-        rest.rsplit_once(' ')?.1.parse::<f64>().ok()
-    });
-    values.sum::<f64>() as u64
+    sum(text, name).unwrap_or_default() as u64
 }
 
 #[cfg(test)]
