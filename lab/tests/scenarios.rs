@@ -18,8 +18,12 @@ fn main() {
         ("userspace", Mode::Userspace, &["--mode", "userspace", "--iptables-variant", "nft"]),
     ];
     let trials = names_for_host().into_iter().flat_map(|name| {
-        let modes = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read").modes;
-        let its_own = ways.into_iter().filter(|(_, mode, _)| modes.contains(mode)).collect::<Vec<_>>();
+        let scenario = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read");
+        // One that is about a variant is run with that one only.
+        let others = ["nft", "legacy"].into_iter().filter(|way| scenario.variant.is_some_and(|own| own.name() != *way));
+        let others: Vec<&str> = others.collect();
+        let is_for = |(way, mode, _): &(&str, Mode, _)| scenario.modes.contains(mode) && !others.contains(way);
+        let its_own = ways.into_iter().filter(is_for).collect::<Vec<_>>();
         its_own.into_iter().map(move |(way, _, flags)| {
             let name = name.clone();
             Trial::ignorable_test(format!("{name}::{way}"), move || kept(&name, flags))
