@@ -18,7 +18,7 @@ use svclab::cluster::process::{Ended, ProcessSpec};
 use svclab::cluster::spec::{Cni, PodSpec, Protocol};
 use svclab::traffic::probe::{Answer, Place, Probe};
 
-const BOTH: [Cni; 2] = [Cni::Bridge, Cni::PointToPoint];
+const EVERY: [Cni; 3] = [Cni::Bridge, Cni::PointToPoint, Cni::Ptp];
 
 fn main() {
     support::main(&[
@@ -72,7 +72,7 @@ async fn every_refusal_is_heard() {
 
 /// All pods and one node to all pods, both protocols, all families: the pod itself answers and sees the source.
 async fn everybody_reaches_every_pod() {
-    for cni in BOTH {
+    for cni in EVERY {
         for families in Families::ALL {
             let spec = spec(cni, families, 2, 4);
             let cluster = Cluster::build(&spec).await.unwrap();
@@ -139,7 +139,7 @@ async fn clients_need_a_route() {
 }
 
 async fn service_addresses_are_lost_in_silence() {
-    for cni in BOTH {
+    for cni in EVERY {
         let cluster = Cluster::build(&spec(cni, Families::Dual, 1, 1)).await.unwrap();
         let mut probes = Vec::new();
         for to in ["10.96.0.10:80", "203.0.113.7:80", "[fd00:96::10]:80"] {
@@ -155,7 +155,7 @@ async fn service_addresses_are_lost_in_silence() {
 
 /// A pod that reaches itself through a service address: without masquerade its own packet comes back from nowhere.
 async fn hairpin_needs_masquerade() {
-    for cni in BOTH {
+    for cni in EVERY {
         let cluster = Cluster::build(&spec(cni, Families::Dual, 1, 1)).await.unwrap();
         for (tool, service, to, own) in [
             ("iptables", "10.96.0.10", "10.244.1.10:8080", "10.244.1.10"),

@@ -112,7 +112,18 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u
     for address in &pod.addresses {
         match site.cluster.cni {
             Cni::Bridge => on_bridge(*address, namespace, site).await?,
-            Cni::PointToPoint => on_route(*address, namespace, &near, &far, site).await?,
+            Cni::PointToPoint => {
+                let gateway = host::link_local_gateway(*address);
+                on_route((*address, gateway), namespace, &near, &far, site).await?;
+            }
+            Cni::Ptp => {
+                let range = range_for(&site.node.pod_cidrs, *address);
+                let Some(gateway) = range.and_then(gateway) else {
+                    return Err(ClusterError::invalid(namespace.name(), format!("{address} has no range")));
+                };
+                node.add_address(near.index, gateway.into(), false).await.map_err(failed())?;
+                on_route((*address, gateway), namespace, &near, &far, site).await?;
+            }
         }
     }
     Ok(near.index)
@@ -132,16 +143,15 @@ async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &Site<'_>) -> R
     links.set_route(&default).await.map_err(failed())
 }
 
-/// A single address, a link-local gateway, and a host route in the node; neighbours are known, none is asked for.
+/// A single address, a gateway, and a host route in the node; neighbours are known, none is asked for.
 async fn on_route(
-    address: IpAddr,
+    (address, gateway): (IpAddr, IpAddr),
     namespace: &Namespace,
     near: &VethEnd<'_>,
     far: &VethEnd<'_>,
     site: &Site<'_>,
 ) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("{} on its own link", namespace.name()));
-    let gateway = host::link_local_gateway(address);
     let single = IpNet::from(address);
     let links = namespace.links();
     links.add_address(ETH0, single, false).await.map_err(failed())?;

@@ -10,8 +10,11 @@ pub enum Cni {
     /// One bridge `cni0` per node, hairpin mode on its ports, `bridge-nf-call-iptables` on.
     #[default]
     Bridge,
-    /// One veth per pod straight into the node, a host route to each pod (kindnet's and Calico's shape).
+    /// One veth per pod straight into the node, a host route to each pod (Calico's shape).
     PointToPoint,
+    /// The same with the address of the pod range's gateway on the node's end of every veth, alone (/32, /128): the shape of
+    /// the CNI plugin `ptp`, which kind's kindnet uses.
+    Ptp,
 }
 
 /// A node: a host with a network namespace, a `/sys` and a `/run` of its own.

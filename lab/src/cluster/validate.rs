@@ -116,7 +116,7 @@ fn pod_of(spec: &ClusterSpec, pod: &PodSpec, seen: &mut Seen) -> Result<(), Clus
             return fail(format!("address {address} is outside the pod ranges of node {}", pod.node));
         };
         let network = *address == range.network();
-        let reserved = spec.cni == Cni::Bridge && gateway(range) == Some(*address);
+        let reserved = spec.cni != Cni::PointToPoint && gateway(range) == Some(*address);
         if network || reserved {
             return fail(format!("address {address} of range {range} is taken by the node"));
         }

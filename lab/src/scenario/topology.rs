@@ -44,6 +44,7 @@ pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (Cluster
     let cni = match file.cni {
         CniFile::Bridge => Cni::Bridge,
         CniFile::PointToPoint => Cni::PointToPoint,
+        CniFile::Ptp => Cni::Ptp,
     };
     (
         ClusterSpec {

@@ -30,6 +30,8 @@ pub enum CniFile {
     Bridge,
     /// A veth per pod, with routes.
     PointToPoint,
+    /// The same, and the gateway's address on every node's end.
+    Ptp,
 }
 
 /// `cluster:`

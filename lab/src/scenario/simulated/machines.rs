@@ -234,8 +234,11 @@ impl Builder<'_> {
         for (index, pod) in self.links_of(node).iter().enumerate() {
             let name = veth(index);
             let interface = Interface::new(&name);
-            host = host.interface(if bridged { interface.port_of("cni0", true) } else { interface });
             let addresses = self.pod_spec(node, pod).map(|pod| pod.addresses.as_slice()).unwrap_or_default();
+            let own = addresses.iter().filter(|_| self.spec.cni == Cni::Ptp);
+            let own = own.filter_map(|address| gateway(node.pod_cidrs.iter().find(|range| range.contains(address))?));
+            let interface = own.fold(interface, |interface, own| interface.address(own, bits(own)));
+            host = host.interface(if bridged { interface.port_of("cni0", true) } else { interface });
             for address in addresses.iter().filter(|_| !bridged) {
                 host = host.route(Route::link(single(*address), &name)).neighbour(&name, *address);
             }
@@ -256,7 +259,8 @@ impl Builder<'_> {
                     host = host.route(Route::via(everywhere(*address), via, "eth0"));
                 }
                 None => {
-                    let via = link_local(*address);
+                    let own = range.filter(|_| self.spec.cni == Cni::Ptp);
+                    let via = own.and_then(gateway).unwrap_or_else(|| link_local(*address));
                     eth0 = eth0.address(*address, bits(*address));
                     host = host.route(Route::via(everywhere(*address), via, "eth0")).neighbour("eth0", via);
                 }
