@@ -85,7 +85,8 @@ impl Lab {
         }
         let mut broken: Vec<Mismatch> = self.applied(since).await?.into_iter().collect();
         for (node, command, does) in faked {
-            let (met, left) = judge(&node, command, does).await;
+            let patience = if broken.is_empty() { LEFT } else { Duration::ZERO };
+            let (met, left) = judge(&node, command, does, patience).await;
             words.push_str(&format!("; {command} was run {met} times"));
             broken.extend(left);
         }
@@ -94,14 +95,14 @@ impl Lab {
 }
 
 /// How often a command was met that did not do its work, and what is wrong with that.
-async fn judge(node: &str, command: Command, does: Does) -> (usize, Option<Mismatch>) {
+async fn judge(node: &str, command: Command, does: Does, patience: Duration) -> (usize, Option<Mismatch>) {
     let met = fakes::met(node, command);
     if met.is_empty() {
         let expected = format!("the proxy on {node} runs {command} during the fault");
         return (0, Some(Mismatch::new(expected, "it never did: the fault has shown nothing")));
     }
     let left = || met.iter().flat_map(fakes::Met::left).map(|pid| pid.to_string()).collect::<Vec<_>>();
-    let deadline = Instant::now() + LEFT;
+    let deadline = Instant::now() + patience;
     while does == Does::Hang && !left().is_empty() && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
