@@ -20,19 +20,22 @@ pub struct Frame {
     pub variant: Variant,
     families: Families,
     point_to_point: bool,
+    /// With point-to-point links: the node has its gateway's address on each.
+    link_gateways: bool,
     /// The zone of each node, and whether it has a second address.
     nodes: &'static [(Option<u8>, bool)],
     /// The node of each pod, and whether it is on the host network; each node has one more, which only calls.
     pods: &'static [(u8, bool)],
 }
 
-/// Every frame: both wirings, every family, both variants of the commands.
-pub const ALL: [Frame; 4] = [
+/// Every frame: each wiring, every family, both variants of the commands.
+pub const ALL: [Frame; 5] = [
     Frame {
         name: "bridge_ipv4",
         variant: Variant::Nft,
         families: Families::V4,
         point_to_point: false,
+        link_gateways: false,
         nodes: &[(Some(0), false), (Some(1), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
     },
@@ -41,6 +44,7 @@ pub const ALL: [Frame; 4] = [
         variant: Variant::Nft,
         families: Families::V6,
         point_to_point: true,
+        link_gateways: false,
         nodes: &[(Some(0), true), (Some(1), false), (None, false)],
         pods: &[(0, false), (1, false), (1, false), (2, false), (2, true)],
     },
@@ -49,6 +53,7 @@ pub const ALL: [Frame; 4] = [
         variant: Variant::Nft,
         families: Families::Dual,
         point_to_point: false,
+        link_gateways: false,
         nodes: &[(Some(0), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (0, true), (1, false), (1, false)],
     },
@@ -57,8 +62,18 @@ pub const ALL: [Frame; 4] = [
         variant: Variant::Legacy,
         families: Families::Dual,
         point_to_point: true,
+        link_gateways: false,
         nodes: &[(Some(0), false), (Some(1), true)],
         pods: &[(0, false), (0, false), (1, false), (1, true)],
+    },
+    Frame {
+        name: "ptp_dual_stack",
+        variant: Variant::Nft,
+        families: Families::Dual,
+        point_to_point: true,
+        link_gateways: true,
+        nodes: &[(Some(0), true), (Some(1), false)],
+        pods: &[(0, false), (0, true), (1, false), (1, false)],
     },
 ];
 
@@ -77,6 +92,7 @@ impl Frame {
         Recipe {
             families: self.families,
             point_to_point: self.point_to_point,
+            link_gateways: self.link_gateways,
             nodes: nodes.collect(),
             pods: pods.collect(),
             ..recipe(0)
@@ -109,6 +125,7 @@ impl Frame {
             cni: match world.cni {
                 oracle::Cni::Bridge => Cni::Bridge,
                 oracle::Cni::PointToPoint => Cni::PointToPoint,
+                oracle::Cni::Ptp => Cni::Ptp,
             },
             node_network: ranges("172.18.0.0/24", "fd00:172:18::/64"),
             service_cidrs: ranges("10.96.0.0/16", "fd00:10:96::/112"),

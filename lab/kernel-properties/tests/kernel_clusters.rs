@@ -23,11 +23,12 @@ use svclab_oracle::generate::recipes_on;
 use svclab_properties::sweep::runner;
 
 /// The frames in userspace mode.
-const RELAYED: [&str; 4] = [
+const RELAYED: [&str; 5] = [
     "userspace_bridge_ipv4",
     "userspace_point_to_point_ipv6",
     "userspace_bridge_dual_stack",
     "userspace_point_to_point_dual_stack_legacy",
+    "userspace_ptp_dual_stack",
 ];
 
 fn main() -> ExitCode {

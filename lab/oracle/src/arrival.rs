@@ -80,7 +80,7 @@ pub(crate) fn at<'a>(
         (_, true) => None,
         (true, false) => Some(match world.cni {
             Cni::Bridge => "cni0",
-            Cni::PointToPoint => "veth",
+            Cni::PointToPoint | Cni::Ptp => "veth",
         }),
         (false, false) => Some("eth0"),
     };

@@ -64,6 +64,7 @@ impl Cluster {
             "cni": match self.world.cni {
                 Cni::Bridge => "bridge",
                 Cni::PointToPoint => "point-to-point",
+                Cni::Ptp => "ptp",
             },
             "nodes": nodes,
             "clients": self.world.clients.iter()

@@ -49,6 +49,8 @@ pub enum Cni {
     Bridge,
     /// A link per pod, `veth…`.
     PointToPoint,
+    /// The same, and the node has its gateway's address on each of them.
+    Ptp,
 }
 
 /// A node as a machine.
@@ -58,7 +60,7 @@ pub struct NodePlace {
     pub name: String,
     /// Addresses on the network that nodes share; the first of each family is what the node calls from.
     pub addresses: Vec<IpAddr>,
-    /// Addresses that only its pods use, such as the bridge's.
+    /// Addresses that only its pods use: the bridge's, or that on its ends of their links.
     pub gateways: Vec<IpAddr>,
 }
 

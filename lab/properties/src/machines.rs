@@ -205,7 +205,8 @@ impl Builder<'_> {
         }
         for (index, pod) in self.pods_on(&place.name).enumerate() {
             let veth = format!("veth{index}");
-            let interface = Interface::new(&veth);
+            let gateways = place.gateways.iter().filter(|_| !bridged);
+            let interface = gateways.fold(Interface::new(&veth), |veth, own| veth.address(*own, single(*own)));
             host = host.interface(if bridged { interface.port_of("cni0", true) } else { interface });
             for address in pod.addresses.iter().filter(|_| !bridged) {
                 host = host.route(Route::link(network(*address, single(*address)), &veth)).neighbour(&veth, *address);
@@ -222,10 +223,11 @@ impl Builder<'_> {
         let mut host = Host::builder(&name);
         for address in &pod.addresses {
             let gateway = first_of(gateways, *address);
-            eth0 = eth0.address(*address, if gateway.is_some() { shared(*address) } else { single(*address) });
+            let bridged = self.world().cni == Cni::Bridge;
+            eth0 = eth0.address(*address, if bridged { shared(*address) } else { single(*address) });
             let via = gateway.unwrap_or_else(|| nobody(*address));
             host = host.route(Route::via(everywhere(*address), via, "eth0"));
-            if gateway.is_none() {
+            if !bridged {
                 host = host.neighbour("eth0", via);
             }
         }

@@ -83,10 +83,11 @@ pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
     NodeAddresses {
         local: loopback.into_iter().chain(node.addresses.iter().chain(&node.gateways).copied()).collect(),
         primary: families.iter().filter_map(first).collect(),
-        // Point-to-point links have no address; bridges and the node's own interface have one of each family there is.
+        // Point-to-point links have no address, but for ptp's; bridges and the node's own interface have one of each family
+        // there is.
         bare: match world.cni {
             Cni::PointToPoint => Family::ALL.to_vec(),
-            Cni::Bridge => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
+            Cni::Bridge | Cni::Ptp => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
         },
     }
 }

@@ -69,7 +69,11 @@ impl Recipe {
             pods: self.pod_places(&nodes, families),
             clients: clients.collect(),
             load_balancer: families.iter().filter_map(|family| on_segment(200, *family)).collect(),
-            cni: if self.point_to_point { Cni::PointToPoint } else { Cni::Bridge },
+            cni: match (self.point_to_point, self.link_gateways) {
+                (false, _) => Cni::Bridge,
+                (true, false) => Cni::PointToPoint,
+                (true, true) => Cni::Ptp,
+            },
             proxy: self.settings(families),
             nodes,
         };
@@ -85,7 +89,7 @@ impl Recipe {
         let second = self.nodes.get(index).is_some_and(|node| node.second_address);
         let first = families.iter().filter_map(|family| on_segment(2 + index, *family));
         let more = families.iter().filter(|_| second).filter_map(|family| on_segment(50 + index, *family));
-        let gateways = families.iter().filter(|_| !self.point_to_point);
+        let gateways = families.iter().filter(|_| !self.point_to_point || self.link_gateways);
         NodePlace {
             name: node_name(index),
             addresses: first.chain(more).collect(),

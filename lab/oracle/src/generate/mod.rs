@@ -54,6 +54,7 @@ fn nothing() -> Recipe {
     Recipe {
         families: Families::V4,
         point_to_point: false,
+        link_gateways: false,
         nodes: Vec::new(),
         pods: Vec::new(),
         services: Vec::new(),

@@ -9,6 +9,8 @@ use crate::settings::NodePortAddress;
 pub struct Recipe {
     pub families: Families,
     pub point_to_point: bool,
+    /// With point-to-point links: the node has its gateway's address on its end of each.
+    pub link_gateways: bool,
     pub nodes: Vec<NodeRecipe>,
     /// Pods beside the one on each node that only calls.
     pub pods: Vec<PodRecipe>,

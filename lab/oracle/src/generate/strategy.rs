@@ -17,6 +17,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     whole.prop_map(|(families, point_to_point, nodes, pods, services, proxy)| Recipe {
         families,
         point_to_point,
+        link_gateways: false,
         nodes,
         pods,
         services,
