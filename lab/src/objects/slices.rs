@@ -102,7 +102,8 @@ fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Opti
             let for_nodes = Some(vec![ForNode { name: pod.spec.node.clone() }]);
             Some(EndpointHints { for_nodes, for_zones })
         }
-        _ if for_zones.is_some() => Some(EndpointHints { for_nodes: None, for_zones }),
+        "PreferSameZone" | "PreferClose" if for_zones.is_some() => Some(EndpointHints { for_nodes: None, for_zones }),
+        // As upstream's controller has it, one that it does not know is none.
         _ => None,
     }
 }

@@ -120,6 +120,9 @@ fn hints_follow_traffic_distribution() {
     apply(&mut store, &format!("{}{near}", pod("a", "node-a", "web"))).unwrap();
     let hints = slices(&store)[0]["endpoints"][0]["hints"].clone();
     assert_eq!(hints, serde_json::json!({"forNodes": [{"name": "node-a"}], "forZones": [{"name": "z1"}]}));
+    let unknown = WEB.replace("spec:\n", "spec:\n  trafficDistribution: PreferSamePlanet\n");
+    apply(&mut store, &unknown).unwrap();
+    assert_eq!(slices(&store)[0]["endpoints"][0]["hints"], serde_json::Value::Null);
 }
 
 #[test]
