@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use svclab::cluster::spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
-use svclab_oracle::generate::{Families, NodeRecipe, PodRecipe, Recipe, recipe};
+use svclab_oracle::generate::{Declared, Families, NodeRecipe, PodRecipe, Recipe, recipe};
 use svclab_oracle::{self as oracle, Cluster, World};
 use svcproxy::config::Variant;
 
@@ -87,7 +87,11 @@ impl Frame {
     /// A recipe with these machines; its services and settings are of no account.
     #[must_use]
     pub fn recipe(&self) -> Recipe {
-        let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe { zone: *zone, second_address: *second });
+        let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe {
+            zone: *zone,
+            second_address: *second,
+            declared: Declared::All,
+        });
         let pods = self.pods.iter().map(|(node, host)| PodRecipe { node: *node, host_network: *host });
         Recipe {
             families: self.families,

@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
-use svclab_oracle::generate::{self, Change, Write, histories, recipes, writes};
+use svclab_oracle::generate::{self, Change, ObjectName, Write, histories, recipes, writes};
 use svclab_oracle::{Cluster, Mode, Objects, Promise, Reply, Rule, Verdict};
 
 /// Few enough to be quick, many enough that chance leaves nothing out.
@@ -37,21 +38,14 @@ fn a_seed_is_a_cluster() {
 /// Every rule has a part in some promise, but for those whose cases an API server or the network would not let happen.
 #[test]
 fn every_rule_is_reached() {
-    let never = [
-        Rule::Headless,
-        Rule::ExternalName,
-        Rule::Martian,
-        Rule::Reused,
-        Rule::Contradiction,
-        Rule::NodePortAddressesOtherFamily,
-        Rule::Scheduled,
-    ];
+    let never =
+        [Rule::Headless, Rule::ExternalName, Rule::Martian, Rule::NodePortAddressesOtherFamily, Rule::Scheduled];
     // Ready endpoints are the plain case, which needs no reason; families are apart by construction.
     let unsaid = [Rule::Ready, Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Shared];
     let mut reached: BTreeMap<Rule, usize> = BTreeMap::new();
     let mut undefined = 0;
     let mut all = 0;
-    for seed in SEEDS {
+    for seed in SEEDS.start..2 * SEEDS.end {
         let cluster = in_mode(seed);
         let oracle = cluster.oracle();
         for question in some(&cluster, seed) {
@@ -68,7 +62,7 @@ fn every_rule_is_reached() {
         .filter(|rule| !never.contains(rule) && !unsaid.contains(rule) && !reached.contains_key(rule))
         .collect();
     assert!(missing.is_empty(), "{missing:?} of {reached:?}");
-    assert!(undefined * 50 < all, "{undefined} of {all} questions have no answer");
+    assert!(undefined * 25 < all, "{undefined} of {all} questions have no answer");
 }
 
 fn check(cluster: &Cluster, promise: &Promise, question: &svclab_oracle::Question) {
@@ -120,8 +114,9 @@ fn nothing_else_matters() {
             assert_eq!(promise.verdict, reversed.oracle().ask(&question).verdict, "{question}");
             let Verdict::Deliver(delivery) = &promise.verdict else { continue };
             let mut alone = cluster.clone();
-            let name = Some(&delivery.service.service);
-            alone.objects.services.retain(|service| service.metadata.name.as_ref() == name);
+            let name = (Some(&delivery.service.namespace), Some(&delivery.service.service));
+            let named = |of: &ObjectMeta| (of.namespace.as_ref(), of.name.as_ref()) == name;
+            alone.objects.services.retain(|service| named(&service.metadata));
             assert_eq!(promise.verdict, alone.oracle().ask(&question).verdict, "{question}");
         }
     }
@@ -167,15 +162,15 @@ fn scenario_files() {
 fn apply(objects: &mut Objects, write: Write) {
     match write {
         Write::Service(service) => {
-            objects.services.retain(|old| old.metadata.name != service.metadata.name);
+            objects.services.retain(|old| ObjectName::of(&old.metadata) != ObjectName::of(&service.metadata));
             objects.services.push(service);
         }
         Write::Slice(slice) => {
-            objects.slices.retain(|old| old.metadata.name != slice.metadata.name);
+            objects.slices.retain(|old| ObjectName::of(&old.metadata) != ObjectName::of(&slice.metadata));
             objects.slices.push(slice);
         }
-        Write::NoService(name) => objects.services.retain(|old| old.metadata.name.as_ref() != Some(&name)),
-        Write::NoSlice(name) => objects.slices.retain(|old| old.metadata.name.as_ref() != Some(&name)),
+        Write::NoService(name) => objects.services.retain(|old| ObjectName::of(&old.metadata) != name),
+        Write::NoSlice(name) => objects.slices.retain(|old| ObjectName::of(&old.metadata) != name),
     }
 }
 

@@ -11,7 +11,9 @@ use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::hearing::Hearing;
 use svclab_kernel_properties::proxy::{self, Applied};
 use svclab_kernel_properties::seen::Seen;
-use svclab_oracle::generate::{Condition, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack};
+use svclab_oracle::generate::{
+    Condition, Copies, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack,
+};
 use svclab_oracle::{Cluster, Mode};
 use svclab_properties::proxies::Dump;
 use svcproxy::model::Family;
@@ -21,8 +23,15 @@ use crate::support::Inside;
 /// A node-port service over TCP and UDP with an endpoint on each of the first three pods.
 fn cluster(frame: &Frame) -> Cluster {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
-    let endpoint =
-        |pod| EndpointRecipe { pod, condition: Condition::Ready, slice: 0, copied: false, homeless: false, hinted: 0 };
+    let endpoint = |pod| EndpointRecipe {
+        pod,
+        condition: Condition::Ready,
+        slice: 0,
+        copy: Copies::None,
+        homeless: false,
+        left_out: 0,
+        hinted: 0,
+    };
     let service = ServiceRecipe {
         kind: Kind::NodePort,
         stack: Stack::Both,
@@ -37,6 +46,9 @@ fn cluster(frame: &Frame) -> Cluster {
         hints: Hints::None,
         other_targets: false,
         other_names: false,
+        disjoint: false,
+        left_out: 0,
+        newer: 0,
     };
     Recipe { services: vec![service], ..frame.recipe() }.build()
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
-use super::recipe::{Detect, Families, NodePorts, NodeRecipe, Recipe};
+use super::recipe::{Declared, Detect, Families, NodePorts, NodeRecipe, Recipe};
 use super::{services, slices};
 use crate::address::{self, Family};
 use crate::cluster::Cluster;
@@ -154,8 +154,21 @@ fn node_object(recipe: &NodeRecipe, place: &NodePlace, index: usize, families: &
         range([&format!("10.244.{}.0/24", index + 1), &format!("fd00:10:244:{:x}::/64", index + 1)], *family)
     });
     let ranges: Vec<IpNet> = ranges.collect();
-    let first = families.iter().filter_map(|family| address::first_of(&place.addresses, *family));
-    let addresses: Vec<_> = first.map(|address| json!({"type": "InternalIP", "address": address})).collect();
+    let entry = |kind: &str, address: IpAddr| json!({"type": kind, "address": address});
+    let first = || families.iter().filter_map(|family| address::first_of(&place.addresses, *family));
+    let of_family = |family: Family| place.addresses.iter().copied().filter(move |own| Family::of(*own) == family);
+    let last = || families.iter().filter_map(|family| of_family(*family).last());
+    let mut addresses: Vec<_> = match recipe.declared {
+        Declared::Firsts | Declared::OddName => first().map(|address| entry("InternalIP", address)).collect(),
+        Declared::External => last().map(|address| entry("ExternalIP", address)).collect(),
+        Declared::All => {
+            let all = place.addresses.iter().map(|address| entry("InternalIP", *address));
+            last().map(|address| entry("ExternalIP", address)).chain(all).collect()
+        }
+    };
+    if recipe.declared == Declared::OddName {
+        addresses.push(json!({"type": "Hostname", "address": "node_1"}));
+    }
     let labels = recipe.zone.map(|zone| json!({ super::ZONE_LABEL: zone_name(zone) })).unwrap_or_else(|| json!({}));
     serde_json::from_value(json!({
         "metadata": {"name": place.name, "labels": labels},

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::recipe::{Condition, EndpointRecipe, Recipe, ServiceRecipe};
 use super::strategy::{condition, endpoint, recipes, service};
@@ -36,12 +37,32 @@ pub enum Change {
 pub enum Write {
     /// Creates or replaces a service.
     Service(Service),
-    /// Deletes the service of this name.
-    NoService(String),
+    /// Deletes this service.
+    NoService(ObjectName),
     /// Creates or replaces a slice.
     Slice(EndpointSlice),
-    /// Deletes the slice of this name.
-    NoSlice(String),
+    /// Deletes this slice.
+    NoSlice(ObjectName),
+}
+
+/// Which service or slice.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectName {
+    /// The name in an object's metadata.
+    #[must_use]
+    pub fn of(metadata: &ObjectMeta) -> ObjectName {
+        ObjectName {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// A beginning, and what happens.
@@ -99,18 +120,19 @@ impl Timeline {
 
     fn build(&self) -> Cluster {
         let mut cluster = self.recipe.build();
-        let gone: Vec<String> = self
+        let gone: Vec<ObjectName> = self
             .gone
             .iter()
             .enumerate()
             .filter(|(_, gone)| **gone)
             .map(|(index, _)| super::services::name(index))
             .collect();
-        let is_gone = |name: Option<&String>| name.is_some_and(|name| gone.contains(name));
-        cluster.objects.services.retain(|service| !is_gone(service.metadata.name.as_ref()));
+        cluster.objects.services.retain(|service| !gone.contains(&ObjectName::of(&service.metadata)));
         cluster.objects.slices.retain(|slice| {
             let labels = slice.metadata.labels.as_ref();
-            !is_gone(labels.and_then(|labels| labels.get(crate::endpoints::SERVICE_LABEL)))
+            let service = labels.and_then(|labels| labels.get(crate::endpoints::SERVICE_LABEL)).cloned();
+            let namespace = slice.metadata.namespace.clone().unwrap_or_default();
+            !gone.contains(&ObjectName { namespace, name: service.unwrap_or_default() })
         });
         cluster
     }
@@ -181,11 +203,14 @@ pub fn writes(before: &Objects, after: &Objects) -> Vec<Write> {
     writes.extend(fresh.cloned().map(Write::Service));
     let fresh = after.slices.iter().filter(|slice| !before.slices.contains(slice));
     writes.extend(fresh.cloned().map(Write::Slice));
-    let stays = |name: &Option<String>| after.slices.iter().any(|slice| slice.metadata.name == *name);
-    let gone = before.slices.iter().map(|slice| &slice.metadata.name).filter(|name| !stays(name));
-    writes.extend(gone.flatten().cloned().map(Write::NoSlice));
-    let stays = |name: &Option<String>| after.services.iter().any(|service| service.metadata.name == *name);
-    let gone = before.services.iter().map(|service| &service.metadata.name).filter(|name| !stays(name));
-    writes.extend(gone.flatten().cloned().map(Write::NoService));
+    let slices = |objects: &Objects| objects.slices.iter().map(|slice| ObjectName::of(&slice.metadata)).collect();
+    writes.extend(gone(slices(before), slices(after)).map(Write::NoSlice));
+    let services =
+        |objects: &Objects| objects.services.iter().map(|service| ObjectName::of(&service.metadata)).collect();
+    writes.extend(gone(services(before), services(after)).map(Write::NoService));
     writes
+}
+
+fn gone(before: Vec<ObjectName>, after: Vec<ObjectName>) -> impl Iterator<Item = ObjectName> {
+    before.into_iter().filter(move |name| !after.contains(name))
 }

@@ -15,7 +15,7 @@ mod strategy;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-pub use history::{Change, History, Write, histories, writes};
+pub use history::{Change, History, ObjectName, Write, histories, writes};
 pub use recipe::*;
 pub use strategy::{recipes, recipes_on};
 

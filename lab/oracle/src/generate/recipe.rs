@@ -34,6 +34,21 @@ pub struct NodeRecipe {
     pub zone: Option<u8>,
     /// Has a second address of each family.
     pub second_address: bool,
+    /// What its Node object says of its addresses.
+    pub declared: Declared,
+}
+
+/// What a Node object says of the machine's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declared {
+    /// The first of each family, as internal ones.
+    Firsts,
+    /// All of them as internal ones, behind an external one that is the last.
+    All,
+    /// The last of each family, as external ones.
+    External,
+    /// As `Firsts`, with a host name that is none.
+    OddName,
 }
 
 /// A pod.
@@ -124,6 +139,38 @@ pub struct ServiceRecipe {
     pub other_targets: bool,
     /// Ports of the third slice have names that the service does not know.
     pub other_names: bool,
+    /// Each slice has some of the ports only, so that ports lead to different endpoints.
+    pub disjoint: bool,
+    /// Fields that are left out where they have their default, as bits: [`ServiceRecipe::LEFT_OUT`].
+    pub left_out: u16,
+    /// What is no proxy's business, as bits: a `trafficDistribution` of a newer API, load-balancer status on another type, a
+    /// slice of host names.
+    pub newer: u8,
+}
+
+impl ServiceRecipe {
+    /// What each bit of `left_out` leaves out: fields of the Service's spec, then of the ports of its slices.
+    pub const LEFT_OUT: [&'static str; 14] = [
+        "type",
+        "ipFamilies",
+        "ipFamilyPolicy",
+        "clusterIPs",
+        "clusterIP",
+        "ports.protocol",
+        "ports.targetPort",
+        "internalTrafficPolicy",
+        "sessionAffinity",
+        "externalTrafficPolicy",
+        "loadBalancerSourceRanges",
+        "sessionAffinityConfig",
+        "slice.ports.name",
+        "slice.ports.protocol",
+    ];
+
+    pub(super) fn leaves_out(&self, field: &str) -> bool {
+        let bit = ServiceRecipe::LEFT_OUT.iter().position(|known| *known == field);
+        bit.is_some_and(|bit| self.left_out & (1 << bit) != 0)
+    }
 }
 
 /// `ipMode`.
@@ -133,6 +180,8 @@ pub enum IngressMode {
     Unset,
     Vip,
     Proxy,
+    /// One that no proxy of today knows.
+    Newer,
 }
 
 /// A service port.
@@ -181,12 +230,30 @@ pub struct EndpointRecipe {
     pub condition: Condition,
     /// Its slice, of three.
     pub slice: u8,
-    /// A copy of it stands in the next slice, too.
-    pub copied: bool,
+    /// Whether there is another endpoint with its address.
+    pub copy: Copies,
     /// Its slice names no node.
     pub homeless: bool,
+    /// What else its slice leaves out, as bits: [`EndpointRecipe::LEFT_OUT`].
+    pub left_out: u8,
     /// Zones and nodes that it is for, as bits, where [`Hints::Odd`] is.
     pub hinted: u8,
+}
+
+impl EndpointRecipe {
+    /// What each bit of `left_out` leaves out.
+    pub const LEFT_OUT: [&'static str; 5] = ["ready", "serving", "terminating", "conditions", "targetRef"];
+}
+
+/// Another endpoint with the same address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    /// There is none.
+    None,
+    /// The same stands in the next slice, too.
+    Same,
+    /// In these conditions, in the same slice or the next one: who had the address before, or has it now.
+    Other(Condition),
 }
 
 /// Topology hints of a service's endpoints.

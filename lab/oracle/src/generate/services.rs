@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
+use super::ObjectName;
 use super::build::{address, families, on_segment, pod_range, segment};
 use super::recipe::{IngressMode, Kind, Recipe, ServiceRecipe, Sources, Stack};
 use crate::address::Family;
@@ -18,7 +19,8 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let name = name(index);
     if service.kind == Kind::ExternalName {
         let spec = json!({"type": "ExternalName", "externalName": "example.org"});
-        return serde_json::from_value(json!({"metadata": {"namespace": "default", "name": name}, "spec": spec})).ok();
+        let metadata = json!({"namespace": name.namespace, "name": name.name});
+        return serde_json::from_value(json!({"metadata": metadata, "spec": spec})).ok();
     }
     let labels =
         if service.kind == Kind::OtherProxy { json!({ PROXY_NAME_LABEL: "somebody-else" }) } else { json!({}) };
@@ -72,6 +74,7 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
                 IngressMode::Unset => json!(null),
                 IngressMode::Vip => json!("VIP"),
                 IngressMode::Proxy => json!("Proxy"),
+                IngressMode::Newer => json!("Anycast"),
             };
             let addresses = pool(&[*number], "203.0.113.", "2001:db8:113::");
             // One address cannot be both: the first entry that has it counts.
@@ -80,15 +83,56 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
             ingress.extend(entries);
         }
     }
-    serde_json::from_value(json!({
-        "metadata": {"namespace": "default", "name": name, "labels": labels},
-        "spec": spec, "status": {"loadBalancer": {"ingress": ingress}},
-    }))
-    .ok()
+    if service.newer & 1 != 0 {
+        spec["trafficDistribution"] = json!("PreferSamePlanet");
+    }
+    if !balanced && service.newer & 2 != 0 {
+        ingress.extend(pool(&[0], "203.0.113.", "2001:db8:113::").iter().map(|address| json!({"ip": address})));
+    }
+    leave_out(&mut spec, service);
+    let mut object = json!({
+        "metadata": {"namespace": name.namespace, "name": name.name, "labels": labels}, "spec": spec,
+    });
+    // An API server leaves it out as long as there is nothing in it.
+    if !ingress.is_empty() {
+        object["status"] = json!({"loadBalancer": {"ingress": ingress}});
+    }
+    serde_json::from_value(object).ok()
 }
 
-pub(super) fn name(index: usize) -> String {
-    format!("svc-{index}")
+/// Takes fields out that have their default.
+fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
+    let single = spec["clusterIPs"].as_array().is_none_or(|all| all.len() < 2);
+    let defaults = [
+        ("type", spec["type"] == "ClusterIP"),
+        ("ipFamilies", true),
+        ("ipFamilyPolicy", true),
+        ("clusterIPs", single),
+        ("clusterIP", !(single && service.leaves_out("clusterIPs"))),
+        ("internalTrafficPolicy", spec["internalTrafficPolicy"] == "Cluster"),
+        ("sessionAffinity", spec["sessionAffinity"] == "None"),
+        ("externalTrafficPolicy", spec["externalTrafficPolicy"] == "Cluster"),
+        ("loadBalancerSourceRanges", spec["loadBalancerSourceRanges"] == json!([])),
+        // Three hours.
+        ("sessionAffinityConfig", true),
+    ];
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|field, _| !(service.leaves_out(field) && defaults.contains(&(field.as_str(), true))));
+    }
+    for port in spec["ports"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        let tcp = port.get("protocol") == Some(&json!("TCP"));
+        port.retain(|field, _| match field.as_str() {
+            "protocol" => !(tcp && service.leaves_out("ports.protocol")),
+            "targetPort" => !service.leaves_out("ports.targetPort"),
+            _ => true,
+        });
+    }
+}
+
+/// Every other service has the name of the one before it, in another namespace.
+pub(super) fn name(index: usize) -> ObjectName {
+    let namespace = if index.is_multiple_of(2) { "default" } else { "other" };
+    ObjectName { namespace: namespace.to_owned(), name: format!("svc-{}", index / 2) }
 }
 
 /// The families that a service has in this cluster.
@@ -138,6 +182,9 @@ fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
         }
         if exposes(recipe.node_port) {
             port["nodePort"] = json!(30_000 + 20 * index + position);
+        } else if service.leaves_out("ports.targetPort") {
+            // As clients write it.
+            port["nodePort"] = json!(0);
         }
         port
     })

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
+use super::ObjectName;
 use super::build::{node_name, zone_name};
-use super::recipe::{Condition, EndpointRecipe, Hints, Kind, Recipe, ServiceRecipe};
+use super::recipe::{Condition, Copies, EndpointRecipe, Hints, Kind, Recipe, ServiceRecipe};
 use super::services::{name, numbered, stack};
 use crate::address::{self, Family};
 use crate::endpoints::SERVICE_LABEL;
+use crate::question::Protocol;
 use crate::service::PROXY_NAME_LABEL;
 use crate::world::{PodPlace, World};
 
@@ -22,12 +24,27 @@ pub(super) fn build(recipe: &Recipe, index: usize, world: &World) -> Vec<Endpoin
         return Vec::new();
     };
     let mut slices = Vec::new();
+    if service.newer & 4 != 0 {
+        slices.extend(of_names(service, index));
+    }
     for family in stack(recipe, service) {
         for number in 0..SLICES {
             slices.extend(slice(recipe, service, index, family, number, world));
         }
     }
     slices
+}
+
+/// A slice of host names, which is no proxy's business.
+fn of_names(service: &ServiceRecipe, index: usize) -> Option<EndpointSlice> {
+    let ObjectName { namespace, name } = name(index);
+    serde_json::from_value(json!({
+        "metadata": {"namespace": namespace, "labels": { SERVICE_LABEL: name }, "name": format!("{name}-fqdn")},
+        "addressType": "FQDN",
+        "ports": ports(service, index, 0),
+        "endpoints": [{"addresses": ["example.org"]}],
+    }))
+    .ok()
 }
 
 fn slice(
@@ -38,38 +55,69 @@ fn slice(
     number: u8,
     world: &World,
 ) -> Option<EndpointSlice> {
-    let stands = |endpoint: &&EndpointRecipe| {
-        let own = endpoint.slice % SLICES;
-        own == number || (endpoint.copied && (own + 1) % SLICES == number)
-    };
     let mut endpoints: Vec<(IpAddr, Value)> = Vec::new();
-    for endpoint in service.endpoints.iter().filter(stands) {
+    for endpoint in &service.endpoints {
         let Some(pod) = world.pods.get(usize::from(endpoint.pod) % world.pods.len().max(1)) else { continue };
         let Some(address) = address::first_of(&pod.addresses, family) else { continue };
         // Within a slice, and among slices, one pod has one state: the first endpoint that has it counts.
         let first = service.endpoints.iter().find(|other| same_pod(other, endpoint, world)).unwrap_or(endpoint);
-        if !endpoints.iter().any(|(taken, _)| *taken == address) {
-            endpoints.push((address, entry(recipe, service, first, pod, address)));
+        // Copies are told apart by their ports, too: where slices have different ones, two are two endpoints, and both are true.
+        let alike = !(service.other_targets || service.other_names || service.disjoint);
+        let own = endpoint.slice % SLICES;
+        let next = (own + 1) % SLICES;
+        let is_there = endpoints.iter().any(|(taken, _)| *taken == address);
+        let stands = own == number || (endpoint.copy == Copies::Same && next == number);
+        let node = |leaves: Condition, stays: Condition| match alike && leaves.terminates() && !stays.terminates() {
+            true => elsewhere(&pod.node, world),
+            false => pod.node.clone(),
+        };
+        let other = match first.copy {
+            Copies::Other(condition) => condition,
+            Copies::None | Copies::Same => first.condition,
+        };
+        if stands && !is_there {
+            let node = node(first.condition, other);
+            endpoints.push((address, entry(recipe, service, first, (pod, &node), address)));
+        }
+        let in_front = !alike || endpoint.hinted & (1 << 6) != 0;
+        if std::ptr::eq(first, endpoint)
+            && matches!(first.copy, Copies::Other(_))
+            && number == if in_front { own } else { next }
+        {
+            // Of a contradicting one all conditions are said.
+            let state = EndpointRecipe { condition: other, left_out: 0, ..*first };
+            let both_stay = !other.terminates() && !first.condition.terminates();
+            let moved = alike && both_stay;
+            let node = if moved { elsewhere(&pod.node, world) } else { node(other, first.condition) };
+            let at = if in_front { 0 } else { endpoints.len() };
+            endpoints.insert(at, (address, entry(recipe, service, &state, (pod, &node), address)));
         }
     }
     // The first slice stands even if it is empty, as the controller leaves it.
     if endpoints.is_empty() && number > 0 {
         return None;
     }
-    let mut labels = json!({ SERVICE_LABEL: name(index) });
+    let ObjectName { namespace, name } = name(index);
+    let mut labels = json!({ SERVICE_LABEL: name });
     if service.kind == Kind::OtherProxy {
         labels[PROXY_NAME_LABEL] = json!("somebody-else");
     }
     serde_json::from_value(json!({
         "metadata": {
-            "namespace": "default", "labels": labels,
-            "name": format!("{}-{}-{number}", name(index), family.name().to_lowercase()),
+            "namespace": namespace, "labels": labels,
+            "name": format!("{name}-{}-{number}", family.name().to_lowercase()),
         },
         "addressType": family.name(),
         "ports": ports(service, index, number),
         "endpoints": endpoints.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>(),
     }))
     .ok()
+}
+
+/// Another node than this one, if there is one.
+fn elsewhere(node: &str, world: &World) -> String {
+    let other = world.nodes.iter().map(|place| &place.name).find(|name| *name != node);
+    other.map_or_else(|| node.to_owned(), String::clone)
 }
 
 fn same_pod(one: &EndpointRecipe, other: &EndpointRecipe, world: &World) -> bool {
@@ -80,9 +128,17 @@ fn same_pod(one: &EndpointRecipe, other: &EndpointRecipe, world: &World) -> bool
 fn ports(service: &ServiceRecipe, index: usize, number: u8) -> Vec<Value> {
     let shift = if service.other_targets && number == 1 { 100 } else { 0 };
     let all = numbered(service, index).into_iter().enumerate();
-    all.map(|(position, (name, protocol, _))| {
+    let here = all.filter(|(position, _)| !service.disjoint || position % usize::from(SLICES) == usize::from(number));
+    here.map(|(position, (name, protocol, _))| {
         let name = if service.other_names && number == 2 { format!("other-{position}") } else { name };
-        json!({"name": name, "protocol": protocol.name(), "port": 8080 + position + shift})
+        let mut port = json!({"port": 8080 + position + shift});
+        if !(name.is_empty() && service.leaves_out("slice.ports.name")) {
+            port["name"] = json!(name);
+        }
+        if !(protocol == Protocol::Tcp && service.leaves_out("slice.ports.protocol")) {
+            port["protocol"] = json!(protocol.name());
+        }
+        port
     })
     .collect()
 }
@@ -91,21 +147,37 @@ fn entry(
     recipe: &Recipe,
     service: &ServiceRecipe,
     endpoint: &EndpointRecipe,
-    pod: &PodPlace,
+    (pod, node): (&PodPlace, &str),
     address: IpAddr,
 ) -> Value {
-    let mut value = json!({
-        "addresses": [address],
-        "conditions": conditions(endpoint.condition),
-        "targetRef": {"kind": "Pod", "namespace": pod.name.namespace, "name": pod.name.name},
-    });
-    if !endpoint.homeless {
-        value["nodeName"] = json!(pod.node);
+    let leaves_out = |field: &str| {
+        let bit = EndpointRecipe::LEFT_OUT.iter().position(|known| *known == field);
+        bit.is_some_and(|bit| endpoint.left_out & (1 << bit) != 0)
+    };
+    let mut value = json!({ "addresses": [address] });
+    if !leaves_out("conditions") {
+        let mut conditions = conditions(endpoint.condition);
+        if let Some(conditions) = conditions.as_object_mut() {
+            conditions.retain(|condition, _| !leaves_out(condition));
+        }
+        value["conditions"] = conditions;
     }
-    if let Some(hints) = hints(recipe, service, endpoint, &pod.node) {
+    if !leaves_out("targetRef") {
+        value["targetRef"] = json!({"kind": "Pod", "namespace": pod.name.namespace, "name": pod.name.name});
+    }
+    if !endpoint.homeless {
+        value["nodeName"] = json!(node);
+    }
+    if let Some(hints) = hints(recipe, service, endpoint, node) {
         value["hints"] = hints;
     }
     value
+}
+
+impl Condition {
+    fn terminates(self) -> bool {
+        matches!(self, Condition::TerminatingServing | Condition::Terminating | Condition::PublishedTerminating)
+    }
 }
 
 fn conditions(condition: Condition) -> Value {

@@ -5,8 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::recipe::{
-    Condition, Detect, EndpointRecipe, Families, Hints, IngressMode, Kind, NodePorts, NodeRecipe, PodRecipe,
-    PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
+    Condition, Copies, Declared, Detect, EndpointRecipe, Families, Hints, IngressMode, Kind, NodePorts, NodeRecipe,
+    PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
 };
 use crate::settings::NodePortAddress;
 
@@ -31,7 +31,14 @@ pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {
-    (option::weighted(0.9, 0..3u8), rarely(0.2)).prop_map(|(zone, second_address)| NodeRecipe { zone, second_address })
+    let declared = prop_oneof![
+        5 => Just(Declared::Firsts), 1 => Just(Declared::All), 1 => Just(Declared::External), 1 => Just(Declared::OddName),
+    ];
+    (option::weighted(0.9, 0..3u8), rarely(0.2), declared).prop_map(|(zone, second_address, declared)| NodeRecipe {
+        zone,
+        second_address,
+        declared,
+    })
 }
 
 fn pod() -> impl Strategy<Value = PodRecipe> {
@@ -78,29 +85,41 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
         5 => Just(Hints::None), 2 => Just(Hints::OwnZone), 2 => Just(Hints::OwnNode), 2 => Just(Hints::Odd),
     ];
     let spec = (kind, stack, rarely(0.25), rarely(0.4), option::weighted(0.2, 1..=60_000u16), vec(port(), 1..=3));
-    let mode = prop_oneof![2 => Just(IngressMode::Unset), 2 => Just(IngressMode::Vip), 1 => Just(IngressMode::Proxy)];
+    let mode = prop_oneof![2 => Just(IngressMode::Unset), 2 => Just(IngressMode::Vip), 1 => Just(IngressMode::Proxy), 1 => Just(IngressMode::Newer)];
     let faces = (vec(0..3u8, 0..=2), vec((0..3u8, mode), 0..=2), sources());
-    let slices = (vec(endpoint(), 0..=6), hints, rarely(0.2), rarely(0.15));
-    (spec, faces, slices).prop_map(|(spec, faces, slices)| {
-        let (kind, stack, internal_local, external_local, affinity, ports) = spec;
-        let (external_ips, ingress, source_ranges) = faces;
-        let (endpoints, hints, other_targets, other_names) = slices;
-        ServiceRecipe {
-            kind,
-            stack,
-            internal_local,
-            external_local,
-            affinity,
-            ports,
-            external_ips,
-            ingress,
-            source_ranges,
-            endpoints,
-            hints,
-            other_targets,
-            other_names,
-        }
-    })
+    let slices = (vec(endpoint(), 0..=6), hints, rarely(0.2), rarely(0.15), rarely(0.15));
+    let newer = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8), 1 => Just(4u8)];
+    (spec, faces, slices, some_bits(ServiceRecipe::LEFT_OUT.len()), newer).prop_map(
+        |(spec, faces, slices, left_out, newer)| {
+            let (kind, stack, internal_local, external_local, affinity, ports) = spec;
+            let (external_ips, ingress, source_ranges) = faces;
+            let (endpoints, hints, other_targets, other_names, disjoint) = slices;
+            ServiceRecipe {
+                kind,
+                stack,
+                internal_local,
+                external_local,
+                affinity,
+                ports,
+                external_ips,
+                ingress,
+                source_ranges,
+                endpoints,
+                hints,
+                other_targets,
+                other_names,
+                disjoint,
+                left_out,
+                newer,
+            }
+        },
+    )
+}
+
+/// Mostly no bit, some or all of them.
+fn some_bits(number: usize) -> impl Strategy<Value = u16> {
+    let all = u16::MAX >> (16 - number);
+    prop_oneof![3 => Just(0), 3 => (0..number).prop_map(|bit| 1 << bit), 2 => 0..=all]
 }
 
 fn sources() -> impl Strategy<Value = Vec<Sources>> {
@@ -127,13 +146,19 @@ fn port() -> impl Strategy<Value = PortRecipe> {
 /// Endpoints; histories add them one by one.
 pub(super) fn endpoint() -> impl Strategy<Value = EndpointRecipe> {
     let slice = prop_oneof![3 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
-    (any::<u8>(), condition(), slice, rarely(0.1), rarely(0.05), any::<u8>()).prop_map(
-        |(pod, condition, slice, copied, homeless, hinted)| EndpointRecipe {
+    let other =
+        prop_oneof![3 => Just(Condition::Terminating), 2 => Just(Condition::TerminatingServing), 1 => condition()];
+    let copy = prop_oneof![85 => Just(Copies::None), 10 => Just(Copies::Same), 5 => other.prop_map(Copies::Other)];
+    let left_out = some_bits(EndpointRecipe::LEFT_OUT.len()).prop_map(|bits| u8::try_from(bits).unwrap_or_default());
+    let left_out = prop_oneof![3 => Just(0u8), 1 => left_out];
+    (any::<u8>(), condition(), slice, copy, rarely(0.05), left_out, any::<u8>()).prop_map(
+        |(pod, condition, slice, copy, homeless, left_out, hinted)| EndpointRecipe {
             pod,
             condition,
             slice,
-            copied,
+            copy,
             homeless,
+            left_out,
             hinted,
         },
     )

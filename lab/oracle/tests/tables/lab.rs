@@ -21,6 +21,8 @@ use svclab_oracle::{
     Verdict, World, ask,
 };
 
+use crate::drawn;
+
 /// Objects, machines, settings.
 #[derive(Clone)]
 pub struct Lab {
@@ -157,6 +159,7 @@ impl Lab {
 
     /// Checks every row; where the proxy relays, `client` means the node that does.
     pub fn expect_if_relayed(&self, table: &str) {
+        drawn::can_be_drawn(&self.objects);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let promise = ask(&self.objects, &self.world, &question(cells[0], cells[1]));
@@ -168,8 +171,9 @@ impl Lab {
         }
     }
 
-    /// Checks every row.
+    /// Checks every row, and that generated clusters have what its objects say.
     pub fn expect(&self, table: &str) -> &Lab {
+        drawn::can_be_drawn(&self.objects);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let question = question(cells[0], cells[1]);

@@ -5,6 +5,7 @@
 
 mod affinity;
 mod destinations;
+mod drawn;
 mod endpoints;
 mod health;
 mod lab;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError};
-use svclab_oracle::generate::{Write, histories, writes};
+use svclab_oracle::generate::{ObjectName, Write, histories, writes};
 use svclab_oracle::{Cluster, Mode};
 use svclab_properties::judge::{Court, judge};
 use svclab_properties::machines::Machines;
@@ -14,6 +14,7 @@ use svclab_properties::programs::{Program, programs};
 use svclab_properties::proxies::{Dump, Kernel, Proxies, changes, dump};
 use svclab_properties::sweep::{cases, runner, seed};
 use svclab_properties::words;
+use svclab_sim::protocol::Family;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::source::{self, Change, ObjectKey};
@@ -38,8 +39,8 @@ fn inhabited(cluster: &Cluster) -> Vec<Kernel> {
     kernels.collect()
 }
 
-fn change(write: Write) -> Option<Change> {
-    let key = |name: String| ObjectKey { namespace: "default".to_owned(), name };
+pub(crate) fn change(write: Write) -> Option<Change> {
+    let key = |of: ObjectName| ObjectKey { namespace: of.namespace, name: of.name };
     match write {
         Write::Service(service) => Some(source::admit_service(service).unwrap()),
         Write::Slice(slice) => source::admit_endpoint_slice(slice).unwrap(),
@@ -48,10 +49,27 @@ fn change(write: Write) -> Option<Change> {
     }
 }
 
-/// What counts: a destination that drains has the weight 0, and takes no new connections.
+/// What counts: a destination that drains has the weight 0, and takes no new connections. Of two listening ports that would like
+/// the same number the one that was there first has it: they count by whom they lead to.
 fn settled(dump: &Dump) -> Dump {
     let serving = dump.servers.lines().filter(|line| !line.ends_with("-w 0"));
-    Dump { servers: serving.map(|line| format!("{line}\n")).collect(), ..dump.clone() }
+    let named = |text: &str, family: Family| {
+        let mut text = text.to_owned();
+        for ((of, protocol, port), to) in &dump.relays {
+            if *of == family {
+                for before in ["--dport ", "--to-ports ", ":"] {
+                    for after in [" ", "\n"] {
+                        text = text
+                            .replace(&format!("{before}{port}{after}"), &format!("{before}{protocol:?} {to:?}{after}"));
+                    }
+                }
+            }
+        }
+        text
+    };
+    let (v4, v6) = (named(&dump.v4, Family::V4), named(&dump.v6, Family::V6));
+    let servers = serving.map(|line| format!("{line}\n")).collect();
+    Dump { servers, v4, v6, relays: Default::default(), ..dump.clone() }
 }
 
 fn without_guard(mut dump: Dump) -> Dump {

@@ -7,6 +7,7 @@
 )]
 
 mod clusters;
+mod health;
 mod history;
 mod modes;
 mod mutants;

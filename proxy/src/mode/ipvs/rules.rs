@@ -1,12 +1,14 @@
 //! The iptables rules: a handful, whatever the number of services. What they are about stands in the sets.
 
+use std::net::IpAddr;
+
 use super::sets::SetId;
 use crate::kernel::iptables::Table;
 use crate::mode::rules::common::{self, Chain};
 use crate::mode::rules::rule::Rule;
 use crate::mode::rules::{Tables, names};
 use crate::model::Protocol;
-use crate::plan::{Masquerade, NodePlan};
+use crate::plan::{Masquerade, NodePlan, NodePortScope};
 
 /// The packet goes to a member: address and port.
 const TO: &str = "dst,dst";
@@ -74,7 +76,16 @@ impl Rules<'_> {
             rules.push(self.plain(set, TO).target("ACCEPT"));
         }
         // After the addresses of services: a cluster IP's port is no node port, though it may have the same number.
-        rules.push(Rule::new().to_local_address().target(names::NODE_PORT));
+        match &self.node.node_ports {
+            NodePortScope::EveryLocalAddress { .. } => {
+                rules.push(Rule::new().to_local_address().target(names::NODE_PORT));
+            }
+            // What goes to the node's other addresses is nobody's node port, whatever its number.
+            NodePortScope::Addresses(addresses) => {
+                let to = |address: &IpAddr| Rule::new().destination(*address).target(names::NODE_PORT);
+                rules.extend(addresses.iter().map(to));
+            }
+        }
         rules
     }
 

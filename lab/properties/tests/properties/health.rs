@@ -1,0 +1,83 @@
+//! What a node tells load balancers is what Kubernetes promises, also after partial syncs: told as changes, it adds up.
+
+use std::collections::BTreeMap;
+
+use proptest::test_runner::{TestCaseError, TestError};
+use svclab_oracle::generate::{histories, writes};
+use svclab_oracle::{Family, health_checks};
+use svclab_properties::node::{addresses, config, families};
+use svclab_properties::proxies::changes;
+use svclab_properties::sweep::{cases, runner, seed};
+use svcproxy::kernel::iptables::Fake;
+use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::plan::health::ServiceCheck;
+use svcproxy::source::ObjectKey;
+
+use crate::history::change;
+
+/// What was told so far, by Service.
+type Told = BTreeMap<ObjectKey, ServiceCheck>;
+
+fn take(proxy: &mut FamilyProxy<Fake>, told: &mut Told) {
+    proxy.sync().unwrap();
+    for (service, check) in proxy.take_health_changes() {
+        match check {
+            Some(check) => told.insert(service, check),
+            None => told.remove(&service),
+        };
+    }
+}
+
+#[test]
+fn health_checks_are_as_promised() {
+    let answered = std::cell::Cell::new([0u64; 2]);
+    let outcome = runner(seed(), 300, (cases() / 4).max(1)).run(&histories(8), |history| {
+        let states = history.states();
+        let world = &states[0].world;
+        for place in &world.nodes {
+            for family in families(world) {
+                let mut proxy = FamilyProxy::new(config(world, &place.name), family, Fake::default());
+                proxy.set_addresses(&addresses(world, place));
+                let mut told = Told::new();
+                proxy.apply(&changes(&states[0].objects).0);
+                for (number, state) in states.iter().enumerate() {
+                    if number > 0 {
+                        let before = &states[number - 1].objects;
+                        let written = writes(before, &state.objects).into_iter().filter_map(change);
+                        proxy.apply(&written.collect::<Vec<_>>());
+                    }
+                    take(&mut proxy, &mut told);
+                    let of = if family == svcproxy::model::Family::V4 { Family::V4 } else { Family::V6 };
+                    let promised = health_checks(&state.objects, &place.name).into_iter();
+                    let promised: Vec<_> = promised.filter(|check| check.family == of).collect();
+                    if promised.len() != told.len() {
+                        return Err(TestCaseError::fail(format!("promised {promised:?}\ntold {told:?}")));
+                    }
+                    for check in promised {
+                        let key = ObjectKey { namespace: check.namespace.clone(), name: check.service.clone() };
+                        let says = told.get(&key);
+                        let right = says.is_some_and(|says| {
+                            says.port == check.port
+                                && check.local_endpoints.is_none_or(|promised| promised == says.local_endpoints)
+                        });
+                        if !right {
+                            return Err(TestCaseError::fail(format!("{}: {check:?}, told {says:?}", place.name)));
+                        }
+                        let mut count = answered.get();
+                        count[usize::from(check.status() == Some(200))] += 1;
+                        answered.set(count);
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, history)) => panic!("{reason}\n{history:#?}"),
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+    let answered = answered.get();
+    println!("503 and 200: {answered:?}");
+    assert!(answered.iter().all(|count| *count > 10), "{answered:?}");
+}
