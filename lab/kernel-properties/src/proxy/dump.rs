@@ -94,8 +94,12 @@ fn until_forgotten() -> Result<(), String> {
     Err("IPVS keeps connections of virtual servers that are gone".to_owned())
 }
 
+/// How long a command may take on a busy machine.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 fn run(name: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
-    let output = command::run(name, arguments, input).map_err(|error| format!("cannot run {name}: {error}"))?;
+    let output =
+        command::run(name, arguments, input, PATIENCE).map_err(|error| format!("cannot run {name}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }

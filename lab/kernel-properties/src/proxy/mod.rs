@@ -15,7 +15,7 @@ use svclab_oracle::Cluster;
 use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, changes};
 use svcproxy::config::{Config, Mode, Variant};
-use svcproxy::kernel::conntrack::{Conntrack, Netlink};
+use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
 use svcproxy::model::Family;
 use svcproxy::source::Change;
 
@@ -142,7 +142,7 @@ pub async fn forget(
             if commands.mode == Mode::Ipvs {
                 commands.restore_servers(&servers)?;
             }
-            let delete = |family: &Family| Netlink.delete(*family, &|_| true).map(|_| ());
+            let delete = |family: &Family| Netlink.delete(*family, &[Filter::NONE], &|_| true).map(|_| ());
             commands.families.iter().try_for_each(delete).map_err(|error| format!("forgetting connections: {error}"))
         })
     });

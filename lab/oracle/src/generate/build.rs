@@ -157,7 +157,7 @@ fn node_object(recipe: &NodeRecipe, place: &NodePlace, index: usize, families: &
     let entry = |kind: &str, address: IpAddr| json!({"type": kind, "address": address});
     let first = || families.iter().filter_map(|family| address::first_of(&place.addresses, *family));
     let of_family = |family: Family| place.addresses.iter().copied().filter(move |own| Family::of(*own) == family);
-    let last = || families.iter().filter_map(|family| of_family(*family).last());
+    let last = || families.iter().filter_map(|family| of_family(*family).next_back());
     let mut addresses: Vec<_> = match recipe.declared {
         Declared::Firsts | Declared::OddName => first().map(|address| entry("InternalIP", address)).collect(),
         Declared::External => last().map(|address| entry("ExternalIP", address)).collect(),

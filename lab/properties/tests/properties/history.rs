@@ -140,7 +140,7 @@ fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
         verdicts(last, &node, &found)?;
         if last.world.proxy.mode != Mode::Ipvs {
             let mut kernels = proxies.kernels();
-            for (family, kernel) in families(&last.world).into_iter().zip(&mut kernels) {
+            for kernel in &mut kernels {
                 cleanup(kernel.rules()).unwrap();
             }
             // Listening ports end with their proxy. The guard of the loopback range stays, and kubelet shares it.
