@@ -160,5 +160,6 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     assert!(dump("nft").contains("default/web has no endpoints"));
     proxy.kill();
     assert!(svcproxy(&["--cleanup"]).status.success());
-    assert!(!without_guard(&dump("nft")).iter().any(|line| line.contains("KUBE-")), "{}", dump("nft"));
+    let left = dump("nft");
+    assert!(!without_guard(&left).iter().any(|line| line.contains("KUBE-")), "{left}");
 }

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use svclab_oracle::{Cluster, Cni, Mode, NodePlace, PodName, PodPlace, Protocol, World};
+use svclab_oracle::{Cluster, Cni, NodePlace, PodName, PodPlace, Protocol, World};
 use svclab_sim::host::{Host, HostBuilder, Interface, Route, Sysctls};
 use svclab_sim::masked::Masked;
 use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes};
 use svclab_sim::protocol::Protocol as Number;
 
+use crate::node;
 use crate::programs::Program;
 use svclab_sim::relays::{self, Relays};
+use svcproxy::plan::node::routes_loopback;
 
 /// Why a cluster cannot be built of machines: what the simulator said.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -157,10 +159,8 @@ impl Builder<'_> {
                 false => eth0.secondary(*address, shared(*address)),
             };
         }
-        let sysctls = Sysctls {
-            route_localnet: self.world().proxy.localhost_node_ports && self.world().proxy.mode == Mode::Iptables,
-            ..Sysctls::node()
-        };
+        let sysctls =
+            Sysctls { route_localnet: routes_loopback(&node::config(self.world(), &place.name)), ..Sysctls::node() };
         let mut host = Host::builder(&place.name).sysctls(sysctls).interface(eth0);
         for address in &own {
             host = host.route(Route::via(everywhere(*address), nobody(*address), "eth0").from_address(*address));

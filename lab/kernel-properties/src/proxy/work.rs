@@ -14,6 +14,7 @@ use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
 use svcproxy::mode::{self, iptables, ipvs, userspace};
 use svcproxy::model::Family;
+use svcproxy::plan::node::routes_loopback;
 use svcproxy::relay::engine::Shared;
 use svcproxy::relay::limits::{Limits, raise_descriptors};
 use svcproxy::relay::{Backends, Engine, tcp, udp};
@@ -52,7 +53,7 @@ impl Work {
                 self.bring_all(open).map(|_| None)
             }
             Mode::Iptables | Mode::Nftables => {
-                if self.config.localhost_node_ports {
+                if routes_loopback(&self.config) {
                     sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
                 }
                 self.bring_all(|commands| Ok(iptables::syncer::Syncer::new(commands))).map(|_| None)
