@@ -201,8 +201,9 @@ fn where_node_ports_are_accepted() {
 /// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
 #[test]
 fn which_address_of_a_node_is_the_primary_one() {
-    type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static [&'static str]);
-    let table: [Row; 5] = [
+    /// What the Node declares, and the primary address in each family.
+    type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a [&'a str]);
+    let table: [Row<'_>; 5] = [
         (
             &[
                 ("InternalIP", "192.0.2.1"),
