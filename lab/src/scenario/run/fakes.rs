@@ -51,6 +51,11 @@ pub(super) struct Met {
     pub(super) pids: Vec<i32>,
 }
 
+/// Whether a command has been run while it was faked.
+pub(super) fn is_met(node: &str, command: Command) -> bool {
+    notes(node, command).exists()
+}
+
 /// The runs of a command while it was faked; they are forgotten.
 pub(super) fn met(node: &str, command: Command) -> Vec<Met> {
     let file = notes(node, command);

@@ -15,6 +15,8 @@ use crate::expect::Mismatch;
 use crate::scenario::fault::{Command, Does, Fault, FaultKind};
 use crate::traffic::probe::Place;
 
+/// How long a fault of a command lasts at least, if the proxy does not run it sooner: longer than kube-proxy's own period.
+const MET: Duration = Duration::from_secs(40);
 /// How long what hung may still be there when its proxy has caught up: a proxy may end it in the background.
 const LEFT: Duration = Duration::from_secs(10);
 /// Between two looks.
@@ -57,8 +59,24 @@ impl Lab {
         Ok(Seen::new(format!("{}: {fault}", nodes.join(", ")), Vec::new()))
     }
 
+    /// Waits until the proxies have run every command that is faked: what leads to it may be noticed late.
+    async fn wait_until_met(&self, nodes: &[String]) {
+        let deadline = Instant::now() + MET;
+        let faked = |node: &String| self.faults.commands.get(node).map(|faked| (node.clone(), faked));
+        for (node, faked) in nodes.iter().filter_map(faked) {
+            for command in faked.keys() {
+                while !fakes::is_met(&node, *command) && Instant::now() < deadline {
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
     /// Ends faults, waits until the proxies have caught up, and judges what the faults have left.
     pub(super) async fn end_fault(&mut self, kind: FaultKind, nodes: &[String]) -> Result<Seen, StartError> {
+        if kind == FaultKind::Command {
+            self.wait_until_met(nodes).await;
+        }
         let since = Instant::now();
         let (mut words, mut faked) = (nodes.join(", "), Vec::new());
         for node in nodes {
@@ -101,9 +119,12 @@ async fn judge(node: &str, command: Command, does: Does, patience: Duration) -> 
         let expected = format!("the proxy on {node} runs {command} during the fault");
         return (0, Some(Mismatch::new(expected, "it never did: the fault has shown nothing")));
     }
+    if does != Does::Hang {
+        return (met.len(), None);
+    }
     let left = || met.iter().flat_map(fakes::Met::left).map(|pid| pid.to_string()).collect::<Vec<_>>();
     let deadline = Instant::now() + patience;
-    while does == Does::Hang && !left().is_empty() && Instant::now() < deadline {
+    while !left().is_empty() && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
     let left = left();
