@@ -77,7 +77,9 @@ impl Commands {
 impl Iptables for Commands {
     fn save(&mut self, table: Table) -> Result<String, IptablesError> {
         let output = read(&self.save, &["-t", table.as_str()])?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let command = || format!("{} -t {table}", self.save);
+        if is_dump_of(&text, table) { Ok(text) } else { Err(IptablesError::NoDump { command: command() }) }
     }
 
     fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
@@ -145,6 +147,13 @@ fn failed(command: String, status: i32, message: &str) -> IptablesError {
     IptablesError::Failed { command, status, message: message.replace('\n', "; ") }
 }
 
+/// Whether a command has printed the table, whole, or that there is none. Every rule would look missing in anything else.
+fn is_dump_of(text: &str, table: Table) -> bool {
+    let begins: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('*')).collect();
+    let commits = text.lines().filter(|line| *line == "COMMIT").count();
+    begins.len() <= 1 && begins.len() == commits && begins.iter().all(|name| name.trim() == table.as_str())
+}
+
 /// The input line whose number stands in a message such as `iptables-restore: line 7 failed`.
 fn complained_of<'a>(message: &str, input: &'a str) -> Option<&'a str> {
     let after = message.split("line ").nth(1)?;
@@ -168,6 +177,17 @@ mod tests {
         assert_eq!(version_of("iptables v1.8.9 (nf_tables)"), Some((1, 8, 9)));
         assert_eq!(version_of("ip6tables v1.6 (legacy)"), Some((1, 6, 0)));
         assert_eq!(version_of("what"), None);
+    }
+
+    #[test]
+    fn a_dump_is_told_from_garbage() {
+        let dump = "# Generated\n*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j X\nCOMMIT\n# Completed\n";
+        assert!(is_dump_of(dump, Table::Nat) && is_dump_of("", Table::Nat));
+        let cut_short = dump.replace("COMMIT\n", "");
+        for text in [&cut_short, &format!("{dump}{dump}"), "*nat\n:KUBE-? - [x]\nCOMMIT\n*nat\n"] {
+            assert!(!is_dump_of(text, Table::Nat), "{text}");
+        }
+        assert!(!is_dump_of(dump, Table::Filter));
     }
 
     #[test]

@@ -94,6 +94,12 @@ pub enum IptablesError {
         /// How long it may take.
         limit: std::time::Duration,
     },
+    /// The command ended well, and what it printed is no dump; worth another try.
+    #[error("{command} printed something else than one whole table")]
+    NoDump {
+        /// Its name and arguments.
+        command: String,
+    },
     /// No right to change the tables.
     #[error("{command} may not change this node's packet filter: run as root, or with CAP_NET_ADMIN and CAP_NET_RAW")]
     NotPermitted {
