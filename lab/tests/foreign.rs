@@ -128,3 +128,45 @@ fn a_command_line_is_description_enough() {
     let Some((output, told)) = found else { return };
     assert_eq!(output.status.code(), Some(0), "{told}");
 }
+
+/// A scenario in which nothing happens for two seconds.
+const QUIET: &str = "name: quiet\nabout: Nothing happens.\nmodes: [iptables]\nsteps:\n- name: nothing\n  idle: 2s\n";
+
+/// A proxy with a companion, which the shell `beside` is; what the lab says of it when nothing happens.
+fn beside(beside: &str) -> Option<(Option<i32>, String)> {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = directory.path().join("quiet.yaml");
+    std::fs::write(&scenario, QUIET).unwrap();
+    let script = directory.path().join("proxy.sh");
+    std::fs::write(&script, format!("({beside}) &\nexec '{}' \"$@\"\n", program.display())).unwrap();
+    let line = format!("bash {} --config={{config}} --hostname-override={{node}}", script.display());
+    let (output, told) = lab("", |command, _| {
+        command.arg("run").arg(&scenario).args(["--proxy", &line]);
+    })?;
+    Some((output.status.code(), told))
+}
+
+#[test]
+fn a_proxy_that_is_idle_is_let_alone() {
+    let Some((status, told)) = beside("exec sleep 1000") else { return };
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("% of a core"), "{told}");
+}
+
+#[test]
+fn a_proxy_that_is_never_idle_is_found_out() {
+    for (companion, says) in [
+        ("while :; do :; done", "less than 1 % of a core's time"),
+        // Work that children do, each of which ends soon.
+        ("while :; do /bin/true; done", "less than 1 % of a core's time"),
+        ("while sleep 0.3; do exec {one}</dev/null; done", "open files grew from"),
+        ("while sleep 0.1; do sleep 1000 & done", "grew from"),
+        ("while sleep 0.5; do echo still here; done", "lines: still here"),
+        ("while sleep 0.2; do text+=$(printf '%0500000d' 7); done", "memory grew from"),
+    ] {
+        let Some((status, told)) = beside(companion) else { return };
+        assert_eq!(status, Some(1), "{companion}: {told}");
+        assert!(told.contains("FAIL nothing") && told.contains(says), "{companion}: {told}");
+    }
+}

@@ -14,6 +14,9 @@ use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Quiet, RunOptions, Source};
 use crate::scenario::{self, PATIENCE, Scenario};
 
+/// How long the proxies of the first scenario in each mode are looked at while nothing happens. An `idle` step counts too.
+const REST: Duration = Duration::from_secs(10);
+
 #[derive(Args)]
 pub(super) struct CompareArgs {
     /// One proxy: a program that is started as svcproxy is, a YAML file or a command that tells how another's is started, or
@@ -103,8 +106,10 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[Proxy; 2]) -
         let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
         for mode in scenario.modes.iter().copied().filter(wanted) {
             let [a, b] = proxies;
-            let a = one(args, scenario, mode, a, &comparison.names[0]).await;
-            let b = one(args, scenario, mode, b, &comparison.names[1]).await;
+            let first = comparison.pairs.iter().all(|pair| pair.a.mode != mode.to_string());
+            let rest = if first { REST } else { Duration::ZERO };
+            let a = one(args, scenario, mode, a, &comparison.names[0], rest).await;
+            let b = one(args, scenario, mode, b, &comparison.names[1], rest).await;
             comparison.pairs.push(Pair { a, b });
         }
     }
@@ -112,7 +117,14 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[Proxy; 2]) -
 }
 
 /// One scenario with one proxy, to its last step whatever breaks.
-async fn one(args: &CompareArgs, scenario: &Scenario, mode: Mode, proxy: &Proxy, name: &str) -> ScenarioReport {
+async fn one(
+    args: &CompareArgs,
+    scenario: &Scenario,
+    mode: Mode,
+    proxy: &Proxy,
+    name: &str,
+    rest: Duration,
+) -> ScenarioReport {
     let options = RunOptions {
         proxy: proxy.clone(),
         mode,
@@ -120,7 +132,7 @@ async fn one(args: &CompareArgs, scenario: &Scenario, mode: Mode, proxy: &Proxy,
         source: Source::Api,
         patience: Duration::from_millis(args.patience),
         keep_going: true,
-        measure: true,
+        measure: Some(rest),
         machine: None,
         breaks: Vec::new(),
     };

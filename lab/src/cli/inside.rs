@@ -32,7 +32,7 @@ pub(super) const JUNIT: &str = "junit";
 /// How long a microVM may take for `scenarios`, where nobody says.
 fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
     let skipped = |step: &Step| match step.action {
-        Action::Advance(time) => time,
+        Action::Advance(time) | Action::Idle(time) => time,
         _ => step.eventually.unwrap_or_default(),
     };
     let one = |scenario: &'a Scenario| SCENARIO + scenario.steps.iter().map(skipped).sum::<Duration>() / SKIPPED;

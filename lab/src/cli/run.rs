@@ -236,7 +236,7 @@ async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<Scena
                 source: args.lab.source.into(),
                 patience: Duration::from_millis(args.patience),
                 keep_going: args.keep_going,
-                measure: false,
+                measure: None,
                 machine: args.vm.machine.clone(),
                 breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
             };

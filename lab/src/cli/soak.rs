@@ -61,7 +61,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         patience: PATIENCE,
         keep_going: false,
         breaks: Vec::new(),
-        measure: false,
+        measure: None,
         machine: None,
     };
     let options = SoakOptions {
@@ -132,14 +132,19 @@ fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
 }
 
 fn header(nodes: &[NodeRow]) -> String {
-    let of =
-        |node: &NodeRow| format!(" | {:>23} {:>4} {:>6}", format!("{}: syncs rss/KiB", node.node), "fds", "errors");
+    let of = |node: &NodeRow| {
+        let first = format!("{}: syncs rss/KiB", node.node);
+        format!(" | {first:>23} {:>4} {:>6} {:>9}", "fds", "errors", "ms/change")
+    };
     let nodes: String = nodes.iter().map(of).collect();
     format!("{:>8} {:>8}{nodes} | {:>8} {:>6}", "time", "changes", "requests", "failed")
 }
 
 fn line(row: &Row) -> String {
-    let of = |node: &NodeRow| format!(" | {:>13} {:>9} {:>4} {:>6}", node.syncs, node.rss, node.fds, node.errors);
+    let of = |node: &NodeRow| {
+        let per_change = format!("{:.2}", node.per_change.as_secs_f64() * 1000.0);
+        format!(" | {:>13} {:>9} {:>4} {:>6} {per_change:>9}", node.syncs, node.rss, node.fds, node.errors)
+    };
     let nodes: String = row.nodes.iter().map(of).collect();
     let time = format!("{:.1} s", row.at.as_secs_f64());
     format!("{time:>8} {:>8}{nodes} | {:>8} {:>6}", row.changes, row.requests, row.failed)

@@ -34,7 +34,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         source,
         patience: PATIENCE,
         keep_going: false,
-        measure: false,
+        measure: None,
         machine: None,
         breaks: Vec::new(),
     };

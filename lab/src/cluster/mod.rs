@@ -17,6 +17,7 @@ pub mod spec;
 pub mod traffic;
 mod validate;
 mod vips;
+pub mod work;
 pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::ClusterError;
 pub use super::ambush::Ambush;
+pub use super::work::Work;
 use crate::netns::namespace::Namespace;
 
 /// Between two looks at whether a process has stopped.
@@ -192,6 +193,11 @@ impl ProcessHandle {
             processor: Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64),
             peak_memory: status.vmhwm? * 1024,
         })
+    }
+
+    /// What it and its children use at this moment; `None` when it has ended.
+    pub fn work(&self) -> Option<Work> {
+        Work::of(self.pid)
     }
 
     /// Whether it still runs.

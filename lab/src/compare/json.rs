@@ -45,5 +45,8 @@ fn figures(figures: &Figures) -> Value {
         "chains": figures.chains,
         "peakMemoryBytes": figures.peak_memory,
         "processorSeconds": figures.processor.as_secs_f64(),
+        "idle": {
+            "processorSeconds": figures.idle.processor.as_secs_f64(), "seconds": figures.idle.time.as_secs_f64(),
+        },
     })
 }

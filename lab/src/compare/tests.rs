@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::expect::{Answers, Mismatch, Tally};
-use crate::report::{StepReport, Verdict};
+use crate::report::{Idle, StepReport, Verdict};
 use crate::traffic::probe::{Answer, Outcome};
 
 /// A probe that `servers` answered so often, each seeing `source`.
@@ -38,6 +38,7 @@ fn report(steps: Vec<StepReport>) -> ScenarioReport {
         chains: 12,
         peak_memory: 18_400_000,
         processor: Duration::from_millis(310),
+        idle: Idle { processor: Duration::from_micros(1500), time: Duration::from_secs(20) },
     };
     let template = crate::report::sample().remove(0);
     ScenarioReport { steps, figures: Some(figures), ..template }
@@ -92,6 +93,7 @@ fn every_sort_of_difference_is_told() {
     assert_eq!(value["alike"], false);
     assert_eq!(value["scenarios"][0]["differences"][2]["seen"][1], "d/a saw 172.18.0.2 ×20");
     assert_eq!(value["figures"][0]["rules"], 30);
+    assert_eq!(value["figures"][0]["idle"], serde_json::json!({ "processorSeconds": 0.0015, "seconds": 20.0 }));
 }
 
 #[test]

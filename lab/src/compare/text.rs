@@ -40,7 +40,7 @@ pub fn render(comparison: &Comparison) -> String {
 /// Characters of what was seen that are shown.
 const WIDTH: usize = 200;
 
-const LABELS: [&str; 7] = [
+const LABELS: [&str; 8] = [
     "a change to the first right answer: median",
     "  95 of 100 within",
     "  all within",
@@ -48,9 +48,10 @@ const LABELS: [&str; 7] = [
     "chains, likewise",
     "most memory of a proxy",
     "processor time of all proxies",
+    "  of one that is idle",
 ];
 
-fn rows(a: &Figures, b: &Figures) -> [[String; 2]; 7] {
+fn rows(a: &Figures, b: &Figures) -> [[String; 2]; 8] {
     let both = |show: &dyn Fn(&Figures) -> String| [show(a), show(b)];
     let within = |percent| {
         both(&move |figures: &Figures| figures.applied_within(percent).map_or_else(|| "-".to_owned(), duration))
@@ -63,6 +64,9 @@ fn rows(a: &Figures, b: &Figures) -> [[String; 2]; 7] {
         both(&|figures| figures.chains.to_string()),
         both(&|figures| format!("{:.1} MB", figures.peak_memory as f64 / 1e6)),
         both(&|figures| duration(figures.processor)),
+        both(&|figures| {
+            figures.idle.share().map_or_else(|| "-".to_owned(), |share| format!("{:.3} % of a core", share * 100.0))
+        }),
     ]
 }
 

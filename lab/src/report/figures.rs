@@ -15,6 +15,30 @@ pub struct Figures {
     pub peak_memory: u64,
     /// Processor time of all proxies, with that of the commands that they ran.
     pub processor: Duration,
+    /// What they did while nothing happened.
+    pub idle: Idle,
+}
+
+/// Proxies while nothing happens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Idle {
+    /// Processor time of all, with their children's.
+    pub processor: Duration,
+    /// How long they were looked at, summed over all.
+    pub time: Duration,
+}
+
+impl Idle {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: &Idle) -> Idle {
+        Idle { processor: self.processor + other.processor, time: self.time + other.time }
+    }
+
+    /// The part of a core's time that a proxy took; `None` if none was looked at.
+    pub fn share(&self) -> Option<f64> {
+        (!self.time.is_zero()).then(|| self.processor.as_secs_f64() / self.time.as_secs_f64())
+    }
 }
 
 impl Figures {
@@ -25,6 +49,7 @@ impl Figures {
         self.chains += other.chains;
         self.peak_memory = self.peak_memory.max(other.peak_memory);
         self.processor += other.processor;
+        self.idle = self.idle.and(&other.idle);
         self
     }
 
@@ -64,5 +89,13 @@ mod tests {
         let both = one.and(&two);
         assert_eq!((both.rules, both.chains, both.peak_memory), (7, 2, 10));
         assert_eq!(both.processor, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn idleness_is_a_share_of_the_time_of_each() {
+        let idle =
+            |millis, seconds| Idle { processor: Duration::from_millis(millis), time: Duration::from_secs(seconds) };
+        assert_eq!(Idle::default().share(), None);
+        assert_eq!(idle(30, 10).and(&idle(10, 10)).share(), Some(0.002));
     }
 }

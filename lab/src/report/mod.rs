@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::expect::{Answers, Mismatch};
 
-pub use figures::Figures;
+pub use figures::{Figures, Idle};
 
 /// What a report says in the place of a variant of iptables, if a scenario was run in the simulator.
 pub const SIMULATED: &str = "simulated";

@@ -114,6 +114,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         Action::Impair(nodes, how) => vec![format!("on the way to {}: {how}", nodes.join(", "))],
         Action::Fault(fault, nodes) => vec![format!("on {}: {fault}", nodes.join(", "))],
         Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
+        Action::Idle(time) => vec![format!("{} s in which nothing happens", time.as_secs_f64())],
         action => vec![action.key().to_owned()],
     }
 }

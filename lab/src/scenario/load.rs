@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
 
@@ -15,6 +16,8 @@ use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::StoreOptions;
 
+/// Less than this says nothing about a proxy that is idle.
+const LEAST_IDLE: Duration = Duration::from_secs(1);
 /// Upstream's EndpointSlice controller default.
 const ENDPOINTS_PER_SLICE: usize = 100;
 
@@ -244,6 +247,12 @@ impl Loader<'_> {
             Err(message) => self.problem(at, message),
         }
         actions.extend(file.advance.map(|span| Action::Advance(span.0)));
+        actions.extend(file.idle.map(|span| {
+            if span.0 < LEAST_IDLE {
+                self.problem(at, "idle: expected a second or more: processor time is counted in hundredths of one");
+            }
+            Action::Idle(span.0)
+        }));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
     }
@@ -281,7 +290,7 @@ impl Action {
     }
 
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 34] = [
+    pub const KEYS: [&'static str; 35] = [
         "apply",
         "delete",
         "ready",
@@ -316,6 +325,7 @@ impl Action {
         "busyWriter",
         "endBusyWriter",
         "advance",
+        "idle",
     ];
 
     /// The key that the author wrote.
@@ -351,6 +361,7 @@ impl Action {
             Action::Fault(fault, _) => fault.kind().begins(),
             Action::EndFault(kind, _) => kind.ends(),
             Action::Advance(_) => "advance",
+            Action::Idle(_) => "idle",
         }
     }
 }
@@ -364,6 +375,7 @@ impl ExpectFile {
         const EXEC: &[&str] = &["exec"];
         const HEALTH: &[&str] = &["healthCheck"];
         const TOLL: &[&str] = &["endTraffic"];
+        const IDLE: &[&str] = &["idle"];
         [
             ("answered", self.answered.is_some(), ASK),
             ("spread", self.spread.is_some(), PROBE),
@@ -387,6 +399,8 @@ impl ExpectFile {
             ("failed", self.failed.is_some(), TOLL),
             ("misdelivered", self.misdelivered.is_some(), TOLL),
             ("grew", self.grew.is_some(), &["metric"]),
+            ("processor", self.processor.is_some(), IDLE),
+            ("wakeUps", self.wake_ups.is_some(), IDLE),
         ]
         .into_iter()
         .filter(|(_, set, _)| *set)

@@ -160,6 +160,8 @@ pub enum Action {
     EndFault(FaultKind, Vec<String>),
     /// Lets so much of the guest's time pass: in a deterministic microVM, where idle time is skipped.
     Advance(Duration),
+    /// Lets so much time pass in which nothing happens, and judges what the proxies do in it.
+    Idle(Duration),
 }
 
 /// What happens to a proxy.

@@ -101,6 +101,8 @@ fn every_mistake_is_reported_with_its_line() {
         ),
         errors("- name: one\n  unready: web-1\n  expect: {took: \">=5ms\"}\n"),
         errors("- name: one\n  partition: all\n- name: two\n  partition: [node-b]\n"),
+        errors("- name: one\n  idle: 300ms\n"),
+        errors("- name: one\n  unready: web-1\n  expect: {processor: \"<=5ms\", wakeUps: 3}\n"),
         errors("- name: one\n  partition: node-a\n  expect: {dropped: true}\n"),
         errors(
             "- name: one\n  apply: |\n    apiVersion: v1\n    kind: Service\n    metadata: {name: x}\n    spec: {ports: [{prot: 80}]}\n",

@@ -209,6 +209,7 @@ pub struct StepFile {
     pub busy_writer: Option<BusyWriterFile>,
     pub end_busy_writer: Option<OneOrMany<NodeChoice>>,
     pub advance: Option<Span>,
+    pub idle: Option<Span>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,
@@ -395,6 +396,8 @@ pub struct ExpectFile {
     pub failed: Option<PacketCount>,
     pub misdelivered: Option<PacketCount>,
     pub grew: Option<PacketCount>,
+    pub processor: Option<OneOrMany<Bound>>,
+    pub wake_ups: Option<PacketCount>,
 }
 
 /// `spread: even` or `spread: turns`

@@ -18,6 +18,7 @@ use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
 use crate::objects::ObjectError;
 use crate::objects::publish::PublishError;
+use crate::report::Idle;
 use crate::scenario::answered::AnsweredBy;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, Scenario};
@@ -90,6 +91,8 @@ pub struct Lab {
     pub(super) marker: Option<Marker>,
     /// From each change to the moment at which a node had applied it, where that is measured.
     pub(super) took: Vec<Duration>,
+    /// What the proxies did while nothing happened.
+    pub(super) rested: Idle,
     pub(super) connections: BTreeMap<String, Connection>,
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
@@ -117,7 +120,7 @@ impl Lab {
         let mut proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
         let real = tools.as_deref().map_or_else(machine_path, path_with);
         proxies.find_first(fakes::paths(scenario, &real)?);
-        let marker = if proxies.are_foreign() || options.measure { Marker::new(&cluster) } else { None };
+        let marker = if proxies.are_foreign() || options.measure.is_some() { Marker::new(&cluster) } else { None };
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));
         let mut lab = Lab {
@@ -130,6 +133,7 @@ impl Lab {
             tools,
             marker,
             took: Vec::new(),
+            rested: Idle::default(),
             connections: BTreeMap::new(),
             traffic: BTreeMap::new(),
             epochs,

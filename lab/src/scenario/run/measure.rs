@@ -13,6 +13,7 @@ impl Lab {
             applied: self.took.clone(),
             peak_memory: used.iter().map(|usage| usage.peak_memory).max().unwrap_or_default(),
             processor: used.iter().map(|usage| usage.processor).sum(),
+            idle: self.rested,
             ..Figures::default()
         };
         for node in self.nodes() {

@@ -7,6 +7,7 @@ mod churn;
 mod fakes;
 mod faults;
 mod feed;
+mod idle;
 mod lab;
 mod marker;
 mod measure;
@@ -74,8 +75,9 @@ pub struct RunOptions {
     pub patience: Duration,
     /// Goes on after a broken step.
     pub keep_going: bool,
-    /// Measures the proxies, by the same means whatever they tell of themselves.
-    pub measure: bool,
+    /// Measures the proxies, by the same means whatever they tell of themselves; after the last step they are looked at over
+    /// so much time in which nothing happens, unless a step has done that.
+    pub measure: Option<Duration>,
     /// The microVM that this is run in, if it is.
     pub machine: Option<Machine>,
     /// Damage done on purpose, to show that a scenario can fail.
@@ -148,7 +150,8 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
             steps(scenario, options, &mut lab, &mut report, progress).await;
-            if options.measure {
+            if let Some(rest) = options.measure {
+                lab.rest(rest).await;
                 report.figures = lab.figures().await;
             }
             if !report.passed() {

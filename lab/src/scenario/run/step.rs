@@ -87,6 +87,7 @@ impl Lab {
             Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes).await,
             Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes).await,
             Action::Advance(time) => self.advance(*time).await,
+            Action::Idle(time) => Ok(self.idle(*time, &step.expect).await),
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Probe(probe) => self.probe(step, probe).await,

@@ -35,6 +35,7 @@ pub(super) fn on(action: &Action) -> Option<Note> {
         Action::Traffic(_) | Action::EndTraffic(_) => {
             looks("traffic during a change: the simulator changes in no time")
         }
+        Action::Idle(_) => looks("what a proxy does while nothing happens"),
         Action::Exec(_) => changes("a command"),
         Action::KillLater(..) => changes("a restore that is cut short"),
         Action::Api(_) => changes("the Kubernetes API"),

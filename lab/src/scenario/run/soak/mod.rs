@@ -90,6 +90,8 @@ pub struct NodeRow {
     pub fds: u64,
     /// Complaints in its log so far, and restores that failed.
     pub errors: u64,
+    /// Its processor time, and that of its children, for each change of this tenth.
+    pub per_change: Duration,
 }
 
 /// The end.
@@ -170,6 +172,7 @@ async fn churn(
     for part in 1..=PARTS {
         let end = start + options.duration * part / PARTS;
         watched.iter_mut().for_each(Watched::turn);
+        let before = made;
         while Instant::now() < end {
             let due = share(options.changes, start.elapsed(), options.duration);
             while made < due {
@@ -192,7 +195,7 @@ async fn churn(
         let toll = traffic.toll();
         let mut nodes = Vec::new();
         for node in &mut watched {
-            nodes.push(node.row(lab).await);
+            nodes.push(node.row(lab, made - before).await);
         }
         told(&Row { at: start.elapsed(), changes: made, nodes, requests: toll.made, failed: toll.failed });
         if let Some(dead) = watched.iter().find(|node| !node.lives(lab)) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::sample::{Sample, complains, growth, median, metric};
 use super::{Lab, NodeRow};
+use crate::cluster::process::ProcessHandle;
 use crate::traffic::probe::Place;
 
 /// kube-proxy's own metrics port.
@@ -26,6 +27,8 @@ pub(super) struct Watched {
     kept: Vec<String>,
     failures: u64,
     syncs: u64,
+    /// Processor time up to the tenth that is under way.
+    used: Duration,
 }
 
 impl Watched {
@@ -34,7 +37,8 @@ impl Watched {
         let handle = lab.proxies.handle(&node);
         let pid = handle.map_or(-1, |handle| handle.pid());
         let read = handle.map_or(0, |handle| handle.log_since(u64::MAX).0);
-        Watched { node, pid, samples: Vec::new(), read, complaints: 0, kept: Vec::new(), failures: 0, syncs: 0 }
+        let used = handle.and_then(ProcessHandle::work).map_or(Duration::ZERO, |work| work.processor);
+        Watched { node, pid, samples: Vec::new(), read, complaints: 0, kept: Vec::new(), failures: 0, syncs: 0, used }
     }
 
     /// The next tenth begins.
@@ -58,9 +62,12 @@ impl Watched {
         }
     }
 
-    /// The tenth that ends, with the metrics as they are now.
-    pub(super) async fn row(&mut self, lab: &Lab) -> NodeRow {
+    /// The tenth that ends, in which so many objects were changed, with the metrics as they are now.
+    pub(super) async fn row(&mut self, lab: &Lab, changes: usize) -> NodeRow {
         self.look(lab);
+        let used =
+            lab.proxies.handle(&self.node).and_then(ProcessHandle::work).map_or(self.used, |work| work.processor);
+        let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
         let place = Place::Node(self.node.clone());
         if let Ok(answer) = lab.cluster.http_get(&place, METRICS, "/metrics", PATIENCE).await {
             let of = |name: &str| metric(&answer.body, &format!("kubeproxy_sync_proxy_rules_{name}"));
@@ -74,6 +81,7 @@ impl Watched {
             rss: median(samples.iter().map(|sample| sample.rss).collect()),
             fds: median(samples.iter().map(|sample| sample.fds).collect()),
             errors: self.complaints + self.failures,
+            per_change: spent / u32::try_from(changes).unwrap_or(u32::MAX).max(1),
         }
     }
 
