@@ -93,6 +93,9 @@ fn a_proxy_does_not_differ_from_itself() {
         line.split("  ").map(str::trim).filter(|part| !part.is_empty()).nth(column).unwrap().to_owned()
     };
     assert_eq!(value("rules at the end", 1), value("rules at the end", 2), "{text}");
+    for column in [1, 2] {
+        assert!(value("  of one that is idle", column).ends_with("% of a core"), "{text}");
+    }
     for label in ["a change to the first right answer", "rules at the end", "most memory", "processor time"] {
         for column in [1, 2] {
             assert!(value(label, column).chars().any(|digit| ('1'..='9').contains(&digit)), "{label}: {text}");

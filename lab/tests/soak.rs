@@ -33,6 +33,11 @@ fn hundreds_of_changes_leave_nothing_behind() {
     assert_eq!(output.status.code(), Some(0), "{told}");
     let rows = told.lines().filter(|line| line.contains(" s ") && line.matches('|').count() == 3).count();
     assert_eq!(rows, 10, "a row for each tenth:\n{told}");
+    // The last column of each node is its processor time for each change.
+    assert_eq!(told.lines().next().map(|head| head.matches("ms/change |").count()), Some(2), "{told}");
+    let nodes = told.lines().filter(|line| line.contains(" s ")).flat_map(|line| line.split('|').skip(1).take(2));
+    let spent: Vec<f64> = nodes.filter_map(|node| node.split_whitespace().last()?.parse().ok()).collect();
+    assert!(spent.len() == 20 && spent.iter().all(|millis| *millis > 0.0), "{told}");
     assert!(told.contains("all kept") && told.lines().any(|line| line.contains(" 600 |")), "{told}");
 }
 
