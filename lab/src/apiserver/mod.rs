@@ -4,7 +4,7 @@
 //! one store between scenario steps and API clients and keeps the history of its changes; [`ApiServer`] serves it over
 //! HTTP.
 //!
-//! Served are Services, EndpointSlices, Nodes, Pods, Namespaces, Events (both API versions) and Leases: get, list, watch,
+//! Served are Services, EndpointSlices, Nodes, Pods, Namespaces, Events (both API versions), Leases and ServiceCIDRs: get, list, watch,
 //! create, update, patch, delete, status; tables for `kubectl get`; JSON only. Not served: server-side apply (415),
 //! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
 //! deletion and finalizers.

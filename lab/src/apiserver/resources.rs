@@ -21,7 +21,7 @@ const fn resource(kind: Kind, group: &'static str, plural: &'static str, short: 
 }
 
 /// Every resource type, by group and name.
-pub(super) static RESOURCES: [Resource; 8] = [
+pub(super) static RESOURCES: [Resource; 9] = [
     resource(Kind::Event, "", "events", &["ev"]),
     Resource { status: true, ..resource(Kind::Namespace, "", "namespaces", &["ns"]) },
     Resource { status: true, ..resource(Kind::Node, "", "nodes", &["no"]) },
@@ -30,6 +30,7 @@ pub(super) static RESOURCES: [Resource; 8] = [
     resource(Kind::Lease, "coordination.k8s.io", "leases", &[]),
     resource(Kind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
     resource(Kind::Event, "events.k8s.io", "events", &[]),
+    resource(Kind::ServiceCidr, "networking.k8s.io", "servicecidrs", &[]),
 ];
 
 impl Resource {

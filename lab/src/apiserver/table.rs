@@ -55,6 +55,9 @@ fn definitions(kind: Kind) -> &'static [Column] {
             ("Message", "string", "", false),
             ("Name", "string", "name", true),
         ],
+        Kind::ServiceCidr => {
+            &[("Name", "string", "name", false), ("CIDRs", "string", "", false), ("Age", "string", "", false)]
+        }
         Kind::Lease => {
             &[("Name", "string", "name", false), ("Holder", "string", "", false), ("Age", "string", "", false)]
         }
@@ -78,6 +81,10 @@ pub(super) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Valu
         Kind::Pod => pod(object, name, age),
         Kind::Namespace => vec![name, text(&object["status"]["phase"]), age],
         Kind::Event => event(object, name, age),
+        Kind::ServiceCidr => {
+            let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            vec![name, cidrs.collect::<Vec<_>>().join(","), age]
+        }
         Kind::Lease => vec![name, text(&object["spec"]["holderIdentity"]), age],
     };
     cells.into_iter().map(Value::String).collect()

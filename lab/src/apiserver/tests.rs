@@ -112,6 +112,8 @@ fn paths_mean_what_the_api_conventions_say() {
         ("/api/v1/namespaces/x/status", Some((Kind::Namespace, None, Some("x"), true))),
         ("/api/v1/nodes/n/status", Some((Kind::Node, None, Some("n"), true))),
         ("/apis/discovery.k8s.io/v1/endpointslices", Some((Kind::EndpointSlice, None, None, false))),
+        ("/apis/networking.k8s.io/v1/servicecidrs", Some((Kind::ServiceCidr, None, None, false))),
+        ("/apis/networking.k8s.io/v1/namespaces/x/servicecidrs", None),
         ("/apis/events.k8s.io/v1/namespaces/x/events", Some((Kind::Event, Some("x"), None, false))),
         ("/apis/discovery.k8s.io/v1/namespaces/x/endpointslices/y/status", None),
         ("/api/v1/namespaces/x/nodes", None),

@@ -19,12 +19,22 @@ pub enum Kind {
     Event,
     /// `coordination.k8s.io/v1 Lease`.
     Lease,
+    /// `networking.k8s.io/v1 ServiceCIDR`.
+    ServiceCidr,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 7] =
-        [Kind::Node, Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Namespace, Kind::Event, Kind::Lease];
+    pub const ALL: [Kind; 8] = [
+        Kind::Node,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::Pod,
+        Kind::Namespace,
+        Kind::Event,
+        Kind::Lease,
+        Kind::ServiceCidr,
+    ];
 
     /// `kind` of its objects.
     pub fn name(self) -> &'static str {
@@ -36,6 +46,7 @@ impl Kind {
             Kind::Namespace => "Namespace",
             Kind::Event => "Event",
             Kind::Lease => "Lease",
+            Kind::ServiceCidr => "ServiceCIDR",
         }
     }
 
@@ -44,13 +55,14 @@ impl Kind {
         match self {
             Kind::EndpointSlice => "discovery.k8s.io/v1",
             Kind::Lease => "coordination.k8s.io/v1",
+            Kind::ServiceCidr => "networking.k8s.io/v1",
             _ => "v1",
         }
     }
 
     /// Whether its objects live in a namespace.
     pub fn namespaced(self) -> bool {
-        !matches!(self, Kind::Node | Kind::Namespace)
+        !matches!(self, Kind::Node | Kind::Namespace | Kind::ServiceCidr)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,6 +63,8 @@ pub enum Object {
     Event(Box<Event>),
     /// A component's sign of life.
     Lease(Box<Lease>),
+    /// Where cluster IPs come from.
+    ServiceCidr(Box<ServiceCIDR>),
 }
 
 impl Object {
@@ -83,6 +86,7 @@ impl Object {
             Kind::Namespace => read(value).map(|(object, lost)| (Object::Namespace(object), lost))?,
             Kind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
             Kind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
+            Kind::ServiceCidr => read(value).map(|(object, lost)| (Object::ServiceCidr(object), lost))?,
         })
     }
 }

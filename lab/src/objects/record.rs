@@ -8,6 +8,7 @@ use k8s_openapi::Metadata;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
@@ -88,6 +89,7 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "reportingComponent",
             "type",
         ],
+        Kind::ServiceCidr => &["metadata.name"],
         Kind::EndpointSlice | Kind::Lease => &["metadata.name", "metadata.namespace"],
     }
 }
@@ -162,6 +164,10 @@ impl Stored for Event {
 
 impl Stored for EndpointSlice {
     const STORED: Kind = Kind::EndpointSlice;
+}
+
+impl Stored for ServiceCIDR {
+    const STORED: Kind = Kind::ServiceCidr;
 }
 
 impl Stored for Lease {

@@ -86,6 +86,11 @@ impl Store {
                 self.put(&key, &mut *lease);
                 Ok(format!("lease/{key}"))
             }
+            Object::ServiceCidr(mut cidr) => {
+                let key = ObjectKey::unscoped(&key_of(&cidr.metadata, "servicecidr")?.name);
+                self.put(&key, &mut *cidr);
+                Ok(format!("servicecidr/{key}"))
+            }
         }
     }
 

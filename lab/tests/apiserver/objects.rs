@@ -5,6 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{
     DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, VersionMatch, WatchEvent, WatchParams,
 };
@@ -40,7 +41,7 @@ async fn everything_can_be_listed_over_tls_and_plain_http() {
         assert_eq!(Api::<Pod>::default_namespaced(client.clone()).list(&all).await.unwrap().items.len(), 2);
         assert_eq!(Api::<Namespace>::all(client.clone()).list(&all).await.unwrap().items.len(), 4);
         assert_eq!(client.apiserver_version().await.unwrap().major, "1");
-        assert_eq!(client.list_api_groups().await.unwrap().groups.len(), 3);
+        assert_eq!(client.list_api_groups().await.unwrap().groups.len(), 4);
     }
 }
 
@@ -166,7 +167,7 @@ async fn the_controller_defends_its_slices() {
 }
 
 #[tokio::test]
-async fn events_are_one_object_in_two_versions_and_leases_are_kept() {
+async fn events_are_one_object_in_two_versions_and_leases_and_cluster_ip_ranges_are_kept() {
     let served = Served::start(false);
     let client = served.client().await;
     let new: Api<NewEvent> = Api::default_namespaced(client.clone());
@@ -186,10 +187,17 @@ async fn events_are_one_object_in_two_versions_and_leases_are_kept() {
     assert_eq!(old.list(&about).await.unwrap().items.len(), 1);
     let patched = new.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"note": "still"}))).await.unwrap();
     assert_eq!(patched.note.as_deref(), Some("still"));
-    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     let lease = json!({"metadata": {"name": "node-a"}, "spec": {"holderIdentity": "node-a"}});
     leases.create(&PostParams::default(), &made(lease)).await.unwrap();
     assert_eq!(leases.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    // kube-proxy watches these since 1.33, and complains for ever where they are not served.
+    let ranges: Api<ServiceCIDR> = Api::all(client);
+    let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/16"]}});
+    ranges.create(&PostParams::default(), &made(range)).await.unwrap();
+    let found = ranges.get("more").await.unwrap();
+    assert_eq!(found.spec.and_then(|spec| spec.cidrs), Some(vec!["10.97.0.0/16".to_owned()]));
+    assert_eq!(found.metadata.namespace, None);
 }
 
 #[tokio::test]

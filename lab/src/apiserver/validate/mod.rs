@@ -23,6 +23,7 @@ pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
         Object::Namespace(namespace) => metadata(Kind::Namespace, &namespace.metadata),
         Object::Event(event) => metadata(Kind::Event, &event.metadata),
         Object::Lease(lease) => metadata(Kind::Lease, &lease.metadata),
+        Object::ServiceCidr(cidr) => metadata(Kind::ServiceCidr, &cidr.metadata),
     };
     match (object, before) {
         (Object::Service(service), before) => {
