@@ -28,7 +28,8 @@ impl Drains {
         for key in keys {
             let mut before = self.since.remove(key).unwrap_or_default();
             let (Some(server), Some(wanted)) = (present.servers.get(key), claims.server(key)) else { continue };
-            let leaving = server.destinations.keys().filter(|address| !wanted.destinations.contains(address));
+            let is_wanted = |address: &SocketAddr| wanted.destinations.binary_search(address).is_ok();
+            let leaving = server.destinations.keys().filter(|address| !is_wanted(address));
             let now: BTreeMap<SocketAddr, Option<Instant>> =
                 leaving.map(|address| (*address, before.remove(address).flatten())).collect();
             if !now.is_empty() {
