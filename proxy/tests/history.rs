@@ -288,6 +288,8 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
         proxy.apply(&changes);
         proxy.sync().unwrap();
     }
+    let input = &small.kernel().tables[&Table::Filter]["INPUT"];
+    assert_eq!(input.iter().collect::<std::collections::BTreeSet<_>>().len(), input.len(), "no jump comes twice");
     assert!(small.kernel().restored.len() > 5);
     assert_eq!(small.kernel().tables, large.kernel().tables);
     // All services go: many chains to remove, which jump to one another.

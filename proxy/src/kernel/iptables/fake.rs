@@ -20,7 +20,8 @@ pub struct Fake {
     pub fail_restores: usize,
     /// The next restores are killed when they have committed so many tables.
     pub kill_after: Vec<usize>,
-    /// Lines that a restore may have; more are refused as too large.
+    /// Lines that a table's part of a restore may have; one with more is refused as too large, when those before it have been
+    /// taken.
     pub line_limit: usize,
 }
 
@@ -112,18 +113,15 @@ impl Iptables for Fake {
             let message = "Another app is currently holding the xtables lock".into();
             return Err(IptablesError::Failed { command: "restore".into(), status: 4, message });
         }
-        if input.lines().count() > self.line_limit {
-            return Err(IptablesError::TooLarge { command: "restore".into() });
-        }
         let mut tables_left = self.kill_after.pop();
-        let mut open: Option<(Table, Chains)> = None;
+        let (mut open, mut lines): (Option<(Table, Chains)>, usize) = (None, 0);
         for (index, line) in input.lines().enumerate() {
             let number = index + 1;
             if let Some(name) = line.strip_prefix('*') {
                 let Some(table) = Table::ALL.into_iter().find(|t| t.as_str() == name) else {
                     return Fake::refuse(number, "no such table");
                 };
-                open = Some((table, self.chains(table).clone()));
+                (open, lines) = (Some((table, self.chains(table).clone())), 0);
             } else if line == "COMMIT" {
                 let Some((table, chains)) = open.take() else { return Fake::refuse(number, "no table") };
                 if let Some(target) = Fake::dangling(&chains) {
@@ -135,6 +133,10 @@ impl Iptables for Fake {
                 tables_left = tables_left.map(|left| left - 1);
                 self.tables.insert(table, chains);
             } else {
+                lines += 1;
+                if lines > self.line_limit {
+                    return Err(IptablesError::TooLarge { command: "restore".into() });
+                }
                 let Some((_, chains)) = &mut open else { return Fake::refuse(number, "no table") };
                 Fake::apply_line(chains, number, line)?;
             }

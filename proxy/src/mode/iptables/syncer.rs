@@ -18,7 +18,7 @@ use crate::config::NodeAddresses;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::mode::Mode;
 use crate::mode::rules::Chains;
-use crate::mode::rules::difference::{self, add_jumps, difference, remove_other_modes};
+use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::found::datagram_frontends;
 use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
@@ -180,10 +180,8 @@ impl<K: Iptables> Mode for Syncer<K> {
         let jumps: Vec<_> = jumps::wanted(&node).collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
-        let mut transaction = difference(wanted, &saved);
-        let made = add_jumps(&mut transaction, jumps.iter().copied(), &saved);
-        let mut report = self.send(&transaction)?;
-        drop(transaction);
+        let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), &saved)?;
+        let mut report = self.send(&difference(wanted, &saved))?;
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, &saved)?;
         report.full = true;

@@ -19,7 +19,7 @@ use crate::config::{Ipvs, NodeAddresses};
 use crate::kernel::iptables::Table;
 use crate::kernel::ipvs::ServerKey;
 use crate::mode::Mode;
-use crate::mode::rules::difference::{self, add_jumps, difference, remove_other_modes};
+use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::names;
 use crate::mode::rules::report::{Report, RuleCounts};
 use crate::mode::rules::saved::Saved;
@@ -84,8 +84,8 @@ impl<K: Kernel> Syncer<K> {
         let jumps: Vec<_> = jumps::ALL.iter().collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
-        let mut transaction = difference(wanted, saved);
-        let made = add_jumps(&mut transaction, jumps.iter().copied(), saved);
+        let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), saved)?;
+        let transaction = difference(wanted, saved);
         let mut report = Report { total, jumps: made, ..Report::of(&transaction) };
         if !transaction.is_empty() {
             transaction.send(&mut self.kernel)?;

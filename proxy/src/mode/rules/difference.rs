@@ -86,14 +86,18 @@ fn is_elsewhere(table: Table, wanted: &Chains, from: &str) -> bool {
     !wanted.contains_key(from) && !names::is_ours(table, from)
 }
 
-/// Adds the jumps that are missing, each before what stands in the kernel's chain; how many there are. They go with the
-/// chains that they lead to: with the legacy variant each command reads and writes the whole table.
-pub fn add_jumps<'a>(
-    transaction: &mut Transaction,
+/// Puts in the jumps that are missing, each before what stands in the kernel's chain, in one transaction before all others and to
+/// chains that are made empty if they are not there; how many there were. By itself it is small: one that the kernel takes
+/// a part of, for being too large, must not be sent again with jumps in it.
+///
+/// # Errors
+/// When a command fails.
+pub fn ensure_jumps<'a, K: Iptables>(
+    kernel: &mut K,
     wanted: impl IntoIterator<Item = &'a Jump>,
     saved: &Saved,
-) -> usize {
-    let mut added = 0;
+) -> Result<usize, IptablesError> {
+    let (mut transaction, mut missing) = (Transaction::default(), 0);
     for jump in wanted.into_iter().filter(|jump| !jump.is_in(saved)) {
         let change = transaction.table(jump.table);
         let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
@@ -101,9 +105,12 @@ pub fn add_jumps<'a>(
             change.write.entry(jump.to.to_owned()).or_default();
         }
         change.insert.push((jump.from.to_owned(), jump.rule.to_owned()));
-        added += 1;
+        missing += 1;
     }
-    added
+    if missing > 0 {
+        transaction.send(kernel)?;
+    }
+    Ok(missing)
 }
 
 /// Jumps and chains that another mode left; to be called when the mode's own rules stand. How many jumps and chains.

@@ -18,7 +18,7 @@ use crate::config::NodeAddresses;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::mode::Mode;
 use crate::mode::rules::Tables;
-use crate::mode::rules::difference::{self, add_jumps, difference, remove_other_modes};
+use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::found::datagram_frontends;
 use crate::mode::rules::report::{Report, RuleCounts};
 use crate::mode::rules::transaction::Transaction;
@@ -220,9 +220,8 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         let jumps: Vec<_> = jumps::wanted().collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
-        let mut transaction = difference(wanted, &saved);
-        let made = add_jumps(&mut transaction, jumps.iter().copied(), &saved);
-        let mut report = self.send(&transaction)?;
+        let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), &saved)?;
+        let mut report = self.send(&difference(wanted, &saved))?;
         self.ports.forget_found();
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, &saved)?;
