@@ -2,14 +2,18 @@
 //! kernel passes over the filter and dumps everything.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use netlink_packet_core::{DefaultNla, NLA_F_NESTED};
-use netlink_packet_netfilter::conntrack::{ConntrackAttribute, IPTuple, ProtoTuple, Protocol as Number, Tuple};
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
+use netlink_packet_netfilter::conntrack::{ConntrackMessage, IPTuple, ProtoTuple, Protocol as Number, Tuple};
 
 use crate::model::Protocol;
 use crate::plan::flows::{Flows, Frontend};
 
-/// `CTA_FILTER`, `CTA_FILTER_ORIG_FLAGS` (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
+/// `IPCTNL_MSG_CT_GET`, `CTA_TUPLE_ORIG`, `CTA_FILTER`, `CTA_FILTER_ORIG_FLAGS`
+/// (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
+const IPCTNL_MSG_CT_GET: u8 = 1;
+const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_FILTER: u16 = 25;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 /// Which parts of the original direction must be equal (`CTA_FILTER_F_*` in net/netfilter/nf_internals.h).
@@ -42,10 +46,15 @@ impl Filter {
         protocols.into_iter().map(|protocol| Filter { protocol: Some(protocol), frontend: None }).collect()
     }
 
-    /// As a request for a dump has it.
-    pub(super) fn attributes(&self) -> Vec<ConntrackAttribute> {
+    /// One protocol, and one of its frontends if any is named.
+    pub fn to(protocol: Protocol, frontend: Option<Frontend>) -> Filter {
+        Filter { protocol: Some(protocol), frontend }
+    }
+
+    /// The request for the dump.
+    pub(super) fn request(&self) -> ConntrackMessage {
         let number = match self.protocol {
-            None => return Vec::new(),
+            None => return ConntrackMessage::Get(Vec::new()),
             Some(Protocol::Tcp) => Number::Tcp,
             Some(Protocol::Udp) => Number::Udp,
             Some(Protocol::Sctp) => Number::Sctp,
@@ -55,10 +64,10 @@ impl Filter {
             Some(Frontend::NodePort(port)) => (None, Some(port)),
             None => (None, None),
         };
-        let mut flags = PROTO_NUM;
-        let mut parts = vec![ProtoTuple::Protocol(number)];
-        let mut tuple = Vec::new();
-        if let Some(address) = address {
+        let (mut flags, mut parts, mut tuple) = (PROTO_NUM, vec![ProtoTuple::Protocol(number)], Vec::new());
+        // Not with IPv6, whose addresses the kernel compares the wrong way round: `!ipv6_addr_cmp()` in
+        // `ctnetlink_filter_match_tuple`, seen with 6.18.
+        if let Some(address) = address.filter(IpAddr::is_ipv4) {
             flags |= IP_DST;
             tuple.push(Tuple::Ip(vec![IPTuple::DestinationAddress(address)]));
         }
@@ -67,10 +76,15 @@ impl Filter {
             parts.push(ProtoTuple::DestinationPort(port));
         }
         tuple.push(Tuple::Proto(parts));
-        // One nested attribute of a length of eight: `struct nlattr`, then the flags in the host's byte order.
-        let mut nested = [8u16.to_ne_bytes(), CTA_FILTER_ORIG_FLAGS.to_ne_bytes()].concat();
-        nested.extend(flags.to_ne_bytes());
-        let filter = DefaultNla::new(CTA_FILTER | NLA_F_NESTED, nested);
-        vec![ConntrackAttribute::CtaTupleOrig(tuple), ConntrackAttribute::Other(filter)]
+        let flags = [DefaultNla::new(CTA_FILTER_ORIG_FLAGS, flags.to_ne_bytes().to_vec())];
+        // By number: the crate knows no filter, and marks none of its unknown attributes as nested.
+        let attributes = vec![nested(CTA_TUPLE_ORIG, &tuple[..]), nested(CTA_FILTER, &flags[..])];
+        ConntrackMessage::Other { message_type: IPCTNL_MSG_CT_GET, attributes }
     }
+}
+
+fn nested(kind: u16, inner: impl Emitable) -> DefaultNla {
+    let mut value = vec![0; inner.buffer_len()];
+    inner.emit(&mut value);
+    DefaultNla::new(kind | NLA_F_NESTED, value)
 }

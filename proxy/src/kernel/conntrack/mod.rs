@@ -48,7 +48,7 @@ impl Conntrack for Netlink {
         let socket = netfilter::connect()?;
         let mut found = Vec::new();
         for filter in filters {
-            exchange(&socket, family, NLM_F_DUMP, ConntrackMessage::Get(filter.attributes()), |attributes| {
+            exchange(&socket, family, NLM_F_DUMP, filter.request(), |attributes| {
                 // A kernel before 5.8 does not filter.
                 if let Some(flow) = read(&attributes)
                     && stale(&flow)

@@ -50,7 +50,12 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComment
     let accepting = names::service_port_chain(names::FW, &plan.name);
     let filter = filter::render(plan, node, Words::no_endpoints(&accepting));
     let out = Fragment { filter, ..Fragment::default() };
-    let mut writer = Writer { plan, node, comments, name: plan.name.to_string(), out };
+    let mut backends: Vec<SocketAddr> = [&plan.cluster_backends[..], &plan.local_backends].concat();
+    backends.sort_unstable();
+    backends.dedup();
+    let endpoints =
+        backends.into_iter().map(|backend| (backend, names::endpoint_chain(&plan.name, &backend))).collect();
+    let mut writer = Writer { plan, node, comments, name: plan.name.to_string(), endpoints, out };
     writer.internal(&plan.internal);
     if let Some(external) = &plan.external {
         writer.external(external);
@@ -68,6 +73,8 @@ struct Writer<'a> {
     comments: EndpointComments,
     /// `namespace/name:port`.
     name: String,
+    /// Every backend, sorted, with the name of its chain: a hash, which is most of what rendering costs.
+    endpoints: Vec<(SocketAddr, String)>,
     out: Fragment,
 }
 
@@ -81,6 +88,11 @@ impl Writer<'_> {
             BackendSet::Cluster => names::SVC,
             BackendSet::Local => names::SVL,
         })
+    }
+
+    fn endpoint_chain(&self, backend: &SocketAddr) -> &str {
+        let at = self.endpoints.binary_search_by_key(backend, |(address, _)| *address);
+        at.ok().and_then(|at| self.endpoints.get(at)).map_or("", |(_, chain)| chain)
     }
 
     fn append(&mut self, chain: &str, rule: String) {
@@ -193,15 +205,15 @@ impl Writer<'_> {
         let mut rules = Vec::new();
         if let Some(timeout) = self.plan.affinity {
             for backend in backends {
-                let list = names::endpoint_chain(&self.plan.name, backend);
-                let rule = comment(backend).recent_check(&list, timeout.as_secs(), self.node.family);
-                rules.push(rule.target(&list));
+                let list = self.endpoint_chain(backend);
+                let rule = comment(backend).recent_check(list, timeout.as_secs(), self.node.family);
+                rules.push(rule.target(list));
             }
         }
         for (index, backend) in backends.iter().enumerate() {
             let left = backends.len() - index;
             let rule = if left > 1 { comment(backend).one_in(left) } else { comment(backend) };
-            rules.push(rule.target(names::endpoint_chain(&self.plan.name, backend)));
+            rules.push(rule.target(self.endpoint_chain(backend)));
         }
         if !rules.is_empty() {
             self.out.chains.entry(chain).or_default().extend(rules);
@@ -210,11 +222,7 @@ impl Writer<'_> {
 
     /// `KUBE-SEP-`: masquerade the hairpin, remember the client, send it on.
     fn endpoints(&mut self) {
-        let mut backends: Vec<SocketAddr> = [&self.plan.cluster_backends[..], &self.plan.local_backends].concat();
-        backends.sort_unstable();
-        backends.dedup();
-        for backend in backends {
-            let chain = names::endpoint_chain(&self.plan.name, &backend);
+        for (backend, chain) in std::mem::take(&mut self.endpoints) {
             let rule = || self.of_endpoint(|| self.name.clone());
             let hairpin = rule().source_ip(backend.ip()).masquerade();
             let rule = rule();

@@ -50,7 +50,7 @@ struct Sent {
 }
 
 /// The chains of one service port: their names, sorted, and a fingerprint of the rules in each, in one allocation.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct OwnChains {
     chains: Box<[(ChainName, [u8; 16])]>,
     rules: usize,
@@ -158,21 +158,18 @@ impl<K: Iptables> Mode for Syncer<K> {
         plans: &[ServicePortPlan],
     ) -> Result<Report, IptablesError> {
         self.sent = None;
-        // What stays is made first and the text of all chains after it, though that renders everything twice: what stays
-        // would otherwise stand between the text, and keep its memory from being given back.
         let comments = if self.counts_by_comment { EndpointComments::Written } else { EndpointComments::of(plans) };
-        let mut lines = Fragments::new();
-        let mut own = BTreeMap::new();
+        let (mut lines, mut own, mut chains) = (Fragments::new(), BTreeMap::new(), Chains::new());
         for plan in plans {
             let mut fragment = render(plan, &node, comments);
-            own.insert(plan.name.clone(), OwnChains::of(&std::mem::take(&mut fragment.chains)));
+            own.insert(plan.name.clone(), OwnChains::of(&fragment.chains));
+            chains.extend(std::mem::take(&mut fragment.chains));
             lines.insert(plan.name.clone(), fragment);
         }
+        // What stays lies between the text of all chains, and would keep its memory from being given back: a copy does not.
+        let (lines, own) = (lines.clone(), own.clone());
         let mut wanted = assemble(&lines, &node, self.kernel.random_fully());
-        wanted
-            .entry(Table::Nat)
-            .or_default()
-            .extend(plans.iter().flat_map(|plan| render(plan, &node, comments).chains));
+        wanted.entry(Table::Nat).or_default().append(&mut chains);
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
         let saved = difference::read(&mut self.kernel)?;
