@@ -89,12 +89,22 @@ impl Rules {
         self.0.values().map(Vec::len).sum()
     }
 
+    /// Lets the order of rules go in the kernel's own chains: a clean-up leaves the guard of the loopback range, whose jump
+    /// then comes before those that the next proxy puts in.
+    pub(super) fn sort_jumps(&mut self) {
+        let of_kernel = |chain: &str| KERNELS.iter().any(|name| chain.ends_with(&format!(" {name}")));
+        self.0.iter_mut().filter(|(chain, _)| of_kernel(chain)).for_each(|(_, rules)| rules.sort());
+    }
+
     /// Every chain that differs, in words.
     pub(super) fn differences(&self, fresh: &Rules) -> Vec<String> {
         let chains: BTreeSet<&String> = self.0.keys().chain(fresh.0.keys()).collect();
         chains.into_iter().filter_map(|chain| difference(chain, self.0.get(chain), fresh.0.get(chain))).collect()
     }
 }
+
+/// The kernel's own chains (iptables(8)).
+const KERNELS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 fn difference(chain: &str, here: Option<&Vec<String>>, fresh: Option<&Vec<String>>) -> Option<String> {
     match (here, fresh) {

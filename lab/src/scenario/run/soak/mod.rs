@@ -298,6 +298,7 @@ async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, StartError> {
         rules.read_servers(&shown("ipvsadm -Sn").await?);
         rules.read_addresses(DEVICE, &shown("ip -o addr show dev kube-ipvs0").await?);
     }
+    rules.sort_jumps();
     if lab.proxies.mode_of(node) == Mode::Userspace {
         rules.name_listening_ports();
     }
