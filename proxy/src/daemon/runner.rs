@@ -241,7 +241,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         match self.blocking(|runner| runner.family.lost()) {
             Ok(None) => {}
             Ok(Some(what)) => {
-                warn!(%family, "{what} is gone: somebody flushed the kernel's tables; writing them anew");
+                warn!(%family, "{what} is gone: another program flushed the kernel's tables; writing them anew");
                 self.runner.family.doubt();
             }
             Err(error) => warn!(%family, %error, "cannot look whether anything was flushed"),

@@ -28,7 +28,7 @@ impl Jump {
         self.copies(saved) > 0
     }
 
-    /// How often a dump has it.
+    /// How many copies of it a dump holds.
     fn copies(&self, saved: &Saved) -> usize {
         let rules = saved.tables.get(&self.table).and_then(|table| table.chains.get(self.from));
         rules.map_or(0, |rules| rules.iter().filter(|rule| *rule == self.rule).count())
