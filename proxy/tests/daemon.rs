@@ -136,7 +136,7 @@ impl Lab {
         let health = HealthState::new(sync_period, &Family::ALL);
         let runners = Family::ALL.into_iter().zip(&kernels).map(|(family, kernel)| Runner {
             family: FamilyProxy::with_mode(config.clone(), family, Syncer::new(kernel.clone())),
-            watch: Watch::told(family, Arc::clone(&kernel.announced)),
+            watch: Watch::notified(family, Arc::clone(&kernel.announced)),
             addresses: Box::new(Node(Arc::clone(&kernel.addresses), NodeAddresses::default())),
             conntrack: kernel.clone(),
         });

@@ -103,7 +103,7 @@ fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Opti
             Some(EndpointHints { for_nodes, for_zones })
         }
         "PreferSameZone" | "PreferClose" if for_zones.is_some() => Some(EndpointHints { for_nodes: None, for_zones }),
-        // As upstream's controller has it, one that it does not know is none.
+        // Upstream's controller treats a distribution that it does not know as none.
         _ => None,
     }
 }

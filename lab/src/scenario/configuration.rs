@@ -87,7 +87,7 @@ fn detect_local(file: &ProxyFile, cluster: &ClusterSpec, fields: &mut Fields, pr
     }
 }
 
-/// A time as the file has it.
+/// A time in the notation of the configuration file.
 fn time(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }

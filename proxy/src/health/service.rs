@@ -36,13 +36,13 @@ pub struct Unserved {
 #[derive(Debug)]
 struct Port {
     number: u16,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Answer>>,
     servers: Vec<Server>,
 }
 
 /// What a port tells.
 #[derive(Debug, Clone)]
-struct Told {
+struct Answer {
     service: ObjectKey,
     /// Ready endpoints on this node.
     local_endpoints: usize,
@@ -77,7 +77,7 @@ impl ServiceHealthServers {
         let mut open = std::mem::take(&mut self.unserved);
         for (service, check) in changed {
             let Some(ServiceCheck { port: number, local_endpoints }) = check else { continue };
-            let told = Told { service: service.clone(), local_endpoints };
+            let told = Answer { service: service.clone(), local_endpoints };
             let port = match self.services.entry(service.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
@@ -119,7 +119,7 @@ impl ServiceHealthServers {
     }
 }
 
-fn handler(told: Arc<Mutex<Told>>, proxy: HealthState) -> Handler {
+fn handler(told: Arc<Mutex<Answer>>, proxy: HealthState) -> Handler {
     // Load balancers ask for any path: upstream answers all alike.
     at_once(move |_path| {
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -129,16 +129,16 @@ fn handler(told: Arc<Mutex<Told>>, proxy: HealthState) -> Handler {
     })
 }
 
-fn reply(told: &Told, proxy_healthy: bool) -> Reply {
-    let ok = told.local_endpoints > 0 && proxy_healthy;
+fn reply(answer: &Answer, proxy_healthy: bool) -> Reply {
+    let ok = answer.local_endpoints > 0 && proxy_healthy;
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::json!({
-        "service": { "namespace": told.service.namespace, "name": told.service.name },
-        "localEndpoints": told.local_endpoints,
+        "service": { "namespace": answer.service.namespace, "name": answer.service.name },
+        "localEndpoints": answer.local_endpoints,
         "serviceProxyHealthy": proxy_healthy,
     });
     let mut reply = json(status, &body);
-    reply.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", HeaderValue::from(told.local_endpoints));
+    reply.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", HeaderValue::from(answer.local_endpoints));
     reply
 }
 

@@ -45,8 +45,8 @@ enum Signs {
         /// Goes on over calls that were dropped: events that come faster than the period must not put off the look.
         looks: Interval,
     },
-    /// A test tells.
-    Told(Arc<Notify>),
+    /// Notifications of a test.
+    Notified(Arc<Notify>),
 }
 
 type Sizes = [Option<Size>; Table::ALL.len()];
@@ -73,9 +73,9 @@ impl Watch {
         Watch { family, signs: Signs::Legacy { seen: sizes(family, socket.as_ref()), socket, looks } }
     }
 
-    /// Watches nothing: changes are told, for tests.
-    pub fn told(family: Family, changes: Arc<Notify>) -> Watch {
-        Watch { family, signs: Signs::Told(changes) }
+    /// Watches nothing in the kernel: a test notifies of changes.
+    pub fn notified(family: Family, changes: Arc<Notify>) -> Watch {
+        Watch { family, signs: Signs::Notified(changes) }
     }
 
     /// Takes what there is now for seen. To be called before a look at the tables.
@@ -85,7 +85,7 @@ impl Watch {
                 changes.get_ref().take();
             }
             Signs::Legacy { seen, socket, .. } => *seen = sizes(self.family, socket.as_ref()),
-            Signs::Told(_) => {}
+            Signs::Notified(_) => {}
         }
     }
 
@@ -129,7 +129,7 @@ impl Watch {
                     return;
                 }
             },
-            Signs::Told(changes) => changes.notified().await,
+            Signs::Notified(changes) => changes.notified().await,
         }
     }
 }

@@ -252,7 +252,7 @@ pub enum Copies {
     None,
     /// The same stands in the next slice, too.
     Same,
-    /// In these conditions, in the same slice or the next one: who had the address before, or has it now.
+    /// In these conditions, in the same slice or the next one: the pod that had the address before, or the one that has it now.
     Other(Condition),
 }
 

@@ -28,7 +28,7 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-/// What no API server lets in, or nobody would write: rows of tables about it stand for themselves.
+/// What no API server admits: the generator need not draw it, though tables have rows about it.
 const NEVER: [&str; 14] = [
     // A slice port without a number, or without any port, leads nowhere; the controller makes none.
     "slice.ports -",

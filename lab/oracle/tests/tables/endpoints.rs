@@ -78,7 +78,7 @@ fn a_terminating_endpoint_and_another_with_its_address() {
     }
 }
 
-/// Of others nobody says which is right.
+/// Of other copies the documentation does not say which counts.
 #[test]
 fn copies_that_contradict_each_other() {
     for other in ["x@node-b unready", "x@node-b"] {
