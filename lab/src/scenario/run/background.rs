@@ -13,8 +13,12 @@ use tokio::task::JoinSet;
 
 use crate::cluster::ClusterError;
 use crate::cluster::traffic::Prober;
+use crate::expect::counters::PacketCount;
 use crate::objects::{Kind, ObjectKey, Store};
 use crate::traffic::probe::{Answer, Probe};
+
+/// For how long traffic that is to end goes on until it has made as many requests as asked for.
+const ENOUGH_WITHIN: Duration = Duration::from_secs(10);
 
 /// Who serves each service, `namespace/pod`.
 type Serving = BTreeMap<ObjectKey, BTreeSet<String>>;
@@ -130,22 +134,30 @@ pub(super) struct Background {
     service: ObjectKey,
     begun: Instant,
     stop: watch::Sender<bool>,
+    /// Requests that have ended so far.
+    made: watch::Sender<usize>,
     workers: JoinSet<Result<Vec<Sample>, ClusterError>>,
 }
 
 impl Background {
     /// Sends `probe` again and again, from `workers` tasks that pause in between.
     pub(super) fn start(prober: &Prober, probe: &Probe, service: ObjectKey, workers: usize, pause: Duration) -> Self {
-        let stop = watch::Sender::new(false);
+        let (stop, made) = (watch::Sender::new(false), watch::Sender::new(0));
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
-            tasks.spawn(send(prober.clone(), probe.clone(), pause, stop.subscribe()));
+            tasks.spawn(send(prober.clone(), probe.clone(), pause, made.clone(), stop.subscribe()));
         }
-        Background { service, begun: Instant::now(), stop, workers: tasks }
+        Background { service, begun: Instant::now(), stop, made, workers: tasks }
     }
 
-    /// Ends it and judges every request.
-    pub(super) async fn end(mut self, epochs: &Epochs) -> Result<Toll, ClusterError> {
+    /// Ends it and judges every request. It goes on until `wanted` accepts the number of requests, for [`ENOUGH_WITHIN`] at
+    /// most: how many a machine sends while something else happens depends on the machine.
+    pub(super) async fn end(mut self, wanted: &PacketCount, epochs: &Epochs) -> Result<Toll, ClusterError> {
+        if matches!(wanted, PacketCount::AtLeast(_)) {
+            let mut made = self.made.subscribe();
+            let enough = made.wait_for(|made| wanted.accepts(*made as u64, |_| 0));
+            let _ = tokio::time::timeout(ENOUGH_WITHIN, enough).await;
+        }
         self.stop.send_replace(true);
         let mut toll = Toll::default();
         while let Some(samples) = self.workers.join_next().await {
@@ -191,6 +203,7 @@ async fn send(
     prober: Prober,
     probe: Probe,
     pause: Duration,
+    made: watch::Sender<usize>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Vec<Sample>, ClusterError> {
     let mut samples = Vec::new();
@@ -198,6 +211,7 @@ async fn send(
         let begun = Instant::now();
         let answer = prober.send(&probe).await?.answer;
         samples.push(Sample { begun, ended: Instant::now(), answer });
+        made.send_modify(|made| *made += 1);
         // Rushes on when it is to stop.
         let _ = tokio::time::timeout(pause, stop.changed()).await;
     }

@@ -76,7 +76,8 @@ impl Lab {
         let Some(background) = self.traffic.remove(name) else {
             return Ok(Seen::new("", vec![Mismatch::new(format!("traffic {name} was begun"), "it was not")]));
         };
-        let toll = background.end(&self.epochs).await?;
+        let made = expect.made.as_ref().unwrap_or(&PacketCount::AtLeast(1));
+        let toll = background.end(made, &self.epochs).await?;
         let none = PacketCount::Exactly(0);
         let mut broken = Vec::new();
         let mut check = |wanted: &PacketCount, count: usize, what: &str, examples: &[String]| {
@@ -86,7 +87,7 @@ impl Lab {
                 broken.push(Mismatch::new(format!("{wanted} requests {what}"), seen));
             }
         };
-        check(expect.made.as_ref().unwrap_or(&PacketCount::AtLeast(1)), toll.made, "made", &[]);
+        check(made, toll.made, "made", &[]);
         check(expect.failed.as_ref().unwrap_or(&none), toll.failed.len(), "failed", &toll.failed);
         let misdelivered = expect.misdelivered.as_ref().unwrap_or(&none);
         check(misdelivered, toll.misdelivered.len(), "misdelivered", &toll.misdelivered);
