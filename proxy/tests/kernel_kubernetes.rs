@@ -202,3 +202,34 @@ fn a_large_cluster_takes_little_memory() {
     applied(version);
     assert!(resident() <= MOST_MEMORY, "{} KiB", resident());
 }
+
+/// Health checks are answered and SIGTERM ends the program while a credential plugin sleeps.
+#[test]
+fn a_plugin_that_sleeps_holds_up_nothing() {
+    if !inside("a_plugin_that_sleeps_holds_up_nothing") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (kubeconfig, pid) = (directory.path().join("kubeconfig"), directory.path().join("pid"));
+    let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+        "args": ["-c", format!("echo $$ > {}; exec sleep 1000", pid.display())]});
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": exec}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    std::fs::write(&kubeconfig, text.to_string()).unwrap();
+    let kubeconfig = kubeconfig.to_string_lossy().into_owned();
+    let mut proxy = Proxy::start(&["--kubeconfig", &kubeconfig, "--hostname-override", "node-a"]);
+    let pid = wait_for("the plugin", || std::fs::read_to_string(&pid).ok().filter(|pid| pid.ends_with('\n')));
+    for _ in 0..5 {
+        wait_for("an answer", || http_get("127.0.0.1:10256", "/healthz"));
+    }
+    shell(&format!("kill -TERM {}", proxy.0.id()));
+    let status = wait_for("the end", || proxy.0.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+    let plugin = format!("/proc/{}/stat", pid.trim());
+    let over = |stat: String| stat.is_empty() || stat.contains(") Z ");
+    wait_for("the plugin's end", || over(std::fs::read_to_string(&plugin).unwrap_or_default()).then_some(()));
+}

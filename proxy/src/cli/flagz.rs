@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::settings::Settings;
 use crate::kubeproxy_config::{FIELDS, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT};
+use crate::source::without_password;
 
 /// Names without dashes, and values.
 pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
@@ -24,7 +25,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     let others = [
         ("config", path(&settings.config)),
         ("manifests", path(&settings.manifests)),
-        ("master", settings.master.clone().unwrap_or_default()),
+        ("master", settings.master.as_deref().map(without_password).unwrap_or_default()),
         ("healthz-port", settings.healthz_port.unwrap_or(HEALTHZ_PORT).to_string()),
         ("metrics-port", settings.metrics_port.unwrap_or(METRICS_PORT).to_string()),
         ("service-counters", settings.service_counters.to_string()),

@@ -31,10 +31,12 @@ use crate::mode::userspace;
 use crate::model::Family;
 use crate::plan::node::routes_loopback;
 use crate::relay::{self, Engine};
-use crate::source::{AwaitPodCidr, KubernetesSource, ManifestSource, Reports, Source, Timing, record_events};
+use crate::source::{
+    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Timing, record_events,
+};
 
-/// How long a sync that is under way at the end may take, well below the 30 seconds that a pod has for its end.
-const LAST_SYNC: Duration = Duration::from_secs(10);
+/// How long a sync that is under way at the end may take: the program ends within five seconds, whatever hangs.
+const LAST_SYNC: Duration = Duration::from_secs(4);
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
@@ -130,9 +132,10 @@ fn start<M: ModeAtWork + Send + 'static>(
             Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
             Origin::Kubernetes(access) => {
                 let (node, requests) = (&proxy.config.node_name, proxy.metrics.requests());
-                let events = record_events(access.clone(), node, &requests);
-                let reports = Reports { requests, events: events.clone() };
-                let source = KubernetesSource::start(access.clone(), node, &Timing::default(), &reports);
+                let connector = Connector::new(access.clone(), &requests);
+                let events = record_events(connector.clone(), node);
+                let reports = Reports { failures: proxy.metrics.api_failures(), events: events.clone() };
+                let source = KubernetesSource::start(connector, node, &Timing::default(), &reports);
                 proxy.run(source, events).await
             }
         }

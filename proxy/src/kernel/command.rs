@@ -30,8 +30,25 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// When it cannot be started or fed; of kind `TimedOut` when it has not ended within `limit`: its process group is killed
 /// then. Its exit status is in the output.
 pub fn run(program: &str, arguments: &[&str], input: Option<&str>, limit: Duration) -> io::Result<Output> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    execute(Command::new(program).args(arguments), input, limit)
+}
+
+/// As [`run`], without input and with more variables in its environment.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    program: &str,
+    arguments: &[&str],
+    environment: &[(String, String)],
+    limit: Duration,
+) -> io::Result<Output> {
+    let environment = environment.iter().map(|(name, value)| (name, value));
+    execute(Command::new(program).args(arguments).envs(environment), None, limit)
+}
+
+fn execute(command: &mut Command, input: Option<&str>, limit: Duration) -> io::Result<Output> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     // SAFETY: prctl(PR_SET_PDEATHSIG) is async-signal-safe and touches no memory of the parent.
     unsafe {

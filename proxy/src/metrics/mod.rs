@@ -23,7 +23,7 @@ use build::Build;
 
 pub use at_scrape::{AtScrape, Samples};
 pub use pending::Pending;
-pub use requests::{CountRequests, Requests, RequestsTo};
+pub use requests::{ApiFailures, CountRequests, Requests, RequestsTo};
 pub use server::{About, MetricsServer};
 pub use slis::{Slis, process_start};
 
@@ -54,6 +54,7 @@ pub struct Metrics {
     healthz: IntCounterVec,
     livez: IntCounterVec,
     requests: Requests,
+    api_failures: ApiFailures,
     hints_ignored: IntGaugeVec,
 }
 
@@ -87,6 +88,7 @@ impl Metrics {
             healthz: build.counters("kubeproxy_proxy_healthz_total", "Answers of /healthz", &["code"])?,
             livez: build.counters("kubeproxy_proxy_livez_total", "Answers of /livez", &["code"])?,
             requests: build.requests()?,
+            api_failures: ApiFailures::new(build.counters("svcproxy_api_failures_total", "Attempts to list or watch the API server that failed", &["resource", "reason"])?),
             hints_ignored: build.gauges("svcproxy_topology_hints_ignored", "Service ports whose endpoints have topology hints that are not followed on this node", &["ip_family", "reason"])?,
             registry: build.finish()?,
         };
@@ -125,6 +127,11 @@ impl Metrics {
     /// Counts requests to the API server.
     pub fn requests(&self) -> Requests {
         self.requests.clone()
+    }
+
+    /// Counts attempts to list and watch that failed.
+    pub fn api_failures(&self) -> ApiFailures {
+        self.api_failures.clone()
     }
 
     /// Changes came in. They are pending until the value is dropped.

@@ -30,6 +30,23 @@ impl Requests {
     }
 }
 
+/// Counts what fails with the API server, whatever way; shared by all watches. The default one counts nothing.
+#[derive(Debug, Clone, Default)]
+pub struct ApiFailures(Option<IntCounterVec>);
+
+impl ApiFailures {
+    pub(super) fn new(counter: IntCounterVec) -> ApiFailures {
+        ApiFailures(Some(counter))
+    }
+
+    /// One more attempt to list or watch `resource` failed, in this way.
+    pub(crate) fn count(&self, resource: &str, reason: &str) {
+        if let Some(counter) = &self.0 {
+            counter.with_label_values(&[resource, reason]).inc();
+        }
+    }
+}
+
 /// Counts the requests to one host.
 #[derive(Debug, Clone)]
 pub struct RequestsTo {

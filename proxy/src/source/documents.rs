@@ -6,12 +6,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::ObjectKey;
 use super::object::{Kind, Object, ObjectId};
 use super::problem::{DocumentError, one_line, quote};
 use super::syntax::{label, subdomain};
 use super::text::{self, Text};
 use super::validate;
+use super::{ObjectKey, lenient};
 
 /// What one file holds.
 #[derive(Debug, Default)]
@@ -159,22 +159,27 @@ impl Reader<'_> {
         name: &str,
         place: &Place,
     ) -> Option<Arc<T>> {
-        let mut object: T = match serde_path_to_error::deserialize(value) {
-            Ok(object) => object,
-            Err(error) => {
-                let path = error.path().to_string();
-                let path = if path == "." { String::new() } else { path };
-                self.problem(place, Some(name), &path, error.inner().to_string());
+        let (mut object, taken): (T, _) = match lenient::typed(value) {
+            Ok(read) => read,
+            Err((path, message)) => {
+                self.problem(place, Some(name), &path, message);
                 return None;
             }
         };
         let mut findings = check(&mut object);
-        for remark in findings.take_remarks() {
+        let mut remarks = findings.take_remarks();
+        let mut findings = findings.into_vec();
+        let valid = findings.is_empty();
+        if valid {
+            remarks.extend(taken.into_iter().map(validate::Finding::left_out));
+        } else {
+            // What was taken out may be why the rest is not enough.
+            findings.splice(0..0, taken);
+        }
+        for remark in remarks {
             let remark = error(self.file, place, Some(name), &remark.field, remark.message);
             self.contents.remarks.push(remark);
         }
-        let findings = findings.into_vec();
-        let valid = findings.is_empty();
         for finding in findings {
             self.problem(place, Some(name), &finding.field, finding.message);
         }

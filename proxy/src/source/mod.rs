@@ -8,6 +8,7 @@ mod documents;
 #[cfg(test)]
 mod hostile;
 mod kubernetes;
+mod lenient;
 mod manifests;
 mod object;
 mod pod_cidr;
@@ -26,7 +27,8 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 pub use admit::{admit_endpoint_slice, admit_node, admit_service};
-pub use kubernetes::{Access, AccessError, KubernetesSource, Reports, Timing, record_events};
+pub(crate) use kubernetes::without_password;
+pub use kubernetes::{Access, AccessError, Connector, KubernetesSource, Reports, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
 pub use pod_cidr::AwaitPodCidr;
 pub use problem::DocumentError;

@@ -30,6 +30,15 @@ impl Kind {
         }
     }
 
+    /// `apiVersion` and `kind` of a list of it.
+    pub(super) fn list_type(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Node => ("v1", "NodeList"),
+            Self::Service => ("v1", "ServiceList"),
+            Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSliceList"),
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Node => "Node",

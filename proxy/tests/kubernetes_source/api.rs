@@ -89,6 +89,7 @@ impl Api {
 
     fn event(&self, path: &'static str, kind: &str, name: &str, mut object: Value) -> u64 {
         self.change(|world| {
+            (object["apiVersion"], object["kind"]) = (kind_of(path).0.into(), kind_of(path).1.into());
             world.version += 1;
             object["metadata"]["resourceVersion"] = world.version.to_string().into();
             let line = json!({"type": kind, "object": object}).to_string();
@@ -254,8 +255,17 @@ fn list(world: &World, path: &str, limit: Option<&str>, token: Option<&str>) -> 
     let end = all.len().min(from.saturating_add(limit));
     let token = if end < all.len() { format!("{version}-{end}") } else { String::new() };
     let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
-    let body = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": all[from..end]});
+    let (api_version, kind) = kind_of(path);
+    let body = json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": metadata, "items": all[from..end]});
     Response::new(Full::new(Bytes::from(body.to_string())).boxed())
+}
+
+fn kind_of(path: &str) -> (&'static str, &'static str) {
+    match path {
+        SERVICES => ("v1", "Service"),
+        SLICES => ("discovery.k8s.io/v1", "EndpointSlice"),
+        _ => ("v1", "Node"),
+    }
 }
 
 fn status(code: u16, message: &str) -> Response<Body> {

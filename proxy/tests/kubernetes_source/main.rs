@@ -11,7 +11,7 @@ use std::time::Duration;
 use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
 use svcproxy::metrics::{Metrics, Requests};
-use svcproxy::source::{Access, Batch, Change, KubernetesSource, Reports, Source, Timing, record_events};
+use svcproxy::source::{Access, Batch, Change, Connector, KubernetesSource, Reports, Source, Timing, record_events};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -101,8 +101,12 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
-fn access(api: &Api) -> Access {
-    Access::new(None, Some(format!("http://{}", api.address)))
+fn access(api: &Api) -> Connector {
+    by(Access::new(None, Some(format!("http://{}", api.address))))
+}
+
+fn by(access: Access) -> Connector {
+    Connector::new(access, &Requests::default())
 }
 
 async fn started() -> (Api, KubernetesSource) {
@@ -298,10 +302,37 @@ async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
     assert_eq!(complaints, 1, "{:#?}", log.lines());
 }
 
+/// A good event in between is no reason to ask a server again and again that breaks every watch.
+#[tokio::test]
+async fn one_good_event_does_not_begin_a_storm_of_lists() {
+    let (log, _guard) = Log::start();
+    let api = Api::start(None).await;
+    let (first, rounds) = (Duration::from_millis(2), 8);
+    let timing = Timing {
+        first_retry: first,
+        longest_retry: Duration::from_secs(30),
+        settled: Duration::from_secs(600),
+        ..timing()
+    };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    next(&mut source).await;
+    let begun = std::time::Instant::now();
+    for round in 0..rounds {
+        api.put(SERVICES, service("a", 1000 + round));
+        assert_eq!(next_told(&mut source).await, [format!("default/a {}", 1000 + round)]);
+        let lists = api.asked("list", SERVICES).0;
+        api.line(SERVICES, "<html>");
+        until("a new list", || api.asked("list", SERVICES).0 > lists).await;
+    }
+    // Each wait is twice as long as the one before: 1 + 2 + 4 + … of the first.
+    assert!(begun.elapsed() >= first * ((1 << rounds) - 1), "{:?}", begun.elapsed());
+    assert_eq!(log.lines().len(), 1, "{:#?}", log.lines());
+}
+
 #[tokio::test]
 async fn a_silent_watch_is_begun_anew() {
     let api = Api::start(None).await;
-    let timing = Timing { silence: Duration::from_millis(50), ..timing() };
+    let timing = Timing { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };
     let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
     next(&mut source).await;
     until("further watches", || api.asked("watch", SERVICES).0 > 3).await;
@@ -355,7 +386,7 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
     let mut source =
-        KubernetesSource::start(Access::new(Some(path.clone()), None), "n1", &timing(), &Reports::default());
+        KubernetesSource::start(by(Access::new(Some(path.clone()), None)), "n1", &timing(), &Reports::default());
     let warned = |text: &str| {
         let lines = log.lines();
         let count = lines.iter().filter(|line| line.starts_with("WARN") && line.contains(text)).count();
@@ -379,6 +410,47 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
 }
 
 #[tokio::test]
+async fn credentials_that_hang_stop_nothing_else() {
+    let (log, _guard) = Log::start();
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("a", 80));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    let write = |script: &str| {
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+            "env": [{"name": "PASSWORD", "value": "swordfish"}], "interactiveMode": "Never"});
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", api.address)}}],
+            "users": [{"name": "u", "user": {"exec": exec}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&path, text.to_string()).unwrap();
+    };
+    let answer = directory.path().join("answer");
+    nix::unistd::mkfifo(&answer, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Ends when it is answered; until then it sleeps in open(2).
+    write(&format!("echo $$ >> {0}/pids; cat {0}/answer", directory.path().display()));
+    let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_millis(20));
+    let mut source = KubernetesSource::start(connector, "n1", &timing(), &Reports::default());
+    // This test has one thread: it goes on only if the plugin does not hold it.
+    let late = "no credentials after 20ms: the credential plugin sh takes that long";
+    until("the complaint", || log.lines().iter().any(|line| line.contains(late))).await;
+    write("exit 7");
+    std::fs::write(&answer, "swordfish").unwrap();
+    let wrong = "the credential plugin sh: its answer is no ExecCredential";
+    until("the wrong answer", || log.lines().iter().any(|line| line.contains(wrong))).await;
+    let started = std::fs::read_to_string(directory.path().join("pids")).unwrap();
+    assert_eq!(started.lines().count(), 1, "one at a time: {started}");
+    api.world.lock().unwrap().token = Some("swordfish".to_owned());
+    write(r#"echo '{"kind": "ExecCredential", "status": {"token": "'$PASSWORD'"}}'"#);
+    assert_eq!(told(&next(&mut source).await), ["default/a 80"]);
+    let lines = log.lines();
+    assert!(!lines.iter().any(|line| line.contains("swordfish")), "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 2, "one line each: {lines:#?}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_no_kubernetes_is_one_line() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
@@ -394,8 +466,10 @@ async fn a_server_that_is_no_kubernetes_is_one_line() {
 async fn requests_are_counted_by_their_outcome() {
     let mut api = Api::start(None).await;
     let metrics = Metrics::new(&[]).unwrap();
-    let reports = Reports { requests: metrics.requests(), ..Reports::default() };
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
+    let access = Access::new(None, Some(format!("http://{}", api.address)));
+    let connector = Connector::new(access, &metrics.requests());
+    let reports = Reports { failures: metrics.api_failures(), ..Reports::default() };
+    let mut source = KubernetesSource::start(connector, "n1", &timing(), &reports);
     next(&mut source).await;
     let host = api.address;
     let counted = |code: &str| {
@@ -407,16 +481,19 @@ async fn requests_are_counted_by_their_outcome() {
     assert_eq!(counted("<error>"), None);
     api.down();
     until("requests without an answer", || counted("<error>").is_some_and(|count| count >= 3)).await;
+    let failed = r#"svcproxy_api_failures_total{reason="refused",resource="Services"} "#;
+    until("failures", || metrics.text().unwrap().lines().any(|line| line.starts_with(failed))).await;
 }
 
 #[tokio::test]
 async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("bad", 99_999));
-    let mut slice = slice("web-1", "fd00::1");
+    let mut slice = slice("web-1", "10.0.0.1");
     slice["metadata"]["namespace"] = "shop".into();
+    slice["metadata"]["labels"]["kubernetes.io/service-name"] = "a.b".into();
     api.put(SLICES, slice);
-    let reports = Reports { events: record_events(access(&api), "n1", &Requests::default()), ..Reports::default() };
+    let reports = Reports { events: record_events(access(&api), "n1"), ..Reports::default() };
     let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
     next(&mut source).await;
     until("two Events", || api.world.lock().unwrap().posted.len() == 2).await;
@@ -428,5 +505,5 @@ async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
     let (path, event) = about("EndpointSlice");
     assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/shop/events");
     let note = event["note"].as_str().unwrap();
-    assert!(note.contains("fd00::1 is no IPv4 address, as addressType says"), "{note}");
+    assert!(note.contains("metadata.labels[kubernetes.io/service-name]: \"a.b\" is not a DNS label"), "{note}");
 }

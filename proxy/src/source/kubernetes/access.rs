@@ -1,21 +1,30 @@
-//! How the API server is reached: a kubeconfig, the pod's service account, or a bare address.
+//! Where the API server is and what the proxy shows it: a kubeconfig, the pod's service account, or a bare address.
+//!
+//! Everything here may block: files may be on a mount that does not answer, a credential plugin may sleep. It runs on a
+//! thread of its own, which `connector` waits for.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use kube::Client;
-use kube::client::ClientBuilder;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use futures_util::FutureExt;
+use hyper::Uri;
+use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::super::problem::one_line;
-use crate::metrics::Requests;
+use super::exec;
 
 /// A server that does not answer a connection attempt within this time is tried again.
 const CONNECT: Duration = Duration::from_secs(10);
+/// A token file is read again after so long (client-go: `NewCachedFileTokenSource`, one minute).
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+/// Largest kubeconfig and token file, in bytes. A kubeconfig of a hundred clusters with their certificates has half of that.
+const LARGEST_FILE: u64 = 1 << 20;
 
 /// Where the API server is and who the proxy is to it. What it names is read anew for every new try after a failure,
-/// so a corrected kubeconfig or a renewed certificate needs no restart; a service account's token is read again about
-/// once a minute besides.
+/// so a corrected kubeconfig or a renewed certificate needs no restart; a token's file is read again about once a minute
+/// besides, and a credential plugin is asked again when what it gave is about to expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
@@ -23,7 +32,7 @@ pub struct Access {
 }
 
 /// The API server cannot even be asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum AccessError {
     /// The kubeconfig is missing or makes no sense.
     #[error("cannot use the kubeconfig {}: {cause}", path.display())]
@@ -42,8 +51,24 @@ pub enum AccessError {
     /// The address makes no sense.
     #[error("{address:?} is no address of an API server, such as https://10.0.0.1:6443")]
     Master {
-        /// As given.
+        /// As given, without a password.
         address: String,
+    },
+    /// The token's file cannot be read.
+    #[error("cannot read the token file {}: {cause}", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The credential plugin gave nothing that can be used.
+    #[error("the credential plugin {plugin}: {cause}")]
+    Plugin {
+        /// The command's name, without arguments: they may hold secrets.
+        plugin: String,
+        /// What is wrong.
+        cause: String,
     },
     /// Certificates or credentials are malformed.
     #[error("cannot set up the connection: {cause}")]
@@ -51,66 +76,173 @@ pub enum AccessError {
         /// What is wrong.
         cause: String,
     },
+    /// Files or a plugin do not answer.
+    #[error("no credentials after {after:?}: {step} takes that long; does a mount hang, or the plugin?")]
+    Late {
+        /// What is being done.
+        step: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+}
+
+/// A configuration whose credentials are at hand: no request waits for a file or a plugin any more.
+pub(super) struct Resolved {
+    pub config: Config,
+    /// When the credentials are to be fetched anew.
+    pub renew: Option<Instant>,
 }
 
 impl Access {
     /// By a kubeconfig, with the server's address replaced if there is a `master`; by `master` alone without
-    /// credentials; by the pod's service account if there is neither (upstream's order).
+    /// credentials; by the pod's service account if there is neither (upstream's order). A `master` may hold a name and a
+    /// password, which become basic authentication.
     pub fn new(kubeconfig: Option<PathBuf>, master: Option<String>) -> Access {
         Access { kubeconfig, master }
     }
 
-    /// For messages: what the access goes by.
+    /// For messages: what the access goes by, without a password.
     pub(super) fn describe(&self) -> String {
         match (&self.kubeconfig, &self.master) {
-            (_, Some(master)) => master.clone(),
+            (_, Some(master)) => without_password(master),
             (Some(path), None) => format!("kubeconfig {}", path.display()),
             (None, None) => "in-cluster service account".to_owned(),
         }
     }
 
-    /// A client, from the files as they are now.
-    /// Its requests are counted.
-    pub(super) async fn connect(&self, requests: &Requests) -> Result<Client, AccessError> {
-        let mut config = self.config().await?;
+    /// Reads files and asks the plugin, as they are now. Blocks for as long as they do; `step` is called with what is begun.
+    pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<Resolved, AccessError> {
+        let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);
         // The loop around decides when to try again, and says so.
         config.default_retry = false;
-        let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-        let builder = ClientBuilder::try_from(config)
-            .map_err(|error| AccessError::Client { cause: one_line(&error.to_string()) })?;
-        Ok(builder.with_layer(&requests.to(&host)).build())
-    }
-
-    async fn config(&self) -> Result<Config, AccessError> {
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
-                let wrong = |error| AccessError::Kubeconfig { path: path.clone(), cause: told(&error) };
-                let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
-            }
-            None if self.master.is_some() => Config::new(hyper::Uri::default()),
-            None => Config::incluster()
-                .map_err(|error| AccessError::ServiceAccount { cause: one_line(&error.to_string()) })?,
-        };
         if let Some(master) = &self.master {
             config.cluster_url = address(master)?;
         }
-        Ok(config)
+        basic_authentication(&mut config)?;
+        let renew = credentials(&mut config.auth_info, step)?;
+        Ok(Resolved { config, renew })
+    }
+
+    fn config(&self, step: &dyn Fn(String)) -> Result<Config, AccessError> {
+        match &self.kubeconfig {
+            Some(path) => {
+                step(format!("reading the kubeconfig {}", path.display()));
+                let wrong = |cause| AccessError::Kubeconfig { path: path.clone(), cause };
+                small_file(path).map_err(|error| wrong(error.to_string()))?;
+                let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(reported(&error)))?;
+                let options = KubeConfigOptions::default();
+                let loaded = Config::from_custom_kubeconfig(kubeconfig, &options);
+                // It reads files and waits for nothing else.
+                let loaded = loaded.now_or_never().ok_or_else(|| wrong("it cannot be read at once".to_owned()))?;
+                loaded.map_err(|error| wrong(reported(&error)))
+            }
+            None if self.master.is_some() => Ok(Config::new(Uri::default())),
+            None => {
+                step("reading the pod's service account".to_owned());
+                Config::incluster().map_err(|error| AccessError::ServiceAccount { cause: one_line(&error.to_string()) })
+            }
+        }
     }
 }
 
+/// Brings token files and plugins down to what they give, and says when to ask again.
+fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Instant>, AccessError> {
+    if let Some(provider) = user.auth_provider.take() {
+        let cause = "was taken out of Kubernetes' clients in 1.26; use exec instead".to_owned();
+        return Err(AccessError::Plugin { plugin: format!("auth-provider {}", one_line(&provider.name)), cause });
+    }
+    // client-go's order: a token's file goes before a token, and both before a plugin.
+    if let Some(path) = user.token_file.take() {
+        let path = PathBuf::from(path);
+        step(format!("reading the token file {}", path.display()));
+        let wrong = |cause| AccessError::Token { path: path.clone(), cause };
+        small_file(&path).map_err(|error| wrong(error.to_string()))?;
+        let text = fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(wrong("it is empty".to_owned()));
+        }
+        user.token = Some(token.to_owned().into());
+        return Ok(Some(Instant::now() + TOKEN_AGE));
+    }
+    match user.exec.take() {
+        Some(plugin) if user.token.is_none() => {
+            let name = plugin.command.clone().unwrap_or_default();
+            step(format!("the credential plugin {}", one_line(&name)));
+            exec::credentials(&plugin, user)
+                .map_err(|error| AccessError::Plugin { plugin: one_line(&name), cause: error.to_string() })
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether this is a file of a size that can be believed: a pipe never ends, and opening one may never return.
+fn small_file(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    let wrong = |cause: String| Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
+    if !metadata.is_file() {
+        return wrong("it is no regular file".to_owned());
+    }
+    if metadata.len() > LARGEST_FILE {
+        return wrong(format!("it has {} bytes; {LARGEST_FILE} are allowed", metadata.len()));
+    }
+    Ok(())
+}
+
 /// An address with or without a scheme; without one it is plain HTTP, as client-go takes it.
-fn address(master: &str) -> Result<hyper::Uri, AccessError> {
-    let wrong = || AccessError::Master { address: master.to_owned() };
+fn address(master: &str) -> Result<Uri, AccessError> {
+    let wrong = || AccessError::Master { address: without_password(master) };
     let full = if master.contains("://") { master.to_owned() } else { format!("http://{master}") };
-    let address: hyper::Uri = full.parse().map_err(|_| wrong())?;
+    let address: Uri = full.parse().map_err(|_| wrong())?;
     let usable =
         matches!(address.scheme_str(), Some("http" | "https")) && address.host().is_some_and(|h| !h.is_empty());
     if usable { Ok(address) } else { Err(wrong()) }
 }
 
-fn told(error: &KubeconfigError) -> String {
+/// Moves a name and a password from the address, where they would reach the log and the metrics, to the credentials. Go's
+/// clients show them as basic authentication, too.
+fn basic_authentication(config: &mut Config) -> Result<(), AccessError> {
+    let Some(authority) = config.cluster_url.authority().cloned() else { return Ok(()) };
+    let Some((user, host)) = authority.as_str().rsplit_once('@') else { return Ok(()) };
+    let mut parts = config.cluster_url.clone().into_parts();
+    let wrong = || AccessError::Master { address: without_password(&config.cluster_url.to_string()) };
+    parts.authority = Some(host.parse().map_err(|_| wrong())?);
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let decoded = |text: &str| percent_decoded(text).ok_or_else(wrong);
+    let (name, password) = (decoded(name)?, decoded(password)?);
+    config.auth_info.username = Some(name);
+    config.auth_info.password = Some(password.into());
+    config.cluster_url = Uri::from_parts(parts).map_err(|_| wrong())?;
+    Ok(())
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            plain => plain,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The address as it may be shown.
+pub(crate) fn without_password(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{separator}{host}{path}")
+}
+
+fn reported(error: &KubeconfigError) -> String {
     match error {
         // The path is in the sentence around already.
         KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
@@ -136,24 +268,49 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
+    #[test]
+    fn a_password_is_shown_nowhere() {
+        for (master, shown) in [
+            ("http://user:pass@word@10.0.0.1:6443/x", "http://10.0.0.1:6443/x"),
+            ("user:password@host", "host"),
+            ("https://10.0.0.1", "https://10.0.0.1"),
+            ("ftp://user:password@x", "ftp://x"),
+        ] {
+            assert_eq!(without_password(master), shown);
+            assert_eq!(Access::new(None, Some(master.to_owned())).describe(), shown);
+        }
+        let error = address("ftp://user:password@x").expect_err("no HTTP").to_string();
+        assert!(!error.contains("password"), "{error}");
+        let resolved = Access::new(None, Some("http://us%65r:p%40ss@10.0.0.1:6443".to_owned())).resolve(&|_| {});
+        let config = resolved.map_err(|error| error.to_string()).expect("an address").config;
+        assert_eq!(config.cluster_url.to_string(), "http://10.0.0.1:6443/");
+        let user = serde_json::to_value(&config.auth_info).expect("JSON");
+        assert_eq!((&user["username"], &user["password"]), (&"user".into(), &"p@ss".into()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("kubeconfig");
         let access = Access::new(Some(path.clone()), None);
-        let fault = async || {
-            access.connect(&Requests::default()).await.err().map(|error| error.to_string()).unwrap_or_default()
-        };
+        let fault = || access.resolve(&|_| {}).err().map(|error| error.to_string()).unwrap_or_default();
         let at = format!("cannot use the kubeconfig {}: ", path.display());
-        assert_eq!(fault().await, format!("{at}No such file or directory (os error 2)"));
+        assert_eq!(fault(), format!("{at}No such file or directory (os error 2)"));
         for (text, cause) in [
             ("{}", "failed to determine current context"),
             ("current-context: here\n", "failed to load current context: here"),
             ("clusters: [\n", "failed to parse kubeconfig YAML: "),
         ] {
             std::fs::write(&path, text).expect("written");
-            let fault = fault().await;
+            let fault = fault();
             assert!(fault.starts_with(&format!("{at}{cause}")) && !fault.contains('\n'), "{fault}");
         }
+        std::fs::remove_file(&path).expect("removed");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert_eq!(fault(), format!("{at}it is no regular file"));
+        std::fs::remove_file(&path).expect("removed");
+        let large = std::fs::File::create(&path).expect("a file");
+        large.set_len(LARGEST_FILE + 1).expect("a sparse file");
+        assert_eq!(fault(), format!("{at}it has 1048577 bytes; 1048576 are allowed"));
     }
 }

@@ -1,5 +1,6 @@
 //! From the API's JSON to an object that has passed the same checks as a manifest.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -8,10 +9,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::super::ObjectKey;
 use super::super::object::{Kind, Object};
 use super::super::problem::one_line;
 use super::super::validate::{self, Finding, Findings};
+use super::super::{ObjectKey, lenient};
 use super::slim::{Fingerprint, Slim};
 
 /// One object of a list or an event.
@@ -21,10 +22,33 @@ pub(super) struct Decoded {
     pub key: ObjectKey,
     /// In which version; empty if it has none.
     pub version: String,
+    /// Which object of that name; empty if it does not say.
+    pub uid: String,
     /// What it is worth.
     pub outcome: Outcome,
-    /// What of it is left out of account, in a line; empty if it is taken as it is.
-    pub remarks: String,
+    /// What of it is left out of account; empty if it is taken as it is.
+    pub remarks: Said,
+}
+
+/// What is to be said of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// In a line.
+    pub line: String,
+    /// About which fields, without the numbers in their paths: the reason, which stays the same while values change.
+    pub fields: String,
+}
+
+impl Said {
+    fn of(findings: &[Finding]) -> Said {
+        let line = findings
+            .iter()
+            .map(|f| if f.field.is_empty() { f.message.clone() } else { format!("{}: {}", f.field, f.message) });
+        let line = one_line(&line.collect::<Vec<_>>().join("; "));
+        let fields: BTreeSet<String> =
+            findings.iter().map(|f| f.field.chars().filter(|c| !c.is_ascii_digit()).collect()).collect();
+        Said { line, fields: fields.into_iter().collect::<Vec<_>>().join(" ") }
+    }
 }
 
 #[derive(Debug)]
@@ -34,12 +58,15 @@ pub(super) enum Outcome {
     /// A slice that belongs to no Service.
     NotOurs,
     /// It breaks the API's own rules, in this way.
-    Refused(String),
+    Refused(Said),
 }
 
 /// What can be said of any object.
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Envelope {
+    api_version: Option<String>,
+    kind: Option<String>,
     #[serde(default)]
     metadata: Metadata,
 }
@@ -50,12 +77,24 @@ struct Metadata {
     name: Option<String>,
     namespace: Option<String>,
     resource_version: Option<String>,
+    uid: Option<String>,
 }
 
 impl Envelope {
     /// Reads who the object is, whatever else is wrong with it.
     pub(super) fn of(raw: &RawValue) -> Envelope {
         serde_json::from_str(raw.get()).unwrap_or_default()
+    }
+
+    /// Whether it says that it is of this kind.
+    pub(super) fn is_of(&self, kind: Kind) -> bool {
+        let (api_version, name) = (self.api_version.as_deref(), self.kind.as_deref());
+        matches!((api_version, name), (Some(version), Some(name)) if Kind::of(version, name) == Some(kind))
+    }
+
+    /// Which object of that name; empty if it does not say.
+    pub(super) fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     pub(super) fn key(&self) -> ObjectKey {
@@ -88,22 +127,25 @@ fn typed<T: DeserializeOwned + Slim>(
     check: fn(&mut T) -> Findings,
     wrap: fn(T) -> Option<Object>,
 ) -> Decoded {
-    let refused = |faults: String| {
+    let refused = |faults: &[Finding]| {
         let envelope = Envelope::of(raw);
         let version = envelope.version().unwrap_or_default().to_owned();
-        Decoded { key: envelope.key(), version, outcome: Outcome::Refused(one_line(&faults)), remarks: String::new() }
+        let (key, uid) = (envelope.key(), envelope.uid().to_owned());
+        Decoded { key, version, uid, outcome: Outcome::Refused(Said::of(faults)), remarks: Said::default() }
     };
-    let mut json = serde_json::Deserializer::from_str(raw.get());
-    let mut object: T = match serde_path_to_error::deserialize(&mut json) {
-        Ok(object) => object,
-        Err(error) => return refused(format!("{}: {}", error.path(), error.inner())),
+    let (mut object, taken): (T, _) = match read(raw) {
+        Ok(read) => read,
+        Err((field, message)) => return refused(&[Finding { field, message }]),
     };
     let mut findings = check(&mut object);
-    let remarks = line(&findings.take_remarks());
+    let mut remarks = findings.take_remarks();
     let findings = findings.into_vec();
     if !findings.is_empty() {
-        return refused(line(&findings));
+        // What was taken out may be why the rest is not enough.
+        return refused(&taken.into_iter().chain(findings).collect::<Vec<_>>());
     }
+    remarks.extend(taken.into_iter().map(Finding::left_out));
+    let uid = object.metadata().uid.take().unwrap_or_default();
     object.slim();
     let fingerprint = object.fingerprint();
     let metadata = object.metadata();
@@ -113,12 +155,14 @@ fn typed<T: DeserializeOwned + Slim>(
     };
     let version = metadata.resource_version.clone().unwrap_or_default();
     let outcome = wrap(object).map_or(Outcome::NotOurs, |object| Outcome::Valid(object, fingerprint));
-    Decoded { key, version, outcome, remarks: one_line(&remarks) }
+    Decoded { key, version, uid, outcome, remarks: Said::of(&remarks) }
 }
 
-fn line(findings: &[Finding]) -> String {
-    let told = findings
-        .iter()
-        .map(|f| if f.field.is_empty() { f.message.clone() } else { format!("{}: {}", f.field, f.message) });
-    told.collect::<Vec<_>>().join("; ")
+/// Most objects are read at once; one with a wrong type is read as plain JSON first, so that less of it is lost.
+fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
+    if let Ok(object) = serde_json::from_str(raw.get()) {
+        return Ok((object, Vec::new()));
+    }
+    let value = serde_json::from_str(raw.get()).map_err(|error| (String::new(), error.to_string()))?;
+    lenient::typed(value)
 }

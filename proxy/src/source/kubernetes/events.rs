@@ -12,9 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::access::Access;
+use super::connector::Connector;
 use crate::events::{About, Event, EventType, Recorder};
-use crate::metrics::Requests;
 use crate::source::ObjectKey;
 
 /// The program's name in its Events.
@@ -34,47 +33,45 @@ const NAME: usize = 200;
 
 /// Begins to send what the recorder takes, in a task that ends with the last copy of the recorder; must be called on
 /// a tokio runtime.
-pub fn record_events(access: Access, node_name: &str, requests: &Requests) -> Recorder {
+pub fn record_events(connector: Connector, node_name: &str) -> Recorder {
     let (recorder, events) = Recorder::new();
-    tokio::spawn(send_all(events, access, node_name.to_owned(), requests.clone()));
+    tokio::spawn(send_all(events, connector, node_name.to_owned()));
     recorder
 }
 
-async fn send_all(mut events: mpsc::Receiver<Event>, access: Access, node: String, requests: Requests) {
+async fn send_all(mut events: mpsc::Receiver<Event>, connector: Connector, node: String) {
     let mut allowance = Allowance::new(Instant::now());
-    let mut client: Option<Client> = None;
     while let Some(event) = events.recv().await {
         if !allowance.take(Instant::now()) {
             debug!(reason = event.reason, "too many Events: not sent");
             continue;
         }
-        let sent = timeout(PATIENCE, send(&mut client, &event, &access, &node, &requests)).await;
-        let failed = match sent {
-            Ok(Ok(())) => continue,
-            Ok(Err(failed)) => failed,
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+        let failure = match timeout(PATIENCE, connector.connect()).await {
+            Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection.client, &event, &node)).await {
+                Ok(Ok(_)) => continue,
+                outcome => {
+                    // With a new client the next one may do better: credentials are read anew.
+                    connector.give_up(&connection);
+                    outcome
+                        .map_or_else(|_| late(), |sent| sent.err().map(|error| error.to_string()).unwrap_or_default())
+                }
+            },
+            Ok(Err(failure)) => failure.to_string(),
+            Err(_) => late(),
         };
-        // With a new client the next one may do better: credentials are read anew.
-        client = None;
-        debug!(reason = event.reason, %failed, "an Event could not be sent");
+        debug!(reason = event.reason, %failure, "an Event could not be sent");
     }
 }
 
-async fn send(
-    client: &mut Option<Client>,
-    event: &Event,
-    access: &Access,
-    node: &str,
-    requests: &Requests,
-) -> Result<(), String> {
-    let client = match client {
-        Some(client) => client,
-        None => client.insert(access.connect(requests).await.map_err(|error| error.to_string())?),
-    };
+fn late() -> String {
+    format!("no answer within {PATIENCE:?}")
+}
+
+async fn send(client: &Client, event: &Event, node: &str) -> Result<ApiEvent, kube::Error> {
     let event = as_api(event, node, Timestamp::now());
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let api: Api<ApiEvent> = Api::namespaced(client.clone(), &namespace);
-    api.create(&PostParams::default(), &event).await.map(|_| ()).map_err(|error| error.to_string())
+    api.create(&PostParams::default(), &event).await
 }
 
 fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {

@@ -3,28 +3,46 @@
 //! The rules are those of manifests: an object that is no longer valid stays as it was; one that is gone is gone.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Instant;
 
 use tracing::warn;
 
 use super::super::object::{Kind, ObjectId};
+use super::super::problem::one_line;
 use super::super::{Change, ObjectKey, SkippedObjects};
-use super::decode::{Decoded, Outcome};
+use super::decode::{Decoded, Envelope, Outcome, Said};
+use super::quiet::{Line, Quiet};
 use super::slim::Fingerprint;
 use crate::events::{About, Event, EventType, Recorder};
+
+/// Most objects of a kind that are remembered, valid ones and others. The largest clusters have a tenth of that
+/// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
+pub(super) const OBJECTS: usize = 1_000_000;
 
 /// The objects of one kind.
 #[derive(Debug)]
 pub(super) struct Kept {
     kind: Kind,
-    known: HashMap<ObjectKey, Seen<Fingerprint>>,
-    /// Objects that break the rules, and the version that was complained about.
-    refused: HashMap<ObjectKey, Seen<String>>,
-    /// What was said to be left out of account in an object.
+    known: HashMap<ObjectKey, Seen<Known>>,
+    /// Objects that break the rules, with the version that was refused last and the fields that were at fault.
+    refused: HashMap<ObjectKey, Seen<(String, String)>>,
+    /// The fields that were said to be left out of account in an object.
     remarked: HashMap<ObjectKey, String>,
+    quiet: Quiet,
     /// Number of the list that is coming in or was last.
     list: u32,
     skipped: SkippedObjects,
     events: Recorder,
+    hasher: RandomState,
+}
+
+/// An object whose content was told.
+#[derive(Debug)]
+struct Known {
+    fingerprint: Fingerprint,
+    /// A hash of its UID: it tells an object from a later one of the same name.
+    uid: Option<u64>,
 }
 
 /// What is remembered of an object, and the list that it was last seen in, or after.
@@ -41,6 +59,8 @@ impl Kept {
             known: HashMap::new(),
             refused: HashMap::new(),
             remarked: HashMap::new(),
+            quiet: Quiet::new(Instant::now()),
+            hasher: RandomState::new(),
             list: 0,
             skipped,
             events,
@@ -49,35 +69,66 @@ impl Kept {
 
     /// An object was added or modified, or is in a list.
     pub(super) fn here(&mut self, decoded: Decoded) -> Option<Change> {
-        let Decoded { key, version, outcome, remarks } = decoded;
-        self.remark(&key, remarks);
-        let list = self.list;
+        let Decoded { key, version, uid, outcome, remarks } = decoded;
+        let (list, uid) = (self.list, self.uid(&uid));
         match outcome {
             Outcome::Valid(object, fingerprint) => {
+                if !self.known.contains_key(&key) && self.known.len() >= OBJECTS {
+                    return self.too_many(&key);
+                }
+                self.remark(&key, remarks);
                 self.refused.remove(&key);
                 let id = ObjectId { kind: self.kind, key: key.clone() };
-                let before = self.known.insert(key, Seen { what: fingerprint, list });
-                let same = before.is_some_and(|before| before.what == fingerprint);
+                let before = self.known.insert(key, Seen { what: Known { fingerprint, uid }, list });
+                let same = before.is_some_and(|before| before.what.fingerprint == fingerprint);
                 (!same).then(|| object.here(&id))
             }
-            Outcome::NotOurs => self.gone(key),
-            Outcome::Refused(faults) => {
-                self.complain(&key, &version, &faults);
-                if let Some(known) = self.known.get_mut(&key) {
-                    known.list = list;
-                }
-                self.refused.insert(key, Seen { what: version, list });
-                None
-            }
+            Outcome::NotOurs => self.forget(key),
+            Outcome::Refused(faults) => self.refuse(key, uid, version, faults),
         }
     }
 
-    /// An object was deleted.
-    pub(super) fn gone(&mut self, key: ObjectKey) -> Option<Change> {
+    /// An object was deleted. One of an earlier object of the name says nothing about the later one.
+    pub(super) fn gone(&mut self, deleted: &Envelope) -> Option<Change> {
+        let key = deleted.key();
+        if self.another(&key, self.uid(deleted.uid())) { None } else { self.forget(key) }
+    }
+
+    fn forget(&mut self, key: ObjectKey) -> Option<Change> {
         self.refused.remove(&key);
         self.remarked.remove(&key);
         self.known.remove(&key)?;
         Some(ObjectId { kind: self.kind, key }.gone())
+    }
+
+    /// What was known of the object stays in force, if it is of this very object: one that was deleted and made anew under the
+    /// same name has other addresses and ports, and the old ones may be another's by now.
+    fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: Said) -> Option<Change> {
+        let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
+            .map(|_| ObjectId { kind: self.kind, key: key.clone() }.gone());
+        let kept = match (&gone, self.known.get_mut(&key)) {
+            (Some(_), _) => "; the object that had its name before is gone",
+            (None, Some(known)) => {
+                known.list = self.list;
+                "; kept as it was"
+            }
+            (None, None) => "",
+        };
+        self.complain(&key, &version, &faults, kept);
+        if self.refused.contains_key(&key) || self.refused.len() < OBJECTS {
+            self.refused.insert(key, Seen { what: (version, faults.fields), list: self.list });
+        }
+        gone
+    }
+
+    /// Whether what is known under this name is known to be of another object.
+    fn another(&self, key: &ObjectKey, uid: Option<u64>) -> bool {
+        let known = self.known.get(key).and_then(|known| known.what.uid);
+        matches!((known, uid), (Some(known), Some(uid)) if known != uid)
+    }
+
+    fn uid(&self, uid: &str) -> Option<u64> {
+        (!uid.is_empty()).then(|| self.hasher.hash_one(uid))
     }
 
     /// A list begins to come in. Its objects are told as they come; what it does not show is gone only when it is
@@ -96,38 +147,69 @@ impl Kept {
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.gone()).collect()
     }
 
-    /// One line for what is left out of account in an object, as long as it stays the same.
-    fn remark(&mut self, key: &ObjectKey, remarks: String) {
-        if remarks.is_empty() {
+    /// One line for what is left out of account in an object, as long as it is about the same fields.
+    fn remark(&mut self, key: &ObjectKey, remarks: Said) {
+        if remarks.line.is_empty() {
             self.remarked.remove(key);
-        } else if self.remarked.get(key) != Some(&remarks) {
-            let id = ObjectId { kind: self.kind, key: key.clone() };
-            warn!("{}: {remarks}", super::super::problem::one_line(&id.to_string()));
-            self.remarked.insert(key.clone(), remarks);
+        } else if self.remarked.get(key) != Some(&remarks.fields) {
+            self.log(&format!("{}: {}", self.name(key), remarks.line));
+            self.remarked.insert(key.clone(), remarks.fields);
         }
     }
 
-    /// One line for each version of an object that breaks the rules.
-    fn complain(&self, key: &ObjectKey, version: &str, faults: &str) {
-        if self.refused.get(key).is_some_and(|told| told.what == version) {
+    /// One line and one Event for an object that breaks the rules, as long as it is about the same fields; each version counts.
+    fn complain(&mut self, key: &ObjectKey, version: &str, faults: &Said, kept: &str) {
+        let before = self.refused.get(key).map(|seen| &seen.what);
+        if before.is_some_and(|(refused, _)| refused == version) {
             return;
         }
         self.skipped.add();
-        let id = ObjectId { kind: self.kind, key: key.clone() };
-        let kept = if self.known.contains_key(key) { "; kept as it was" } else { "" };
-        warn!("{} skipped: {faults}{kept}", super::super::problem::one_line(&id.to_string()));
+        if before.is_some_and(|(_, fields)| *fields == faults.fields) {
+            return;
+        }
         let about = match self.kind {
             Kind::Service => About::Service(key.clone()),
             Kind::EndpointSlice => About::EndpointSlice(key.clone()),
             Kind::Node => About::Node,
         };
+        self.log(&format!("{} skipped: {}{kept}", self.name(key), faults.line));
         self.events.tell(Event {
             kind: EventType::Warning,
             about,
             reason: "InvalidObject",
             action: "Skip",
-            note: format!("{faults}{kept}"),
+            note: format!("{}{kept}", faults.line),
         });
+    }
+
+    fn too_many(&mut self, key: &ObjectKey) -> Option<Change> {
+        self.skipped.add();
+        self.log(&format!(
+            "{} skipped: {OBJECTS} objects of this kind are known, and no more are taken in",
+            self.name(key)
+        ));
+        None
+    }
+
+    fn name(&self, key: &ObjectKey) -> String {
+        one_line(&ObjectId { kind: self.kind, key: key.clone() }.to_string())
+    }
+
+    fn log(&mut self, line: &str) {
+        match self.quiet.line(Instant::now()) {
+            Line::Write { suppressed: 0 } => warn!("{line}"),
+            Line::Write { suppressed } => {
+                warn!("{suppressed} lines about other {} objects were left out", self.kind.name());
+                warn!("{line}");
+            }
+            Line::Last => {
+                let kind = self.kind.name();
+                warn!(
+                    "{line}; more about {kind} objects is left out for a minute (svcproxy_skipped_objects_total goes on counting)"
+                );
+            }
+            Line::Suppress => {}
+        }
     }
 }
 
@@ -141,6 +223,19 @@ mod tests {
     fn service(name: &str, version: u32, port: i64) -> Decoded {
         let service = json!({
             "metadata": {"name": name, "namespace": "default", "resourceVersion": version.to_string()},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
+        });
+        decode(Kind::Service, &to_raw_value(&service).expect("json"))
+    }
+
+    fn envelope(name: &str, uid: &str) -> Envelope {
+        let object = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}});
+        Envelope::of(&to_raw_value(&object).expect("json"))
+    }
+
+    fn of_uid(name: &str, uid: &str, port: i64) -> Decoded {
+        let service = json!({
+            "metadata": {"name": name, "namespace": "default", "resourceVersion": format!("{uid}{port}"), "uid": uid},
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
         });
         decode(Kind::Service, &to_raw_value(&service).expect("json"))
@@ -174,9 +269,8 @@ mod tests {
         assert_eq!(list(&mut kept, second), ["default/c gone", "default/d"], "b has a new version of the same content");
         assert_eq!(told(kept.here(service("d", 11, 81))), ["default/d"]);
         assert_eq!(told(kept.here(service("d", 11, 81))), [""; 0], "a repeated event");
-        let key = |name: &str| ObjectKey { namespace: "default".into(), name: name.into() };
-        assert_eq!(told(kept.gone(key("d"))), ["default/d gone"]);
-        assert_eq!(told(kept.gone(key("d"))), [""; 0]);
+        assert_eq!(told(kept.gone(&envelope("d", ""))), ["default/d gone"]);
+        assert_eq!(told(kept.gone(&envelope("d", ""))), [""; 0]);
     }
 
     #[test]
@@ -211,6 +305,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_another_object_does_not_stay() {
+        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
+        assert_eq!(list(&mut kept, vec![of_uid("a", "1", 80)]), ["default/a"]);
+        assert_eq!(told(kept.here(of_uid("a", "1", 0))), [""; 0], "the same object: kept as it was");
+        assert_eq!(told(kept.here(of_uid("a", "2", 0))), ["default/a gone"], "another one of its name");
+        assert_eq!(told(kept.here(of_uid("a", "2", 81))), ["default/a"]);
+        assert_eq!(told(kept.gone(&envelope("a", "1"))), [""; 0], "the end of the first one comes late");
+        assert_eq!(list(&mut kept, vec![of_uid("a", "3", 0)]), ["default/a gone"], "in a list, too");
+        assert_eq!(told(kept.here(of_uid("a", "3", 82))), ["default/a"]);
+        assert_eq!(told(kept.gone(&envelope("a", "3"))), ["default/a gone"]);
+    }
+
+    #[test]
+    fn each_version_counts_and_the_reason_is_logged_once() {
+        let skipped = SkippedObjects::default();
+        let (recorder, mut events) = Recorder::new();
+        let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
+        (1..=500).for_each(|version| drop(kept.here(service("a", version, 99_999 + i64::from(version)))));
+        assert_eq!(skipped.total(), 500);
+        let mut told = || std::iter::from_fn(|| events.try_recv().ok()).count();
+        assert_eq!(told(), 1, "another value of the same field is the same reason");
+        kept.here(service("a", 501, 80));
+        kept.here(service("a", 502, 0));
+        assert_eq!(told(), 1, "it was valid in between");
+    }
+
+    #[test]
     fn what_is_left_out_of_account_is_remembered_as_long_as_it_lasts() {
         let service = |distribution: &str| {
             let service = json!({
@@ -224,7 +345,7 @@ mod tests {
         let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
         assert_eq!(list(&mut kept, vec![service("PreferMars")]), ["default/a"]);
         let remarked = |kept: &Kept| kept.remarked.values().cloned().collect::<Vec<_>>();
-        assert!(remarked(&kept)[0].starts_with("spec.trafficDistribution: \"PreferMars\" is not one of"));
+        assert_eq!(remarked(&kept), ["spec.trafficDistribution"]);
         assert_eq!(list(&mut kept, vec![service("PreferMars")]), [""; 0]);
         assert_eq!(remarked(&kept).len(), 1);
         list(&mut kept, vec![service("PreferSameZone")]);

@@ -7,13 +7,19 @@
 //!   told as a difference, and a large cluster costs little.
 
 mod access;
+mod answer;
 mod backoff;
+mod connector;
 mod decode;
 mod events;
+mod exec;
 mod kept;
+mod list;
+mod quiet;
 mod reflect;
 mod slim;
 mod trouble;
+mod watching;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,12 +32,14 @@ use tokio::time::{Instant, sleep_until};
 use super::object::Kind;
 use super::{Batch, Change, SkippedObjects, Source, SourceError};
 use crate::events::Recorder;
-use crate::metrics::Requests;
+use crate::metrics::ApiFailures;
 use kept::Kept;
 use reflect::Reflector;
 use trouble::Trouble;
 
+pub(crate) use access::without_password;
 pub use access::{Access, AccessError};
+pub use connector::Connector;
 pub use events::record_events;
 
 /// Messages between the watches and the source. While the proxy is busy with a sync, further changes wait in the
@@ -53,7 +61,7 @@ pub struct Timing {
     /// A watch over which nothing has come for so long, not even a bookmark, is begun anew where it stood: the
     /// connection may be dead without anybody having said so. API servers send a bookmark about once a minute.
     pub silence: Duration,
-    /// A watch that lasted so long was a good one: the next failure is a first one again.
+    /// A watch that lasted so long was a good one: the server is well, and the next failure is a first one again.
     pub settled: Duration,
     /// Changes that come within so long of each other are told together, up to ten times as long after the first.
     pub gather: Duration,
@@ -78,8 +86,8 @@ impl Default for Timing {
 /// Where a source tells what it meets.
 #[derive(Debug, Clone, Default)]
 pub struct Reports {
-    /// Counts its requests.
-    pub requests: Requests,
+    /// Counts what fails.
+    pub failures: ApiFailures,
     /// Takes Events about objects that break the rules.
     pub events: Recorder,
 }
@@ -111,13 +119,13 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Begins to list and watch, in tasks that end with the source; must be called on a tokio runtime.
-    pub fn start(access: Access, node_name: &str, timing: &Timing, reports: &Reports) -> KubernetesSource {
+    pub fn start(connector: Connector, node_name: &str, timing: &Timing, reports: &Reports) -> KubernetesSource {
         let (sender, received) = mpsc::channel(WAITING);
         let skipped = SkippedObjects::default();
-        let trouble = Arc::new(Trouble::new(access.describe()));
+        let trouble = Arc::new(Trouble::new(connector.describe(), reports.failures.clone()));
         let mut watches = JoinSet::new();
         for kind in Kind::ALL {
-            let reflector = Reflector::new(kind, node_name, access.clone(), reports.requests.clone(), timing.clone());
+            let reflector = Reflector::new(kind, node_name, connector.clone(), timing.clone());
             let kept = Kept::new(kind, skipped.clone(), reports.events.clone());
             watches.spawn(reflector.run(kept, Arc::clone(&trouble), sender.clone()));
         }

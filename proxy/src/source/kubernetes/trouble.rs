@@ -7,17 +7,22 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use kube::core::Status;
 use tracing::{info, warn};
 
 use super::super::object::Kind;
 use super::super::problem::one_line;
+use super::access::AccessError;
 use super::reflect::Failure;
+use crate::metrics::ApiFailures;
 
 /// Kinds of failure that an operator would mend in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sort {
     /// Kubeconfig or service account.
     Access,
+    /// Files or a plugin that do not answer.
+    Hanging,
     /// The token, or the certificate that the proxy shows.
     Credentials,
     /// What the proxy is not allowed to do.
@@ -34,12 +39,40 @@ enum Sort {
     Server,
     /// Not the Kubernetes API.
     Nonsense,
+    /// More than is taken in.
+    TooLarge,
+    /// Watches cannot be begun where lists end.
+    Versions,
+    /// Watches do not last.
+    Watches,
+}
+
+impl Sort {
+    /// As the metric's label.
+    fn label(self) -> &'static str {
+        match self {
+            Sort::Access => "access",
+            Sort::Hanging => "hanging",
+            Sort::Credentials => "credentials",
+            Sort::Forbidden(_) => "forbidden",
+            Sort::Unserved(_) => "unserved",
+            Sort::Certificate => "certificate",
+            Sort::Refused => "refused",
+            Sort::Unreachable => "unreachable",
+            Sort::Server => "server",
+            Sort::Nonsense => "nonsense",
+            Sort::TooLarge => "too_large",
+            Sort::Versions => "versions",
+            Sort::Watches => "watches",
+        }
+    }
 }
 
 /// The failures of all watches together.
 #[derive(Debug)]
 pub(super) struct Trouble {
     server: String,
+    failures: ApiFailures,
     state: Mutex<State>,
 }
 
@@ -52,19 +85,20 @@ struct State {
 
 impl Trouble {
     /// `server` is how messages call the API server.
-    pub(super) fn new(server: String) -> Trouble {
-        Trouble { server, state: Mutex::default() }
+    pub(super) fn new(server: String, failures: ApiFailures) -> Trouble {
+        Trouble { server, failures, state: Mutex::default() }
     }
 
     /// A watch of this kind has failed.
     pub(super) fn report(&self, kind: Kind, failure: &Failure) {
         let (sort, sentence) = sort(kind, failure);
+        self.failures.count(plural(kind), sort.label());
         if self.fails(kind, sort) {
             warn!("Kubernetes API ({}): {sentence}; going on with what is known, and trying again", self.server);
         }
     }
 
-    /// A list of this kind has come, or a watch was opened.
+    /// A watch of this kind stands.
     pub(super) fn recovered(&self, kind: Kind) {
         if let Some(since) = self.works(kind) {
             info!(after = ?since.elapsed(), "Kubernetes API ({}): answers again", self.server);
@@ -93,36 +127,52 @@ impl Trouble {
 
 /// What sort of failure it is, and a sentence without its end.
 fn sort(kind: Kind, failure: &Failure) -> (Sort, String) {
-    let error = match failure {
-        Failure::Api(error) => error,
-        Failure::Access(error) => return (Sort::Access, error.to_string()),
-        Failure::Nonsense(_) => return (Sort::Nonsense, one_line(&failure.to_string())),
-        Failure::Late(_) | Failure::Expired | Failure::Closed => return (Sort::Unreachable, failure.to_string()),
-    };
+    let said = || one_line(&failure.to_string());
+    match failure {
+        Failure::Api(error) => connection(error),
+        Failure::Refused { status, .. } => refused(kind, status),
+        Failure::Access(AccessError::Late { .. }) => (Sort::Hanging, failure.to_string()),
+        Failure::Access(_) => (Sort::Access, failure.to_string()),
+        Failure::Nonsense(_) => (Sort::Nonsense, said()),
+        Failure::TooLarge(_) | Failure::Smaller => (Sort::TooLarge, said()),
+        Failure::Expired(_) => (Sort::Versions, said()),
+        Failure::ShortWatches => (Sort::Watches, said()),
+        Failure::Late(_) | Failure::Closed | Failure::Broken(_) => (Sort::Unreachable, said()),
+    }
+}
+
+/// What the server answers.
+fn refused(kind: Kind, status: &Status) -> (Sort, String) {
+    let said = one_line(&status.message);
+    let kinds = plural(kind);
+    match status.code {
+        401 => (
+            Sort::Credentials,
+            "does not accept the proxy's credentials (401): renew its token or certificate".to_owned(),
+        ),
+        403 => (Sort::Forbidden(kind), format!("does not let the proxy list and watch {kinds} (403): {said}")),
+        404 => (
+            Sort::Unserved(kind),
+            format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
+        ),
+        // What Go's servers answer to HTTP on a port that speaks TLS.
+        400 if said.contains("HTTP request to an HTTPS server") => {
+            (Sort::Server, format!("speaks TLS, and its address begins with http:// (400): {said}"))
+        }
+        code => (Sort::Server, format!("answers with an error ({code}): {said}")),
+    }
+}
+
+/// What happens on the way.
+fn connection(error: &kube::Error) -> (Sort, String) {
     let innermost = one_line(&innermost(error).to_string());
     match error {
-        kube::Error::Api(status) => {
-            let said = one_line(&status.message);
-            let kinds = plural(kind);
-            match status.code {
-                401 => (
-                    Sort::Credentials,
-                    "does not accept the proxy's credentials (401): renew its token or certificate".to_owned(),
-                ),
-                403 => (Sort::Forbidden(kind), format!("does not let the proxy list and watch {kinds} (403): {said}")),
-                404 => (
-                    Sort::Unserved(kind),
-                    format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
-                ),
-                code => (Sort::Server, format!("answers with an error ({code}): {said}")),
-            }
-        }
         kube::Error::Auth(_) => (Sort::Credentials, format!("no credentials to show: {innermost}")),
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => (Sort::Nonsense, innermost),
         _ if innermost.contains("certificate") => {
             (Sort::Certificate, format!("its certificate is not trusted: {innermost}"))
         }
-        _ if refused(error) => (Sort::Refused, "nobody listens there (connection refused)".to_owned()),
+        _ if is_refused(error) => (Sort::Refused, "nobody listens there (connection refused)".to_owned()),
         _ => (Sort::Unreachable, format!("cannot be reached: {innermost}")),
     }
 }
@@ -145,7 +195,7 @@ fn innermost(error: &kube::Error) -> &(dyn Error + 'static) {
     causes(error).last().unwrap_or(error)
 }
 
-fn refused(error: &kube::Error) -> bool {
+fn is_refused(error: &kube::Error) -> bool {
     let io = |cause: &(dyn Error + 'static)| cause.downcast_ref::<io::Error>().map(io::Error::kind);
     causes(error).any(|cause| io(cause) == Some(io::ErrorKind::ConnectionRefused))
 }
@@ -156,7 +206,7 @@ mod tests {
 
     #[test]
     fn each_sort_of_failure_is_told_once_until_all_is_well() {
-        let trouble = Trouble::new("x".to_owned());
+        let trouble = Trouble::new("x".to_owned(), ApiFailures::default());
         assert!(trouble.fails(Kind::Service, Sort::Refused));
         assert!(!trouble.fails(Kind::EndpointSlice, Sort::Refused), "the other watches fail in the same way");
         assert!(!trouble.fails(Kind::Service, Sort::Refused));
@@ -172,7 +222,7 @@ mod tests {
         let api = |code: u16, message: &str| {
             let mut status = kube::core::Status::failure(message, "x");
             status.code = code;
-            sort(Kind::Service, &Failure::Api(kube::Error::Api(status.boxed())))
+            sort(Kind::Service, &Failure::Refused { status: status.boxed(), after: None })
         };
         assert_eq!(api(401, "Unauthorized").0, Sort::Credentials);
         let (sort_403, text) = api(403, "user \"x\" cannot\nlist");

@@ -8,19 +8,25 @@ use super::Findings;
 /// The namespace of an object that names none.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Checks the name with the kind's own rule, then what all kinds have in common.
-pub(super) fn named(meta: &ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
+/// Checks the name with the kind's own rule, then what all kinds have in common. A label that is none is taken out: no rule holds
+/// one.
+pub(super) fn named(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
     match meta.name.as_deref() {
         None | Some("") => findings.add("metadata.name", "is missing"),
         Some(name) => {
             findings.check(|| "metadata.name".to_owned(), rule(name));
         }
     }
-    for (key, value) in meta.labels.iter().flatten() {
-        let field = || "metadata.labels".to_owned();
-        findings.check(field, qualified_name(key));
-        findings.check(|| format!("metadata.labels[{key}]"), label_value(value));
-    }
+    let Some(labels) = &mut meta.labels else { return };
+    labels.retain(|key, value| {
+        let fault = match (qualified_name(key), label_value(value)) {
+            (Err(message), _) => ("metadata.labels".to_owned(), message),
+            (_, Err(message)) => (format!("metadata.labels[{key}]"), message),
+            _ => return true,
+        };
+        findings.remark(fault.0, fault.1);
+        false
+    });
 }
 
 /// As [`named`], for a kind that lives in a namespace; a missing one is `default`.

@@ -5,8 +5,9 @@
 //! of discovery.k8s.io, Node v1). After this module every string that can reach a kernel rule – names, namespaces,
 //! port names, protocols, addresses, networks, zones, node names – is drawn from letters, digits, and `-._:/`.
 //!
-//! What no proxy needs does not cost the object: a value that is not understood there, such as one of a newer API, is taken out
-//! and remarked on.
+//! A fault costs no more than it must: an endpoint, a port or an address that is none costs itself, a value that is not
+//! understood, such as one of a newer API, its field; all of them are taken out and remarked on. Only where the object would
+//! be another one, or let in more callers, is it refused.
 
 mod metadata;
 mod node;
@@ -35,12 +36,20 @@ pub(super) struct Finding {
     pub message: String,
 }
 
+impl Finding {
+    /// The same, of something that the object is used without.
+    pub(super) fn left_out(self) -> Finding {
+        Finding { message: format!("{}; left out of account", self.message), ..self }
+    }
+}
+
 /// The faults of one object, and what is left out of account in it.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     told: Vec<Finding>,
     untold: usize,
     remarks: Vec<Finding>,
+    unremarked: usize,
 }
 
 impl Findings {
@@ -53,15 +62,22 @@ impl Findings {
         self.told
     }
 
-    /// What was taken out of the object, for no proxy needs it: the first few.
+    /// What was taken out of the object, in the order found; the last one counts those left out.
     pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
-        std::mem::take(&mut self.remarks)
+        let mut remarks = std::mem::take(&mut self.remarks);
+        if self.unremarked > 0 {
+            let message = format!("{} more values in this object; left out of account", self.unremarked);
+            remarks.push(Finding { field: String::new(), message });
+        }
+        remarks
     }
 
     /// Something of the object is left out of account.
     fn remark(&mut self, field: impl Into<String>, message: impl std::fmt::Display) {
         if self.remarks.len() < TOLD {
-            self.remarks.push(Finding { field: field.into(), message: format!("{message}; left out of account") });
+            self.remarks.push(Finding { field: field.into(), message: message.to_string() }.left_out());
+        } else {
+            self.unremarked += 1;
         }
     }
 

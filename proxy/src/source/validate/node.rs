@@ -8,7 +8,7 @@ use super::{Findings, metadata};
 /// Checks a Node and brings its addresses and pod networks into canonical form.
 pub(in super::super) fn node(node: &mut Node) -> Findings {
     let mut findings = Findings::default();
-    metadata::named(&node.metadata, subdomain, &mut findings);
+    metadata::named(&mut node.metadata, subdomain, &mut findings);
     if let Some(spec) = node.spec.as_mut() {
         pod_cidrs(spec, &mut findings);
     }
@@ -20,22 +20,14 @@ pub(in super::super) fn node(node: &mut Node) -> Findings {
     findings
 }
 
-/// Whether it can stay: names of the node are no proxy's business.
+/// Whether it can stay. One bad address does not cost the others.
 fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) -> bool {
     let field = || format!("status.addresses[{number}].address");
-    match (entry.type_.as_str(), host_name(&entry.address)) {
-        ("InternalIP" | "ExternalIP", _) => {
-            if let Some(ip) = findings.check(field, address(&entry.address)) {
-                entry.address = ip.to_string();
-            }
-            true
-        }
-        (_, Ok(())) => true,
-        (_, Err(message)) => {
-            findings.remark(field(), message);
-            false
-        }
-    }
+    let fault = match entry.type_.as_str() {
+        "InternalIP" | "ExternalIP" => address(&entry.address).map(|ip| entry.address = ip.to_string()),
+        _ => host_name(&entry.address),
+    };
+    fault.map_err(|message| findings.remark(field(), message)).is_ok()
 }
 
 /// `podCIDR` and `podCIDRs` say the same in two fields; afterwards both are filled.

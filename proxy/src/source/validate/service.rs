@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::super::syntax::{container_port_name, label, one_of, port, protocol, qualified_name, subdomain};
+use super::super::syntax::{Checked, container_port_name, label, one_of, port, protocol, qualified_name, subdomain};
 use super::{Findings, metadata, service_address, service_policy};
 
 /// Whether a Service's `clusterIP` says that it is headless.
@@ -21,7 +21,11 @@ pub(in super::super) fn service(service: &mut Service) -> Findings {
     };
     let kind = spec.type_.get_or_insert_with(|| "ClusterIP".to_owned());
     let kinds = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
-    findings.check(|| "spec.type".to_owned(), one_of(kind, &kinds));
+    if let Err(message) = one_of(kind, &kinds) {
+        // As upstream: what every type has is served.
+        "ClusterIP".clone_into(kind);
+        findings.remark("spec.type", message);
+    }
     ports(spec, &mut findings);
     external_name(spec, &mut findings);
     service_address::spec(spec, &mut findings);
@@ -46,6 +50,7 @@ fn external_name(spec: &mut ServiceSpec, findings: &mut Findings) {
     findings.needless(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
 }
 
+/// Takes out what is no port. A Service that has ports, and none of them can be used, is refused with what is wrong with them.
 fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     let headless = spec.cluster_ip.as_deref() == Some(HEADLESS);
     let needless = headless || is(spec, "ExternalName");
@@ -54,47 +59,82 @@ fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     if ports.is_empty() && !needless {
         findings.add("spec.ports", "has no port");
     }
-    let several = ports.len() > 1;
-    let mut names = BTreeSet::new();
-    let mut numbers = BTreeSet::new();
-    let mut node_ports = BTreeSet::new();
-    for (i, entry) in ports.iter_mut().enumerate() {
+    let mut taken = Taken { several: ports.len() > 1, ..Taken::default() };
+    let (mut faults, mut number) = (Vec::new(), 0..);
+    ports.retain_mut(|entry| {
+        let i = number.next().unwrap_or(0);
         let at = |field: &str| format!("spec.ports[{i}].{field}");
         one_port(entry, &at, findings);
-        let name = entry.name.as_deref().unwrap_or_default();
-        if name.is_empty() && several {
-            findings.add(at("name"), "is missing: each of several ports needs a name");
-        } else if !name.is_empty() && !names.insert(name.to_owned()) {
-            findings.add(at("name"), format!("the name {name:?} is taken by an earlier port"));
+        let fault = taken.take(entry);
+        if fault.is_ok() {
+            entry.node_port = entry.node_port.filter(|number| *number != 0);
+            let protocol = entry.protocol.clone().unwrap_or_default();
+            findings.needless(
+                || at("nodePort"),
+                &mut entry.node_port,
+                |number| match has_node_ports {
+                    true => taken.node_port(*number, protocol),
+                    false => Err("is only for the types NodePort and LoadBalancer".to_owned()),
+                },
+            );
         }
-        let protocol = entry.protocol.clone().unwrap_or_default();
-        if !numbers.insert((entry.port, protocol.clone())) {
-            let message = format!("{} {protocol} is taken by an earlier port", entry.port);
-            findings.add(at("port"), message);
-        }
-        let Some(node_port) = entry.node_port.filter(|p| *p != 0) else {
-            continue;
-        };
-        findings.check(|| at("nodePort"), port(node_port));
-        if !has_node_ports {
-            findings.add(at("nodePort"), "is only for the types NodePort and LoadBalancer");
-        }
-        if !node_ports.insert((node_port, protocol.clone())) {
-            let message = format!("{node_port} {protocol} is taken by an earlier port");
-            findings.add(at("nodePort"), message);
+        fault.map_err(|(field, message)| faults.push((at(field), message))).is_ok()
+    });
+    let usable = !ports.is_empty() || needless;
+    for (field, message) in faults {
+        if usable {
+            findings.remark(field, message);
+        } else {
+            findings.add(field, message);
         }
     }
 }
 
+/// What the ports of a Service before this one have taken.
+#[derive(Default)]
+struct Taken {
+    several: bool,
+    names: BTreeSet<String>,
+    numbers: BTreeSet<(i32, String)>,
+    node_ports: BTreeSet<(i32, String)>,
+}
+
+impl Taken {
+    /// Takes one more; the field and what is wrong with it if it cannot be used.
+    fn take(&mut self, entry: &ServicePort) -> Result<(), (&'static str, String)> {
+        let name = entry.name.as_deref().unwrap_or_default();
+        let protocol_name = entry.protocol.clone().unwrap_or_default();
+        port(entry.port).map_err(|message| ("port", message))?;
+        protocol(&protocol_name).map_err(|message| ("protocol", message))?;
+        if name.is_empty() && self.several {
+            return Err(("name", "is missing: each of several ports needs a name".to_owned()));
+        }
+        if !name.is_empty() {
+            label(name).map_err(|message| ("name", message))?;
+            if self.names.contains(name) {
+                return Err(("name", format!("the name {name:?} is taken by an earlier port")));
+            }
+        }
+        if !self.numbers.insert((entry.port, protocol_name.clone())) {
+            return Err(("port", format!("{} {protocol_name} is taken by an earlier port", entry.port)));
+        }
+        self.names.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Takes a node port.
+    fn node_port(&mut self, number: i32, protocol: String) -> Checked {
+        port(number)?;
+        let message = format!("{number} {protocol} is taken by an earlier port");
+        if self.node_ports.insert((number, protocol)) { Ok(()) } else { Err(message) }
+    }
+}
+
+/// Fills in defaults, and takes out what no proxy needs.
 fn one_port(entry: &mut ServicePort, at: &dyn Fn(&str) -> String, findings: &mut Findings) {
-    findings.check(|| at("port"), port(entry.port));
     let name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
     if name.is_empty() {
         "TCP".clone_into(name);
-    }
-    findings.check(|| at("protocol"), protocol(name));
-    if let Some(name) = entry.name.as_deref().filter(|n| !n.is_empty()) {
-        findings.check(|| at("name"), label(name));
     }
     findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
     // Slices say where a port leads.

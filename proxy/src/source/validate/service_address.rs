@@ -11,12 +11,14 @@ use super::service::{HEADLESS, is};
 /// Checks `spec`'s addresses and writes them back in canonical form.
 pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     cluster_ips(spec, findings);
-    for (i, text) in spec.external_ips.iter_mut().flatten().enumerate() {
-        let field = || format!("spec.externalIPs[{i}]");
-        if let Some(ip) = findings.check(field, address(text)) {
-            findings.check(field, not_special(ip));
-            *text = ip.to_string();
-        }
+    let mut number = 0..;
+    spec.external_ips.get_or_insert_default().retain_mut(|text| {
+        let i = number.next().unwrap_or(0);
+        let usable = address(text).and_then(|ip| not_special(ip).map(|()| *text = ip.to_string()));
+        usable.map_err(|message| findings.remark(format!("spec.externalIPs[{i}]"), message)).is_ok()
+    });
+    if spec.external_ips.as_ref().is_some_and(Vec::is_empty) {
+        spec.external_ips = None;
     }
     spec.load_balancer_ip = spec.load_balancer_ip.take().filter(|text| !text.is_empty());
     let field = || "spec.loadBalancerIP".to_owned();
@@ -27,9 +29,10 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     let balanced = is(spec, "LoadBalancer");
     let ranges = spec.load_balancer_source_ranges.get_or_insert_default();
     if !ranges.is_empty() && !balanced {
-        let message = "is only for the type LoadBalancer";
-        findings.add("spec.loadBalancerSourceRanges", message);
+        findings.remark("spec.loadBalancerSourceRanges", "is only for the type LoadBalancer");
+        ranges.clear();
     }
+    // One that cannot be read does cost the object: without it fewer callers would get through, or all.
     for (i, text) in ranges.iter_mut().enumerate() {
         let field = || format!("spec.loadBalancerSourceRanges[{i}]");
         if let Some(net) = findings.check(field, network(text)) {
@@ -66,7 +69,8 @@ fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
         }
     }
     if !all.is_empty() && is(spec, "ExternalName") {
-        findings.add("spec.clusterIP", "is not for the type ExternalName");
+        findings.remark("spec.clusterIP", "is not for the type ExternalName");
+        all.clear();
     }
     if all.first().is_some_and(|ip| ip == HEADLESS) {
         if all.len() > 1 {
@@ -77,10 +81,6 @@ fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
         }
     } else {
         families(spec, &all, findings);
-    }
-    for (i, family) in spec.ip_families.iter().flatten().enumerate() {
-        let field = || format!("spec.ipFamilies[{i}]");
-        findings.check(field, one_of(family, &["IPv4", "IPv6"]));
     }
     let policies = ["SingleStack", "PreferDualStack", "RequireDualStack"];
     let field = || "spec.ipFamilyPolicy".to_owned();
@@ -98,17 +98,12 @@ fn families(spec: &mut ServiceSpec, all: &[String], findings: &mut Findings) {
         let message = "takes one address, or one of each family";
         findings.add("spec.clusterIPs", message);
     }
-    match spec.ip_families.as_deref() {
-        None | Some([]) => {
-            spec.ip_families = Some(families.into_iter().map(str::to_owned).collect());
-        }
-        Some(stated) => {
-            for (i, family) in families.iter().enumerate() {
-                if stated.get(i).is_none_or(|s| s != family) {
-                    let message = format!("is not {family} as spec.clusterIPs[{i}] is");
-                    findings.add(format!("spec.ipFamilies[{i}]"), message);
-                }
-            }
+    // The addresses say it, too.
+    let stated = spec.ip_families.replace(families.iter().map(|family| (*family).to_owned()).collect());
+    for (i, stated) in stated.iter().flatten().enumerate() {
+        if families.get(i).is_some_and(|family| family != stated) {
+            let message = format!("is not {} as spec.clusterIPs[{i}] is", families[i]);
+            findings.remark(format!("spec.ipFamilies[{i}]"), message);
         }
     }
 }
@@ -133,7 +128,13 @@ pub(super) fn status(service: &mut Service, findings: &mut Findings) {
         ingress.hostname = ingress.hostname.take().filter(|name| !name.is_empty());
         findings.needless(|| at("hostname"), &mut ingress.hostname, |name| subdomain(name));
         let ip = ingress.ip.take().filter(|ip| !ip.is_empty());
-        let ip = ip.and_then(|text| findings.check(|| at("ip"), address(&text)));
+        let ip = ip.and_then(|text| match address(&text) {
+            Ok(ip) => Some(ip),
+            Err(message) => {
+                findings.remark(at("ip"), message);
+                None
+            }
+        });
         if ip.is_some() {
             ingress.ip_mode.get_or_insert_with(|| "VIP".to_owned());
         }

@@ -25,69 +25,64 @@ pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {
 }
 
 fn affinity(spec: &mut ServiceSpec, findings: &mut Findings) {
-    let affinity = spec.session_affinity.take().filter(|a| !a.is_empty());
-    let affinity = affinity.unwrap_or_else(|| "None".to_owned());
-    findings.check(|| "spec.sessionAffinity".to_owned(), one_of(&affinity, &["None", "ClientIP"]));
-    if affinity == "ClientIP" {
-        let seconds = spec
-            .session_affinity_config
-            .get_or_insert_with(SessionAffinityConfig::default)
-            .client_ip
-            .get_or_insert_with(ClientIPConfig::default)
-            .timeout_seconds
-            .get_or_insert(DEFAULT_AFFINITY);
-        if !(1..=LONGEST_AFFINITY).contains(seconds) {
-            findings.add(
-                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
-                format!("{seconds} is not within 1-{LONGEST_AFFINITY} seconds"),
-            );
+    spec.session_affinity = spec.session_affinity.take().filter(|affinity| !affinity.is_empty());
+    let field = || "spec.sessionAffinity".to_owned();
+    findings.needless(field, &mut spec.session_affinity, |affinity| one_of(affinity, &["None", "ClientIP"]));
+    if spec.session_affinity.get_or_insert_with(|| "None".to_owned()) != "ClientIP" {
+        if spec.session_affinity_config.take().is_some() {
+            findings.remark("spec.sessionAffinityConfig", "is only for the session affinity ClientIP");
         }
-    } else if spec.session_affinity_config.is_some() {
-        let message = "is only for the session affinity ClientIP";
-        findings.add("spec.sessionAffinityConfig", message);
+        return;
     }
-    spec.session_affinity = Some(affinity);
+    let config = spec.session_affinity_config.get_or_insert_with(SessionAffinityConfig::default);
+    let seconds = &mut config.client_ip.get_or_insert_with(ClientIPConfig::default).timeout_seconds;
+    let field = || "spec.sessionAffinityConfig.clientIP.timeoutSeconds".to_owned();
+    findings.needless(field, seconds, |seconds| match (1..=LONGEST_AFFINITY).contains(seconds) {
+        true => Ok(()),
+        false => Err(format!("{seconds} is not within 1-{LONGEST_AFFINITY} seconds")),
+    });
+    seconds.get_or_insert(DEFAULT_AFFINITY);
 }
 
+/// A policy that is not known is taken as `Cluster`, as upstream does.
 fn traffic_policies(spec: &mut ServiceSpec, findings: &mut Findings) {
-    let policies = ["Cluster", "Local"];
+    let known = |policy: &String| one_of(policy, &["Cluster", "Local"]);
     let published = is(spec, "NodePort") || is(spec, "LoadBalancer");
     let reachable = published || spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
-    let external = spec.external_traffic_policy.take().filter(|p| !p.is_empty());
-    if let Some(policy) = external.as_deref() {
-        let field = || "spec.externalTrafficPolicy".to_owned();
-        findings.check(field, one_of(policy, &policies));
-        if !reachable {
-            findings.add(field(), "is only for the types NodePort and LoadBalancer and for external IPs");
-        }
+    let said = |policy: &mut Option<String>| policy.take().filter(|policy| !policy.is_empty());
+    spec.external_traffic_policy = said(&mut spec.external_traffic_policy);
+    let field = || "spec.externalTrafficPolicy".to_owned();
+    findings.needless(field, &mut spec.external_traffic_policy, |policy| match reachable {
+        true => known(policy),
+        false => Err("is only for the types NodePort and LoadBalancer and for external IPs".to_owned()),
+    });
+    if published {
+        spec.external_traffic_policy.get_or_insert_with(|| "Cluster".to_owned());
     }
-    spec.external_traffic_policy = external.or_else(|| published.then(|| "Cluster".to_owned()));
-    let internal = spec.internal_traffic_policy.take().filter(|p| !p.is_empty());
-    if let Some(policy) = internal.as_deref() {
-        let field = || "spec.internalTrafficPolicy".to_owned();
-        findings.check(field, one_of(policy, &policies));
+    spec.internal_traffic_policy = said(&mut spec.internal_traffic_policy);
+    findings.needless(|| "spec.internalTrafficPolicy".to_owned(), &mut spec.internal_traffic_policy, known);
+    if !is(spec, "ExternalName") {
+        spec.internal_traffic_policy.get_or_insert_with(|| "Cluster".to_owned());
     }
-    let named_only = is(spec, "ExternalName");
-    spec.internal_traffic_policy = internal.or_else(|| (!named_only).then(|| "Cluster".to_owned()));
 }
 
-fn health_check_port(spec: &ServiceSpec, findings: &mut Findings) {
-    let Some(number) = spec.health_check_node_port.filter(|p| *p != 0) else {
-        return;
-    };
-    let field = || "spec.healthCheckNodePort".to_owned();
-    findings.check(field, port(number));
+fn health_check_port(spec: &mut ServiceSpec, findings: &mut Findings) {
+    spec.health_check_node_port = spec.health_check_node_port.take().filter(|number| *number != 0);
     let local = spec.external_traffic_policy.as_deref() == Some("Local");
-    if !(local && is(spec, "LoadBalancer")) {
-        let message = "is only for the type LoadBalancer with externalTrafficPolicy Local";
-        findings.add(field(), message);
-    }
-    let tcp = |p: &&_| {
-        let port: &&k8s_openapi::api::core::v1::ServicePort = p;
-        port.protocol.as_deref() == Some("TCP") && port.node_port == Some(number)
+    let balanced_locally = local && is(spec, "LoadBalancer");
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let tcp_node_port = |number: i32| {
+        ports.iter().find(|port| port.protocol.as_deref() == Some("TCP") && port.node_port == Some(number))
     };
-    if let Some(taken) = spec.ports.iter().flatten().find(tcp) {
-        let message = format!("{number} is the node port of port {}", taken.port);
-        findings.add(field(), message);
-    }
+    findings.needless(
+        || "spec.healthCheckNodePort".to_owned(),
+        &mut spec.health_check_node_port,
+        |number| match tcp_node_port(*number) {
+            _ if !balanced_locally => {
+                Err("is only for the type LoadBalancer with externalTrafficPolicy Local".to_owned())
+            }
+            Some(taken) => Err(format!("{number} is the node port of port {}", taken.port)),
+            None => port(*number),
+        },
+    );
 }

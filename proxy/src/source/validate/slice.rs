@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 
 use super::super::syntax::{
     Checked, address, label, label_value, not_special, one_of, port, protocol, qualified_name, subdomain,
@@ -11,14 +11,8 @@ use super::{Findings, metadata};
 
 /// The label that names the Service whose endpoints a slice holds.
 pub(in super::super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Most endpoints of a slice (API reference, `EndpointSlice.endpoints`).
-const ENDPOINTS: usize = 1000;
-/// Most ports of a slice (API server's limit since Kubernetes 1.31; 100 before).
-const PORTS: usize = 20_000;
-/// Most addresses of an endpoint (API reference, `Endpoint.addresses`).
-const ADDRESSES: usize = 100;
-
-/// Checks a slice, fills in defaults and brings its addresses into canonical form.
+/// Checks a slice, fills in defaults and brings its addresses into canonical form. What is wrong with one endpoint or one port
+/// costs this one. How many there are is the API's business, and its limits have been raised before.
 pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut slice.metadata, subdomain, &mut findings);
@@ -26,72 +20,100 @@ pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     if let Some(service) = labels.and_then(|l| l.get(SERVICE_NAME)) {
         findings.check(|| format!("metadata.labels[{SERVICE_NAME}]"), label(service));
     }
-    let family = slice.address_type.as_str();
-    findings.check(|| "addressType".to_owned(), one_of(family, &["IPv4", "IPv6", "FQDN"]));
-    ports(slice.ports.as_deref_mut().unwrap_or_default(), &mut findings);
-    let endpoints = slice.endpoints.as_deref_mut().unwrap_or_default();
-    if endpoints.len() > ENDPOINTS {
-        let message = format!("{} endpoints are more than {ENDPOINTS}", endpoints.len());
-        findings.add("endpoints", message);
+    let known = one_of(&slice.address_type, &["IPv4", "IPv6", "FQDN"]);
+    if let Some(entries) = &mut slice.ports {
+        ports(entries, &mut findings);
     }
-    for (i, entry) in endpoints.iter_mut().enumerate() {
-        endpoint(entry, family, &|field| format!("endpoints[{i}].{field}"), &mut findings);
+    let endpoints = slice.endpoints.get_or_insert_default();
+    if let Err(message) = known {
+        // A slice of addresses of a kind that is not known has none that this proxy could use.
+        findings.remark("addressType", message);
+        endpoints.clear();
+        "FQDN".clone_into(&mut slice.address_type);
     }
+    let (family, mut number) = (slice.address_type.as_str(), 0..);
+    endpoints.retain_mut(|entry| {
+        let i = number.next().unwrap_or(0);
+        endpoint(entry, family, &|field| format!("endpoints[{i}].{field}"), &mut findings)
+    });
     findings
 }
 
-fn ports(ports: &mut [k8s_openapi::api::discovery::v1::EndpointPort], findings: &mut Findings) {
-    if ports.len() > PORTS {
-        findings.add("ports", format!("{} ports are more than {PORTS}", ports.len()));
-    }
+/// Takes out what is no port.
+fn ports(ports: &mut Vec<EndpointPort>, findings: &mut Findings) {
     let mut names = BTreeSet::new();
-    for (i, entry) in ports.iter_mut().enumerate() {
-        let at = |field: &str| format!("ports[{i}].{field}");
-        let name = entry.name.as_deref().unwrap_or_default();
-        if !name.is_empty() {
-            findings.check(|| at("name"), label(name));
-        }
-        if !names.insert(name.to_owned()) {
-            let message = match name {
-                "" => "is missing: only one port may go without a name".to_owned(),
-                name => format!("the name {} is taken by an earlier port", super::super::problem::quote(name)),
-            };
-            findings.add(at("name"), message);
-        }
-        if let Some(number) = entry.port {
-            findings.check(|| at("port"), port(number));
-        }
-        let name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
-        findings.check(|| at("protocol"), protocol(name));
-        findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
-    }
+    let mut number = 0..;
+    ports.retain_mut(|entry| {
+        let i = number.next().unwrap_or(0);
+        let fault = endpoint_port(entry, &|field| format!("ports[{i}].{field}"), &mut names, findings);
+        fault.map_err(|(field, message)| findings.remark(field, message)).is_ok()
+    });
 }
 
-fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, findings: &mut Findings) {
-    let count = entry.addresses.len();
-    if count == 0 || count > ADDRESSES {
-        let message = format!("has {count} addresses; it takes 1-{ADDRESSES}");
-        findings.add(at("addresses"), message);
+/// Checks one port; the fault's field and message if it is none.
+fn endpoint_port(
+    entry: &mut EndpointPort,
+    at: &dyn Fn(&str) -> String,
+    names: &mut BTreeSet<String>,
+    findings: &mut Findings,
+) -> Result<(), (String, String)> {
+    let in_field = |field: &str| {
+        let field = at(field);
+        move |message: String| (field, message)
+    };
+    let name = entry.name.as_deref().unwrap_or_default();
+    if !name.is_empty() {
+        label(name).map_err(in_field("name"))?;
     }
-    for (i, text) in entry.addresses.iter_mut().enumerate() {
-        let field = || format!("{}[{i}]", at("addresses"));
-        if let Some(canonical) = findings.check(field, endpoint_address(text, family)) {
-            *text = canonical;
+    let protocol_name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
+    protocol(protocol_name).map_err(in_field("protocol"))?;
+    if let Some(number) = entry.port {
+        port(number).map_err(in_field("port"))?;
+    }
+    findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
+    if names.insert(name.to_owned()) {
+        return Ok(());
+    }
+    let message = match name {
+        "" => "is missing: only one port may go without a name".to_owned(),
+        name => format!("the name {} is taken by an earlier port", super::super::problem::quote(name)),
+    };
+    Err((at("name"), message))
+}
+
+/// Checks one endpoint; whether it has an address to send packets to.
+fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, findings: &mut Findings) -> bool {
+    let mut number = 0..;
+    let before = entry.addresses.len();
+    entry.addresses.retain_mut(|text| {
+        let i = number.next().unwrap_or(0);
+        let canonical = endpoint_address(text, family).map(|canonical| *text = canonical);
+        canonical.map_err(|message| findings.remark(format!("{}[{i}]", at("addresses")), message)).is_ok()
+    });
+    if entry.addresses.is_empty() {
+        if before == 0 {
+            findings.remark(at("addresses"), "has no address");
+        }
+        return false;
+    }
+    // Names are compared with this node's and never written: one that is none is that of no node and of no zone.
+    findings.needless(|| at("nodeName"), &mut entry.node_name, |name| subdomain(name));
+    findings.needless(|| at("hostname"), &mut entry.hostname, |name| label(name));
+    findings.needless(|| at("zone"), &mut entry.zone, |zone| label_value(zone));
+    let Some(hints) = &mut entry.hints else { return true };
+    for (i, zone) in hints.for_zones.iter_mut().flatten().enumerate() {
+        if let Err(message) = named_zone(&zone.name) {
+            findings.remark(at(&format!("hints.forZones[{i}].name")), message);
+            zone.name.clear();
         }
     }
-    if let Some(name) = entry.node_name.as_deref() {
-        findings.check(|| at("nodeName"), subdomain(name));
+    for (i, node) in hints.for_nodes.iter_mut().flatten().enumerate() {
+        if let Err(message) = subdomain(&node.name) {
+            findings.remark(at(&format!("hints.forNodes[{i}].name")), message);
+            node.name.clear();
+        }
     }
-    findings.needless(|| at("hostname"), &mut entry.hostname, |name| label(name));
-    // Hints name the zones that count.
-    findings.needless(|| at("zone"), &mut entry.zone, |zone| label_value(zone));
-    let hints = entry.hints.as_ref();
-    for (i, zone) in hints.and_then(|h| h.for_zones.as_ref()).into_iter().flatten().enumerate() {
-        findings.check(|| at(&format!("hints.forZones[{i}].name")), named_zone(&zone.name));
-    }
-    for (i, node) in hints.and_then(|h| h.for_nodes.as_ref()).into_iter().flatten().enumerate() {
-        findings.check(|| at(&format!("hints.forNodes[{i}].name")), subdomain(&node.name));
-    }
+    true
 }
 
 fn named_zone(name: &str) -> Checked {

@@ -46,17 +46,27 @@ fn node() -> Value {
         "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}, {"type": "Hostname", "address": "Node-1"}]}})
 }
 
-/// Each change on its own makes exactly this fault.
+/// Each change on its own makes exactly this fault: of the object, or, after `~`, of something that it is used without.
 fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     assert_eq!(faults(base), Vec::<String>::new());
     for (pointer, value, fault) in table {
+        let (found, fault) = match fault.strip_prefix('~') {
+            Some(fault) => (remarks(&with(base, pointer, value.clone())), format!("{fault}; left out of account")),
+            None => (faults(&with(base, pointer, value.clone())), (*fault).to_owned()),
+        };
         let expected = match fault.strip_prefix('!') {
             Some(whole) => format!("x.json: document 1{whole}"),
             None => format!("x.json: document 1 ({name}): {fault}"),
         };
-        let told = faults(&with(base, pointer, value.clone()));
-        assert!(told.contains(&expected), "{pointer} = {value}\nexpected {expected}\ntold {told:#?}");
+        assert!(found.contains(&expected), "{pointer} = {value}\nexpected {expected}\nfound {found:#?}");
     }
+}
+
+/// What is said to be left out of an object that is used all the same.
+fn remarks(object: &Value) -> Vec<String> {
+    let read = documents::read("x.json", object.to_string().as_bytes());
+    assert!(read.problems.is_empty() && read.objects.len() == 1, "{object}: {:?}", read.problems);
+    read.remarks.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -80,12 +90,12 @@ fn services() {
                 json!("a b"),
                 &format!("! (Service/web): metadata.namespace: \"a b\" is not {label}"),
             ),
-            ("/metadata/labels/a b", json!("x"), "metadata.labels: \"a b\" is not a qualified name ([DNS name/]name)"),
+            ("/metadata/labels/a b", json!("x"), "~metadata.labels: \"a b\" is not a qualified name ([DNS name/]name)"),
             ("/spec", json!(null), "spec: is missing"),
             (
                 "/spec/type",
                 json!("Router"),
-                "spec.type: \"Router\" is not one of ClusterIP, NodePort, LoadBalancer, ExternalName",
+                "~spec.type: \"Router\" is not one of ClusterIP, NodePort, LoadBalancer, ExternalName",
             ),
             ("/spec/clusterIP", json!("10.96.0.2"), "spec.clusterIPs[0]: differs from spec.clusterIP"),
             (
@@ -95,8 +105,8 @@ fn services() {
             ),
             ("/spec/clusterIPs/1", json!("10.96.0.9"), "spec.clusterIPs: takes one address, or one of each family"),
             ("/spec/clusterIPs/1", json!("None"), "spec.clusterIPs[1]: \"None\" is not an IP address"),
-            ("/spec/ipFamilies", json!(["IPv6", "IPv4"]), "spec.ipFamilies[0]: is not IPv4 as spec.clusterIPs[0] is"),
-            ("/spec/externalIPs/0", json!("127.0.0.1"), "spec.externalIPs[0]: 127.0.0.1 is a loopback address"),
+            ("/spec/ipFamilies", json!(["IPv6", "IPv4"]), "~spec.ipFamilies[0]: is not IPv4 as spec.clusterIPs[0] is"),
+            ("/spec/externalIPs/0", json!("127.0.0.1"), "~spec.externalIPs[0]: 127.0.0.1 is a loopback address"),
             (
                 "/spec/loadBalancerSourceRanges/0",
                 json!("10.0.0.0/40"),
@@ -105,64 +115,66 @@ fn services() {
             (
                 "/spec/externalTrafficPolicy",
                 json!("Far"),
-                "spec.externalTrafficPolicy: \"Far\" is not one of Cluster, Local",
+                "~spec.externalTrafficPolicy: \"Far\" is not one of Cluster, Local",
             ),
             (
                 "/spec/internalTrafficPolicy",
                 json!("Far"),
-                "spec.internalTrafficPolicy: \"Far\" is not one of Cluster, Local",
+                "~spec.internalTrafficPolicy: \"Far\" is not one of Cluster, Local",
             ),
             (
                 "/spec/externalTrafficPolicy",
                 json!("Cluster"),
-                "spec.healthCheckNodePort: is only for the type LoadBalancer with externalTrafficPolicy Local",
+                "~spec.healthCheckNodePort: is only for the type LoadBalancer with externalTrafficPolicy Local",
             ),
-            ("/spec/healthCheckNodePort", json!(30080), "spec.healthCheckNodePort: 30080 is the node port of port 80"),
+            ("/spec/healthCheckNodePort", json!(30080), "~spec.healthCheckNodePort: 30080 is the node port of port 80"),
             (
                 "/spec/sessionAffinity",
                 json!("None"),
-                "spec.sessionAffinityConfig: is only for the session affinity ClientIP",
+                "~spec.sessionAffinityConfig: is only for the session affinity ClientIP",
             ),
             (
                 "/spec/sessionAffinityConfig/clientIP/timeoutSeconds",
                 json!(86401),
-                "spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86401 is not within 1-86400 seconds",
+                "~spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86401 is not within 1-86400 seconds",
             ),
             ("/spec/ports", json!([]), "spec.ports: has no port"),
+            ("/spec/ports", json!([{"port": 70000}]), "spec.ports[0].port: 70000 is not a port (1-65535)"),
+            ("/spec/ports", json!([{"port": "x"}]), "spec.ports[0].port: invalid type: string \"x\", expected i32"),
             ("/spec/ports", json!({}), "spec.ports: invalid type: map, expected a sequence"),
-            ("/spec/ports/0/port", json!(70000), "spec.ports[0].port: 70000 is not a port (1-65535)"),
-            ("/spec/ports/0/port", json!("80"), "spec.ports[0].port: invalid type: string \"80\", expected i32"),
+            ("/spec/ports/0/port", json!(70000), "~spec.ports[0].port: 70000 is not a port (1-65535)"),
+            ("/spec/ports/0/port", json!("80"), "~spec.ports[0].port: invalid type: string \"80\", expected i32"),
             (
                 "/spec/ports/0/port",
                 json!(99999999999i64),
-                "spec.ports[0].port: invalid value: integer `99999999999`, expected i32",
+                "~spec.ports[0].port: invalid value: integer `99999999999`, expected i32",
             ),
-            ("/spec/ports/0/nodePort", json!(-1), "spec.ports[0].nodePort: -1 is not a port (1-65535)"),
-            ("/spec/ports/0/protocol", json!("tcp"), "spec.ports[0].protocol: \"tcp\" is not one of TCP, UDP, SCTP"),
-            ("/spec/ports/1/name", json!(""), "spec.ports[1].name: is missing: each of several ports needs a name"),
-            ("/spec/ports/1/name", json!("http"), "spec.ports[1].name: the name \"http\" is taken by an earlier port"),
+            ("/spec/ports/0/nodePort", json!(-1), "~spec.ports[0].nodePort: -1 is not a port (1-65535)"),
+            ("/spec/ports/0/protocol", json!("tcp"), "~spec.ports[0].protocol: \"tcp\" is not one of TCP, UDP, SCTP"),
+            ("/spec/ports/1/name", json!(""), "~spec.ports[1].name: is missing: each of several ports needs a name"),
+            ("/spec/ports/1/name", json!("http"), "~spec.ports[1].name: the name \"http\" is taken by an earlier port"),
             (
                 "/spec/ports/1",
                 json!({"name": "b", "port": 80}),
-                "spec.ports[1].port: 80 TCP is taken by an earlier port",
+                "~spec.ports[1].port: 80 TCP is taken by an earlier port",
             ),
             (
                 "/spec/ports/1",
                 json!({"name": "b", "port": 81, "nodePort": 30080}),
-                "spec.ports[1].nodePort: 30080 TCP is taken by an earlier port",
+                "~spec.ports[1].nodePort: 30080 TCP is taken by an earlier port",
             ),
             (
                 "/status/loadBalancer/ingress/0/ip",
                 json!("x"),
-                "status.loadBalancer.ingress[0].ip: \"x\" is not an IP address",
+                "~status.loadBalancer.ingress[0].ip: \"x\" is not an IP address",
             ),
-            ("/spec/type", json!("NodePort"), "spec.loadBalancerSourceRanges: is only for the type LoadBalancer"),
+            ("/spec/type", json!("NodePort"), "~spec.loadBalancerSourceRanges: is only for the type LoadBalancer"),
             (
                 "/spec/type",
                 json!("ClusterIP"),
-                "spec.ports[0].nodePort: is only for the types NodePort and LoadBalancer",
+                "~spec.ports[0].nodePort: is only for the types NodePort and LoadBalancer",
             ),
-            ("/spec/type", json!("ExternalName"), "spec.clusterIP: is not for the type ExternalName"),
+            ("/spec/type", json!("ExternalName"), "~spec.clusterIP: is not for the type ExternalName"),
         ],
     );
 }
@@ -178,29 +190,33 @@ fn slices() {
                 json!("Web_1"),
                 "! (EndpointSlice \"Web_1\"): metadata.name: \"Web_1\" is not a DNS name (1-253 lower-case letters, digits, '-' and '.', each part beginning and ending with a letter or digit)",
             ),
-            ("/addressType", json!("IPv5"), "addressType: \"IPv5\" is not one of IPv4, IPv6, FQDN"),
+            ("/addressType", json!("IPv5"), "~addressType: \"IPv5\" is not one of IPv4, IPv6, FQDN"),
             (
                 "/addressType",
                 json!("IPv6"),
-                "endpoints[0].addresses[0]: 10.0.1.2 is no IPv6 address, as addressType says",
+                "~endpoints[0].addresses[0]: 10.0.1.2 is no IPv6 address, as addressType says",
             ),
-            ("/endpoints/0/addresses", json!([]), "endpoints[0].addresses: has 0 addresses; it takes 1-100"),
-            ("/endpoints/0/addresses/0", json!("10.0.1"), "endpoints[0].addresses[0]: \"10.0.1\" is not an IP address"),
+            ("/endpoints/0/addresses", json!([]), "~endpoints[0].addresses: has no address"),
+            (
+                "/endpoints/0/addresses/0",
+                json!("10.0.1"),
+                "~endpoints[0].addresses[0]: \"10.0.1\" is not an IP address",
+            ),
             (
                 "/endpoints/0/addresses/0",
                 json!("169.254.0.1"),
-                "endpoints[0].addresses[0]: 169.254.0.1 is a link-local address",
+                "~endpoints[0].addresses[0]: 169.254.0.1 is a link-local address",
             ),
             (
                 "/endpoints/0/conditions",
                 json!({"ready": "yes"}),
-                "endpoints[0].conditions.ready: invalid type: string \"yes\", expected a boolean",
+                "~endpoints[0].conditions.ready: invalid type: string \"yes\", expected a boolean",
             ),
-            ("/endpoints/0/hints/forZones/0/name", json!(""), "endpoints[0].hints.forZones[0].name: is empty"),
-            ("/ports/0/port", json!(0), "ports[0].port: 0 is not a port (1-65535)"),
-            ("/ports/1/name", json!("http"), "ports[1].name: the name \"http\" is taken by an earlier port"),
-            ("/ports/0/name", json!(""), "ports[1].name: is missing: only one port may go without a name"),
-            ("/ports/0/protocol", json!("X"), "ports[0].protocol: \"X\" is not one of TCP, UDP, SCTP"),
+            ("/endpoints/0/hints/forZones/0/name", json!(""), "~endpoints[0].hints.forZones[0].name: is empty"),
+            ("/ports/0/port", json!(0), "~ports[0].port: 0 is not a port (1-65535)"),
+            ("/ports/1/name", json!("http"), "~ports[1].name: the name \"http\" is taken by an earlier port"),
+            ("/ports/0/name", json!(""), "~ports[1].name: is missing: only one port may go without a name"),
+            ("/ports/0/protocol", json!("X"), "~ports[0].protocol: \"X\" is not one of TCP, UDP, SCTP"),
         ],
     );
     let mut unfit = slice();
@@ -221,7 +237,7 @@ fn nodes() {
             (
                 "/status/addresses/0/address",
                 json!("here"),
-                "status.addresses[0].address: \"here\" is not an IP address",
+                "~status.addresses[0].address: \"here\" is not an IP address",
             ),
         ],
     );
@@ -336,7 +352,55 @@ fn a_flood_of_faults_is_cut_short() {
     let mut many = slice();
     let bad = json!({"addresses": ["x"]});
     many["endpoints"] = Value::Array(vec![bad; 900]);
-    let told = faults(&many);
-    assert_eq!(told.len(), 9);
-    assert_eq!(told[8], "x.json: document 1 (EndpointSlice shop/web-1): 892 more faults in this object");
+    let found = remarks(&many);
+    assert_eq!(found.len(), 9);
+    let last = "x.json: document 1 (EndpointSlice shop/web-1): 892 more values in this object; left out of account";
+    assert_eq!(found[8], last);
+    let mut bad = service();
+    let ranges: Vec<Value> = (0..900).map(|_| json!("x")).collect();
+    bad["spec"]["loadBalancerSourceRanges"] = Value::Array(ranges);
+    let found = faults(&bad);
+    assert_eq!(found.len(), 9);
+    assert_eq!(found[8], "x.json: document 1 (Service default/web): 892 more faults in this object");
+}
+
+/// One bad endpoint does not cost the others, one bad port not the others.
+#[test]
+fn what_is_right_stays() {
+    let read = |object: Value| {
+        let read = documents::read("x.json", object.to_string().as_bytes());
+        assert!(read.problems.is_empty() && read.objects.len() == 1, "{:?}", read.problems);
+        let object = match &read.objects[0].1 {
+            super::super::object::Object::Service(service) => serde_json::to_value(service.as_ref()),
+            super::super::object::Object::EndpointSlice(slice) => serde_json::to_value(slice.as_ref()),
+            super::super::object::Object::Node(node) => serde_json::to_value(node.as_ref()),
+        };
+        (object.expect("JSON"), read.remarks.len())
+    };
+    let mut mixed = slice();
+    mixed["endpoints"] = json!([{"addresses": ["10.0.1.1"]}, {"addresses": ["10.0.1.2", "x"]}, {"addresses": []}, 7,
+        {"addresses": ["fd00::1"]}, {"addresses": ["10.0.1.3"], "nodeName": "a b", "conditions": {"ready": 1}},
+        {"addresses": ["10.0.1.4"], "nodeName": "a b", "hints": {"forZones": [{"name": "a b"}, {"name": "a"}]}}]);
+    let (object, remarked) = read(mixed);
+    let addresses: Vec<&Value> =
+        object["endpoints"].as_array().into_iter().flatten().map(|e| &e["addresses"]).collect();
+    assert_eq!(addresses, [&json!(["10.0.1.1"]), &json!(["10.0.1.2"]), &json!(["10.0.1.4"])]);
+    assert_eq!(object["endpoints"][2]["nodeName"], Value::Null);
+    assert_eq!(object["endpoints"][2]["hints"]["forZones"], json!([{"name": ""}, {"name": "a"}]));
+    assert_eq!(remarked, 7);
+    let mut ports = service();
+    ports["spec"]["ports"] = json!([{"name": "a", "port": 80}, {"name": "b", "port": 70000}, {"name": "c", "port": 81, "protocol": "QUIC"},
+        {"name": "d", "port": 82, "nodePort": 99999}, {"name": "e", "port": "x"}]);
+    let (object, remarked) = read(ports);
+    let named: Vec<&Value> =
+        object["spec"]["ports"].as_array().into_iter().flatten().map(|port| &port["name"]).collect();
+    assert_eq!(named, ["a", "d"]);
+    assert_eq!(remarked, 4);
+    // Closed by its owner: what a load balancer left is not served any more.
+    let mut closed = service();
+    closed["spec"]["type"] = json!("ClusterIP");
+    let (object, _) = read(closed);
+    assert_eq!(object["spec"]["ports"][0]["nodePort"], Value::Null);
+    assert_eq!(object["status"]["loadBalancer"]["ingress"], json!([]));
+    assert_eq!(object["spec"]["clusterIP"], "10.96.0.1");
 }

@@ -1,0 +1,185 @@
+//! Credential plugins of a kubeconfig (`exec`), as client-go runs them
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>).
+//!
+//! `kube` could run them, but without a deadline, on the thread of a request, and with their environment in its errors.
+
+use std::collections::HashMap;
+use std::io;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use data_encoding::BASE64;
+use jiff::Timestamp;
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::problem::one_line;
+use crate::kernel::command;
+
+/// A plugin that has not ended by then is killed with all that it started. Plugins ask a cloud's API, which takes seconds.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Credentials are fetched anew so long before they expire, or at once if they live shorter.
+const AHEAD: Duration = Duration::from_secs(10);
+/// Shorter secrets are not looked for in what a plugin writes: `1` is not worth hiding.
+const SECRET: usize = 4;
+
+/// Why there are no credentials.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExecError {
+    /// The kubeconfig's part about it makes no sense here.
+    #[error("{0}")]
+    Unusable(&'static str),
+    /// It cannot be run.
+    #[error("cannot be run: {0}")]
+    Run(io::Error),
+    /// It does not end.
+    #[error("did not end within {LIMIT:?} and was killed")]
+    Late,
+    /// It says that it failed.
+    #[error("failed ({status}): {said}")]
+    Failed {
+        /// Its exit status.
+        status: ExitStatus,
+        /// Its last line on standard error, without secrets.
+        said: String,
+    },
+    /// Its answer is none.
+    #[error("its answer is no ExecCredential: {0}")]
+    Answer(String),
+}
+
+/// What a plugin answers (client.authentication.k8s.io/v1, `ExecCredential`).
+#[derive(Deserialize)]
+struct Answer {
+    kind: String,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    expiration_timestamp: Option<Timestamp>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// Runs the plugin, puts what it gave into `user`, and returns when to ask again, if it said when that expires.
+pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
+    let program = plugin.command.as_deref().filter(|program| !program.is_empty());
+    let program = program.ok_or(ExecError::Unusable("has no command"))?;
+    if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
+        return Err(ExecError::Unusable("has interactiveMode Always, and a service proxy has no terminal"));
+    }
+    let environment = environment(plugin)?;
+    let arguments: Vec<&str> = plugin.args.iter().flatten().map(String::as_str).collect();
+    let output = command::run_with(program, &arguments, &environment, LIMIT).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => ExecError::Late,
+        _ => ExecError::Run(error),
+    })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it wrote no error");
+        return Err(ExecError::Failed { status: output.status, said: one_line(&without_secrets(said, plugin)) });
+    }
+    accept(&output.stdout, user)
+}
+
+/// What the kubeconfig sets, and what plugins are told of whom they serve.
+fn environment(plugin: &ExecConfig) -> Result<Vec<(String, String)>, ExecError> {
+    let mut spec = json!({"interactive": false});
+    if plugin.provide_cluster_info {
+        let cluster = plugin.cluster.as_ref().ok_or(ExecError::Unusable("asks for a cluster that is not there"))?;
+        spec["cluster"] =
+            serde_json::to_value(cluster).map_err(|_| ExecError::Unusable("has a cluster that is none"))?;
+    }
+    let info = json!({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec});
+    let pair = |entry: &HashMap<String, String>| Some((entry.get("name")?.clone(), entry.get("value")?.clone()));
+    let mut environment: Vec<_> = plugin.env.iter().flatten().filter_map(pair).collect();
+    environment.push(("KUBERNETES_EXEC_INFO".to_owned(), info.to_string()));
+    Ok(environment)
+}
+
+fn accept(answer: &[u8], user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
+    let wrong = |what: &str| ExecError::Answer(what.to_owned());
+    // client-go takes YAML as well, of which JSON is a part. The parser's message would repeat what it read.
+    let text = std::str::from_utf8(answer).map_err(|_| wrong("it is not UTF-8"))?;
+    let answer: Answer = serde_saphyr::from_str(text).map_err(|_| wrong("it is no such object"))?;
+    if answer.kind != "ExecCredential" {
+        return Err(wrong("it is of another kind"));
+    }
+    let status = answer.status.ok_or_else(|| wrong("it has no status"))?;
+    match (status.client_certificate_data, status.client_key_data) {
+        (Some(certificate), Some(key)) => {
+            user.client_certificate_data = Some(BASE64.encode(certificate.as_bytes()));
+            user.client_key_data = Some(BASE64.encode(key.as_bytes()).into());
+        }
+        (None, None) if status.token.is_none() => return Err(wrong("it has neither a token nor a certificate")),
+        (None, None) => {}
+        _ => return Err(wrong("it has a certificate without its key, or a key without its certificate")),
+    }
+    user.token = status.token.map(Into::into);
+    let lasts = |end: Timestamp| Duration::try_from(end.duration_since(Timestamp::now())).unwrap_or_default();
+    Ok(status.expiration_timestamp.map(|end| Instant::now() + lasts(end).saturating_sub(AHEAD)))
+}
+
+/// The text without what the kubeconfig keeps for the plugin alone.
+fn without_secrets(text: &str, plugin: &ExecConfig) -> String {
+    let values = plugin.env.iter().flatten().filter_map(|entry| entry.get("value"));
+    let mut secrets: Vec<&String> = values.chain(plugin.args.iter().flatten()).filter(|s| s.len() >= SECRET).collect();
+    // A secret may be a part of another.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets.into_iter().fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plugin(script: &str) -> ExecConfig {
+        let plugin = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+            "env": [{"name": "PASSWORD", "value": "swordfish"}], "interactiveMode": "IfAvailable"});
+        serde_json::from_value(plugin).expect("a plugin")
+    }
+
+    fn asked(script: &str) -> (Result<Option<Instant>, String>, AuthInfo) {
+        let mut user = AuthInfo::default();
+        (credentials(&plugin(script), &mut user).map_err(|error| error.to_string()), user)
+    }
+
+    #[test]
+    fn a_token_lasts_as_long_as_it_says() {
+        let (renew, user) = asked(
+            r#"echo '{"kind": "ExecCredential", "status": {"token": "'$PASSWORD'", "expirationTimestamp": "2999-01-01T00:00:00Z"}}'"#,
+        );
+        assert!(renew.expect("credentials").is_some_and(|at| at > Instant::now() + LIMIT));
+        assert_eq!(serde_json::to_value(&user).expect("JSON")["token"], "swordfish");
+        let (renew, _) =
+            asked("printf 'kind: ExecCredential\nstatus: {token: a, expirationTimestamp: 1999-01-01T00:00:00Z}'");
+        assert!(renew.expect("credentials").is_some_and(|at| at <= Instant::now()));
+        let (renew, _) =
+            asked(r#"test -n "$KUBERNETES_EXEC_INFO" && echo '{"kind": "ExecCredential", "status": {"token": "a"}}'"#);
+        assert_eq!(renew, Ok(None));
+    }
+
+    #[test]
+    fn no_failure_shows_a_secret() {
+        for (script, message) in [
+            ("echo first >&2; echo wrong $PASSWORD >&2; exit 3", "failed (exit status: 3): wrong …"),
+            ("exit 1", "failed (exit status: 1): it wrote no error"),
+            ("echo swordfish", "its answer is no ExecCredential: it is no such object"),
+            ("echo '{\"kind\": \"swordfish\"}'", "its answer is no ExecCredential: it is of another kind"),
+            ("echo '{\"kind\": \"ExecCredential\"}'", "its answer is no ExecCredential: it has no status"),
+            (
+                "echo '{\"kind\": \"ExecCredential\", \"status\": {}}'",
+                "its answer is no ExecCredential: it has neither a token nor a certificate",
+            ),
+        ] {
+            assert_eq!(asked(script).0, Err(message.to_owned()), "{script}");
+        }
+        let missing = ExecConfig { command: Some("/no/such/plugin".to_owned()), ..plugin("") };
+        let error = credentials(&missing, &mut AuthInfo::default()).expect_err("no such file");
+        assert_eq!(error.to_string(), "cannot be run: No such file or directory (os error 2)");
+    }
+}

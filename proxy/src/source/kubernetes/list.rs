@@ -1,0 +1,144 @@
+//! A list, page by page. Nothing is believed to be gone before the last page of the right kind has come.
+
+use kube::Client;
+use kube::api::ListParams;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::super::object::Kind;
+use super::super::problem::quote;
+use super::Told;
+use super::answer::{LARGEST_PAGE, ask, body};
+use super::decode::decode;
+use super::kept::Kept;
+use super::reflect::{Failure, Reflector, tell};
+
+/// Objects of a list that are decoded and told at a time: decoded ones are several times as large as what is kept.
+const PIECE: usize = 50;
+/// Most pages of a list: a server may give empty ones, but not for ever. Full ones hold [`OBJECTS`](super::kept::OBJECTS).
+const PAGES: usize = 2_000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    api_version: Option<String>,
+    kind: Option<String>,
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+    /// Of a `Status`.
+    message: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+impl Reflector {
+    /// Tells the whole list, piece by piece, and returns its version.
+    pub(super) async fn list(
+        &mut self,
+        client: &Client,
+        kept: &mut Kept,
+        told: &mpsc::Sender<Told>,
+    ) -> Result<String, Failure> {
+        kept.list_begins();
+        let mut page = ListParams::default().limit(self.page);
+        (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
+        for _ in 0..PAGES {
+            let request = self.path.list(&page).map_err(kube::Error::BuildRequest)?;
+            let (patience, continued) = (self.timing.list, page.continue_token.is_some());
+            let answer = async { body(ask(client, request, patience).await?, LARGEST_PAGE).await };
+            let text = match timeout(patience, answer).await.unwrap_or(Err(Failure::Late(patience))) {
+                // The token of the page before has expired: the list begins anew.
+                Err(Failure::Refused { status, .. }) if continued && status.code == 410 => {
+                    return Err(Failure::Expired(status.message));
+                }
+                Err(Failure::TooLarge(_)) if self.page > 1 => {
+                    self.page = (self.page / 4).max(1);
+                    return Err(Failure::Smaller);
+                }
+                answer => answer?,
+            };
+            let (items, meta) = page_of(self.kind, &text)?;
+            for piece in items.chunks(PIECE) {
+                let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
+                if decoded.iter().any(|object| object.key.name.is_empty()) {
+                    // It may be any of those that are known: to go on would take that one away.
+                    return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
+                }
+                let changes = decoded.into_iter().filter_map(|object| kept.here(object)).collect();
+                tell(self.kind, told, changes, None).await?;
+            }
+            match meta.continue_token.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => {
+                    let version = meta.resource_version.filter(|v| !v.is_empty());
+                    return version.ok_or_else(|| Failure::Nonsense("a list without a version".to_owned()));
+                }
+            }
+        }
+        Err(Failure::TooLarge(format!("a list of more than {PAGES} pages")))
+    }
+}
+
+/// What a page holds, if it is one of this kind's.
+fn page_of(kind: Kind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
+    let list: List<'_> = serde_json::from_slice(text).map_err(|error| Failure::Nonsense(error.to_string()))?;
+    let (api_version, list_kind) = kind.list_type();
+    let is = (list.api_version.as_deref().unwrap_or_default(), list.kind.as_deref().unwrap_or_default());
+    let asked = format!("where a {list_kind} of {api_version} was asked for");
+    if is.1 == "Status" {
+        let said = list.message.as_deref().map(quote).unwrap_or_default();
+        return Err(Failure::Nonsense(format!("a Status {said} {asked}")));
+    }
+    if is != (api_version, list_kind) {
+        return Err(Failure::Nonsense(format!("a {} of {} {asked}", quote(is.1), quote(is.0))));
+    }
+    let items = list.items.ok_or_else(|| Failure::Nonsense(format!("no items {asked}")))?;
+    Ok((items, list.metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_list_of_the_kind_is_one() {
+        let slices = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList", "metadata": {"resourceVersion": "7"}, "items": []}"#;
+        assert!(page_of(Kind::EndpointSlice, slices.as_bytes()).is_ok());
+        let asked = "where a ServiceList of v1 was asked for";
+        for (text, fault) in [
+            (slices, format!("a \"EndpointSliceList\" of \"discovery.k8s.io/v1\" {asked}")),
+            (
+                r#"{"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "etcd", "metadata": {"resourceVersion": "7"}}"#,
+                format!("a Status \"etcd\" {asked}"),
+            ),
+            (
+                r#"{"apiVersion": "v1", "kind": "ServiceList", "metadata": {"resourceVersion": "7"}}"#,
+                format!("no items {asked}"),
+            ),
+            (r#"{"apiVersion": "v1", "kind": "ServiceList", "items": null}"#, format!("no items {asked}")),
+            (
+                r#"{"apiVersion": "v2", "kind": "ServiceList", "items": []}"#,
+                format!("a \"ServiceList\" of \"v2\" {asked}"),
+            ),
+            (r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#, format!("a \"\" of \"\" {asked}")),
+        ] {
+            match page_of(Kind::Service, text.as_bytes()) {
+                Err(Failure::Nonsense(told)) => assert_eq!(told, fault),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        for text in ["", "[]", "null", "{", r#"{"items": {}}"#, r#"{"kind": 1}"#, "<html>"] {
+            assert!(matches!(page_of(Kind::Service, text.as_bytes()), Err(Failure::Nonsense(_))), "{text}");
+        }
+    }
+}

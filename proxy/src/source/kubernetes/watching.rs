@@ -1,0 +1,137 @@
+//! A watch, from where the list or the watch before ended.
+
+use kube::Client;
+use kube::api::WatchParams;
+use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tracing::debug;
+
+use super::super::Change;
+use super::super::object::Kind;
+use super::Told;
+use super::answer::{Lines, ask};
+use super::backoff::{Backoff, chance};
+use super::decode::{Envelope, decode};
+use super::kept::Kept;
+use super::reflect::{Failure, Reflector, tell};
+use super::trouble::Trouble;
+
+/// How long the server shall keep a watch open, at least and at most: it is asked for some time in between, so that
+/// the watches of many nodes do not end together (client-go's reflectors do the same).
+const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    r#type: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// How a watch went.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// It lasted so long that the server is well.
+    pub(super) stood: bool,
+    /// It brought something.
+    pub(super) events: bool,
+}
+
+impl Reflector {
+    /// Watches until the watch ends. `went` says how, however it ends.
+    pub(super) async fn watch(
+        &mut self,
+        client: &Client,
+        kept: &mut Kept,
+        (trouble, backoff, went): (&Trouble, &mut Backoff, &mut Watched),
+        told: &mpsc::Sender<Told>,
+    ) -> Result<(), Failure> {
+        let Some(version) = self.version.clone() else { return Ok(()) };
+        let mut parameters = WatchParams::default().timeout(watch_seconds());
+        (parameters.label_selector, parameters.field_selector) = (self.labels.clone(), self.fields.clone());
+        let request = self.path.watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
+        let mut lines = Lines::new(ask(client, request, self.timing.list).await.map_err(expired)?);
+        let settled = Instant::now() + self.timing.settled;
+        let mut silent = Instant::now() + self.timing.silence;
+        loop {
+            let line = tokio::select! {
+                line = lines.next() => line?,
+                () = sleep_until(settled), if !went.stood => {
+                    went.stood = true;
+                    backoff.reset();
+                    trouble.recovered(self.kind);
+                    continue;
+                }
+                () = sleep_until(silent) => {
+                    debug!(kind = self.kind.name(), "watch fell silent");
+                    return Ok(());
+                }
+            };
+            let Some(line) = line else { return Ok(()) };
+            let event: Event<'_> = serde_json::from_slice(&line).map_err(|e| Failure::Nonsense(e.to_string()))?;
+            let changes = apply(self.kind, &event, kept)?;
+            if let Some(version) = Envelope::of(event.object).version() {
+                self.version = Some(version.to_owned());
+            }
+            went.events = true;
+            silent = Instant::now() + self.timing.silence;
+            tell(self.kind, told, changes, self.version.clone()).await?;
+        }
+    }
+}
+
+/// What one event changes.
+fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<Change>, Failure> {
+    let change = match event.r#type.as_str() {
+        "ADDED" | "MODIFIED" => match decode(kind, event.object) {
+            nameless if nameless.key.name.is_empty() => {
+                return Err(Failure::Nonsense(format!("an event about a {} without a name", kind.name())));
+            }
+            decoded => kept.here(decoded),
+        },
+        "DELETED" => kept.gone(&known_kind(kind, event.object)?),
+        "BOOKMARK" => {
+            known_kind(kind, event.object)?;
+            None
+        }
+        "ERROR" => {
+            let status: Status = serde_json::from_str(event.object.get()).unwrap_or_default();
+            return Err(expired(Failure::Refused { status: status.boxed(), after: None }));
+        }
+        other => {
+            let other = super::super::problem::quote(other);
+            return Err(Failure::Nonsense(format!("an event of type {other}")));
+        }
+    };
+    Ok(change.into_iter().collect())
+}
+
+/// An object of which only the envelope is read must at least be of the kind that is watched.
+fn known_kind(kind: Kind, object: &RawValue) -> Result<Envelope, Failure> {
+    let envelope = Envelope::of(object);
+    if envelope.is_of(kind) {
+        Ok(envelope)
+    } else {
+        Err(Failure::Nonsense(format!("an event about another kind than {}", kind.name())))
+    }
+}
+
+/// Tells the errors that only a new list can heal from all others.
+fn expired(failure: Failure) -> Failure {
+    let Failure::Refused { status, .. } = &failure else { return failure };
+    let too_large = || {
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+    };
+    // 400: a version that the server cannot even read, as after its data were restored from elsewhere.
+    if matches!(status.code, 400 | 410) || too_large() { Failure::Expired(status.message.clone()) } else { failure }
+}
+
+fn watch_seconds() -> u32 {
+    let (least, most) = WATCH_SECONDS;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 300 and 600")]
+    let seconds = (least + (most - least) * chance()) as u32;
+    seconds
+}
