@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::hostile::HostileAnswer;
 use super::shared::{SharedStore, State};
 use crate::objects::Kind;
 
@@ -41,6 +42,9 @@ pub enum Misbehaviour {
     Hold(Kind),
     /// Watches of one kind tell what they missed.
     Release(Kind),
+    /// Answers lists or watches of Services, EndpointSlices and Nodes with this, until [`Misbehaviour::Accept`]. Watches that are
+    /// open end.
+    Answer(&'static HostileAnswer),
     /// Sends the last event of one kind again, to every watch that is open.
     Repeat(Kind),
     /// Lets many versions go by, as if objects that nobody here watches had changed, and sends a bookmark.
@@ -59,6 +63,11 @@ pub(super) struct Faults {
     stalled: bool,
     held: BTreeSet<Kind>,
     expire: u32,
+    /// What lists or watches are answered instead.
+    pub(super) hostile: Option<&'static HostileAnswer>,
+    /// How often, and with how many bytes.
+    pub(super) hostile_answers: usize,
+    pub(super) hostile_bytes: usize,
     /// How often watches were closed, and whether abruptly the last time.
     pub(super) closed: (u64, bool),
 }
@@ -66,7 +75,7 @@ pub(super) struct Faults {
 impl Faults {
     /// Whether anything at all is kept from clients.
     pub(super) fn withhold(&self) -> bool {
-        self.refusal.is_some() || self.stalled || !self.held.is_empty()
+        self.refusal.is_some() || self.stalled || !self.held.is_empty() || self.hostile.is_some()
     }
 
     /// Whether watches of `kind` are to keep silent.
@@ -92,7 +101,18 @@ pub(super) fn misbehave(shared: &SharedStore, what: Misbehaviour) {
             Misbehaviour::Compact => log.compact(store.version()),
             Misbehaviour::Expire { requests } => faults.expire = requests,
             Misbehaviour::Refuse(refusal) => faults.refusal = Some(refusal),
-            Misbehaviour::Accept => faults.refusal = None,
+            Misbehaviour::Accept => {
+                // Watches that were answered badly end.
+                if faults.hostile.take().is_some() {
+                    faults.closed = (faults.closed.0 + 1, false);
+                }
+                faults.refusal = None;
+            }
+            Misbehaviour::Answer(answer) => {
+                faults.hostile = Some(answer);
+                faults.closed = (faults.closed.0 + 1, false);
+                (faults.hostile_answers, faults.hostile_bytes) = (0, 0);
+            }
             Misbehaviour::Stall => faults.stalled = true,
             Misbehaviour::Resume => faults.stalled = false,
             Misbehaviour::Hold(kind) => {

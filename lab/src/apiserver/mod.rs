@@ -18,6 +18,7 @@ mod discovery;
 mod error;
 mod faults;
 mod gate;
+mod hostile;
 mod kubeconfig;
 mod list;
 mod log;
@@ -44,6 +45,7 @@ mod write;
 
 pub use auth::Tokens;
 pub use faults::{Misbehaviour, Refusal};
+pub use hostile::{HOSTILE_ANSWERS, HostileAnswer, To as HostileTo, named as hostile_answer};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use log::Bounds;
 pub use serve::{ApiServer, ServeOptions};

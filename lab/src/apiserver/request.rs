@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::auth::Tokens;
 use super::error::ApiError;
 use super::faults::Refusal;
+use super::hostile::Given;
 use super::negotiate::{self, Form};
 use super::patch::Patch;
 use super::query::{Query, Wanted};
@@ -25,6 +26,7 @@ use super::view::View;
 use super::watch::WatchTimes;
 use super::write::{self, DeleteOptions, Written};
 use super::{discovery, list, openapi, watch};
+use crate::objects::Kind;
 
 /// The largest body that is read (upstream's limit).
 const LARGEST: usize = 3 << 20;
@@ -43,13 +45,14 @@ pub(super) struct Context {
 struct Answer {
     code: StatusCode,
     body: Body,
+    retry_after: Option<u16>,
     warnings: Vec<String>,
 }
 
 impl Answer {
     fn bytes(code: StatusCode, body: Bytes) -> Self {
         let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
-        Answer { code, body, warnings: Vec::new() }
+        Answer { code, body, retry_after: None, warnings: Vec::new() }
     }
 
     fn json(body: &Value) -> Self {
@@ -64,7 +67,7 @@ where
 {
     let answered = handle(&context, request).await;
     let (retry_after, answer) = match answered {
-        Ok(answer) => (None, answer),
+        Ok(answer) => (answer.retry_after.map(u32::from), answer),
         Err(error) => {
             let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             (error.retry_after, Answer::bytes(code, error.status().to_string().into()))
@@ -133,11 +136,14 @@ where
 
 async fn read(context: &Context, path: &Path, query: Query, view: View) -> Result<Answer, ApiError> {
     let shared = &context.shared;
+    if let Some(answer) = hostile(context, path, query.watch) {
+        return answer;
+    }
     let Some(name) = &path.name else {
         if query.watch {
             let events = watch::watch(shared, view, path.namespace.clone(), query, context.times).await?;
             let body = StreamBody::new(events.map_ok(Frame::data)).boxed_unsync();
-            return Ok(Answer { code: StatusCode::OK, body, warnings: Vec::new() });
+            return Ok(Answer { code: StatusCode::OK, body, retry_after: None, warnings: Vec::new() });
         }
         let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
         return Ok(Answer::bytes(StatusCode::OK, body));
@@ -149,6 +155,23 @@ async fn read(context: &Context, path: &Path, query: Query, view: View) -> Resul
     let record = shared.read(|store| store.record(path.resource.kind, &key).cloned());
     let record = record.ok_or_else(|| ApiError::not_found(path.resource, name))?;
     Ok(Answer::bytes(StatusCode::OK, view.single(&record, true)))
+}
+
+/// The answer of a server that is to misbehave so.
+fn hostile(context: &Context, path: &Path, watch: bool) -> Option<Result<Answer, ApiError>> {
+    let kind = path.resource.kind;
+    if path.name.is_some() || !matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Node) {
+        return None;
+    }
+    let hostile = context.shared.look(|state| state.faults.hostile)?;
+    if hostile.to(watch)? == Given::Gone {
+        return Some(Err(ApiError::new(410, "Expired", "too old resource version".to_owned())));
+    }
+    context.shared.with(|state| state.faults.hostile_answers += 1);
+    let body = hostile.body(kind, context.shared.clone());
+    let body = StreamBody::new(body.map_ok(Frame::data)).boxed_unsync();
+    let retry_after = hostile.retry_after();
+    Some(Ok(Answer { code: hostile.code(), body, retry_after, warnings: Vec::new() }))
 }
 
 async fn change<B>(

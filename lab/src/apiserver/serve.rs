@@ -97,6 +97,11 @@ impl ApiServer {
         self.shared.look(|state| state.faults.withhold())
     }
 
+    /// How many requests were given the [`HostileAnswer`](super::HostileAnswer), and how many bytes of it were taken.
+    pub fn hostile_answers(&self) -> (usize, usize) {
+        self.shared.look(|state| (state.faults.hostile_answers, state.faults.hostile_bytes))
+    }
+
     /// Cuts the clients of listener number `listener` (from 0, in the order given at the start) off, or lets them
     /// through again. Meanwhile not a byte passes, and nobody is told: connections that stand fall silent, new ones get as
     /// far as the kernel takes them and hear nothing.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
-use crate::apiserver::{Misbehaviour, Refusal};
+use crate::apiserver::{HOSTILE_ANSWERS, Misbehaviour, Refusal, hostile_answer};
 use crate::objects::{Kind, ObjectKey};
 use crate::traffic::probe::Place;
 
@@ -54,13 +54,19 @@ impl FromStr for ApiFault {
             ["hold", held] => Misbehaviour::Hold(kind(held)?),
             ["release", held] => Misbehaviour::Release(kind(held)?),
             ["repeat", repeated] => Misbehaviour::Repeat(kind(repeated)?),
+            ["answer", ..] => {
+                let name = words[1..].join(" ");
+                let names = || HOSTILE_ANSWERS.map(|answer| answer.name).join(", ");
+                let found = hostile_answer(&name);
+                Misbehaviour::Answer(found.ok_or_else(|| format!("{name:?}: expected one of {}", names()))?)
+            }
             ["bookmark", marked, "ahead", by] => {
                 Misbehaviour::BookmarkAhead { kind: kind(marked)?, by: u64::from(number(by)?) }
             }
             _ => {
                 return Err(format!(
                     "{text:?}: expected close watches, break watches, compact, expire N, refuse unavailable, refuse reset, \
-                     accept, stall, resume, hold KIND, release KIND, repeat KIND or bookmark KIND ahead N"
+                     accept, stall, resume, hold KIND, release KIND, repeat KIND, bookmark KIND ahead N or answer NAME"
                 ));
             }
         }))

@@ -20,6 +20,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Failures of one sort that are told.
 const TOLD: usize = 3;
 
+/// A proxy watches Services, EndpointSlices and a Node.
+const WATCHES: usize = 3;
+/// How long clients may take to ask again: client-go's reflectors wait for 30 seconds at most between two tries.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(90);
+/// Time between two looks at how many have.
+const LOOK: Duration = Duration::from_millis(5);
+
 impl Lab {
     /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
     pub(super) async fn change(&mut self, action: &Action) -> Result<Seen, StartError> {
@@ -53,8 +60,24 @@ impl Lab {
     pub(super) async fn misbehave(&mut self, what: Misbehaviour) -> Result<Seen, StartError> {
         let since = Instant::now();
         self.feed.misbehave(what)?;
+        if let Misbehaviour::Answer(_) = what {
+            return Ok(self.answered().await);
+        }
         let late = self.applied(since).await?;
         Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
+    }
+
+    /// Waits until clients have met the answer that the API is to give: as often as there are watches.
+    async fn answered(&self) -> Seen {
+        let wanted = WATCHES * self.cluster.spec().nodes.len();
+        let deadline = Instant::now() + ANSWERED_WITHIN;
+        let mut answers = self.feed.hostile_answers();
+        while answers < wanted && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+            answers = self.feed.hostile_answers();
+        }
+        let few = Mismatch::new(format!("at least {wanted} requests to answer so"), answers.to_string());
+        Seen::new(format!("{answers} answers"), if answers < wanted { vec![few] } else { Vec::new() })
     }
 
     /// Begins background traffic.

@@ -123,6 +123,14 @@ impl Feed {
         }
     }
 
+    /// How many requests were given a hostile answer.
+    pub(super) fn hostile_answers(&self) -> usize {
+        match self {
+            Feed::Api { server, .. } => server.hostile_answers().0,
+            Feed::Manifests(_) => 0,
+        }
+    }
+
     /// Cuts a node off from the API, or lets it through again.
     pub(super) fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), StartError> {
         match self {

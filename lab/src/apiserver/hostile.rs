@@ -1,0 +1,237 @@
+//! Answers that no API server should give, and that some thing between a client and its API server has given: load balancers,
+//! TLS terminators, aggregated servers, restored databases, and attackers.
+//!
+//! Whatever comes, a proxy keeps the rules that it has, says what is wrong in a line, and takes in no more than a bounded part.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use hyper::StatusCode;
+
+use super::shared::SharedStore;
+use crate::objects::Kind;
+
+/// A piece of an answer without end, in bytes.
+const PIECE: usize = 64 << 10;
+
+/// One of them. In texts, `@list`, `@kind` and `@api` stand for the kinds and the version that were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostileAnswer {
+    /// What a scenario calls it.
+    pub name: &'static str,
+    /// To which requests it is given.
+    pub to: To,
+    code: u16,
+    retry_after: Option<u16>,
+    body: Payload,
+}
+
+/// Which requests are answered so; those to the others are answered well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// Lists. Watches are answered 410 Gone, so that clients list.
+    Lists,
+    /// Watches: this is the whole answer.
+    Watches,
+    /// Watches: this is a line of the answer, which goes on.
+    Events,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Payload {
+    Text(&'static str),
+    Bytes(&'static [u8]),
+    /// The text, and then the connection breaks.
+    Broken(&'static str),
+    /// The text, and then spaces or zeros for as long as the client reads.
+    Endless(&'static str, u8),
+    /// So many opening brackets.
+    Deep(usize),
+    /// Headers, and then nothing.
+    Silence,
+}
+
+const fn list(name: &'static str, body: Payload) -> HostileAnswer {
+    HostileAnswer { name, to: To::Lists, code: 200, retry_after: None, body }
+}
+
+const fn list_code(name: &'static str, code: u16, body: &'static str) -> HostileAnswer {
+    HostileAnswer { name, to: To::Lists, code, retry_after: None, body: Payload::Text(body) }
+}
+
+const fn watch(name: &'static str, code: u16, body: Payload) -> HostileAnswer {
+    HostileAnswer { name, to: To::Watches, code, retry_after: None, body }
+}
+
+const fn event(name: &'static str, body: Payload) -> HostileAnswer {
+    HostileAnswer { name, to: To::Events, code: 200, retry_after: None, body }
+}
+
+use Payload::{Broken, Bytes as Raw, Deep, Endless, Silence, Text};
+
+/// All of them.
+pub const HOSTILE_ANSWERS: [HostileAnswer; 50] = [
+    list(
+        "status",
+        Text(r#"{"kind":"Status","apiVersion":"v1","status":"Failure","metadata":{"resourceVersion":"7"}}"#),
+    ),
+    list("bare status", Text(r#"{"kind":"Status","status":"Failure","code":500,"message":"etcd is gone"}"#)),
+    list("list of pods", Text(r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#)),
+    list(
+        "list of another group",
+        Text(r#"{"kind":"@list","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}"#),
+    ),
+    list("list of no kind", Text(r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)),
+    list("items null", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"items":null}"#)),
+    list("items missing", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"}}"#)),
+    list("items a map", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"items":{}}"#)),
+    list(
+        "items nonsense",
+        Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"items":[5,null,"x",[]]}"#),
+    ),
+    list(
+        "items without names",
+        Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"items":[{},{"metadata":{}}]}"#),
+    ),
+    list("list without version", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{},"items":[]}"#)),
+    list("list of version null", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":null,"items":[]}"#)),
+    list("one object", Text(r#"{"kind":"@kind","apiVersion":"@api","metadata":{"name":"x","resourceVersion":"7"}}"#)),
+    list("nothing", Text("")),
+    list("null", Text("null")),
+    list("array", Text("[]")),
+    list("html", Text("<!DOCTYPE html><html><body>Please log in</body></html>")),
+    list("half", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"items":["#)),
+    list("broken off", Broken(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"#)),
+    list("two lists", Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7"},"items":[]}{}"#)),
+    list("bytes", Raw(&[0x6b, 0x38, 0x73, 0x00, 0x0a, 0xff, 0xfe])),
+    list("utf-16", Raw(b"\xff\xfe{\0}\0")),
+    list("deep", Deep(100_000)),
+    list("endless", Endless(r#"{"kind":"@list","apiVersion":"@api","#, b' ')),
+    list(
+        "endless pages",
+        Text(r#"{"kind":"@list","apiVersion":"@api","metadata":{"resourceVersion":"7","continue":"x"},"items":[]}"#),
+    ),
+    list("silence", Silence),
+    list_code("204", 204, ""),
+    list_code("redirect", 302, ""),
+    list_code("400", 400, "Client sent an HTTP request to an HTTPS server.\n"),
+    list_code("401", 401, r#"{"kind":"Status","status":"Failure","code":401,"message":"Unauthorized"}"#),
+    list_code("403", 403, r#"{"kind":"Status","status":"Failure","code":403,"message":"no"}"#),
+    list_code("404", 404, "404 page not found\n"),
+    list_code("410", 410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#),
+    HostileAnswer { name: "429", to: To::Lists, code: 429, retry_after: Some(1), body: Text("later") },
+    list_code("500", 500, "<html>upstream connect error</html>"),
+    HostileAnswer { name: "503", to: To::Lists, code: 503, retry_after: Some(1), body: Text("") },
+    HostileAnswer { name: "endless error", to: To::Lists, code: 500, retry_after: None, body: Endless("", b'x') },
+    watch("watch 400", 400, Text("bad version")),
+    watch("watch 410", 410, Text(r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#)),
+    watch("watch 500", 500, Text("")),
+    watch("watch html", 200, Text("<html></html>\n")),
+    watch("watch ends", 200, Text("")),
+    watch("watch breaks", 200, Broken("")),
+    event(
+        "error 500",
+        Text(r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":500,"message":"etcd"}}"#),
+    ),
+    event("error 410", Text(r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410}}"#)),
+    event("unknown event", Text(r#"{"type":"VANISHED","object":{"kind":"@kind","apiVersion":"@api"}}"#)),
+    event("event of nothing", Text(r#"{"type":"ADDED","object":null}"#)),
+    event(
+        "deleted status",
+        Text(
+            r#"{"type":"DELETED","object":{"kind":"Status","apiVersion":"v1","metadata":{"name":"web","namespace":"default"}}}"#,
+        ),
+    ),
+    event(
+        "bookmark of pods",
+        Text(r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}"#),
+    ),
+    event("endless event", Endless(r#"{"type":"ADDED","object":{"#, b' ')),
+];
+
+/// By its name.
+pub fn named(name: &str) -> Option<&'static HostileAnswer> {
+    HOSTILE_ANSWERS.iter().find(|answer| answer.name == name)
+}
+
+impl HostileAnswer {
+    /// Whether this request is answered so. `None`: as ever.
+    pub(super) fn to(&self, watch: bool) -> Option<Given> {
+        match (self.to, watch) {
+            (To::Lists, false) | (To::Watches | To::Events, true) => Some(Given::This),
+            (To::Lists, true) => Some(Given::Gone),
+            (To::Watches | To::Events, false) => None,
+        }
+    }
+
+    pub(super) fn code(&self) -> StatusCode {
+        StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(super) fn retry_after(&self) -> Option<u16> {
+        self.retry_after
+    }
+
+    /// The body, whose bytes are counted in the store's state.
+    pub(super) fn body(&self, kind: Kind, shared: SharedStore) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
+        let fill = |text: &str| {
+            let api = if kind == Kind::EndpointSlice { "discovery.k8s.io/v1" } else { "v1" };
+            let list = format!("{}List", kind.name());
+            Bytes::from(text.replace("@list", &list).replace("@kind", kind.name()).replace("@api", api))
+        };
+        let line_end = if self.to == To::Events { "\n" } else { "" };
+        let (first, last) = match self.body {
+            Text(text) => (fill(&format!("{text}{line_end}")), Last::End),
+            Raw(bytes) => (Bytes::from_static(bytes), Last::End),
+            Broken(text) => (fill(text), Last::Break),
+            Endless(text, byte) => (fill(text), Last::More(Bytes::from(vec![byte; PIECE]))),
+            Deep(depth) => (Bytes::from("[".repeat(depth)), Last::End),
+            Silence => (Bytes::new(), Last::Wait),
+        };
+        let last = if self.to == To::Events && last == Last::End { Last::Wait } else { last };
+        let rest = stream::unfold(last, |last| async move {
+            match last {
+                Last::End => None,
+                Last::Break => Some((Err(io::Error::other("broken off")), Last::End)),
+                Last::More(piece) => Some((Ok(piece.clone()), Last::More(piece))),
+                Last::Wait => {
+                    std::future::pending::<()>().await;
+                    None
+                }
+            }
+        });
+        stream::iter([Ok(first)]).chain(rest).inspect(move |piece| {
+            let bytes = piece.as_ref().map_or(0, Bytes::len);
+            shared.with(|state| state.faults.hostile_bytes += bytes);
+        })
+    }
+
+    /// Whether a client gives up waiting rather than being answered.
+    pub fn waits(&self) -> bool {
+        self.body == Silence
+    }
+
+    /// The longest that a client is asked to stay away.
+    pub fn asks_for(&self) -> Duration {
+        Duration::from_secs(self.retry_after.unwrap_or(0).into())
+    }
+}
+
+/// How a request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// With this answer.
+    This,
+    /// 410 Gone.
+    Gone,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Last {
+    End,
+    Break,
+    More(Bytes),
+    Wait,
+}
