@@ -72,9 +72,9 @@ impl Iptables for Kernel {
         self.tables.lock().unwrap().restore(input)
     }
 
-    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         self.count(|asked| asked.looks += 1);
-        self.tables.lock().unwrap().chain_exists(table, chain)
+        self.tables.lock().unwrap().uses(table, chains)
     }
 
     fn random_fully(&self) -> bool {
@@ -258,7 +258,7 @@ async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
     let kernel = lab.kernels[0].clone();
     *kernel.asked.lock().unwrap() = Asked::default();
     kernel.announced.notify_one();
-    wait_for("a look at each table's canary", || kernel.asked.lock().unwrap().looks == 3).await;
+    wait_for("a look at each table", || kernel.asked.lock().unwrap().looks == 3).await;
     assert_eq!(*kernel.asked.lock().unwrap(), Asked { looks: 3, ..Asked::default() });
     kernel.tables.lock().unwrap().flush();
     kernel.announced.notify_one();

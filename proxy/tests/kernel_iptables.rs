@@ -107,21 +107,39 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// With the nft variant this is netlink of our own, which must see what the command sees.
+/// Netlink and socket options of our own must count what the commands show.
 #[test]
-fn a_chain_is_found_where_it_is_and_nowhere_else() {
-    if !inside("a_chain_is_found_where_it_is_and_nowhere_else") {
+fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
+    if !inside("a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it") {
         return;
     }
     for (name, variant) in VARIANTS {
         for (family, command) in [(Family::V4, "iptables"), (Family::V6, "ip6tables")] {
             let mut commands = Commands::find(family, variant).unwrap();
-            let mut seen = |table| commands.chain_exists(table, "CANARY").unwrap();
-            assert_eq!(Table::ALL.map(&mut seen), [false; 3], "{name} {family}: there are no tables");
-            shell(&format!("{command}-{name} -t mangle -N CANARY && {command}-{name} -t nat -N CANARY-2"));
-            assert_eq!(Table::ALL.map(&mut seen), [false, true, false], "{name} {family}: filter, mangle, nat");
-            shell(&format!("{command}-{name} -t mangle -X CANARY"));
-            assert_eq!(Table::ALL.map(&mut seen), [false; 3], "{name} {family}: it is gone");
+            let mut seen = |table| commands.uses(table, &["A", "B"]).unwrap();
+            let run = |arguments: &str| drop(shell(&format!("{command}-{name} -t nat {arguments}")));
+            for table in Table::ALL {
+                assert_eq!(seen(table), [None, None], "{name} {family} {table}: there are no tables");
+            }
+            // A rule without a target falls through to what follows, which is chain B's.
+            ["-N A", "-N B", "-N OTHER", "-A A -p tcp"].into_iter().for_each(run);
+            assert_eq!(seen(Table::Nat), [Some(1), Some(0)], "{name} {family}");
+            let rules = [
+                "-A OUTPUT -p udp -m comment --comment x -j A",
+                "-A OTHER -m addrtype --dst-type LOCAL -g B",
+                "-A A -p tcp -j MARK --set-xmark 1",
+                "-A A -j B",
+                "-A B -j RETURN",
+            ];
+            rules.into_iter().for_each(run);
+            assert_eq!(seen(Table::Nat), [Some(4), Some(3)], "{name} {family}");
+            assert_eq!(seen(Table::Mangle), [None, None], "{name} {family}: of one table");
+            run("-D OUTPUT 1");
+            assert_eq!(seen(Table::Nat), [Some(3), Some(3)], "{name} {family}: a jump less");
+            run("-F");
+            assert_eq!(seen(Table::Nat), [Some(0), Some(0)], "{name} {family}: chains without rules");
+            run("-X A");
+            assert_eq!(seen(Table::Nat), [None, Some(0)], "{name} {family}: a chain less");
         }
         clear(name);
     }
@@ -202,6 +220,63 @@ fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_the_guard_only() {
         assert_eq!(guarded, 4, "{variant}: {left}");
         let lines = left.lines().filter(|line| !line.contains("KUBE-FIREWALL"));
         assert_eq!(lines.collect::<Vec<_>>(), before.lines().collect::<Vec<_>>(), "{variant}");
+        clear(variant);
+    }
+}
+
+/// What a second proxy sends that knows of no service: the chains of all are removed, those that are always there stay.
+fn remove_services(family: &str, variant: &str) {
+    let saved = shell(&format!("{family}-{variant}-save -t nat"));
+    let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
+    let prefixes = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-"];
+    let of_services: Vec<&str> =
+        chains.filter(|chain| prefixes.iter().any(|prefix| chain.starts_with(prefix))).collect();
+    assert!(of_services.len() > 10, "{saved}");
+    let emptied = ["KUBE-SERVICES", "KUBE-NODEPORTS"].iter().chain(&of_services);
+    let mut input = String::from("*nat\n");
+    input.extend(emptied.map(|chain| format!(":{chain} - [0:0]\n")));
+    input.extend(of_services.iter().map(|chain| format!("-X {chain}\n")));
+    fs::write("/run/second", input + "COMMIT\n").unwrap();
+    shell(&format!("{family}-{variant}-restore --noflush < /run/second"));
+}
+
+/// Each of these leaves the canary chains in place.
+#[test]
+fn what_leaves_the_canaries_in_place_is_mended_too() {
+    if !inside("what_leaves_the_canaries_in_place_is_mended_too") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3]));
+    let damages = [
+        "-t nat -F",
+        "-t filter -F",
+        "-t nat -D PREROUTING -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES",
+        "-t nat -D KUBE-SERVICES 1",
+        "a second proxy",
+    ];
+    for (variant, _) in VARIANTS {
+        let mut arguments = FLAGS.to_vec();
+        arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", variant]);
+        // What mends is not the clock.
+        arguments.extend(["--iptables-sync-period", "1h"]);
+        let proxy = Proxy::start(&arguments);
+        proxy.synced(Some("1"));
+        let full = dump(variant);
+        for damage in damages {
+            for family in ["iptables", "ip6tables"] {
+                if damage == "a second proxy" {
+                    remove_services(family, variant);
+                } else {
+                    shell(&format!("{family}-{variant} {damage}"));
+                }
+            }
+            wait_for(&format!("{variant}: the rules after {damage}"), || {
+                (dump(variant).lines().count() == full.lines().count()).then_some(())
+            });
+        }
+        drop(proxy);
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
         clear(variant);
     }
 }

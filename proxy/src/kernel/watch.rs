@@ -1,24 +1,22 @@
 //! Notices that somebody else wrote to the packet filter, without running a command.
 //!
 //! The nft variant's tables announce every change on a netlink multicast group. Legacy tables announce nothing, but
-//! telling their size costs one syscall; a flush changes it. So does each write of ours, which is told by its number of rules:
-//! looking at the canaries then would read the whole table once more.
-#![allow(unsafe_code, reason = "getsockopt(2) with the legacy tables' own structures, which no crate binds")]
+//! asking for their size costs one syscall; a flush changes it. So does each write of ours, which is known by its number of
+//! rules: a look then would read the whole table once more.
+#![allow(unsafe_code, reason = "an AsyncFd asks for a promise about its descriptor")]
 
-use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::libc;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::sys::socket::SockProtocol;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::announcements::Announcements;
-use super::iptables::Table;
+use super::iptables::{Legacy, Size, Table};
 use crate::mode::rules::report::Report;
 use crate::model::Family;
 
@@ -38,8 +36,8 @@ enum Signs {
     Nft(AsyncFd<Announcements>),
     /// Sizes of the legacy tables.
     Legacy {
-        /// Open for as long as the watch: four looks a second are to cost nothing else.
-        socket: Option<OwnedFd>,
+        /// `None` where the kernel has no such tables.
+        tables: Option<Legacy>,
         /// What was there at the last look.
         seen: Sizes,
         /// Goes on over calls that were dropped: events that come faster than the period must not put off the look.
@@ -50,9 +48,6 @@ enum Signs {
 }
 
 type Sizes = [Option<Size>; Table::ALL.len()];
-
-/// Entries and bytes of a legacy table.
-type Size = (u32, u32);
 
 impl Watch {
     /// Watches the nft variant's tables of this network namespace.
@@ -69,8 +64,8 @@ impl Watch {
     pub fn legacy(family: Family) -> Watch {
         let mut looks = interval(LEGACY_PERIOD);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let socket = raw_socket(family);
-        Watch { family, signs: Signs::Legacy { seen: sizes(family, socket.as_ref()), socket, looks } }
+        let tables = Legacy::open(family).ok();
+        Watch { family, signs: Signs::Legacy { seen: sizes(tables.as_ref()), tables, looks } }
     }
 
     /// Watches nothing in the kernel: a test notifies of changes.
@@ -84,7 +79,7 @@ impl Watch {
             Signs::Nft(changes) => {
                 changes.get_ref().take();
             }
-            Signs::Legacy { seen, socket, .. } => *seen = sizes(self.family, socket.as_ref()),
+            Signs::Legacy { seen, tables, .. } => *seen = sizes(tables.as_ref()),
             Signs::Notified(_) => {}
         }
     }
@@ -92,8 +87,8 @@ impl Watch {
     /// A sync of ours has written to the tables. Legacy tables that hold at least our rules are taken for seen: another
     /// program's flush in the same moment leaves fewer.
     pub fn wrote(&mut self, report: &Report) {
-        let Signs::Legacy { seen, socket, .. } = &mut self.signs else { return };
-        let now = sizes(self.family, socket.as_ref());
+        let Signs::Legacy { seen, tables, .. } = &mut self.signs else { return };
+        let now = sizes(tables.as_ref());
         for ((table, seen), now) in Table::ALL.into_iter().zip(seen).zip(now) {
             let least = match table {
                 Table::Filter => report.total.filter,
@@ -108,8 +103,7 @@ impl Watch {
         }
     }
 
-    /// Waits until something changed. With the nft variant our own writes count too; one look at the canary chains
-    /// follows each.
+    /// Waits until something changed. With the nft variant our own writes count too; one look follows each.
     pub async fn changed(&mut self) {
         let family = self.family;
         match &mut self.signs {
@@ -121,9 +115,9 @@ impl Watch {
                     return;
                 }
             },
-            Signs::Legacy { seen, socket, looks } => loop {
+            Signs::Legacy { seen, tables, looks } => loop {
                 looks.tick().await;
-                let now = sizes(family, socket.as_ref());
+                let now = sizes(tables.as_ref());
                 if now != *seen {
                     *seen = now;
                     return;
@@ -144,47 +138,6 @@ fn nft_family(message: &[u8]) -> Option<Family> {
     }
 }
 
-fn sizes(family: Family, socket: Option<&OwnedFd>) -> Sizes {
-    Table::ALL.map(|table| size(family, socket?, table))
-}
-
-/// A socket that legacy tables can be asked through: one of IPPROTO_RAW, which receives nothing.
-fn raw_socket(family: Family) -> Option<OwnedFd> {
-    let domain = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).ok()
-}
-
-/// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are alike
-/// (`include/uapi/linux/netfilter_ipv4/ip_tables.h`).
-#[repr(C)]
-struct GetInfo {
-    name: [u8; 32],
-    valid_hooks: u32,
-    hook_entry: [u32; 5],
-    underflow: [u32; 5],
-    num_entries: u32,
-    size: u32,
-}
-
-/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO` (both `XT_SO_GET_INFO`, base 64).
-const SO_GET_INFO: i32 = 64;
-
-/// A legacy table's size, or `None` where it does not exist or may not be asked for.
-fn size(family: Family, socket: &OwnedFd, table: Table) -> Option<Size> {
-    let level = match family {
-        Family::V4 => libc::SOL_IP,
-        Family::V6 => libc::SOL_IPV6,
-    };
-    let mut info =
-        GetInfo { name: [0; 32], valid_hooks: 0, hook_entry: [0; 5], underflow: [0; 5], num_entries: 0, size: 0 };
-    let name = table.as_str().as_bytes();
-    info.name[..name.len()].copy_from_slice(name);
-    let mut length = libc::socklen_t::try_from(size_of::<GetInfo>()).ok()?;
-    let at: *mut c_void = (&raw mut info).cast();
-    // SAFETY: `at` points to `length` bytes of a repr(C) struct of plain integers that outlives the call.
-    let status = unsafe { libc::getsockopt(socket.as_raw_fd(), level, SO_GET_INFO, at, &raw mut length) };
-    (status == 0).then_some((info.num_entries, info.size))
+fn sizes(tables: Option<&Legacy>) -> Sizes {
+    Table::ALL.map(|table| tables?.size(table))
 }

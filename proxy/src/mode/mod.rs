@@ -41,7 +41,7 @@ pub trait Mode {
         false
     }
 
-    /// What somebody else has taken away, in words: a flush leaves no canary.
+    /// What another program has taken away, in words.
     ///
     /// # Errors
     /// When the kernel cannot be asked.

@@ -3,9 +3,10 @@
 use std::process::Output;
 use std::time::Duration;
 
-use super::{Counters, Iptables, IptablesError, Table};
+use super::{Counters, Iptables, IptablesError, Legacy, Table};
 use crate::config::Variant;
 use crate::kernel::command;
+use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::Questions;
 use crate::model::Family;
 
@@ -89,18 +90,15 @@ impl Iptables for Commands {
         check(&self.restore, &output, Some(input))
     }
 
-    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         if self.is_nft {
-            return Ok(self.nftables.chain_exists(self.family, table.as_str(), chain)?);
+            let ask =
+                |chain: &&str| self.nftables.uses(self.family, table.as_str(), chain).map_err(IptablesError::from);
+            return chains.iter().map(ask).collect();
         }
-        let arguments = ["-w", LOCK_WAIT, "-t", table.as_str(), "-S", chain];
-        let output = start(self.command, &arguments, None, READ)?;
-        // The one failure that is an answer: "No chain/target/match by that name" (iptables' libiptc, ENOENT).
-        if output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("No chain/target/match")
-        {
-            return Ok(false);
-        }
-        check(&format!("{} {}", self.command, arguments.join(" ")), &output, None).map(|()| true)
+        let failed = |source| NetlinkError::new(format!("read the legacy table {table} of {}", self.family), source);
+        let uses = Legacy::open(self.family).and_then(|legacy| legacy.uses(table)).map_err(failed)?;
+        Ok(chains.iter().map(|chain| uses.get(*chain).copied()).collect())
     }
 
     fn random_fully(&self) -> bool {

@@ -3,6 +3,7 @@
 mod commands;
 mod counters;
 mod fake;
+mod legacy;
 
 use std::fmt;
 
@@ -11,6 +12,7 @@ use super::netlink::NetlinkError;
 pub use commands::Commands;
 pub use counters::{Counted, Counters};
 pub use fake::Fake;
+pub use legacy::{Legacy, Size};
 
 /// A table that the proxy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,11 +61,12 @@ pub trait Iptables {
     /// When a part is refused; parts before it may have been taken.
     fn restore(&mut self, input: &str) -> Result<(), IptablesError>;
 
-    /// Whether a chain is there.
+    /// How much each of these chains is in use: its rules, plus the rules of whatever chain that lead to it. `None`: it is not
+    /// there.
     ///
     /// # Errors
-    /// When the command fails.
-    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError>;
+    /// When the kernel does not answer.
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
     /// Whether MASQUERADE can draw ports at random (`--random-fully`, iptables 1.6.2).
     fn random_fully(&self) -> bool;
@@ -123,7 +126,7 @@ pub enum IptablesError {
         /// What it said, with the line that it complained of.
         message: String,
     },
-    /// nf_tables did not tell whether a chain is there.
+    /// The kernel did not say how chains are used.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
 }

@@ -20,6 +20,8 @@ use crate::mode::Mode;
 use crate::mode::rules::Chains;
 use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::found::datagram_frontends;
+use crate::mode::rules::guard::Guard;
+use crate::mode::rules::names;
 use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
@@ -28,6 +30,7 @@ use crate::plan::{NodePlan, ServicePortPlan};
 /// One family's tables.
 pub struct Syncer<K> {
     kernel: K,
+    guard: Guard,
     /// What was sent last; `None` while the kernel's state is in doubt.
     sent: Option<Sent>,
     found: BTreeSet<(Protocol, Frontend)>,
@@ -54,6 +57,8 @@ struct Sent {
 struct OwnChains {
     chains: Box<[(ChainName, [u8; 16])]>,
     rules: usize,
+    /// Those that lead to `KUBE-MARK-MASQ`.
+    marking: usize,
 }
 
 /// A chain's name, padded with zeros; the kernel takes none that is longer (`XT_EXTENSION_MAXNAMELEN`).
@@ -77,6 +82,7 @@ impl OwnChains {
         OwnChains {
             chains: chains.iter().map(|(chain, rules)| (ChainName::of(chain), fingerprint(rules))).collect(),
             rules: chains.values().map(Vec::len).sum(),
+            marking: chains.values().flatten().filter(|rule| rule.ends_with(names::MARK_MASQ)).count(),
         }
     }
 
@@ -110,7 +116,7 @@ fn fingerprint(rules: &[String]) -> [u8; 16] {
 impl<K: Iptables> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Syncer<K> {
-        Syncer { kernel, sent: None, found: BTreeSet::new(), counts_by_comment: false }
+        Syncer { kernel, guard: Guard::default(), sent: None, found: BTreeSet::new(), counts_by_comment: false }
     }
 
     /// Writes the comments of endpoints' rules in large clusters as well: connections are counted by them
@@ -141,6 +147,7 @@ impl<K: Iptables> Mode for Syncer<K> {
 
     fn doubt(&mut self) {
         self.sent = None;
+        self.guard.doubt();
     }
 
     fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
@@ -148,7 +155,11 @@ impl<K: Iptables> Mode for Syncer<K> {
     }
 
     fn lost(&mut self) -> Result<Option<String>, IptablesError> {
-        difference::lost_canary(&mut self.kernel)
+        // After a restore that failed either state may be there.
+        if self.sent.as_ref().is_none_or(|sent| sent.failures > 0) {
+            return Ok(None);
+        }
+        self.guard.lost(&mut self.kernel)
     }
 
     fn full(
@@ -157,7 +168,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         _addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IptablesError> {
-        self.sent = None;
+        self.doubt();
         let comments = if self.counts_by_comment { EndpointComments::Written } else { EndpointComments::of(plans) };
         let (mut lines, mut own, mut chains) = (Fragments::new(), BTreeMap::new(), Chains::new());
         for plan in plans {
@@ -177,6 +188,8 @@ impl<K: Iptables> Mode for Syncer<K> {
         let jumps: Vec<_> = jumps::wanted(&node).collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
+        let marking = own.values().map(|own| own.marking).sum();
+        self.guard.expect(&wanted, marking, jumps.iter().copied());
         let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), &saved)?;
         let mut report = self.send(&difference(wanted, &saved))?;
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
@@ -185,6 +198,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         report.jumps = made + gone;
         report.removed_chains += chains;
         report.total = total;
+        self.guard.mended(&report);
         self.sent = Some(Sent { node, comments, lines, own, total, unsure: BTreeSet::new(), failures: 0 });
         Ok(report)
     }
@@ -209,6 +223,7 @@ impl<K: Iptables> Mode for Syncer<K> {
             let own = OwnChains::of(&chains);
             let own_before = sent.own.remove(&name).unwrap_or_default();
             sent.total.replace(Table::Nat, own_before.rules, own.rules);
+            self.guard.marking(own_before.marking, own.marking);
             own_chains(&mut transaction, &own_before, &own, chains);
             if let Some(after) = after {
                 sent.lines.insert(name.clone(), after);
@@ -219,6 +234,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         for shared in &sent.unsure {
             let (table, chain) = shared.place();
             let rules = shared.assemble(&sent.lines, &sent.node);
+            self.guard.rewritten(table, chain, &rules);
             transaction.table(table).write.insert(chain.to_owned(), rules);
         }
         match self.send(&transaction) {

@@ -67,8 +67,8 @@ impl<R: Iptables, V, S, D> Iptables for Parts<R, V, S, D> {
         self.rules.restore(input)
     }
 
-    fn chain_exists(&mut self, table: Table, chain: &str) -> Result<bool, IptablesError> {
-        self.rules.chain_exists(table, chain)
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.rules.uses(table, chains)
     }
 
     fn random_fully(&self) -> bool {

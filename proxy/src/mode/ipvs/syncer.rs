@@ -20,6 +20,7 @@ use crate::kernel::iptables::Table;
 use crate::kernel::ipvs::ServerKey;
 use crate::mode::Mode;
 use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::guard::Guard;
 use crate::mode::rules::names;
 use crate::mode::rules::report::{Report, RuleCounts};
 use crate::mode::rules::saved::Saved;
@@ -53,6 +54,7 @@ impl Settings {
 pub struct Syncer<K> {
     kernel: K,
     settings: Settings,
+    guard: Guard,
     /// What was sent last; `None` while the kernel's state is in doubt.
     sent: Option<Sent>,
     drains: Drains,
@@ -69,7 +71,14 @@ struct Sent {
 impl<K: Kernel> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K, settings: Settings) -> Syncer<K> {
-        Syncer { kernel, settings, sent: None, drains: Drains::default(), found: BTreeSet::new() }
+        Syncer {
+            kernel,
+            settings,
+            guard: Guard::default(),
+            sent: None,
+            drains: Drains::default(),
+            found: BTreeSet::new(),
+        }
     }
 
     /// The kernel adapter, for tests.
@@ -84,6 +93,7 @@ impl<K: Kernel> Syncer<K> {
         let jumps: Vec<_> = jumps::ALL.iter().collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
+        self.guard.expect(&wanted, 0, jumps.iter().copied());
         let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), saved)?;
         let transaction = difference(wanted, saved);
         let mut report = Report { total, jumps: made, ..Report::of(&transaction) };
@@ -94,6 +104,7 @@ impl<K: Kernel> Syncer<K> {
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, saved)?;
         report.jumps += gone;
         report.removed_chains += chains;
+        self.guard.mended(&report);
         Ok(report)
     }
 }
@@ -107,6 +118,7 @@ impl<K: Kernel> Mode for Syncer<K> {
 
     fn doubt(&mut self) {
         self.sent = None;
+        self.guard.doubt();
     }
 
     fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
@@ -120,10 +132,10 @@ impl<K: Kernel> Mode for Syncer<K> {
 
     /// Tables, virtual servers and addresses: each can be flushed by one command.
     fn lost(&mut self) -> Result<Option<String>, IpvsError> {
-        if let Some(lost) = difference::lost_canary(&mut self.kernel)? {
+        let Some(sent) = &self.sent else { return Ok(None) };
+        if let Some(lost) = self.guard.lost(&mut self.kernel)? {
             return Ok(Some(lost));
         }
-        let Some(sent) = &self.sent else { return Ok(None) };
         let servers = self.kernel.servers(sent.around.node.family)?;
         let addresses = self.kernel.addresses(sent.around.node.family)?;
         let server = sent.present.servers.keys().find(|key| !servers.contains_key(key));
@@ -138,7 +150,7 @@ impl<K: Kernel> Mode for Syncer<K> {
         addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IpvsError> {
-        self.sent = None;
+        self.doubt();
         let family = node.family;
         let around = Surroundings::new(node, addresses, &self.settings.scheduler);
         let mut claims = Claims::default();

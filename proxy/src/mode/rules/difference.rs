@@ -21,19 +21,6 @@ pub fn read<K: Iptables>(kernel: &mut K) -> Result<Saved, IptablesError> {
     Ok(saved)
 }
 
-/// The first canary chain that is not there any more, in words.
-///
-/// # Errors
-/// When a command fails.
-pub fn lost_canary<K: Iptables>(kernel: &mut K) -> Result<Option<String>, IptablesError> {
-    for table in Table::ALL {
-        if !kernel.chain_exists(table, names::CANARY)? {
-            return Ok(Some(format!("chain {} of table {table}", names::CANARY)));
-        }
-    }
-    Ok(None)
-}
-
 /// What brings `saved` to `wanted`. A chain of ours, of whatever mode, that nobody wants is emptied, and removed unless
 /// a rule of somebody else, or a jump of another mode, still leads to it: such a jump would make the kernel refuse the
 /// whole table.

@@ -6,6 +6,7 @@ pub mod common;
 pub mod difference;
 pub mod filter;
 pub mod found;
+pub mod guard;
 pub mod jumps;
 pub mod names;
 pub mod node_ports;

@@ -24,7 +24,7 @@ pub const FORWARD: &str = "KUBE-FORWARD";
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 /// filter: the guard of the loopback range; shared with kubelet.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// mangle, nat and filter: an empty chain whose loss tells that somebody flushed the tables.
+/// mangle, nat and filter: an empty chain, by whose loss kubelet and kube-proxy notice a flush.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// nat, IPVS mode: node ports; filter: health-check node ports.

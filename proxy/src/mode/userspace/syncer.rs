@@ -20,6 +20,7 @@ use crate::mode::Mode;
 use crate::mode::rules::Tables;
 use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::found::datagram_frontends;
+use crate::mode::rules::guard::Guard;
 use crate::mode::rules::report::{Report, RuleCounts};
 use crate::mode::rules::transaction::Transaction;
 use crate::model::{Family, Protocol, ServicePortName};
@@ -38,6 +39,7 @@ pub struct Syncer<K, R> {
     range: PortRange,
     ports: Ports,
     led: BTreeSet<ServicePortName>,
+    guard: Guard,
     /// What was sent last; `None` while the kernel's state is in doubt.
     sent: Option<Sent>,
     found: BTreeSet<(Protocol, Frontend)>,
@@ -67,6 +69,7 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
             range,
             ports: Ports::new(range),
             led: BTreeSet::new(),
+            guard: Guard::default(),
             sent: None,
             found: BTreeSet::new(),
             adopted: false,
@@ -179,6 +182,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
 
     fn doubt(&mut self) {
         self.sent = None;
+        self.guard.doubt();
     }
 
     fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
@@ -195,7 +199,11 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
     }
 
     fn lost(&mut self) -> Result<Option<String>, IptablesError> {
-        difference::lost_canary(&mut self.kernel)
+        // After a restore that failed either state may be there.
+        if self.sent.as_ref().is_none_or(|sent| sent.failures > 0) {
+            return Ok(None);
+        }
+        self.guard.lost(&mut self.kernel)
     }
 
     fn full(
@@ -204,7 +212,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IptablesError> {
-        self.sent = None;
+        self.doubt();
         self.again = None;
         let saved = difference::read(&mut self.kernel)?;
         self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
@@ -220,6 +228,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         let jumps: Vec<_> = jumps::wanted().collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
+        self.guard.expect(&wanted, 0, jumps.iter().copied());
         let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), &saved)?;
         let mut report = self.send(&difference(wanted, &saved))?;
         self.ports.forget_found();
@@ -233,6 +242,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         report.jumps = made + gone;
         report.removed_chains += chains;
         report.total = total;
+        self.guard.mended(&report);
         self.sent = Some(Sent { around, fragments, total, unsure: BTreeSet::new(), failures: 0 });
         Ok(report)
     }
@@ -256,7 +266,9 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         let mut transaction = Transaction::default();
         for shared in &sent.unsure {
             let (table, chain) = shared.place();
-            transaction.table(table).write.insert(chain.to_owned(), shared.assemble(&sent.fragments));
+            let rules = shared.assemble(&sent.fragments);
+            self.guard.rewritten(table, chain, &rules);
+            transaction.table(table).write.insert(chain.to_owned(), rules);
         }
         let mut report = match self.send(&transaction) {
             Ok(report) => report,

@@ -1,0 +1,236 @@
+//! The legacy tables, read through the socket options that `iptables-legacy` itself uses: no process is started for a look.
+//!
+//! Structures: `include/uapi/linux/netfilter_ipv4/ip_tables.h`, `netfilter_ipv6/ip6_tables.h`, `netfilter/x_tables.h`.
+#![allow(unsafe_code, reason = "getsockopt(2) with the legacy tables' own structures, which no crate binds")]
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+use super::Table;
+use crate::model::Family;
+
+/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO` (both `XT_SO_GET_INFO`, base 64).
+const SO_GET_INFO: i32 = 64;
+/// `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
+const SO_GET_ENTRIES: i32 = 65;
+/// Before the entries of `struct ipt_get_entries`: name and size, padded to the entries' alignment of eight.
+const ENTRIES_HEADER: usize = 40;
+/// How often a table is read anew that another program replaces meanwhile.
+const TRIES: usize = 100;
+
+/// `XT_STANDARD_TARGET`: a verdict or a jump; `XT_ERROR_TARGET`: the head of a chain, with its name.
+const STANDARD: &str = "";
+const ERROR: &str = "ERROR";
+/// The data of a target follow `struct xt_entry_target`.
+const TARGET_DATA: usize = 32;
+
+/// Entries and bytes of a table.
+pub type Size = (u32, u32);
+
+/// One family's legacy tables.
+#[derive(Debug)]
+pub struct Legacy {
+    family: Family,
+    /// Of `IPPROTO_RAW`, which receives nothing. Open for as long as this: four looks a second are to cost nothing else.
+    socket: OwnedFd,
+}
+
+/// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are alike.
+#[repr(C)]
+struct GetInfo {
+    name: [u8; 32],
+    valid_hooks: u32,
+    hook_entry: [u32; 5],
+    underflow: [u32; 5],
+    num_entries: u32,
+    size: u32,
+}
+
+impl Legacy {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn open(family: Family) -> io::Result<Legacy> {
+        let domain = match family {
+            Family::V4 => AddressFamily::Inet,
+            Family::V6 => AddressFamily::Inet6,
+        };
+        Ok(Legacy { family, socket: socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)? })
+    }
+
+    /// A table's size, or `None` where it does not exist or may not be asked for.
+    pub fn size(&self, table: Table) -> Option<Size> {
+        self.info(table).ok()
+    }
+
+    fn info(&self, table: Table) -> io::Result<Size> {
+        let mut info = GetInfo {
+            name: name_of(table),
+            valid_hooks: 0,
+            hook_entry: [0; 5],
+            underflow: [0; 5],
+            num_entries: 0,
+            size: 0,
+        };
+        // SAFETY: a repr(C) struct of plain integers.
+        unsafe { self.option(SO_GET_INFO, (&raw mut info).cast(), size_of::<GetInfo>()) }?;
+        Ok((info.num_entries, info.size))
+    }
+
+    /// How many rules each chain of a table that is not the kernel's own has, plus the rules that lead to it; nothing where there
+    /// is no such table. Reads the whole table, once.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, or the table does not hold still.
+    pub fn uses(&self, table: Table) -> io::Result<HashMap<String, usize>> {
+        for _ in 0..TRIES {
+            let size = match self.info(table) {
+                Ok((_, size)) => size,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(HashMap::new()),
+                Err(error) => return Err(error),
+            };
+            let length = usize::try_from(size).unwrap_or(usize::MAX);
+            let mut buffer = vec![0; ENTRIES_HEADER + length];
+            buffer[..32].copy_from_slice(&name_of(table));
+            buffer[32..36].copy_from_slice(&size.to_ne_bytes());
+            // SAFETY: the kernel writes `size` bytes of entries behind the header, or none if that is not the table's size.
+            match unsafe { self.option(SO_GET_ENTRIES, buffer.as_mut_ptr().cast(), buffer.len()) } {
+                Ok(()) => return Ok(uses(self.family, buffer.get(ENTRIES_HEADER..).unwrap_or_default())),
+                // Another program has replaced the table between the two.
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other(format!("it changed while it was read, {TRIES} times in a row")))
+    }
+
+    /// # Safety
+    /// `at` must point to `length` bytes that the kernel may overwrite with anything.
+    unsafe fn option(&self, option: i32, at: *mut c_void, length: usize) -> io::Result<()> {
+        let level = match self.family {
+            Family::V4 => libc::SOL_IP,
+            Family::V6 => libc::SOL_IPV6,
+        };
+        let mut length = libc::socklen_t::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        // SAFETY: as the caller promises.
+        match unsafe { libc::getsockopt(self.socket.as_raw_fd(), level, option, at, &raw mut length) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn name_of(table: Table) -> [u8; 32] {
+    let mut name = [0; 32];
+    name.iter_mut().zip(table.as_str().bytes()).for_each(|(place, byte)| *place = byte);
+    name
+}
+
+/// One entry of a table.
+struct Entry<'a> {
+    offset: usize,
+    length: usize,
+    target: &'a str,
+    data: &'a [u8],
+}
+
+impl Entry<'_> {
+    fn verdict(&self) -> Option<i32> {
+        let bytes = self.data.get(..4).filter(|_| self.target == STANDARD)?;
+        bytes.try_into().ok().map(i32::from_ne_bytes)
+    }
+}
+
+/// The entries, in order; what is no entry ends them.
+fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    // `target_offset` and `next_offset` follow the family's match and `nfcache`.
+    let at = match family {
+        Family::V4 => 88,
+        Family::V6 => 140,
+    };
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let rest = table.get(offset..)?;
+        let half = |at: usize| Some(usize::from(u16::from_ne_bytes(rest.get(at..at + 2)?.try_into().ok()?)));
+        let (target, length) = (half(at)?, half(at + 2).filter(|length| *length > 0)?);
+        let target = rest.get(target..length)?;
+        // `struct xt_entry_target`: its size, then 29 bytes of name.
+        let entry = Entry { offset, length, target: text(target.get(2..31)?), data: target.get(TARGET_DATA..)? };
+        offset += length;
+        Some(entry)
+    })
+}
+
+/// Up to its final zero.
+fn text(bytes: &[u8]) -> &str {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(&bytes[..end]).unwrap_or_default()
+}
+
+fn uses(family: Family, table: &[u8]) -> HashMap<String, usize> {
+    let mut chains: HashMap<String, usize> = HashMap::new();
+    let mut starts: HashMap<usize, String> = HashMap::new();
+    let mut jumps = Vec::new();
+    let mut open: Option<String> = None;
+    for entry in entries(family, table) {
+        if entry.target == ERROR {
+            // The table ends with a head of this name, which is no chain's.
+            let name = text(entry.data.get(..30).unwrap_or_default()).to_owned();
+            open = (name != ERROR).then_some(name);
+            if let Some(name) = &open {
+                starts.insert(entry.offset + entry.length, name.clone());
+                chains.insert(name.clone(), 0);
+            }
+            continue;
+        }
+        if let Some(count) = open.as_ref().and_then(|name| chains.get_mut(name)) {
+            *count += 1;
+        }
+        // A rule without a target goes on with the next one, which is a jump as well.
+        let next = entry.offset + entry.length;
+        jumps.extend(entry.verdict().and_then(|to| usize::try_from(to).ok()).filter(|to| *to != next));
+    }
+    // Each ends with an entry that returns.
+    chains.values_mut().for_each(|count| *count = count.saturating_sub(1));
+    for name in jumps.iter().filter_map(|to| starts.get(to)) {
+        chains.entry(name.clone()).and_modify(|count| *count += 1);
+    }
+    chains
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry of IPv4 without matches.
+    fn entry(target: &str, data: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 112 + TARGET_DATA + data.len().next_multiple_of(8)];
+        let length = u16::try_from(bytes.len()).unwrap();
+        bytes[88..90].copy_from_slice(&112u16.to_ne_bytes());
+        bytes[90..92].copy_from_slice(&length.to_ne_bytes());
+        bytes[114..114 + target.len()].copy_from_slice(target.as_bytes());
+        bytes[112 + TARGET_DATA..112 + TARGET_DATA + data.len()].copy_from_slice(data);
+        bytes
+    }
+
+    #[test]
+    fn rules_and_jumps_are_counted_and_garbage_ends_the_reading() {
+        let head = |name: &str| entry(ERROR, format!("{name:\0<30}").as_bytes());
+        let verdict = |verdict: i32| entry(STANDARD, &verdict.to_ne_bytes());
+        let start = i32::try_from(verdict(0).len() * 2 + head("A").len()).unwrap();
+        let table = [verdict(start), verdict(-2), head("A"), entry("MASQUERADE", &[0; 24]), verdict(-5), head(ERROR)];
+        let table = table.concat();
+        assert_eq!(uses(Family::V4, &table), HashMap::from([("A".to_owned(), 2)]));
+        for end in 0..table.len() {
+            uses(Family::V4, &table[..end]);
+            uses(Family::V6, &table[..end]);
+        }
+        assert!(uses(Family::V4, &[0xff; 4096]).is_empty());
+    }
+}
