@@ -3,6 +3,7 @@
 mod failures;
 mod health_checks;
 mod leftovers;
+mod losses;
 mod pacer;
 mod runner;
 mod schedule;

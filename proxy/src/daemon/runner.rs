@@ -13,6 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use super::HealthChecks;
 use super::failures::Failures;
+use super::losses::{Line, Losses};
 use super::schedule::Schedule;
 use crate::config::Config;
 use crate::events::Recorder;
@@ -70,6 +71,7 @@ struct Running<M, C> {
     shared: Shared,
     schedule: Schedule,
     failures: Failures,
+    losses: Losses,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
     complete: bool,
@@ -82,6 +84,7 @@ impl<M: Mode, C: Conntrack> Runner<M, C> {
         let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
         let mut running = Running {
             failures: Failures::new(self.family.family()),
+            losses: Losses::default(),
             runner: self,
             shared,
             schedule,
@@ -136,6 +139,9 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
 
     /// Does each thing whose time has come, once: none of them can keep the others from their turn.
     fn work(&mut self) {
+        if self.schedule.take_mend(Instant::now()) {
+            self.runner.family.doubt();
+        }
         if self.runner.family.is_due() && self.schedule.may_sync(Instant::now()) {
             self.sync();
         }
@@ -143,7 +149,9 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
             self.look();
         }
         if self.schedule.take_tick(Instant::now()) {
-            self.look();
+            if !self.schedule.will_mend() {
+                self.look();
+            }
             self.read_addresses();
             if self.schedule.take_full(Instant::now()) {
                 self.runner.family.doubt();
@@ -167,7 +175,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         self.shared.health.queued(family);
         let result = self.blocking(|runner| runner.family.sync());
         self.shared.metrics.took(family, full, started.elapsed());
-        self.schedule.synced(result.is_ok(), Instant::now());
+        self.schedule.synced(full, result.is_ok(), Instant::now());
         match result {
             Ok(report) => {
                 self.synced(&report, started);
@@ -203,6 +211,8 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         }
         if report.is_empty() {
             debug!(family = %number, "in sync");
+        } else if report.full && self.losses.are_counted(Instant::now()) {
+            debug!(family = %number, rules = report.rules, jumps = report.jumps, "synced after one of many losses");
         } else {
             info!(
                 family = %number,
@@ -227,26 +237,40 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
     /// Tells whether there is something to do, or the kernel is up to date with everything that was seen.
     fn tell_what_is_due(&self) {
         let family = &self.runner.family;
-        if family.is_due() {
+        if family.is_due() || self.schedule.will_mend() {
             self.shared.health.queued(family.family());
         } else {
             self.shared.health.synced(family.family(), &self.seen);
         }
     }
 
-    /// Looks for the canary; without it a full sync is due.
+    /// Looks whether another program has taken anything away; if so, a full sync is due.
     fn look(&mut self) {
         let (family, begun) = (self.runner.family.family(), Instant::now());
         self.runner.watch.forget();
         match self.blocking(|runner| runner.family.lost()) {
             Ok(None) => {}
-            Ok(Some(what)) => {
-                warn!(%family, "{what} is gone: another program flushed the kernel's tables; writing them anew");
-                self.runner.family.doubt();
-            }
+            Ok(Some(what)) => self.lost(&what),
             Err(error) => warn!(%family, %error, "cannot look whether anything was flushed"),
         }
         self.schedule.looked(begun, Instant::now());
+    }
+
+    fn lost(&mut self, what: &str) {
+        let (family, now, pause) = (self.runner.family.family(), Instant::now(), self.schedule.mend_pause());
+        match self.losses.found(now) {
+            Line::First => warn!(%family, "{what} is gone: another program has written there; comparing everything"),
+            Line::Again => warn!(
+                %family,
+                "{what} is gone again: from now on everything is compared once in {pause:?} at most, and further losses are counted"
+            ),
+            Line::Count(times) => {
+                warn!(%family, times, "another program goes on taking away what is ours; now {what} is gone");
+            }
+            Line::None => debug!(%family, "{what} is gone"),
+        }
+        self.schedule.mend_soon(now);
+        self.tell_what_is_due();
     }
 
     /// Looks after what goes on beside syncs.

@@ -6,12 +6,15 @@ use tokio::time::Instant;
 
 use super::pacer::Pacer;
 
-/// How long the announcements of one change are gathered before the canary is looked at.
+/// How long the announcements of one change are gathered before a look.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Between two looks at the canary. A program that writes its own rules all the time must not keep us busy.
+/// Between two looks. A program that writes its own rules all the time must not keep us busy.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Looks may take this part of the time: with the legacy variant each reads whole tables.
 const LOOK_SHARE: u32 = 10;
+/// Between two full syncs that mend what another program took away, if the period of syncs is shorter: a program that flushes for
+/// ever gets no more than one a second.
+const MEND_PAUSE: Duration = Duration::from_secs(1);
 /// The whole state is compared with the kernel's at least so often (upstream's period of full syncs).
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
@@ -24,6 +27,9 @@ pub(super) struct Schedule {
     full_at: Instant,
     look_at: Option<Instant>,
     no_look_before: Instant,
+    mend_pause: Duration,
+    mend_at: Option<Instant>,
+    mended: Option<Instant>,
     follow_up_at: Option<Instant>,
 }
 
@@ -37,6 +43,9 @@ impl Schedule {
             full_at: now + FULL_SYNC,
             look_at: None,
             no_look_before: now,
+            mend_pause: least.max(MEND_PAUSE),
+            mend_at: None,
+            mended: None,
             follow_up_at: None,
         }
     }
@@ -44,7 +53,7 @@ impl Schedule {
     /// The next moment at which there is something to do; `due`: a sync is.
     pub(super) fn next(&self, due: bool) -> Instant {
         let sync = due.then(|| self.pacer.next());
-        let others = [sync, self.look_at, self.follow_up_at];
+        let others = [sync, self.look_at, self.mend_at, self.follow_up_at];
         others.into_iter().flatten().fold(self.tick_at, Instant::min)
     }
 
@@ -53,19 +62,48 @@ impl Schedule {
         self.pacer.next() <= now
     }
 
-    /// A sync has ended.
-    pub(super) fn synced(&mut self, succeeded: bool, now: Instant) {
+    /// A sync has ended; one that was `full` and succeeded has mended everything.
+    pub(super) fn synced(&mut self, full: bool, succeeded: bool, now: Instant) {
+        if full && succeeded {
+            self.mend_at = None;
+            self.mended = self.mended.map(|_| now);
+        }
         if succeeded { self.pacer.succeeded(now) } else { self.pacer.failed(now) }
     }
 
-    /// Another program wrote to the tables: the canary is to be looked at.
+    /// Another program wrote to the tables: they are to be looked at.
     pub(super) fn look_soon(&mut self, now: Instant) {
         self.look_at.get_or_insert((now + SETTLE).max(self.no_look_before));
     }
 
     /// Whether a look is to come: nothing needs to be heard of further writes until then.
     pub(super) fn will_look(&self) -> bool {
-        self.look_at.is_some()
+        self.look_at.is_some() || self.will_mend()
+    }
+
+    /// A look has found something gone: a full sync is due, at once unless there was one for the same reason just before.
+    pub(super) fn mend_soon(&mut self, now: Instant) {
+        let earliest = self.mended.map_or(now, |mended| mended + self.mend_pause);
+        self.mend_at.get_or_insert(earliest.max(now));
+    }
+
+    /// Whether such a sync is to come: no look would say more until then.
+    pub(super) fn will_mend(&self) -> bool {
+        self.mend_at.is_some()
+    }
+
+    /// Whether its time has come.
+    pub(super) fn take_mend(&mut self, now: Instant) -> bool {
+        let due = self.mend_at.is_some_and(|at| at <= now);
+        if due {
+            (self.mend_at, self.mended) = (None, Some(now));
+        }
+        due
+    }
+
+    /// The least time between two such syncs.
+    pub(super) fn mend_pause(&self) -> Duration {
+        self.mend_pause
     }
 
     /// Whether it is time for a look.
@@ -73,7 +111,7 @@ impl Schedule {
         self.look_at.is_some_and(|at| at <= now)
     }
 
-    /// The canary was looked at.
+    /// The tables were looked at.
     pub(super) fn looked(&mut self, begun: Instant, now: Instant) {
         self.look_at = None;
         self.no_look_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
@@ -137,6 +175,41 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_flushes_for_ever_is_mended_at_once_and_then_at_the_pace_of_syncs() {
+        for (least, mends) in [(Duration::ZERO, 11), (SECOND, 11), (5 * SECOND, 3)] {
+            let start = Instant::now();
+            let mut schedule = Schedule::new(least, 30 * SECOND, start);
+            let mut times = Vec::new();
+            for step in 0..1000 {
+                let now = start + Duration::from_millis(10) * step;
+                schedule.mend_soon(now);
+                assert!(schedule.next(false) <= now + least.max(SECOND) && schedule.will_look());
+                if schedule.take_mend(now) {
+                    schedule.synced(true, true, now + Duration::from_millis(1));
+                    times.push(now - start);
+                }
+            }
+            assert_eq!(times[0], Duration::ZERO);
+            assert!(times.len() <= mends && times.len() + 2 >= mends, "{least:?}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_sync_for_another_reason_mends_as_well() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(SECOND, 30 * SECOND, start);
+        schedule.mend_soon(start);
+        assert!(schedule.take_mend(start) && !schedule.will_mend());
+        schedule.mend_soon(start);
+        schedule.synced(false, true, start);
+        assert!(schedule.will_mend(), "a partial one mends nothing");
+        schedule.synced(true, false, start);
+        assert!(schedule.will_mend(), "nor one that failed");
+        schedule.synced(true, true, start);
+        assert!(!schedule.will_mend());
+    }
+
+    #[test]
     fn a_look_that_takes_long_is_rare() {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
@@ -152,7 +225,7 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(SECOND, 30 * SECOND, start);
         assert_eq!(schedule.next(false), start + 30 * SECOND);
-        schedule.synced(false, start);
+        schedule.synced(false, false, start);
         assert_eq!(schedule.next(true), start + Duration::from_millis(100), "a failed sync is repeated");
         schedule.follow_up(Some(start + Duration::from_millis(50)));
         assert_eq!(schedule.next(true), start + Duration::from_millis(50));

@@ -1,0 +1,72 @@
+//! Rules that another program takes away, again and again: one line at first, then a count.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// After so long without a loss the next one is a first one again; and the time between two lines with a count.
+const A_WHILE: Duration = Duration::from_secs(60);
+
+/// What to say of a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// That it happened.
+    First,
+    /// That it happens again and again.
+    Again,
+    /// How often it has happened since the last line.
+    Count(u32),
+    /// Nothing.
+    None,
+}
+
+/// The losses of one family.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    last: Option<Instant>,
+    said: Option<Instant>,
+    in_a_row: u32,
+    unsaid: u32,
+}
+
+impl Losses {
+    /// Whether there were several in a row, of which a count is said and no line each.
+    pub(super) fn are_counted(&self, now: Instant) -> bool {
+        self.in_a_row > 1 && self.last.is_some_and(|last| now - last < A_WHILE)
+    }
+
+    /// A look has found one.
+    pub(super) fn found(&mut self, now: Instant) -> Line {
+        if self.last.is_none_or(|last| now - last >= A_WHILE) {
+            *self = Losses::default();
+        }
+        self.last = Some(now);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.unsaid = self.unsaid.saturating_add(1);
+        let line = match self.in_a_row {
+            1 => Line::First,
+            2 => Line::Again,
+            _ if self.said.is_some_and(|said| now - said >= A_WHILE) => Line::Count(self.unsaid),
+            _ => Line::None,
+        };
+        if line != Line::None {
+            (self.said, self.unsaid) = (Some(now), 0);
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_losses_is_two_lines_and_a_count_each_minute() {
+        let start = Instant::now();
+        let mut losses = Losses::default();
+        let lines = (0..1200).map(|n| losses.found(start + Duration::from_millis(100) * n)).collect::<Vec<_>>();
+        let said: Vec<_> = lines.into_iter().filter(|line| *line != Line::None).collect();
+        assert_eq!(said, [Line::First, Line::Again, Line::Count(600)]);
+        assert_eq!(losses.found(start + Duration::from_secs(300)), Line::First);
+    }
+}
