@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::model::Family;
 use crate::source::ResourceVersions;
@@ -25,10 +25,11 @@ struct Shared {
 /// How one family stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FamilyHealth {
-    /// When the oldest change came in that is not in the kernel yet.
-    pub waiting_since: Option<SystemTime>,
+    /// When the oldest change came in that is not in the kernel yet. Monotonic: a clock that is set neither hides a wait nor makes
+    /// one up.
+    pub waiting_since: Option<Instant>,
     /// When that began which is done now: a sync, or a look at the kernel.
-    pub busy_since: Option<SystemTime>,
+    pub busy_since: Option<Instant>,
     /// When the kernel was last known to be up to date.
     pub synced: Option<SystemTime>,
     /// What is in the kernel.
@@ -73,7 +74,7 @@ impl HealthState {
 
     /// A change came in for this family.
     pub fn queued(&self, family: Family) {
-        self.queued_at(SystemTime::now(), family);
+        self.queued_at(Instant::now(), family);
     }
 
     /// Everything that came in is in the kernel's tables of this family.
@@ -83,7 +84,7 @@ impl HealthState {
 
     /// Something begins in this family that may take long; it ends when the value is dropped.
     pub fn busy(&self, family: Family) -> Busy {
-        self.busy_at(SystemTime::now(), family)
+        self.busy_at(Instant::now(), family)
     }
 
     /// Whether load balancers should still send to the node.
@@ -93,14 +94,14 @@ impl HealthState {
 
     /// How it stands.
     pub fn look(&self) -> Health {
-        self.look_at(SystemTime::now())
+        self.look_at(Instant::now())
     }
 
-    fn queued_at(&self, now: SystemTime, family: Family) {
+    fn queued_at(&self, now: Instant, family: Family) {
         self.lock().families.entry(family).or_default().waiting_since.get_or_insert(now);
     }
 
-    fn busy_at(&self, now: SystemTime, family: Family) -> Busy {
+    fn busy_at(&self, now: Instant, family: Family) -> Busy {
         self.lock().families.entry(family).or_default().busy_since = Some(now);
         Busy { health: self.clone(), family }
     }
@@ -114,12 +115,12 @@ impl HealthState {
         }
     }
 
-    fn look_at(&self, now: SystemTime) -> Health {
+    fn look_at(&self, now: Instant) -> Health {
         let shared = self.lock();
         let families = || shared.families.values();
         let late = |family: &FamilyHealth| {
             let since = [family.waiting_since, family.busy_since].into_iter().flatten().min();
-            let waited = since.and_then(|since| now.duration_since(since).ok());
+            let waited = since.map(|since| now.saturating_duration_since(since));
             waited.is_some_and(|waited| waited >= self.patience)
         };
         Health {
@@ -156,6 +157,9 @@ impl Drop for Busy {
 mod tests {
     use super::*;
 
+    /// A time of day. Nothing is judged by it: tests set it back and forth.
+    const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
+
     fn applied(version: &str) -> Applied {
         Applied { manifests: Some(version.to_owned()), ..Applied::default() }
     }
@@ -163,18 +167,18 @@ mod tests {
     #[test]
     fn a_change_may_wait_for_two_sync_periods() {
         let state = HealthState::new(Duration::from_secs(30), &[Family::V4]);
-        let start = SystemTime::UNIX_EPOCH;
-        let after = |seconds| start + Duration::from_secs(seconds);
-        let health = state.look_at(start);
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let health = state.look_at(begun);
         assert!(health.alive && !health.synced, "before the first sync");
-        state.synced_at(start, Family::V4, &applied("7"));
+        state.synced_at(CLOCK, Family::V4, &applied("7"));
         let health = state.look_at(after(3600));
         assert!(health.alive && health.synced, "nothing waits");
         state.queued_at(after(10), Family::V4);
         state.queued_at(after(60), Family::V4);
         assert!(state.look_at(after(69)).alive);
         assert!(!state.look_at(after(70)).alive, "the older change counts");
-        state.synced_at(after(72), Family::V4, &applied("8"));
+        state.synced_at(CLOCK + Duration::from_secs(72), Family::V4, &applied("8"));
         let health = state.look_at(after(200));
         assert!(health.alive);
         assert_eq!(health.applied, applied("8"));
@@ -183,8 +187,11 @@ mod tests {
     #[test]
     fn a_sync_that_does_not_end_is_not_alive_though_no_change_waits() {
         let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
-        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        Family::ALL.into_iter().for_each(|family| state.synced_at(after(0), family, &applied("7")));
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        Family::ALL
+            .into_iter()
+            .for_each(|family| state.synced_at(CLOCK + Duration::from_secs(0), family, &applied("7")));
         let busy = state.busy_at(after(100), Family::V6);
         assert!(state.look_at(after(159)).alive);
         assert!(!state.look_at(after(160)).alive);
@@ -195,17 +202,18 @@ mod tests {
     #[test]
     fn the_family_that_is_behind_counts() {
         let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
-        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        state.synced_at(after(1), Family::V4, &applied("7"));
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        state.synced_at(CLOCK + Duration::from_secs(1), Family::V4, &applied("7"));
         let health = state.look_at(after(1));
         assert!(!health.synced);
         assert_eq!((health.last_updated, health.applied), (None, Applied::default()));
-        state.synced_at(after(2), Family::V6, &applied("7"));
+        state.synced_at(CLOCK + Duration::from_secs(2), Family::V6, &applied("7"));
         let health = state.look_at(after(2));
         assert!(health.synced);
-        assert_eq!((health.last_updated, health.applied), (Some(after(1)), applied("7")));
+        assert_eq!((health.last_updated, health.applied), (Some(CLOCK + Duration::from_secs(1)), applied("7")));
         state.queued_at(after(3), Family::V6);
-        state.synced_at(after(90), Family::V4, &applied("8"));
+        state.synced_at(CLOCK + Duration::from_secs(90), Family::V4, &applied("8"));
         let health = state.look_at(after(90));
         assert!(!health.alive, "IPv6 is late, whatever IPv4 does");
         assert_eq!(health.applied, applied("7"));

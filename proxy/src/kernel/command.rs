@@ -15,6 +15,14 @@ use nix::unistd::Pid;
 
 /// How often a child that keeps its pipes open is asked whether it has ended: a process that it started may hold them.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a process that has the pipes of an ended child is listened to: what the child itself wrote is in them already.
+const GRACE: Duration = Duration::from_millis(100);
+/// Bytes that are read at once.
+const AT_ONCE: u64 = 1 << 20;
+/// The longest dump that is read: 2,000,000 rules are about as long.
+const LONGEST_OUTPUT: usize = 512 << 20;
+/// What is kept of a command's complaints, at the beginning and at the end: they go to the log.
+const COMPLAINT: usize = 2048;
 /// The longest pause between two looks at a child that has closed its pipes: it ends within microseconds.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// How long a killed child may take to end. One that the kernel holds in an uninterruptible wait takes longer.
@@ -27,8 +35,9 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// late would undo what the next proxy has written.
 ///
 /// # Errors
-/// When it cannot be started or fed; of kind `TimedOut` when it has not ended within `limit`: its process group is killed
-/// then. Its exit status is in the output.
+/// When it cannot be started or fed, or prints without end; of kind `TimedOut` when it has not ended within `limit`. Its process
+/// group is killed then. Its exit status is in the output; of its standard error only the beginning and the end are, with how many
+/// bytes were left out.
 pub fn run(program: &str, arguments: &[&str], input: Option<&str>, limit: Duration) -> io::Result<Output> {
     execute(Command::new(program).args(arguments), input, limit)
 }
@@ -65,33 +74,43 @@ fn execute(command: &mut Command, input: Option<&str>, limit: Duration) -> io::R
 /// Serves the pipes until the child has ended.
 fn attend(child: &mut Child, input: &[u8], deadline: Instant) -> io::Result<Output> {
     let mut feed = Feed { pipe: child.stdin.take(), rest: input };
-    let mut outputs = [Drain::new(child.stdout.take()), Drain::new(child.stderr.take())];
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let mut outputs = [Drain::new(stdout, Keep::All(LONGEST_OUTPUT)), Drain::new(stderr, Keep::Ends(COMPLAINT))];
     for pipe in [feed.fd(), outputs[0].fd(), outputs[1].fd()].into_iter().flatten() {
         fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
     feed.write()?;
-    let mut ended = None;
-    while ended.is_none() && outputs.iter().any(|output| output.pipe.is_some()) {
+    let mut ended: Option<(ExitStatus, Instant)> = None;
+    let mut next_look = Instant::now() + LOOK;
+    while outputs.iter().any(|output| output.pipe.is_some()) {
         let pipes = [(feed.fd(), PollFlags::POLLOUT)].into_iter();
         let pipes = pipes.chain(outputs.iter().map(|output| (output.fd(), PollFlags::POLLIN)));
         let mut pipes: Vec<PollFd> = pipes.filter_map(|(fd, events)| Some(PollFd::new(fd?, events))).collect();
-        let wait = remaining(deadline)?.min(LOOK);
+        let wait = if ended.is_some() { Duration::ZERO } else { remaining(deadline)?.min(LOOK) };
         let ready = match poll(&mut pipes, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO)) {
             Err(nix::Error::EINTR) => continue,
             result => result?,
         };
-        if ready == 0 {
-            ended = child.try_wait()?;
+        let now = Instant::now();
+        if ended.is_none() && (ready == 0 || now >= next_look) {
+            ended = child.try_wait()?.map(|status| (status, now + GRACE));
+            next_look = now + LOOK;
         }
         feed.write()?;
-        outputs.iter_mut().try_for_each(Drain::read)?;
+        let mut any = false;
+        for output in &mut outputs {
+            any |= output.read()?;
+        }
+        if ended.is_some_and(|(_, until)| !any || now >= until) {
+            break;
+        }
     }
     drop(feed);
     let status = match ended {
-        Some(status) => status,
+        Some((status, _)) => status,
         None => wait(child, deadline)?.ok_or_else(late)?,
     };
-    let [stdout, stderr] = outputs.map(|output| output.bytes);
+    let [stdout, stderr] = outputs.map(Drain::finish);
     Ok(Output { status, stdout, stderr })
 }
 
@@ -160,30 +179,69 @@ impl Feed<'_> {
 }
 
 /// What the child says.
-struct Drain<R> {
-    pipe: Option<R>,
+struct Drain {
+    pipe: Option<Box<dyn Pipe>>,
     bytes: Vec<u8>,
+    keep: Keep,
+    cut: usize,
 }
 
-impl Drain<Box<dyn Pipe>> {
-    fn new(pipe: Option<impl Pipe + 'static>) -> Self {
-        Drain { pipe: pipe.map(|pipe| Box::new(pipe) as Box<dyn Pipe>), bytes: Vec::new() }
+/// How much of it is kept.
+#[derive(Clone, Copy)]
+enum Keep {
+    /// Everything; more than so many bytes are an error.
+    All(usize),
+    /// So many bytes of the beginning and as many of the end. A command says last what it failed of.
+    Ends(usize),
+}
+
+impl Drain {
+    fn new(pipe: Option<impl Pipe + 'static>, keep: Keep) -> Self {
+        Drain { pipe: pipe.map(|pipe| Box::new(pipe) as Box<dyn Pipe>), bytes: Vec::new(), keep, cut: 0 }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads what is there.
-    fn read(&mut self) -> io::Result<()> {
-        let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        match pipe.read_to_end(&mut self.bytes) {
-            Ok(_) => self.pipe = None,
+    /// Reads some of what is there, so that whoever writes without end holds up nothing else; whether there was anything.
+    fn read(&mut self) -> io::Result<bool> {
+        let Some(pipe) = &mut self.pipe else { return Ok(false) };
+        let before = self.bytes.len();
+        match pipe.by_ref().take(AT_ONCE).read_to_end(&mut self.bytes) {
+            Ok(0) => self.pipe = None,
+            Ok(_) => {}
             // What had come before is kept.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        Ok(())
+        let any = self.bytes.len() > before;
+        match self.keep {
+            Keep::All(most) if self.bytes.len() > most => {
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it printed more than {most} bytes")));
+            }
+            Keep::Ends(each) if self.bytes.len() > 4 * each => self.shorten(each),
+            Keep::All(_) | Keep::Ends(_) => {}
+        }
+        Ok(any)
+    }
+
+    fn shorten(&mut self, each: usize) {
+        let middle = self.bytes.len().saturating_sub(2 * each);
+        self.bytes.drain(each..each + middle);
+        self.cut += middle;
+    }
+
+    /// All that is kept, with how much is not.
+    fn finish(mut self) -> Vec<u8> {
+        let Keep::Ends(each) = self.keep else { return self.bytes };
+        if self.cut == 0 && self.bytes.len() <= 4 * each {
+            return self.bytes;
+        }
+        self.shorten(each);
+        let words = format!(" […{} bytes left out…] ", self.cut);
+        self.bytes.splice(each..each, words.into_bytes());
+        self.bytes
     }
 }
 
@@ -209,7 +267,7 @@ mod tests {
         let script = "head -c 1000000 /dev/zero | tr '\\0' y; head -c 200000 /dev/zero >&2; cat; exit 3";
         let output = shell(script, Some(&input), PATIENCE).unwrap();
         assert_eq!(output.status.code(), Some(3));
-        assert_eq!((output.stdout.len(), output.stderr.len()), (1_000_000 + (1 << 20), 200_000));
+        assert_eq!(output.stdout.len(), 1_000_000 + (1 << 20));
         assert!(output.stdout.ends_with(b"yx".get(1..).unwrap()));
     }
 
@@ -238,6 +296,32 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+    }
+
+    #[test]
+    fn of_long_complaints_the_beginning_and_the_end_are_kept() {
+        let long = "echo begin >&2; head -c 200000 /dev/zero | tr '\\0' x >&2; echo end >&2; exit 1";
+        let said = String::from_utf8(shell(long, None, PATIENCE).unwrap().stderr).unwrap();
+        assert!(said.starts_with("begin\nxx") && said.ends_with("xxend\n"), "{said}");
+        assert!(said.len() < 5000 && said.contains(" […195914 bytes left out…] "), "{}: {said}", said.len());
+        let short = shell("head -c 8000 /dev/zero >&2", None, PATIENCE).unwrap();
+        assert_eq!(short.stderr.len(), 8000);
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_not_waited_for_because_another_writes_without_end() {
+        let script = "yes >&2 & echo $!";
+        let output = shell(script, None, PATIENCE).unwrap();
+        let left: i32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        nix::sys::signal::kill(Pid::from_raw(left), Signal::SIGKILL).unwrap();
+        assert!(output.status.success() && output.stderr.len() < 9000);
+    }
+
+    #[test]
+    fn output_without_end_is_an_error() {
+        let mut output = Drain::new(std::fs::File::open("/dev/zero").ok(), Keep::All(5_000_000));
+        let error = std::iter::repeat_with(|| output.read()).take(10).find_map(Result::err).unwrap();
+        assert_eq!(error.to_string(), "it printed more than 5000000 bytes");
     }
 
     #[test]
