@@ -192,9 +192,43 @@ fn a_lab_stays_up_and_can_be_entered() {
     assert_eq!(pod.status.code(), Some(7), "the command's own exit status");
     let wrong = run(&["exec", "--pid", &inner, "node/node-z", "--", "true"]);
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("node/node-b"), "{}", err(&wrong));
-    kill(Pid::from_raw(lab.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(lab.wait().unwrap().code(), Some(0));
+    // The terminal was closed.
+    kill(Pid::from_raw(lab.id() as i32), Signal::SIGHUP).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(0), "in order, and not killed");
     assert!(!svclab::netns::enter::running().iter().any(|place| place.pid.to_string() == inner));
+}
+
+/// Another user's process that looks like a lab has whatever its owner likes in the place of programs.
+#[test]
+fn root_enters_no_lab_of_another_user() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("NOT RUN: only root can be another user as well");
+        return;
+    }
+    let trap = "mount -t tmpfs none /run && mkdir /run/svclab && printf '1\\tnode/trap\\n' > /run/svclab/places && echo set && exec sleep 1000";
+    let mut other = std::process::Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL"]);
+    other.args(["unshare", "-Urpfm", "--kill-child", "--mount-proc", "sh", "-c", trap]);
+    let mut other = other.stdout(Stdio::piped()).spawn().unwrap();
+    let set = BufReader::new(other.stdout.take().unwrap()).lines().next();
+    if !set.is_some_and(|line| line.is_ok_and(|line| line == "set")) {
+        assert!(std::env::var_os("CI").is_none(), "this machine lets other users make no namespaces");
+        eprintln!("NOT RUN: this machine lets other users make no namespaces");
+        return;
+    }
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", other.id())).unwrap();
+    let pid: i32 = children.trim().parse().unwrap();
+    assert!(std::path::Path::new(&format!("/proc/{pid}/root/run/svclab/places")).exists(), "it looks like a lab");
+    let listed = svclab::netns::enter::running().into_iter().any(|place| place.pid == pid);
+    let told = run(&["exec", "--pid", &pid.to_string(), "node/trap", "--", "true"]);
+    let place = svclab::netns::enter::Running { pid, place: "node/trap".to_owned(), tid: pid };
+    let entered = svclab::netns::enter::exec(&place, &["true".to_owned()]);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(!listed && told.status.code() == Some(2), "{}", err(&told));
+    assert!(err(&told).contains("that this user has started"), "{}", err(&told));
+    let refused = entered.unwrap_err().to_string();
+    assert!(refused.contains(&format!("process {pid} is no lab that this user has started")), "{refused}");
 }
 
 /// Whether `pid` is `ancestor` or one of its descendants.

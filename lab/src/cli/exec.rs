@@ -33,7 +33,7 @@ fn choose<'a>(running: &'a [Running], wanted: &str, pid: Option<i32>) -> Result<
     let running: Vec<&Running> = running.iter().filter(|place| pid.is_none_or(|pid| place.pid == pid)).collect();
     if running.is_empty() {
         let which = pid.map(|pid| format!(" with process id {pid}")).unwrap_or_default();
-        return Err(format!("no lab{which} is up here; `svclab up FILE` builds one"));
+        return Err(format!("no lab{which} that this user has started is up here; `svclab up FILE` builds one"));
     }
     let names = |place: &str| {
         place == wanted

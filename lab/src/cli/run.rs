@@ -298,10 +298,13 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
 pub(super) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    if let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) {
+    // The terminal was closed. Without a handler the sandbox's first process would not hear of it, and be killed.
+    let hangup = signal(SignalKind::hangup());
+    if let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (interrupt, terminate, hangup) {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
     } else {
         std::future::pending::<()>().await;

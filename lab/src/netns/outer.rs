@@ -18,11 +18,22 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Blocks what [`supervise`] handles, and returns the descriptor that reports it.
 pub(super) fn block_signals() -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGCHLD] {
         set.add(signal);
+    }
+    // A lab that was started by nohup(1) outlives its terminal.
+    if !ignores(Signal::SIGHUP, &std::fs::read_to_string("/proc/self/status")?) {
+        set.add(Signal::SIGHUP);
     }
     set.thread_block()?;
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// Whether a process ignores a signal, by its `status`.
+fn ignores(signal: Signal, status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal as i32 - 1)) != 0
 }
 
 /// Waits until `child` ends; returns the status to exit with (128 + N when signal N ended it).
@@ -56,4 +67,17 @@ pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32>
 pub(super) fn is_gone(lifeline: &File) -> bool {
     let mut fds = [PollFd::new(lifeline.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_hangup_is_seen() {
+        let status = |mask: &str| format!("Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\nSigCgt:\t01\n");
+        assert!(ignores(Signal::SIGHUP, &status("0000000000001001")));
+        assert!(!ignores(Signal::SIGHUP, &status("0000000000001000")));
+        assert!(ignores(Signal::SIGPIPE, &status("0000000000001000")));
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -43,6 +43,16 @@ pub(super) fn unshare_host() -> io::Result<()> {
 /// Joins the namespace of kind `kind` that `file` refers to.
 pub(super) fn join(file: &File, kind: CloneFlags) -> io::Result<()> {
     Ok(setns(file, kind)?)
+}
+
+nix::ioctl_read_bad!(ns_get_owner_uid, nix::request_code_none!(0xb7, 0x4), nix::libc::uid_t);
+
+/// The user who made a user namespace (`NS_GET_OWNER_UID`, `include/uapi/linux/nsfs.h`).
+pub(super) fn namespace_owner(namespace: &File) -> io::Result<u32> {
+    let mut owner = 0;
+    // SAFETY: the kernel writes one uid_t there.
+    unsafe { ns_get_owner_uid(namespace.as_raw_fd(), &raw mut owner) }?;
+    Ok(owner)
 }
 
 /// Keeps mounts made from now on out of every other mount namespace, and theirs out of this one.
