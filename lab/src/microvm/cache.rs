@@ -1,8 +1,14 @@
 //! The folder that keeps what was fetched and built: each part is sealed with a hash of its content, and one that no
 //! longer matches its seal is built again.
+//!
+//! The seal shows damage. What keeps other users from putting their programs there is the folder: only this user may write into
+//! it, no other user owns anything in it, and none can put another folder in its place.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use nix::libc::O_NOFOLLOW;
 
 use super::VmError;
 use super::tree;
@@ -31,7 +37,7 @@ impl Cache {
     /// Opens the cache at `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` or `~/.cache/svclab`, whichever is given first.
     ///
     /// # Errors
-    /// When there is none of these, or it cannot be made.
+    /// When there is none of these, it cannot be made, or another user could write into it.
     pub fn open(told: Option<&Path>) -> Result<Cache, VmError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = told
@@ -43,8 +49,10 @@ impl Cache {
             VmError::Package("there is no place for a cache: set SVCLAB_CACHE, or give --cache-dir".to_owned())
         })?;
         let root = root.join(LAYOUT);
-        fs::create_dir_all(&root).map_err(VmError::io(format!("making the cache {}", root.display())))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&root);
+        made.map_err(VmError::io(format!("making the cache {}", root.display())))?;
         let root = fs::canonicalize(&root).map_err(VmError::io(format!("finding the cache {}", root.display())))?;
+        make_private(&root)?;
         Ok(Cache { root })
     }
 
@@ -63,7 +71,7 @@ impl Cache {
         let folder = self.root.join(name);
         let hash = fs::read_to_string(folder.join(SEAL)).ok()?;
         let path = folder.join("content");
-        (tree::hash(&path).ok()? == hash).then_some(Sealed { path, hash })
+        (tree::is_owned(&folder, own()).ok()? && tree::hash(&path).ok()? == hash).then_some(Sealed { path, hash })
     }
 
     /// The sealed part `name`; `build` fills its folder where it is missing or damaged. Others wait meanwhile.
@@ -81,7 +89,8 @@ impl Cache {
         }
         let place = self.root.join(name);
         let failed = || VmError::io(format!("writing {}", place.display()));
-        let half = place.with_extension("half");
+        // Beside it, under a name that no other part has: names have dots in them.
+        let half = self.root.join(format!("{name}.half"));
         for old in [&half, &place] {
             if old.exists() {
                 fs::remove_dir_all(old).map_err(failed())?;
@@ -100,7 +109,8 @@ impl Cache {
     pub(super) fn lock(&self, name: &str) -> Result<File, VmError> {
         let path = self.root.join(format!("{name}.lock"));
         let failed = || VmError::io(format!("locking {}", path.display()));
-        let file = File::create(&path).map_err(failed())?;
+        let mut how = OpenOptions::new();
+        let file = how.write(true).create(true).mode(0o600).custom_flags(O_NOFOLLOW).open(&path).map_err(failed())?;
         file.lock().map_err(failed())?;
         Ok(file)
     }
@@ -118,6 +128,53 @@ impl Cache {
             let _ = fs::remove_dir_all(path);
         }
     }
+}
+
+fn own() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+/// Sees to it that nobody but this user can write at `root`, or put something else in its place.
+fn make_private(root: &Path) -> Result<(), VmError> {
+    let look = |path: &Path| fs::metadata(path).map_err(VmError::io(format!("looking at {}", path.display())));
+    let unsafe_because = |path: &Path, why: &str| {
+        VmError::Package(format!(
+            "the cache {} is not safe to use: {} {why}; choose another with --cache-dir, or remove it",
+            root.display(),
+            path.display()
+        ))
+    };
+    let meta = look(root)?;
+    if meta.uid() != own() {
+        return Err(unsafe_because(root, &format!("belongs to user {}", meta.uid())));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(unsafe_because(root, "can be written by other users"));
+    }
+    for above in root.ancestors().skip(1) {
+        let meta = look(above)?;
+        if !may_hold(&meta) {
+            return Err(unsafe_because(above, "above it is another user's, who could put something else in its place"));
+        }
+    }
+    if meta.mode() & 0o077 != 0 {
+        let private = fs::set_permissions(root, Permissions::from_mode(0o700));
+        private.map_err(VmError::io(format!("making {} private", root.display())))?;
+    }
+    Ok(())
+}
+
+/// Whether nobody but this user and root can rename what lies in a folder. In one with the sticky bit (`/tmp`) an entry's owner
+/// alone can.
+fn may_hold(folder: &Metadata) -> bool {
+    let trusted = folder.uid() == own() || folder.uid() == 0 || is_unmapped(folder.uid());
+    trusted && (folder.mode() & 0o022 == 0 || folder.mode() & 0o1000 != 0)
+}
+
+/// In a user namespace the host's root is one of those without a number there (`/proc/sys/kernel/overflowuid`).
+fn is_unmapped(uid: u32) -> bool {
+    let all_users = fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.trim_end().ends_with(" 4294967295"));
+    !all_users && fs::read_to_string("/proc/sys/kernel/overflowuid").is_ok_and(|text| text.trim() == uid.to_string())
 }
 
 #[cfg(test)]
@@ -157,6 +214,67 @@ mod tests {
             assert_eq!(get().unwrap(), first);
             assert_eq!(built.get(), times, "damage {} was not noticed", times - 1);
         }
+    }
+
+    #[test]
+    fn two_parts_whose_names_differ_behind_a_dot_are_built_at_once() {
+        let (_directory, cache) = cache();
+        let write = |path: &Path, text: &str| fs::write(path.join("f"), text).map_err(VmError::io("test"));
+        let outer = cache.get("packages/debian-6.1-0", |outer| {
+            write(outer, "6.1")?;
+            cache.get("packages/debian-6.12-0", |inner| write(inner, "6.12")).map(drop)
+        });
+        assert_eq!(fs::read_to_string(outer.unwrap().path.join("f")).unwrap(), "6.1");
+        let inner = cache.find("packages/debian-6.12-0").unwrap();
+        assert_eq!(fs::read_to_string(inner.path.join("f")).unwrap(), "6.12");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_no_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join(LAYOUT);
+        let open = || Cache::open(Some(directory.path()));
+        assert!(open().is_ok());
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&root), 0o700);
+        fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
+        assert!(open().is_ok());
+        assert_eq!(mode(&root), 0o700, "others need not read it either");
+        for (path, wrong) in [(&root, 0o775), (&root, 0o707), (&directory.path().to_owned(), 0o777)] {
+            fs::set_permissions(path, Permissions::from_mode(wrong)).unwrap();
+            let refused = open().unwrap_err().to_string();
+            assert!(refused.contains("is not safe to use") && refused.contains("--cache-dir"), "{refused}");
+            fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+        }
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert!(open().is_ok(), "as in /tmp");
+    }
+
+    #[test]
+    fn what_another_user_owns_is_built_anew() {
+        let (_directory, cache) = cache();
+        let get = || cache.get("kind/one", |path| fs::write(path.join("f"), "f").map_err(VmError::io("test")));
+        let part = get().unwrap();
+        let other = std::os::unix::fs::chown(part.path.join("f"), Some(65_534), None);
+        if other.is_err() {
+            eprintln!("NOT RUN: only root can give a file away");
+            return;
+        }
+        assert_eq!(cache.find("kind/one"), None);
+        assert_eq!(fs::metadata(get().unwrap().path.join("f")).unwrap().uid(), own());
+        std::os::unix::fs::chown(cache.root.as_path(), Some(65_534), None).unwrap();
+        let refused = Cache::open(cache.root.parent()).unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 65534"), "{refused}");
+    }
+
+    #[test]
+    fn a_lock_is_no_link() {
+        let (directory, cache) = cache();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "content").unwrap();
+        std::os::unix::fs::symlink(&victim, cache.root.join("kind-one.lock")).unwrap();
+        assert!(cache.lock("kind-one").is_err());
+        assert_eq!(fs::read_to_string(victim).unwrap(), "content");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -12,6 +12,22 @@ pub(super) fn hash(folder: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     feed(&mut hasher, folder, Path::new(""))?;
     Ok(hex(&hasher.finalize()))
+}
+
+/// Whether `folder` and everything below it belong to user `uid`.
+pub(super) fn is_owned(folder: &Path, uid: u32) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(folder)?;
+    if meta.uid() != uid {
+        return Ok(false);
+    }
+    if meta.is_dir() {
+        for entry in fs::read_dir(folder)? {
+            if !is_owned(&entry?.path(), uid)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// SHA-256 of `parts`, each told apart from the next, in hexadecimal.
