@@ -115,6 +115,9 @@ impl Chance {
     }
 }
 
+/// Decisions of one walk, at most: each is two ways at least.
+const DECISIONS: usize = 10_000;
+
 /// Runs `walk` with every combination of answers; hands each result and its probability to `take`.
 ///
 /// Returns false if there were more than `limit` ways.
@@ -130,6 +133,9 @@ pub(crate) fn explore<T>(
         };
         let mut chance = Chance::scripted(answers);
         let result = walk(&mut chance);
+        if chance.taken.len() > DECISIONS {
+            return false;
+        }
         take(result, chance.probability());
         script = chance.successor();
     }

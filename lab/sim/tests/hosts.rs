@@ -135,3 +135,54 @@ fn whoever_calls_itself_has_the_address_that_it_calls_or_the_primary_one() {
         assert_eq!(source(to), from, "{to}");
     }
 }
+
+/// Forty chains, each of which jumps to the next one twice, and the last one's rule.
+fn doubled(last: &str) -> Network {
+    let chains: String = (0..40).map(|n| format!(":C{n} - [0:0]\n")).collect();
+    let jumps: String = (0..39).map(|n| format!("-A C{n} -j C{m}\n-A C{n} -j C{m}\n", m = n + 1)).collect();
+    let rules = format!("*filter\n{chains}-A INPUT -j C0\n{jumps}-A C39 {last}\nCOMMIT\n");
+    let mut network = Network::new();
+    let tcp = svclab_sim::protocol::Protocol::TCP;
+    let node = eth0().rules(Rules::read(Family::V4, &rules).unwrap()).listen(tcp, 80);
+    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("192.0.2.2"), 24));
+    let (node, client) = (network.add(node.build().unwrap()), network.add(client.build().unwrap()));
+    network.link(&[(node, "eth0"), (client, "eth0")]).unwrap();
+    network
+}
+
+/// That this test ends is what it shows: two to the power of forty rules would be days.
+#[test]
+fn chains_that_jump_twice_are_no_endless_walk() {
+    let outcomes = |last: &str| {
+        let network = doubled(last);
+        network.outcomes(&Flow::tcp(network.find("client").unwrap(), at("192.0.2.1:80")))
+    };
+    let verdict = |last: &str| format!("{:?}", outcomes(last).unwrap().certain().unwrap());
+    for nothing_happens in ["-s 203.0.113.9/32 -j DROP", "-j MARK --set-xmark 0x1/0x1", "-m comment --comment x"] {
+        let said = verdict(nothing_happens);
+        assert!(said.contains("Answered") || said.contains("Delivered"), "{nothing_happens}: {said}");
+    }
+    // Each visit makes another packet of it.
+    let changes = verdict("-j MARK --set-xmark 0x1/0x0");
+    assert!(changes.contains("TooManyRules"), "{changes}");
+    let asks_chance = outcomes("-m statistic --mode random --probability 0.5 -j MARK --set-xmark 0x1/0x1");
+    assert!(asks_chance.unwrap_err().to_string().contains("more than 100000 ways"));
+}
+
+/// What a chain that was left out would have done counts all the same.
+#[test]
+fn a_chain_is_walked_again_once_something_has_happened() {
+    // The first ten thousand rules come to nothing; then a mark is set, and the chain drops what has it.
+    let empty = "-A INPUT -j CHECK\n".repeat(6000);
+    let rules = format!(
+        "*filter\n:CHECK - [0:0]\n-A CHECK -m mark --mark 0x1/0x1 -j DROP\n{empty}-A INPUT -j MARK --set-xmark 0x1/0x1\n-A INPUT -j CHECK\nCOMMIT\n"
+    );
+    let mut network = Network::new();
+    let node = network.add(eth0().rules(Rules::read(Family::V4, &rules).unwrap()).build().unwrap());
+    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("192.0.2.2"), 24));
+    let client = network.add(client.build().unwrap());
+    network.link(&[(node, "eth0"), (client, "eth0")]).unwrap();
+    let outcomes = network.outcomes(&Flow::tcp(client, at("192.0.2.1:80"))).unwrap();
+    let said = format!("{:?}", outcomes.certain().unwrap());
+    assert!(said.contains("Dropped") && said.contains("Rule"), "{said}");
+}

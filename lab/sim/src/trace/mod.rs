@@ -80,6 +80,8 @@ pub enum Lost {
     Broadcast,
     /// It went round in circles.
     TooManyHops,
+    /// It met more rules in one table than are walked.
+    TooManyRules,
 }
 
 /// One step of a packet's way.

@@ -149,6 +149,7 @@ impl fmt::Display for Lost {
             Lost::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
             Lost::NoAddress => "there is no address to translate it to".to_owned(),
             Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
+            Lost::TooManyRules => "too many rules: the kernel would take minutes as well".to_owned(),
             Lost::TooManyHops => "too many hops".to_owned(),
         };
         f.write_str(&why)

@@ -1,6 +1,8 @@
 //! Walking a table's chains from a built-in one (net/ipv4/netfilter/ip_tables.c, ipt_do_table).
 
-use super::program::{Action, CompiledTable};
+use std::collections::HashMap;
+
+use super::program::{Action, Check, CompiledTable, Step};
 use super::{Fate, Leaves, Skb, Walker};
 use crate::host::Host;
 use crate::rules::{Policy, TableName};
@@ -8,6 +10,20 @@ use crate::trace::{Event, Hook, Lost};
 
 /// How deep chains may call each other; more than the kernel's stack takes, and circles are refused beforehand.
 const DEPTH: usize = 4096;
+/// After so many rules in one walk, chains that came to nothing are not walked again as long as nothing has changed: n chains
+/// with two jumps each to the next one are 2ⁿ rules. Before that every rule is met, for traces and counters.
+const PATIENCE: usize = 10_000;
+/// No walk is longer than this.
+const LONGEST: usize = 1_000_000;
+
+/// Where a walk goes on after a chain that was called, and what is remembered of the call.
+struct Caller {
+    chain: usize,
+    at: usize,
+    called: usize,
+    /// How much had happened then.
+    happened: u64,
+}
 
 impl<'a> Walker<'a> {
     /// Lets the table have its say about the packet.
@@ -27,19 +43,26 @@ impl<'a> Walker<'a> {
 
     fn chains(&mut self, table: &'a CompiledTable, name: TableName, entry: usize, hook: Hook, skb: &mut Skb) -> Fate {
         let program = self.host.program(skb.packet.family());
-        // Where to go on after a chain ends: chain and rule.
-        let mut callers: Vec<(usize, usize)> = Vec::new();
-        let (mut chain, mut at) = (entry, 0);
+        let mut callers: Vec<Caller> = Vec::new();
+        // Chains that a packet came back from with nothing changed, each with how much had happened by then: as long as no more
+        // has, it would come back from them the same way.
+        let mut idle: HashMap<usize, u64> = HashMap::new();
+        let (mut chain, mut at, mut met, mut happened) = (entry, 0, 0usize, 0u64);
         loop {
             let Some(step) = table.chains[chain].steps.get(at) else {
                 match callers.pop() {
-                    Some(caller) => (chain, at) = caller,
+                    Some(caller) => (chain, at) = back(caller, happened, &mut idle),
                     None => return self.policy(table, name, chain, hook),
                 }
                 continue;
             };
+            met += 1;
+            if met > LONGEST {
+                return Fate::Ends(self.lose(Lost::TooManyRules));
+            }
             let mut drawn = None;
             let matched = self.matches(step, skb, &mut drawn);
+            happened += u64::from(drawn.is_some() || has_memory(step));
             if let Some((held, share, of)) = drawn {
                 self.note(Event::Chance { rule: program.rule(table, chain, at), held, share: (share, of) });
             }
@@ -53,20 +76,30 @@ impl<'a> Walker<'a> {
                 Action::Accept => return Fate::On,
                 Action::Drop => return Fate::Ends(self.lose(Lost::Rule(rule))),
                 Action::Return => match callers.pop() {
-                    Some(caller) => (chain, at) = caller,
+                    Some(caller) => (chain, at) = back(caller, happened, &mut idle),
                     None => return self.policy(table, name, chain, hook),
                 },
+                Action::Jump(to) if met > PATIENCE && idle.get(to) == Some(&happened) => at += 1,
                 Action::Jump(to) if callers.len() < DEPTH => {
-                    callers.push((chain, at + 1));
+                    callers.push(Caller { chain, at: at + 1, called: *to, happened });
                     (chain, at) = (*to, 0);
                 }
                 Action::Jump(_) => return Fate::Ends(self.lose(Lost::Rule(rule))),
                 Action::Goto(to) => (chain, at) = (*to, 0),
-                action => match self.act(action, hook, skb) {
-                    super::act::Done::Continue => at += 1,
-                    super::act::Done::Accept => return Fate::On,
-                    super::act::Done::Ends(leaves) => return Fate::Ends(leaves),
-                },
+                action => {
+                    let mark = skb.mark;
+                    match self.act(action, hook, skb) {
+                        super::act::Done::Continue => at += 1,
+                        super::act::Done::Accept => return Fate::On,
+                        super::act::Done::Ends(leaves) => return Fate::Ends(leaves),
+                    }
+                    let changed = match action {
+                        Action::Continue => false,
+                        Action::Mark { .. } => skb.mark != mark,
+                        _ => true,
+                    };
+                    happened += u64::from(changed);
+                }
             }
         }
     }
@@ -82,4 +115,17 @@ impl<'a> Walker<'a> {
             Some(Policy::Accept) | None => Fate::On,
         }
     }
+}
+
+/// Where to go on after a chain that was called has ended.
+fn back(caller: Caller, happened: u64, idle: &mut HashMap<usize, u64>) -> (usize, usize) {
+    if caller.happened == happened {
+        idle.insert(caller.called, happened);
+    }
+    (caller.chain, caller.at)
+}
+
+/// Whether asking the rule may change what the next one who asks hears.
+fn has_memory(step: &Step) -> bool {
+    step.checks.iter().any(|check| matches!(check, Check::Recent(_) | Check::Limit { .. }))
 }
