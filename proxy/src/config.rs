@@ -135,6 +135,16 @@ pub enum Variant {
     Legacy,
 }
 
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Variant::Auto => "iptables",
+            Variant::Nft => "nft",
+            Variant::Legacy => "legacy",
+        })
+    }
+}
+
 /// Settings of IPVS mode (`ipvs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {

@@ -282,6 +282,51 @@ fn what_leaves_the_canaries_in_place_is_mended_too() {
 }
 
 #[test]
+fn rules_in_the_other_variants_tables_are_reported_and_cleaned_up() {
+    if !inside("rules_in_the_other_variants_tables_are_reported_and_cleaned_up") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3]));
+    let log = manifests.path().join(".log");
+    for (own, other) in [("nft", "legacy"), ("legacy", "nft")] {
+        let start_logging = || {
+            let mut arguments = FLAGS.to_vec();
+            arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", own]);
+            arguments.extend(["--healthz-bind-address", "127.0.0.1:10256"]);
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_svcproxy"));
+            let proxy = Proxy(command.args(&arguments).stderr(fs::File::create(&log).unwrap()).spawn().unwrap());
+            proxy.synced(Some("1"));
+            fs::read_to_string(&log).unwrap()
+        };
+        let words = format!("the {other} tables hold rules of a service proxy as well");
+        assert!(!start_logging().contains(&words), "{own}: there are none");
+        let mut predecessor = start(other, manifests.path());
+        predecessor.synced(Some("1"));
+        predecessor.kill();
+        let beside = dump(other);
+        let told = start_logging();
+        assert_eq!(told.matches(&words).count(), 2, "{own}: one line for each family: {told}");
+        let counted = |family: &str| {
+            let all = shell(&format!("{family}-{other}-save | grep -e '^:KUBE-' | grep -v KUBE-FIREWALL | wc -l"));
+            format!("chains={}", all.trim())
+        };
+        for family in ["iptables", "ip6tables"] {
+            assert!(told.contains(&counted(family)), "{own} {family}: {told}");
+        }
+        assert_eq!(dump(other), beside, "{own}: nothing is taken away at a start");
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", own]).status.success());
+        for variant in [own, other] {
+            let left = dump(variant);
+            let ours: Vec<&str> =
+                left.lines().filter(|line| line.contains("KUBE-") && !line.contains("KUBE-FIREWALL")).collect();
+            assert_eq!(ours, [""; 0], "{variant}");
+            clear(variant);
+        }
+    }
+}
+
+#[test]
 fn edits_reach_the_kernel_and_bad_ones_change_nothing() {
     if !inside("edits_reach_the_kernel_and_bad_ones_change_nothing") {
         return;

@@ -1,6 +1,7 @@
 //! `svcproxy --cleanup`.
 
-use crate::config::Config;
+use super::beside;
+use crate::config::{Config, Variant};
 use crate::kernel::iptables::Commands;
 use crate::kernel::netlink::NetlinkError;
 use crate::mode::ipvs::kernel::Parts;
@@ -17,6 +18,13 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
             Ok(removed) => tracing::info!(%family, removed, "cleaned up"),
             Err(error) => {
                 tracing::error!(%family, %error, "not cleaned up");
+                failure = Some(error.into());
+            }
+        }
+        // What `auto` stands for is clean by now, and holds nothing to be found.
+        for variant in [Variant::Nft, Variant::Legacy].into_iter().filter(|variant| *variant != config.variant) {
+            if let Err(error) = beside::clean(family, variant) {
+                tracing::error!(%family, %error, "the {variant} tables are not cleaned up");
                 failure = Some(error.into());
             }
         }

@@ -3,6 +3,7 @@
 pub mod render;
 pub mod settings;
 
+mod beside;
 mod cleanup;
 mod config_watch;
 mod flagz;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tracing::{info, warn};
 
+use super::beside;
 use super::config_watch::ConfigWatch;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
@@ -251,6 +252,7 @@ fn usable<M: ModeAtWork>(
         });
         match commands {
             Ok(commands) => {
+                beside::warn_of_rules(family, commands.is_nft());
                 counters.push((family, commands.counters()));
                 families.push(FamilyProxy::with_mode(config.clone(), family, mode(commands)?));
             }

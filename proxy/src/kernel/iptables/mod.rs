@@ -1,5 +1,6 @@
 //! The iptables commands: dump and transactional restore.
 
+mod beside;
 mod commands;
 mod counters;
 mod fake;
@@ -9,6 +10,7 @@ use std::fmt;
 
 use super::netlink::NetlinkError;
 
+pub use beside::holds_any;
 pub use commands::Commands;
 pub use counters::{Counted, Counters};
 pub use fake::Fake;

@@ -6,6 +6,31 @@ use super::saved::{Saved, SavedTable};
 use super::transaction::Transaction;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 
+/// What dumps hold of this proxy or kube-proxy, in any mode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Chains.
+    pub chains: usize,
+    /// Rules in them, and jumps to them from the kernel's own chains.
+    pub rules: usize,
+}
+
+/// Counts what [`cleanup`] would remove.
+pub fn count(saved: &Saved) -> Found {
+    let mut found = Found::default();
+    for (table, chains) in saved.tables.iter().map(|(table, saved)| (*table, &saved.chains)) {
+        let ours = chains.iter().filter(|(chain, _)| names::is_ours(table, chain));
+        let (count, rules) = ours.fold((0, 0), |(count, sum), (_, rules)| (count + 1, sum + rules.len()));
+        let is_jump = |from: &str, rule: &str| {
+            let mut jumps = jumps::of_all_modes().filter(|jump| jump.table == table && jump.to != names::FIREWALL);
+            jumps.any(|jump| jump.from == from && jump.rule == rule)
+        };
+        let jumps = chains.iter().flat_map(|(from, rules)| rules.iter().filter(|rule| is_jump(from, rule)));
+        found = Found { chains: found.chains + count, rules: found.rules + rules + jumps.count() };
+    }
+    found
+}
+
 /// Removes our jumps and our chains, a table at a time: no packet meets a half-empty chain. `KUBE-FIREWALL` and the jumps to it
 /// stay, as upstream's do: kubelet shares them, and `route_localnet` stays set, which without the guard lets neighbours reach what
 /// listens on the node's loopback (CVE-2020-8558).

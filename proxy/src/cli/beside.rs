@@ -1,0 +1,69 @@
+//! Rules of this proxy, or of kube-proxy, in the tables of the variant of iptables that is not used.
+
+use tracing::{debug, info, warn};
+
+use crate::config::Variant;
+use crate::kernel::iptables::{Commands, Iptables, IptablesError, Table, holds_any};
+use crate::mode::rules::cleanup::{Found, cleanup, count};
+use crate::mode::rules::names;
+use crate::mode::rules::saved::{Saved, SavedTable};
+use crate::model::Family;
+
+/// Says at the start how many there are: packets meet them as well.
+pub(super) fn warn_of_rules(family: Family, is_nft: bool) {
+    let (own, other) = if is_nft { ("nft", Variant::Legacy) } else { ("legacy", Variant::Nft) };
+    match open(family, other) {
+        Ok(None) => {}
+        Ok(Some(mut commands)) => match found(&mut commands) {
+            Ok(Found { chains: 0, .. }) => {}
+            Ok(Found { chains, rules }) => warn!(
+                %family, chains, rules,
+                "the {other} tables hold rules of a service proxy as well, beside the {own} ones that are written here: packets meet \
+                 both; to be rid of them, stop this proxy, run svcproxy --cleanup, which cleans both variants, and start it again"
+            ),
+            Err(error) => warn!(%family, %error, "cannot look through the {other} tables"),
+        },
+        Err(IptablesError::Missing { command }) => warn!(
+            %family,
+            "the {other} tables hold rules of a service proxy as well, and packets meet them; without {command} they cannot be shown \
+             or taken away"
+        ),
+        Err(error) => debug!(%family, %error, "cannot look for rules in the {other} tables"),
+    }
+}
+
+/// Takes them away from the tables of `other`; a variant that is not installed is none.
+///
+/// # Errors
+/// When a command fails.
+pub(super) fn clean(family: Family, other: Variant) -> Result<(), IptablesError> {
+    match open(family, other) {
+        Ok(None) => Ok(()),
+        Ok(Some(mut commands)) => {
+            let removed = cleanup(&mut commands)?;
+            info!(%family, removed, "cleaned up the {other} tables as well");
+            Ok(())
+        }
+        Err(IptablesError::Missing { command }) => {
+            warn!(%family, "the {other} tables hold rules of a service proxy, and {command} is not there to take them away");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The commands of a variant whose tables hold something of ours.
+fn open(family: Family, variant: Variant) -> Result<Option<Commands>, IptablesError> {
+    if !holds_any(family, variant, &names::FIXED)? {
+        return Ok(None);
+    }
+    Commands::find(family, variant).map(Some)
+}
+
+fn found(commands: &mut Commands) -> Result<Found, IptablesError> {
+    let mut saved = Saved::default();
+    for table in Table::ALL {
+        saved.tables.insert(table, SavedTable::parse(&commands.save(table)?));
+    }
+    Ok(count(&saved))
+}
