@@ -5,6 +5,7 @@ pub mod cli;
 pub mod cluster;
 pub mod compare;
 pub mod expect;
+pub mod input;
 pub mod microvm;
 pub mod netns;
 pub mod objects;

@@ -137,7 +137,7 @@ fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
 /// Reads the dump's files. The addresses of virtual servers are bound, as on any machine that has some.
 fn read(args: &ExplainArgs, to: IpAddr) -> Result<Program, Exit> {
     let text = |path: &Path| {
-        let read = std::fs::read_to_string(path);
+        let read = crate::input::dump(path);
         read.map(|text| (path.display().to_string(), text))
             .map_err(|error| Exit::usage(format!("cannot read {}: {error}", path.display())))
     };

@@ -18,6 +18,8 @@ use crate::objects::StoreOptions;
 
 /// Less than this says nothing about a proxy that is idle.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
+/// Each is a network namespace with a thread.
+const MOST_COPIES: usize = 10_000;
 /// Upstream's EndpointSlice controller default.
 const ENDPOINTS_PER_SLICE: usize = 100;
 
@@ -26,8 +28,8 @@ const ENDPOINTS_PER_SLICE: usize = 100;
 /// # Errors
 /// Everything that is wrong with it, each with its line.
 pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
+    let text =
+        crate::input::text(path).map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
     parse(path, &text, seed)
 }
 
@@ -215,7 +217,12 @@ impl Loader<'_> {
         actions.extend(file.metric.map(|file| Action::Metric(self.node(&file.node, at, cluster), file.name)));
         actions.extend(file.traffic.map(Action::Traffic));
         actions.extend(file.end_traffic.map(|name| Action::EndTraffic(name.value)));
-        actions.extend(file.scale.map(|scale| Action::Scale(scale.pod.value.0, scale.to)));
+        actions.extend(file.scale.map(|scale| {
+            if scale.to > MOST_COPIES {
+                self.problem(scale.pod.referenced, format!("scale.to: expected at most {MOST_COPIES} pods"));
+            }
+            Action::Scale(scale.pod.value.0, scale.to.min(MOST_COPIES))
+        }));
         actions.extend(file.api.map(|fault| Action::Api(fault.value.0)));
         actions.extend(file.partition.map(|nodes| Action::Partition(self.nodes(&nodes, at, cluster))));
         actions.extend(file.heal.map(|nodes| Action::Heal(self.nodes(&nodes, at, cluster))));

@@ -19,7 +19,7 @@ pub(super) fn read(manifests: &Manifests, scenario: &Path, errors: &mut Vec<File
             let mut placed = Vec::new();
             for file in files {
                 let path = directory.join(&file.value);
-                match std::fs::read_to_string(&path) {
+                match crate::input::text(&path) {
                     Ok(text) => placed.extend(parse(&text, &path.display().to_string(), (1, 1), errors)),
                     Err(error) => {
                         let (line, column) = words::position(file.referenced);

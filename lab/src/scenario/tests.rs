@@ -325,3 +325,24 @@ fn a_proxy_is_asked_about_itself() {
         assert!(error.contains(says), "{steps}: {error}");
     }
 }
+
+#[test]
+fn what_would_take_all_memory_is_refused() {
+    let probe = |keys: &str| {
+        errors(&format!(
+            "- name: one\n  probe: {{from: client/laptop, to: service/web, {keys}}}\n  expect: {{answered: web-1}}\n"
+        ))
+    };
+    assert!(probe("count: 1000000000000").contains("count: expected at most 1000000 probes"));
+    assert!(probe("concurrency: 1000000000").contains("concurrency: expected at most 10000 at a time"));
+    let traffic =
+        errors("- name: one\n  traffic: {name: t, from: client/laptop, to: service/web, concurrency: 1000000000}\n");
+    assert!(traffic.contains("concurrency: expected at most 10000"), "{traffic}");
+    let scale = errors("- name: one\n  scale: {pod: web-1, to: 100000000000}\n");
+    assert!(scale.contains("scale.to: expected at most 10000 pods"), "{scale}");
+    for file in ["/dev/zero", "/dev/null"] {
+        let text = format!("name: s\nabout: a test\nmanifests: [{file}]\nsteps:\n{FINE}");
+        let refused = load_text(&text).unwrap_err();
+        assert!(refused.contains(&format!("cannot read the manifest {file}: it is no regular file")), "{refused}");
+    }
+}

@@ -27,6 +27,10 @@ const SILENCE: Duration = Duration::from_millis(700);
 const STICKY_PROBES: usize = 20;
 /// Rounds that show that everybody has their turn: two backends that are drawn pass by chance once in 2^19.
 const TURNS: usize = 10;
+/// The outcome of each probe is kept until its step is judged.
+const MOST_PROBES: usize = 1_000_000;
+/// Each that is under way has a socket.
+const MOST_AT_A_TIME: usize = 10_000;
 /// How many probes are under way at a time unless the step says otherwise.
 const CONCURRENCY: usize = 16;
 
@@ -73,10 +77,21 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     Ok(ProbePlan { drawn, pair, probe, count, concurrency: at_a_time(file, &wanted)?, route, wanted })
 }
 
+/// A step's `concurrency`, if it is not more than the lab can do.
+fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Problem> {
+    match concurrency {
+        Some(number) if number > MOST_AT_A_TIME => {
+            Err(Problem::new(at, format!("concurrency: expected at most {MOST_AT_A_TIME} at a time")))
+        }
+        other => Ok(other),
+    }
+}
+
 /// How many probes are under way at a time. Only of probes that wait for each other it is known whose turn it was.
 fn at_a_time(file: &ProbeFile, wanted: &Wanted) -> Result<usize, Problem> {
     let Wanted::Answered { turns: true, by, sticky, .. } = wanted else {
-        return Ok(file.concurrency.unwrap_or(CONCURRENCY).max(1));
+        let written = bounded(file.concurrency, file.from.referenced)?;
+        return Ok(written.unwrap_or(CONCURRENCY).max(1));
     };
     let problem = |message: &str| Err(Problem::new(file.from.referenced, message));
     match file.concurrency {
@@ -155,6 +170,7 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
         ..ProbeFile::plain(&file.from, &file.to)
     };
     let (probe, route) = aim(store, &probe_file, PATIENCE)?;
+    bounded(file.concurrency, file.from.referenced)?;
     let alone = probe.protocol == Protocol::Udp && file.concurrency.is_none_or(|number| number == 1);
     if let Some(port) = file.source_port.as_ref().filter(|_| !alone) {
         let message =
@@ -446,6 +462,9 @@ fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Pro
                 stats::FALSE_ALARM
             );
             Err(Problem::new(count.referenced, message))
+        }
+        Some(count) if count.value > MOST_PROBES => {
+            Err(Problem::new(count.referenced, format!("count: expected at most {MOST_PROBES} probes")))
         }
         Some(count) => Ok(count.value),
         None => Ok(needed),
