@@ -223,7 +223,7 @@ fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
     let service = |number: u8, node_port: u16| {
         let spec = json!({ "type": "NodePort", "clusterIP": format!("10.96.1.{number}"),
             "ports": [{ "port": 80, "nodePort": node_port }] });
-        changes::service(number, spec, json!([]))
+        changes::service(None, number, spec, json!([]))
     };
     let slice = |number: u8, host: u8| {
         let name = format!("svc-{number}");
@@ -322,7 +322,7 @@ fn above_a_thousand_endpoints_their_rules_have_no_comments() {
             });
             let spec = json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] });
             let slice = Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(slice).unwrap())));
-            [changes::service(number, spec, json!([])), slice]
+            [changes::service(None, number, spec, json!([])), slice]
         })
         .collect();
     let commented = |kernel: &Fake| {

@@ -23,7 +23,7 @@ fn service() -> ServicePort {
     let service = ObjectKey { namespace: "default".into(), name: "web".into() };
     ServicePort {
         name: ServicePortName { service, port: String::new(), protocol: Protocol::Tcp },
-        cluster_ip: "10.96.0.1".parse().unwrap(),
+        cluster_ip: Some("10.96.0.1".parse().unwrap()),
         port: 80,
         node_port: Some(30080),
         external_ips: Vec::new(),
@@ -124,12 +124,12 @@ fn who_is_masqueraded() {
     let endpoints = ["here:1:ready", "there:2:ready"];
     let treatment = |verdict, masquerade| Treatment { verdict, masquerade };
     let base = plan(&service(), &endpoints);
-    assert_eq!(base.internal.treatment, treatment(CLUSTER, Masquerade::NotPods));
+    assert_eq!(base.internal.unwrap().treatment, treatment(CLUSTER, Masquerade::NotPods));
     let external = base.external.unwrap();
     assert_eq!(external.treatment, treatment(CLUSTER, Masquerade::Always));
     assert_eq!(external.short_circuit, None);
 
-    assert_eq!(plan_with(&service(), &endpoints, true).internal.treatment.masquerade, Masquerade::Always);
+    assert_eq!(plan_with(&service(), &endpoints, true).internal.unwrap().treatment.masquerade, Masquerade::Always);
 
     let local = ServicePort { external_policy: TrafficPolicy::Local, ..service() };
     let external = plan(&local, &endpoints).external.unwrap();
@@ -144,7 +144,7 @@ fn who_is_masqueraded() {
 fn internal_policy_local_does_not_hold_other_frontends() {
     let port = ServicePort { internal_policy: TrafficPolicy::Local, ..service() };
     let plan = plan(&port, &["there:2:ready"]);
-    assert_eq!(plan.internal.treatment.verdict, Verdict::Drop);
+    assert_eq!(plan.internal.unwrap().treatment.verdict, Verdict::Drop);
     assert!(plan.no_local_endpoints.internal && !plan.no_local_endpoints.external);
     assert_eq!(plan.external.unwrap().treatment.verdict, CLUSTER);
 }

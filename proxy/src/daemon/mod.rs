@@ -1,5 +1,6 @@
 //! The running proxy: hands changes to a runner for each address family, which syncs by itself.
 
+mod disputes;
 mod failures;
 mod health_checks;
 mod leftovers;
@@ -79,6 +80,7 @@ where
             config: Arc::new(config),
             health,
             health_checks: Arc::new(Mutex::new(health_checks)),
+            disputes: Arc::default(),
             metrics,
             events,
             synced: Arc::new(synced),

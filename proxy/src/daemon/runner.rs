@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::HealthChecks;
+use super::disputes::Disputes;
 use super::failures::Failures;
 use super::losses::{Line, Losses};
 use super::schedule::Schedule;
@@ -50,6 +51,7 @@ pub(super) struct Shared {
     pub(super) config: Arc<Config>,
     pub(super) health: HealthState,
     pub(super) health_checks: Arc<Mutex<HealthChecks>>,
+    pub(super) disputes: Arc<Mutex<Disputes>>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Recorder,
     /// Families that have synced at least once.
@@ -195,7 +197,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
     }
 
     fn synced(&mut self, report: &Report, started: Instant) {
-        let Shared { metrics, health_checks, events, .. } = &self.shared;
+        let Shared { metrics, health_checks, disputes, events, .. } = &self.shared;
         let family = &mut self.runner.family;
         let number = family.family();
         self.failures.forget();
@@ -203,6 +205,11 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         self.runner.watch.wrote(report);
         metrics.synced(number, report);
         metrics.standing(number, family.tally());
+        let disputed = family.take_disputes();
+        if !disputed.is_empty() {
+            let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);
+            metrics.disputed(number, disputes.note(number, disputed, events));
+        }
         family.take_triggers().for_each(|time| metrics.programmed(number, SystemTime::from(time)));
         health_checks.lock().unwrap_or_else(PoisonError::into_inner).sync(family, events);
         if !self.synced_once {

@@ -56,6 +56,7 @@ pub struct Metrics {
     requests: Requests,
     api_failures: ApiFailures,
     hints_ignored: IntGaugeVec,
+    disputed: IntGaugeVec,
 }
 
 impl Metrics {
@@ -90,6 +91,7 @@ impl Metrics {
             requests: build.requests()?,
             api_failures: ApiFailures::new(build.counters("svcproxy_api_failures_total", "Attempts to list or watch the API server that failed", &["resource", "reason"])?),
             hints_ignored: build.gauges("svcproxy_topology_hints_ignored", "Service ports whose endpoints have topology hints that are not followed on this node", &["ip_family", "reason"])?,
+            disputed: build.gauges("svcproxy_disputed_frontends", "Addresses with a port, node ports and health check node ports that a Service asks for and another has", family)?,
             registry: build.finish()?,
         };
         families.iter().for_each(|family| metrics.begin_at_zero(*family));
@@ -104,6 +106,7 @@ impl Metrics {
         }
         self.written(family, RuleCounts::default());
         self.standing(family, &Tally::default());
+        self.disputed(family, 0);
     }
 
     /// Adds metrics whose values stand elsewhere.
@@ -196,6 +199,11 @@ impl Metrics {
         }
     }
 
+    /// So many frontends are claimed by a Service that does not get them.
+    pub fn disputed(&self, family: Family, count: usize) {
+        self.disputed.with_label_values(&[family.as_str()]).set(whole(count));
+    }
+
     /// What changed at this time is in the kernel now.
     pub fn programmed(&self, family: Family, changed: SystemTime) {
         let late = SystemTime::now().duration_since(changed).unwrap_or_default();
@@ -269,6 +277,7 @@ mod tests {
         ("kubeproxy_sync_proxy_rules_service_changes_total", "counter", ""),
         ("kubernetes_build_info", "gauge", "compiler,git_version,major,minor,platform"),
         ("rest_client_requests_total", "counter", "code,host,method"),
+        ("svcproxy_disputed_frontends", "gauge", "ip_family"),
         ("svcproxy_topology_hints_ignored", "gauge", "ip_family,reason"),
     ];
 

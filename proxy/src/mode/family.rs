@@ -18,6 +18,7 @@ use crate::plan::service_port::Surroundings;
 use crate::plan::tally::Tally;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port};
 use crate::source::{Change, ObjectKey};
+use crate::state::claims::Dispute;
 use crate::state::{Changed, State};
 
 /// One family's proxy.
@@ -110,6 +111,11 @@ impl<M: Mode> FamilyProxy<M> {
         self.checks.take_changed()
     }
 
+    /// What Services ask for and others have, as far as that changed since it was last asked for.
+    pub fn take_disputes(&mut self) -> Vec<Dispute> {
+        self.state.take_disputes()
+    }
+
     /// How service ports stand, as of the last sync.
     pub fn tally(&self) -> &Tally {
         &self.tally
@@ -151,7 +157,7 @@ impl<M: Mode> FamilyProxy<M> {
         }
         let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
         for name in &pending.service_ports {
-            self.datagram_frontends.note(name, self.state.service_port(name));
+            self.datagram_frontends.note(name, self.state.service_port(name).as_deref());
         }
         Ok(report)
     }
@@ -164,7 +170,10 @@ impl<M: Mode> FamilyProxy<M> {
         }
         let ports = self.datagram_frontends.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
         let mode = &self.mode;
-        let ports = ports.map(|port| (port, self.state.endpoints(&port.name), mode.relay_ports(&port.name)));
+        let ports = ports.map(|port| {
+            let (endpoints, relays) = (self.state.endpoints(&port.name), mode.relay_ports(&port.name));
+            (port, endpoints, relays)
+        });
         let flows = Flows::new(ports, &self.node_plan().node_ports, &self.addresses.local);
         Some(flows.only(self.datagram_frontends.due()))
     }
@@ -208,6 +217,6 @@ impl<M: Mode> FamilyProxy<M> {
             primary: primary_address(&self.config, self.family(), self.state.node(), &self.addresses),
             masquerade_all: self.config.masquerade_all,
         };
-        Some(plan_service_port(port, &self.state.endpoints(name), around))
+        Some(plan_service_port(&port, &self.state.endpoints(name), around))
     }
 }

@@ -6,12 +6,14 @@
 //! The rule is upstream's since Kubernetes 1.32: a flow to a service must lead to one of its *serving* endpoints, whatever the
 //! traffic policy, topology or readiness, so that UDP flows last as long as TCP connections would.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::NodePortScope;
 use crate::model::Protocol;
 use crate::state::endpoints::Endpoint;
+pub use crate::state::service::Frontend;
 use crate::state::service::ServicePort;
 
 /// A flow as conntrack knows it.
@@ -29,15 +31,6 @@ pub struct Flow {
     pub translated: bool,
     /// That was IPVS's doing, and no rule's.
     pub by_ipvs: bool,
-}
-
-/// An address that a service answers on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Frontend {
-    /// A cluster, external or load-balancer IP with its port.
-    Address(SocketAddr),
-    /// A port on the node's own addresses.
-    NodePort(u16),
 }
 
 type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
@@ -60,9 +53,9 @@ pub fn is_judged(protocol: Protocol) -> bool {
 
 impl Flows {
     /// What holds for these service ports, each with its endpoints and the ports of this node on which it is relayed; those
-    /// of TCP are passed over. `local` are the node's addresses in this family.
+    /// of TCP are passed over. No two of them have the same frontend ([`crate::state::claims`]). `local` are the node's addresses in this family.
     pub fn new<'a>(
-        ports: impl Iterator<Item = (&'a ServicePort, Vec<Endpoint>, Vec<u16>)>,
+        ports: impl Iterator<Item = (Cow<'a, ServicePort>, Vec<Endpoint>, Vec<u16>)>,
         scope: &NodePortScope,
         local: &[IpAddr],
     ) -> Flows {
@@ -78,9 +71,8 @@ impl Flows {
                 endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect();
             // A relay keeps its own flows right.
             serving.extend(relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay))));
-            for frontend in frontends(port) {
-                // Two services on one address is a mistake of the cluster's: a flow to either's endpoint is left alone.
-                flows.serving.entry((port.name.protocol, frontend)).or_default().extend(&serving);
+            for frontend in port.frontends() {
+                flows.serving.insert((port.name.protocol, frontend), serving.clone());
             }
         }
         flows
@@ -115,15 +107,6 @@ impl Flows {
             None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
         }
     }
-}
-
-/// The addresses and the node port that a service port answers on.
-pub fn frontends(port: &ServicePort) -> impl Iterator<Item = Frontend> {
-    let addresses =
-        [port.cluster_ip].into_iter().chain(port.external_ips.iter().chain(&port.load_balancer_ips).copied());
-    let number = port.port;
-    let addresses = addresses.map(move |ip| Frontend::Address(SocketAddr::new(ip, number)));
-    addresses.chain(port.node_port.map(Frontend::NodePort))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The frontends of UDP and SCTP service ports, kept up to date as service ports change, and which of them conntrack's entries
 //! must be looked at for. What did not change costs nothing.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::flows::{Frontend, frontends, is_judged};
+use super::flows::{Frontend, is_judged};
 use crate::model::{Protocol, ServicePortName};
 use crate::state::service::ServicePort;
 
@@ -13,8 +14,8 @@ type Key = (Protocol, Frontend);
 #[derive(Debug, Default)]
 pub struct DatagramFrontends {
     of_port: BTreeMap<ServicePortName, BTreeSet<Key>>,
-    /// Two Services may have one address: a mistake of the cluster's, which must not cost either its flows.
-    ports_at: BTreeMap<Key, BTreeSet<ServicePortName>>,
+    /// A frontend has one owner ([`crate::state::claims`]).
+    owner: BTreeMap<Key, ServicePortName>,
     due: BTreeSet<Key>,
 }
 
@@ -24,19 +25,17 @@ impl DatagramFrontends {
         if !is_judged(name.protocol) {
             return;
         }
-        let keys = |port: &ServicePort| frontends(port).map(|frontend| (name.protocol, frontend)).collect();
+        let keys = |port: &ServicePort| port.frontends().map(|frontend| (name.protocol, frontend)).collect();
         let now: BTreeSet<Key> = port.map(keys).unwrap_or_default();
         for key in self.of_port.remove(name).unwrap_or_default() {
-            if let Some(names) = self.ports_at.get_mut(&key) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.ports_at.remove(&key);
-                }
+            // Its new owner may have been noted before.
+            if self.owner.get(&key) == Some(name) {
+                self.owner.remove(&key);
             }
             self.due.insert(key);
         }
         for key in &now {
-            self.ports_at.entry(*key).or_default().insert(name.clone());
+            self.owner.insert(*key, name.clone());
             self.due.insert(*key);
         }
         if !now.is_empty() {
@@ -45,9 +44,10 @@ impl DatagramFrontends {
     }
 
     /// These are all service ports; those that were known besides are gone.
-    pub fn note_all<'a>(&mut self, ports: impl Iterator<Item = &'a ServicePort>) {
+    pub fn note_all(&mut self, ports: impl Iterator<Item = impl Borrow<ServicePort>>) {
         let mut gone: BTreeSet<ServicePortName> = self.of_port.keys().cloned().collect();
         for port in ports {
+            let port = port.borrow();
             gone.remove(&port.name);
             self.note(&port.name, Some(port));
         }
@@ -66,7 +66,7 @@ impl DatagramFrontends {
 
     /// The service ports with a frontend that is due.
     pub fn ports_due(&self) -> BTreeSet<&ServicePortName> {
-        self.due.iter().filter_map(|key| self.ports_at.get(key)).flatten().collect()
+        self.due.iter().filter_map(|key| self.owner.get(key)).collect()
     }
 
     /// It was looked at.
@@ -85,7 +85,7 @@ mod tests {
         let service = ObjectKey { namespace: "default".into(), name: service.into() };
         ServicePort {
             name: ServicePortName { service, port: String::new(), protocol },
-            cluster_ip: cluster_ip.parse().unwrap(),
+            cluster_ip: Some(cluster_ip.parse().unwrap()),
             port: 53,
             node_port: None,
             external_ips: Vec::new(),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_due_with_all_who_share_its_address() {
+    fn only_what_changed_is_due_with_who_has_its_address_now() {
         let mut index = DatagramFrontends::default();
         let (dns, log) = (port("dns", Protocol::Udp, "10.96.0.10"), port("log", Protocol::Udp, "10.96.0.11"));
         index.note_all([&dns, &log, &port("web", Protocol::Tcp, "10.96.0.12")].into_iter());
@@ -118,12 +118,17 @@ mod tests {
         assert_eq!(due(&index), ["udp 10.96.0.10:53"]);
         assert_eq!(index.ports_due(), [&dns.name].into());
         index.judged();
-        // It moves to the other one's address.
-        let moved = port("dns", Protocol::Udp, "10.96.0.11");
-        index.note(&moved.name, Some(&moved));
-        assert_eq!(due(&index), ["udp 10.96.0.10:53", "udp 10.96.0.11:53"], "where it was, too");
-        assert_eq!(index.ports_due(), [&dns.name, &log.name].into());
-        index.judged();
+        // It gets the other one's address, which is noted after it or before.
+        let (moved, without) =
+            (port("dns", Protocol::Udp, "10.96.0.11"), ServicePort { cluster_ip: None, ..log.clone() });
+        for order in [[&moved, &without], [&without, &moved]] {
+            index.note_all([&dns, &log].into_iter());
+            index.judged();
+            order.into_iter().for_each(|port| index.note(&port.name, Some(port)));
+            assert_eq!(due(&index), ["udp 10.96.0.10:53", "udp 10.96.0.11:53"], "where it was, too");
+            assert_eq!(index.ports_due(), [&dns.name].into(), "who has it now, and nobody else");
+            index.judged();
+        }
         index.note_all([&log].into_iter());
         assert_eq!(due(&index), ["udp 10.96.0.11:53"], "of the one that is gone, too");
         assert_eq!(index.ports_due(), [&log.name].into());

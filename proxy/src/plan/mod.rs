@@ -62,7 +62,7 @@ pub struct Treatment {
 }
 
 /// The cluster IP: the frontend inside the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Internal {
     /// The cluster IP.
     pub address: IpAddr,
@@ -139,8 +139,8 @@ pub struct ServicePortPlan {
     pub serving: Vec<SocketAddr>,
     /// A client goes to the same backend again within this time.
     pub affinity: Option<Duration>,
-    /// The cluster IP.
-    pub internal: Internal,
+    /// The cluster IP, unless another service has it.
+    pub internal: Option<Internal>,
     /// The frontends for outside, if there are any.
     pub external: Option<External>,
     /// The health check that a load balancer asks, if there is one.

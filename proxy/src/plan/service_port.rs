@@ -35,15 +35,15 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
         name: port.name.clone(),
         port: port.port,
         affinity: port.affinity,
-        internal: Internal {
-            address: port.cluster_ip,
+        internal: port.cluster_ip.map(|address| Internal {
+            address,
             treatment: Treatment { verdict: internal_verdict, masquerade: internal_masquerade(around.masquerade_all) },
-        },
+        }),
         health_check: port
             .health_check_node_port
             .map(|number| HealthCheck { port: number, local_ready: ready_local(endpoints) }),
         no_local_endpoints: NoLocalEndpoints {
-            internal: internal_verdict == Verdict::Drop,
+            internal: port.cluster_ip.is_some() && internal_verdict == Verdict::Drop,
             external: external.is_some() && external_verdict == Verdict::Drop,
         },
         external,

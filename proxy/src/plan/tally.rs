@@ -85,7 +85,7 @@ mod tests {
         let service = ObjectKey { namespace: "default".into(), name: "web".into() };
         let port = ServicePort {
             name: ServicePortName { service, port: String::new(), protocol: Protocol::Tcp },
-            cluster_ip: "10.96.0.1".parse().unwrap(),
+            cluster_ip: Some("10.96.0.1".parse().unwrap()),
             port: 80,
             node_port: None,
             external_ips: Vec::new(),

@@ -1,10 +1,12 @@
 //! What the proxy knows: service ports and endpoints of one address family, and which of them changed.
-//! No I/O and no decisions: those are the plan's.
+//! No I/O, and one decision: who has what several Services claim ([`claims`]). All others are the plan's.
 
+pub mod claims;
 pub mod endpoints;
 pub mod service;
 mod triggers;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -14,6 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::model::{Family, ServicePortName, parse_ip};
 use crate::source::{Change, ObjectKey};
+use claims::{Age, Claim, Claims, Dispute, Known};
 use endpoints::{Endpoint, Slice};
 use service::{ServicePort, service_ports};
 use triggers::Triggers;
@@ -58,7 +61,8 @@ pub struct State {
     family: Family,
     node_name: String,
     external_ips: bool,
-    services: BTreeMap<ObjectKey, Vec<ServicePort>>,
+    services: BTreeMap<ObjectKey, Known>,
+    claims: Claims,
     /// Each Service's slices with their names, in their order: most have one, for which a map would be large.
     slices: BTreeMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: BTreeMap<ObjectKey, String>,
@@ -98,6 +102,7 @@ impl State {
             node_name: node_name.into(),
             external_ips: true,
             services: BTreeMap::new(),
+            claims: Claims::default(),
             slices: BTreeMap::new(),
             slice_owner: BTreeMap::new(),
             node: NodeInfo::default(),
@@ -127,7 +132,7 @@ impl State {
         &self.node
     }
 
-    /// Takes in one change; the cost is that of the Service concerned.
+    /// Takes in one change; the cost is that of the Service concerned, and of those that win or lose a frontend by it.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
@@ -135,7 +140,9 @@ impl State {
                 if !self.external_ips {
                     ports.iter_mut().for_each(|port| port.external_ips = Vec::new());
                 }
-                self.replace_service(key, ports);
+                let created = service.as_ref().and_then(|s| s.metadata.creation_timestamp.as_ref());
+                let age = created.map_or(Age::Unknown, |time| Age::Since(time.0));
+                self.replace_service(key, Known { age, ports });
             }
             Change::EndpointSlice(key, object) => {
                 let slice = object.as_deref().and_then(|s| Slice::read(s, self.family, &self.node_name));
@@ -160,14 +167,23 @@ impl State {
         }
     }
 
-    fn replace_service(&mut self, key: &ObjectKey, mut ports: Vec<ServicePort>) {
-        ports.shrink_to_fit();
-        let before = self.services.remove(key).unwrap_or_default();
-        for port in before.iter().filter(|p| !ports.contains(p)).chain(ports.iter().filter(|p| !before.contains(p))) {
+    /// A Service made anew with the same content is younger, which changes something only where others claim what it has.
+    fn replace_service(&mut self, key: &ObjectKey, mut now: Known) {
+        now.ports.shrink_to_fit();
+        let before = self.services.remove(key);
+        let (old, new) = (before.as_ref().map_or(&[][..], |known| &known.ports), &now.ports);
+        for port in old.iter().filter(|p| !new.contains(p)).chain(new.iter().filter(|p| !old.contains(p))) {
             self.changed.insert(port.name.clone());
         }
-        if !ports.is_empty() {
-            self.services.insert(key.clone(), ports);
+        let moved = self.claims.replace(before.as_ref(), &now);
+        if !now.ports.is_empty() {
+            self.services.insert(key.clone(), now);
+        }
+        for (claim, name) in moved {
+            match claim {
+                Claim::Frontend(..) => drop(self.changed.insert(name)),
+                Claim::HealthCheck(_) => drop(self.mark_service(&name.service)),
+            }
         }
     }
 
@@ -207,8 +223,8 @@ impl State {
 
     /// Whether it is there.
     fn mark_service(&mut self, service: &ObjectKey) -> bool {
-        let names = self.services.get(service).into_iter().flatten().map(|port| port.name.clone());
-        self.changed.extend(names);
+        let ports = self.services.get(service).into_iter().flat_map(|known| &known.ports);
+        self.changed.extend(ports.map(|port| port.name.clone()));
         self.services.contains_key(service)
     }
 
@@ -227,14 +243,20 @@ impl State {
         Changed { service_ports: std::mem::take(&mut self.changed), node: std::mem::take(&mut self.node_changed) }
     }
 
-    /// One service port, if it is there.
-    pub fn service_port(&self, name: &ServicePortName) -> Option<&ServicePort> {
-        self.services.get(&name.service)?.iter().find(|port| port.name == *name)
+    /// One service port, if it is there, with the frontends that it has.
+    pub fn service_port(&self, name: &ServicePortName) -> Option<Cow<'_, ServicePort>> {
+        let port = self.services.get(&name.service)?.ports.iter().find(|port| port.name == *name)?;
+        Some(self.claims.granted(port))
     }
 
-    /// Every service port, in order of Service and port.
-    pub fn service_ports(&self) -> impl Iterator<Item = &ServicePort> {
-        self.services.values().flatten()
+    /// Every service port, in order of Service and port, with the frontends that it has.
+    pub fn service_ports(&self) -> impl Iterator<Item = Cow<'_, ServicePort>> {
+        self.services.values().flat_map(|known| &known.ports).map(|port| self.claims.granted(port))
+    }
+
+    /// What Services asked for and did not get since the last call, and what is no longer disputed.
+    pub fn take_disputes(&mut self) -> Vec<Dispute> {
+        self.claims.take_disputes()
     }
 
     /// The endpoints of a service port, whatever their condition.

@@ -1,6 +1,6 @@
 //! A Service as one address family sees it: one [`ServicePort`] per port, everything parsed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -27,13 +27,22 @@ pub enum TrafficPolicy {
     Local,
 }
 
+/// An address that a service answers on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Frontend {
+    /// A cluster, external or load-balancer IP with its port.
+    Address(SocketAddr),
+    /// A port on the node's own addresses.
+    NodePort(u16),
+}
+
 /// One port of a Service, in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
     /// Its name.
     pub name: ServicePortName,
-    /// The family's cluster IP.
-    pub cluster_ip: IpAddr,
+    /// The family's cluster IP. Every service port has one, unless another Service has it already ([`super::claims`]).
+    pub cluster_ip: Option<IpAddr>,
     /// The port on cluster, external and load-balancer IPs.
     pub port: u16,
     /// The node port, if it has one.
@@ -55,6 +64,13 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
+    /// The addresses and the node port that it answers on.
+    pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
+        let addresses = self.cluster_ip.iter().chain(&self.external_ips).chain(&self.load_balancer_ips);
+        let addresses = addresses.map(|ip| Frontend::Address(SocketAddr::new(*ip, self.port)));
+        addresses.chain(self.node_port.map(Frontend::NodePort))
+    }
+
     /// Whether anything but the cluster IP leads to it.
     pub fn externally_accessible(&self) -> bool {
         self.node_port.is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
@@ -63,12 +79,12 @@ impl ServicePort {
     /// Whether cluster-wide endpoints are ever chosen. Under `externalTrafficPolicy: Local` they still are, for
     /// pods and the node itself, whose traffic short-circuits.
     pub fn uses_cluster_endpoints(&self) -> bool {
-        self.internal_policy == TrafficPolicy::Cluster || self.externally_accessible()
+        (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Cluster) || self.externally_accessible()
     }
 
     /// Whether endpoints of this node alone are ever chosen.
     pub fn uses_local_endpoints(&self) -> bool {
-        self.internal_policy == TrafficPolicy::Local
+        (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Local)
             || (self.external_policy == TrafficPolicy::Local && self.externally_accessible())
     }
 }
@@ -107,7 +123,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
 
     let template = |name: ServicePortName, port: u16, node_port: Option<u16>| ServicePort {
         name,
-        cluster_ip,
+        cluster_ip: Some(cluster_ip),
         port,
         node_port,
         external_ips: external_ips.clone(),

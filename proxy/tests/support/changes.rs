@@ -10,10 +10,12 @@ pub fn key(name: &str) -> ObjectKey {
     ObjectKey { namespace: "default".into(), name: name.into() }
 }
 
-pub fn service(index: u8, spec: Value, ingress: Value) -> Change {
+/// A Service that was created so many seconds after the first.
+pub fn service(seconds: Option<u8>, index: u8, spec: Value, ingress: Value) -> Change {
     let name = format!("svc-{index}");
-    let object =
-        json!({ "metadata": { "name": name }, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
+    let created = seconds.map(|seconds| format!("2026-01-01T00:00:{seconds:02}Z"));
+    let metadata = json!({ "name": name, "creationTimestamp": created });
+    let object = json!({ "metadata": metadata, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
     Change::Service(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
 }
 
@@ -22,23 +24,31 @@ pub fn any_service() -> impl Strategy<Value = Change> {
     let kind = prop::sample::select(vec!["ClusterIP", "NodePort", "LoadBalancer"]);
     let affinity = prop::sample::select(vec!["None", "ClientIP"]);
     let flags = (any::<bool>(), any::<bool>());
-    (0u8..4, kind, policy(), policy(), affinity, flags).prop_map(
-        |(index, kind, internal, external, affinity, (ranges, two))| {
-            let node_port = |offset: u16| if kind == "ClusterIP" { 0 } else { 30_000 + u16::from(index) * 10 + offset };
+    // Of four Services, what one claims is another's as well now and then: its cluster IP, its node ports, its address.
+    let whose = || prop_oneof![3 => Just(None), 1 => (0u8..4).prop_map(Some)];
+    let claims = (prop::option::of(0u8..3), whose(), whose(), whose());
+    (0u8..4, kind, policy(), policy(), affinity, flags, claims).prop_map(
+        |(index, kind, internal, external, affinity, (ranges, two), (created, cluster_ip, ports, address))| {
+            let (of_ports, of_cluster_ip) = (ports.unwrap_or(index), cluster_ip.unwrap_or(index));
+            let node_port =
+                |offset: u16| if kind == "ClusterIP" { 0 } else { 30_000 + u16::from(of_ports) * 10 + offset };
             let mut ports = vec![json!({ "name": "a", "port": 80, "protocol": "TCP", "nodePort": node_port(0) })];
             if two {
                 ports.push(json!({ "name": "b", "port": 53, "protocol": "UDP", "nodePort": node_port(1) }));
             }
             let ingress =
                 if kind == "LoadBalancer" { json!([{ "ip": format!("198.51.100.{index}") }]) } else { json!([]) };
+            let mut external_ips: Vec<String> =
+                address.map(|whose| format!("10.96.0.{}", whose + 1)).into_iter().collect();
+            external_ips.extend(two.then(|| "203.0.113.9".to_owned()));
             let spec = json!({
-                "type": kind, "clusterIP": format!("10.96.0.{}", index + 1), "ports": ports,
+                "type": kind, "clusterIP": format!("10.96.0.{}", of_cluster_ip + 1), "ports": ports,
                 "internalTrafficPolicy": internal, "externalTrafficPolicy": external, "sessionAffinity": affinity,
-                "externalIPs": if two { json!(["203.0.113.9"]) } else { json!([]) },
+                "externalIPs": external_ips,
                 "loadBalancerSourceRanges": if ranges { json!(["192.0.2.0/24"]) } else { json!([]) },
-                "healthCheckNodePort": if kind == "LoadBalancer" { 32_000 + i32::from(index) } else { 0 },
+                "healthCheckNodePort": if kind == "LoadBalancer" { 32_000 + i32::from(of_ports) } else { 0 },
             });
-            service(index, spec, ingress)
+            service(created, index, spec, ingress)
         },
     )
 }

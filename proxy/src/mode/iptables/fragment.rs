@@ -56,7 +56,9 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComment
     let endpoints =
         backends.into_iter().map(|backend| (backend, names::endpoint_chain(&plan.name, &backend))).collect();
     let mut writer = Writer { plan, node, comments, name: plan.name.to_string(), endpoints, out };
-    writer.internal(&plan.internal);
+    if let Some(internal) = &plan.internal {
+        writer.internal(internal);
+    }
     if let Some(external) = &plan.external {
         writer.external(external);
     }

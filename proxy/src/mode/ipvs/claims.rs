@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::fragment::{Fragment, Server};
+use super::fragment::{Fragment, Right, Server};
 use super::sets::SetId;
 use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::ServerKey;
@@ -15,7 +15,7 @@ use crate::model::ServicePortName;
 #[derive(Debug, Default)]
 pub struct Claims {
     fragments: BTreeMap<ServicePortName, Fragment>,
-    servers: BTreeMap<ServerKey, BTreeSet<ServicePortName>>,
+    servers: BTreeMap<ServerKey, BTreeSet<(Right, ServicePortName)>>,
     members: BTreeMap<(SetId, Member), u32>,
     addresses: BTreeMap<IpAddr, u32>,
 }
@@ -42,18 +42,19 @@ impl Claims {
             if now.servers.get(key) != Some(server) {
                 touched.servers.insert(*key);
             }
-            if !now.servers.contains_key(key)
+            if now.servers.get(key).is_none_or(|now| now.right != server.right)
                 && let Some(names) = self.servers.get_mut(key)
             {
-                names.remove(name);
+                names.remove(&(server.right, name.clone()));
                 if names.is_empty() {
                     self.servers.remove(key);
                 }
             }
         }
-        for key in now.servers.keys().filter(|key| !before.servers.contains_key(*key)) {
+        let is_new = |key: &ServerKey, server: &Server| before.servers.get(key).is_none_or(|b| b.right != server.right);
+        for (key, server) in now.servers.iter().filter(|(key, server)| is_new(key, server)) {
             touched.servers.insert(*key);
-            self.servers.entry(*key).or_default().insert(name.clone());
+            self.servers.entry(*key).or_default().insert((server.right, name.clone()));
         }
         count(&mut self.members, &before.members, &now.members, &mut touched.members);
         count(&mut self.addresses, &before.addresses, &now.addresses, &mut touched.addresses);
@@ -62,10 +63,9 @@ impl Claims {
         }
     }
 
-    /// A virtual server, if it is wanted. Of two service ports on one address, which is a mistake of the cluster's, the
-    /// first by name has it.
+    /// A virtual server, if it is wanted.
     pub fn server(&self, key: &ServerKey) -> Option<&Server> {
-        let first = self.servers.get(key)?.first()?;
+        let (_, first) = self.servers.get(key)?.first()?;
         self.fragments.get(first)?.servers.get(key)
     }
 

@@ -14,6 +14,16 @@ use crate::plan::{
     AllowedSources, BackendSet, External, Masquerade, NodePlan, NodePortScope, ServicePortPlan, Verdict,
 };
 
+/// Why a virtual server is wanted. State has decided who has an address with its port, and who a node port; on one of the
+/// node's own addresses the two may meet, and the address wins, as its rules stand before those of node ports in other modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// For an address of the service's own.
+    Address,
+    /// For a node port.
+    NodePort,
+}
+
 /// A virtual server that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
@@ -21,6 +31,8 @@ pub struct Server {
     pub spec: ServerSpec,
     /// Where it leads, sorted. Empty: nowhere, and the kernel refuses with ICMP port unreachable.
     pub destinations: Vec<SocketAddr>,
+    /// By which right it is wanted.
+    pub right: Right,
 }
 
 /// One service port's share.
@@ -102,7 +114,7 @@ impl Writer<'_> {
         Member::IpPort(address, self.plan.protocol(), self.plan.port)
     }
 
-    fn server(&mut self, address: IpAddr, port: u16, backends: Option<BackendSet>) {
+    fn server(&mut self, address: IpAddr, port: u16, backends: Option<BackendSet>, right: Right) {
         let key = ServerKey { protocol: self.plan.protocol(), address: SocketAddr::new(address, port) };
         let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
         let spec = ServerSpec {
@@ -113,7 +125,7 @@ impl Writer<'_> {
             netmask: ServerSpec::whole_address(self.around.node.family),
         };
         let destinations = backends.map(|set| self.plan.backends(set).to_vec()).unwrap_or_default();
-        self.out.servers.entry(key).or_insert(Server { spec, destinations });
+        self.out.servers.entry(key).or_insert(Server { spec, destinations, right });
     }
 
     /// An address that is not the node's already.
@@ -125,7 +137,7 @@ impl Writer<'_> {
     }
 
     fn internal(&mut self) {
-        let internal = &self.plan.internal;
+        let Some(internal) = &self.plan.internal else { return };
         let member = self.frontend(internal.address);
         self.member(SetId::ClusterIp, member);
         self.bind(internal.address);
@@ -137,7 +149,7 @@ impl Writer<'_> {
                 None
             }
         };
-        self.server(internal.address, self.plan.port, backends);
+        self.server(internal.address, self.plan.port, backends, Right::Address);
     }
 
     fn external(&mut self, external: &External) {
@@ -181,7 +193,7 @@ impl Writer<'_> {
             self.member(SetId::NoLocalEndpoints, member);
         }
         self.bind(address);
-        self.server(address, self.plan.port, backends);
+        self.server(address, self.plan.port, backends, Right::Address);
     }
 
     fn allowed_sources(&mut self, address: IpAddr, allowed: &AllowedSources) {
@@ -209,7 +221,7 @@ impl Writer<'_> {
             if lost {
                 self.member(SetId::NoLocalEndpoints, on_address);
             }
-            self.server(*address, port, backends);
+            self.server(*address, port, backends, Right::NodePort);
         }
     }
 }

@@ -78,10 +78,12 @@ impl<'a> Words<'a> {
 /// Writes down one service port.
 pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>) -> FilterLines {
     let writer = Writer { plan, node, name: plan.name.to_string(), words };
-    let (port, internal) = (plan.port, &plan.internal);
-    let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), port);
+    let refused_internal = plan.internal.and_then(|internal| {
+        let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), plan.port);
+        writer.refusal(internal.treatment.verdict, to_cluster_ip)
+    });
     let mut lines = FilterLines {
-        refused_internal: writer.refusal(internal.treatment.verdict, to_cluster_ip).into_iter().collect(),
+        refused_internal: refused_internal.into_iter().collect(),
         health_check: writer.health_check(),
         ..FilterLines::default()
     };

@@ -61,7 +61,9 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) ->
     }
     let filter = filter::render(&plan, &around.node, words);
     let mut writer = Writer { plan: &plan, ports, around, out: Fragment { filter, ..Fragment::default() } };
-    writer.address(plan.internal.address, plan.internal.treatment, plan.internal.treatment);
+    if let Some(internal) = &plan.internal {
+        writer.address(internal.address, internal.treatment, internal.treatment);
+    }
     if let Some(external) = &plan.external {
         writer.external(external);
     }
@@ -70,7 +72,9 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) ->
 }
 
 fn refuse(plan: &mut ServicePortPlan) {
-    plan.internal.treatment.verdict = Verdict::Reject;
+    if let Some(internal) = &mut plan.internal {
+        internal.treatment.verdict = Verdict::Reject;
+    }
     if let Some(external) = &mut plan.external {
         external.treatment.verdict = Verdict::Reject;
         external.short_circuit = None;

@@ -24,7 +24,7 @@ pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     let mut plan = plan.clone();
     if plan.protocol() == Protocol::Sctp {
         let refuse = |treatment: &mut Treatment| treatment.verdict = Verdict::Reject;
-        refuse(&mut plan.internal.treatment);
+        plan.internal.iter_mut().for_each(|internal| refuse(&mut internal.treatment));
         if let Some(external) = &mut plan.external {
             refuse(&mut external.treatment);
             external.short_circuit = None;
@@ -39,7 +39,8 @@ pub fn sets(plan: &ServicePortPlan) -> BTreeSet<BackendSet> {
         let short = external.short_circuit.map(|short| [short.pods, short.node]);
         short.into_iter().flatten().chain([external.treatment]).collect::<Vec<_>>()
     };
-    let treatments = plan.external.iter().flat_map(of_external).chain([plan.internal.treatment]);
+    let treatments = plan.external.iter().flat_map(of_external);
+    let treatments = treatments.chain(plan.internal.map(|internal| internal.treatment));
     let delivered = treatments.filter_map(|treatment| match treatment.verdict {
         Verdict::Deliver(set) => Some(set),
         Verdict::Reject | Verdict::Drop => None,

@@ -59,7 +59,10 @@ impl io::Write for Hashing {
 
 impl Slim for Service {
     fn slim(&mut self) {
-        self.metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
+        // Of two Services on one address the older has it. The time is that of the object's making: no update changes it.
+        let creation_timestamp = self.metadata.creation_timestamp.take();
+        let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
+        self.metadata = ObjectMeta { creation_timestamp, ..metadata };
         if let Some(spec) = &mut self.spec {
             spec.selector = None;
         }
@@ -185,9 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_services_addresses_stay_and_its_selector_goes() {
+    fn a_services_addresses_and_age_stay_and_its_selector_goes() {
         let service = json!({
-            "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
+            "metadata": {
+                "name": "web", "namespace": "default", "labels": {"app": "web"}, "uid": "u",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
             "spec": {"clusterIP": "10.96.0.1", "selector": {"app": "web"}, "ports": [{"port": 80}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": []},
         });
@@ -197,7 +203,7 @@ mod tests {
             serde_json::to_value(&service).expect("json"),
             json!({
                 "apiVersion": "v1", "kind": "Service",
-                "metadata": {"name": "web", "namespace": "default"},
+                "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
                 "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]},
                 "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
             })

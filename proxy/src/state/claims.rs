@@ -1,0 +1,236 @@
+//! Who has a frontend that several Services claim: decided here, once, for all modes.
+//!
+//! A cluster IP wins over external and load-balancer addresses: whoever may create a Service can write any address into
+//! `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic with it. Among equals the older object
+//! wins, then the first by name. The loser keeps its other frontends, and gets this one when it is free. What one Service
+//! changes costs what its own claims cost.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+
+use jiff::Timestamp;
+
+use super::service::{Frontend, ServicePort};
+use crate::model::{Protocol, ServicePortName};
+use crate::source::ObjectKey;
+
+/// Something that one Service alone can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// A frontend of a service port.
+    Frontend(Protocol, Frontend),
+    /// A `healthCheckNodePort`, which all ports of a Service have together.
+    HealthCheck(u16),
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Claim::Frontend(protocol, Frontend::Address(address)) => write!(f, "{address}/{protocol}"),
+            Claim::Frontend(protocol, Frontend::NodePort(port)) => write!(f, "node port {port}/{protocol}"),
+            Claim::HealthCheck(port) => write!(f, "health check node port {port}"),
+        }
+    }
+}
+
+/// How good a claim is: the least is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// To its cluster IP.
+    ClusterIp,
+    /// To anything else.
+    Other,
+}
+
+/// When an object was created. One that does not say so, as in a manifest, is younger than all that do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Age {
+    /// Since then.
+    Since(Timestamp),
+    /// Not known.
+    Unknown,
+}
+
+/// Who claims something, in the order of the rule: the first wins.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Claimant {
+    rank: Rank,
+    age: Age,
+    name: ServicePortName,
+}
+
+/// A Service's ports, and since when it is there.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) age: Age,
+    pub(super) ports: Vec<ServicePort>,
+}
+
+/// What a service port asks for and does not have, or no longer: for a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dispute {
+    /// The service port that asks for it; of a health check's the name and protocol mean nothing.
+    pub loser: ServicePortName,
+    /// What it asks for.
+    pub claim: Claim,
+    /// Who has it, and by which right; nothing when the dispute is over.
+    pub winner: Option<(ServicePortName, Rank)>,
+}
+
+/// All claims of a family.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// The best first. Most claims have one claimant, for whom a set would be large.
+    claimants: BTreeMap<Claim, Vec<Claimant>>,
+    lost: BTreeMap<ServicePortName, BTreeSet<Claim>>,
+    /// What was reported as lost.
+    reported: BTreeMap<ServicePortName, BTreeSet<Claim>>,
+    /// Whose part in `lost` may differ from that in `reported`.
+    unreported: BTreeSet<ServicePortName>,
+}
+
+impl Claims {
+    /// A Service was this and is that. Returns who, of all Services, won or lost what by it.
+    pub(super) fn replace(&mut self, before: Option<&Known>, after: &Known) -> Vec<(Claim, ServicePortName)> {
+        let (before, after) = (before.map(Known::claims).unwrap_or_default(), after.claims());
+        let mut winners: BTreeMap<Claim, Option<ServicePortName>> = BTreeMap::new();
+        for (claim, claimant) in before.difference(&after) {
+            winners.entry(*claim).or_insert_with(|| self.winner(*claim).map(|winner| winner.name.clone()));
+            self.remove(*claim, claimant);
+        }
+        for (claim, claimant) in after.difference(&before) {
+            winners.entry(*claim).or_insert_with(|| self.winner(*claim).map(|winner| winner.name.clone()));
+            self.insert(*claim, claimant.clone());
+        }
+        let moved = winners.into_iter().flat_map(|(claim, was)| self.moved(claim, was).map(move |name| (claim, name)));
+        moved.collect()
+    }
+
+    /// Who had a claim and who has it now, if that is not the same.
+    fn moved(&mut self, claim: Claim, was: Option<ServicePortName>) -> impl Iterator<Item = ServicePortName> + use<> {
+        let now = self.winner(claim).map(|winner| winner.name.clone());
+        let changed = now != was;
+        if let Some(winner) = now.as_ref().filter(|_| changed) {
+            self.note(winner, claim, false);
+        }
+        if let Some(loser) = was.as_ref().filter(|_| changed) {
+            let still =
+                self.claimants.get(&claim).is_some_and(|all| all.iter().any(|claimant| claimant.name == *loser));
+            self.note(loser, claim, still);
+        }
+        was.into_iter().chain(now).filter(move |_| changed)
+    }
+
+    fn insert(&mut self, claim: Claim, claimant: Claimant) {
+        let all = self.claimants.entry(claim).or_default();
+        let at = all.partition_point(|other| *other < claimant);
+        all.reserve_exact(1);
+        let name = claimant.name.clone();
+        all.insert(at, claimant);
+        let second = all.get(1).filter(|_| at == 0).map(|claimant| claimant.name.clone());
+        self.note(&name, claim, at > 0);
+        second.iter().for_each(|name| self.note(name, claim, true));
+    }
+
+    fn remove(&mut self, claim: Claim, claimant: &Claimant) {
+        if let Some(all) = self.claimants.get_mut(&claim) {
+            if let Ok(at) = all.binary_search(claimant) {
+                all.remove(at);
+            }
+            if all.is_empty() {
+                self.claimants.remove(&claim);
+            }
+        }
+        self.note(&claimant.name, claim, false);
+    }
+
+    fn note(&mut self, name: &ServicePortName, claim: Claim, lost: bool) {
+        let changed = if lost {
+            self.lost.entry(name.clone()).or_default().insert(claim)
+        } else {
+            let Some(claims) = self.lost.get_mut(name) else { return };
+            let had = claims.remove(&claim);
+            if claims.is_empty() {
+                self.lost.remove(name);
+            }
+            had
+        };
+        if changed {
+            self.unreported.insert(name.clone());
+        }
+    }
+
+    fn winner(&self, claim: Claim) -> Option<&Claimant> {
+        self.claimants.get(&claim)?.first()
+    }
+
+    /// A service port with what it has of all that it asks for.
+    pub(super) fn granted<'a>(&self, port: &'a ServicePort) -> Cow<'a, ServicePort> {
+        if self.lost.is_empty() {
+            return Cow::Borrowed(port);
+        }
+        let check = self.lost.get(&whole_service(&port.name.service)).into_iter().flatten();
+        let check = check.filter(|claim| matches!(claim, Claim::HealthCheck(_)));
+        let own = self.lost.get(&port.name).into_iter().flatten();
+        let own = own.filter(|claim| matches!(claim, Claim::Frontend(..)));
+        own.chain(check).fold(Cow::Borrowed(port), |port, claim| Cow::Owned(without(port.into_owned(), *claim)))
+    }
+
+    /// What was lost or won since the last call, as it stands now.
+    pub(super) fn take_disputes(&mut self) -> Vec<Dispute> {
+        let mut disputes = Vec::new();
+        for name in std::mem::take(&mut self.unreported) {
+            let now = self.lost.get(&name).cloned().unwrap_or_default();
+            let before = self.reported.remove(&name).unwrap_or_default();
+            let dispute = |claim: &Claim, winner| Dispute { loser: name.clone(), claim: *claim, winner };
+            disputes.extend(before.difference(&now).map(|claim| dispute(claim, None)));
+            for claim in now.difference(&before) {
+                let winner = self.winner(*claim).map(|winner| (winner.name.clone(), winner.rank));
+                disputes.push(dispute(claim, winner));
+            }
+            if !now.is_empty() {
+                self.reported.insert(name, now);
+            }
+        }
+        disputes
+    }
+}
+
+impl Known {
+    /// Everything that it claims. A service port claims an address once, by its best right.
+    fn claims(&self) -> BTreeSet<(Claim, Claimant)> {
+        let mut best: BTreeMap<(Claim, ServicePortName), Rank> = BTreeMap::new();
+        for port in &self.ports {
+            let of_cluster_ip = port.cluster_ip.map(|ip| Frontend::Address(SocketAddr::new(ip, port.port)));
+            for frontend in port.frontends() {
+                let rank = if Some(frontend) == of_cluster_ip { Rank::ClusterIp } else { Rank::Other };
+                best.entry((Claim::Frontend(port.name.protocol, frontend), port.name.clone())).or_insert(rank);
+            }
+            let check = port.health_check_node_port.map(Claim::HealthCheck);
+            best.extend(check.map(|check| ((check, whole_service(&port.name.service)), Rank::Other)));
+        }
+        let age = self.age;
+        best.into_iter().map(|((claim, name), rank)| (claim, Claimant { rank, age, name })).collect()
+    }
+}
+
+/// The name under which a Service claims what its ports have together.
+fn whole_service(service: &ObjectKey) -> ServicePortName {
+    ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp }
+}
+
+fn without(mut port: ServicePort, claim: Claim) -> ServicePort {
+    match claim {
+        Claim::Frontend(_, Frontend::Address(address)) => {
+            let others = |ip: &std::net::IpAddr| *ip != address.ip();
+            port.cluster_ip = port.cluster_ip.filter(others);
+            port.external_ips.retain(others);
+            port.load_balancer_ips.retain(others);
+        }
+        Claim::Frontend(_, Frontend::NodePort(_)) => port.node_port = None,
+        Claim::HealthCheck(_) => port.health_check_node_port = None,
+    }
+    port
+}
