@@ -26,6 +26,8 @@ pub struct Record {
     pub uid: String,
     /// `metadata.creationTimestamp`.
     pub created: Time,
+    /// The manifest says when; no clock does.
+    pub dated: bool,
     /// `metadata.resourceVersion`.
     pub version: u64,
     /// `metadata.labels`.

@@ -50,11 +50,12 @@ impl Versions {
         self.version = self.version.saturating_add(by);
     }
 
-    /// Takes timestamps from `clock`, those of all objects that are there included.
+    /// Takes timestamps from `clock`, those of all objects that are there included, unless their manifest says when they
+    /// were made.
     pub(super) fn use_clock(&mut self, clock: Clock) {
         self.clock = clock;
         let now = self.now();
-        for record in self.records.values_mut().flat_map(BTreeMap::values_mut) {
+        for record in self.records.values_mut().flat_map(BTreeMap::values_mut).filter(|record| !record.dated) {
             *record =
                 Arc::new(Record { created: now.clone(), ..record.with_metadata("creationTimestamp", json!(now)) });
         }
@@ -94,7 +95,7 @@ impl Versions {
     }
 
     /// Records `object` under a new version and completes its metadata; nothing happens, and `false` comes back, when
-    /// it is what was there already.
+    /// it is what was there already. A new object may say when it was made.
     pub(super) fn put<T: Stored>(&mut self, key: &ObjectKey, object: &mut T) -> bool {
         let before = self.get(T::STORED, key).cloned();
         let (now, next) = (self.now(), self.version + 1);
@@ -104,23 +105,24 @@ impl Versions {
         metadata.namespace = T::STORED.namespaced().then(|| key.namespace.clone());
         metadata.uid = Some(uid.clone());
         metadata.managed_fields = None;
-        match &before {
-            Some(before) => {
-                metadata.creation_timestamp = Some(before.created.clone());
-                metadata.resource_version = Some(before.version.to_string());
-                if to_json(object) == before.json {
-                    return false;
-                }
+        if let Some(before) = &before {
+            metadata.creation_timestamp = Some(before.created.clone());
+            metadata.resource_version = Some(before.version.to_string());
+            if to_json(object) == before.json {
+                return false;
             }
-            None => metadata.creation_timestamp = Some(now.clone()),
         }
+        let metadata = object.metadata_mut();
+        let dated = before.as_ref().map_or(metadata.creation_timestamp.is_some(), |before| before.dated);
+        let created = metadata.creation_timestamp.get_or_insert(now).clone();
         self.version = next;
         object.metadata_mut().resource_version = Some(next.to_string());
         let record = Arc::new(Record {
             kind: T::STORED,
             key: key.clone(),
             uid,
-            created: before.as_ref().map_or(now, |before| before.created.clone()),
+            created,
+            dated,
             version: next,
             labels: object.metadata().labels.clone().unwrap_or_default(),
             fields: fields(key, object),
