@@ -31,7 +31,11 @@ fn roomy() -> Limits {
 }
 
 fn name(protocol: Protocol) -> ServicePortName {
-    let service = ObjectKey { namespace: "default".into(), name: "web".into() };
+    named("web", protocol)
+}
+
+fn named(service: &str, protocol: Protocol) -> ServicePortName {
+    let service = ObjectKey { namespace: "default".into(), name: service.into() };
     ServicePortName { service, port: String::new(), protocol }
 }
 
@@ -42,8 +46,13 @@ fn lead(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr], servin
 
 /// Leads to these backends and listens on some port.
 fn start(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr]) -> SocketAddr {
-    lead(engine, protocol, backends, backends);
-    let listener = Listener { name: name(protocol), set: BackendSet::Cluster };
+    start_service(engine, name(protocol), backends)
+}
+
+fn start_service(engine: &mut Engine, name: ServicePortName, backends: &[SocketAddr]) -> SocketAddr {
+    let (cluster, serving) = (backends.into(), backends.into());
+    engine.lead(&name, Some(Backends { cluster, serving, ..Backends::default() }));
+    let listener = Listener { name, set: BackendSet::Cluster };
     let free = |port: &u16| match engine.listen(&listener, *port) {
         Ok(()) => true,
         Err(ListenError::Taken(_)) => false,
@@ -188,6 +197,67 @@ async fn with_no_room_connections_wait_their_turn() {
     drop(first);
     assert_eq!(soon("the second's turn", second).await.unwrap().unwrap(), b"second");
     assert_eq!(stats.full.get(), 1, "it is waited for, not asked for again and again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
+    let mut engine = engine_of(Limits { connections: 40, associations: 1 });
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let greedy = start_service(&mut engine, named("greedy", Protocol::Tcp), &[silent.local_addr().unwrap()]);
+    let web = start_service(&mut engine, named("web", Protocol::Tcp), &[echo_at_the_end().await]);
+    let stats = engine.stats();
+    // Half of them wait for an answer after their own end, as `nc` does.
+    let mut held = Vec::new();
+    for number in 0..60 {
+        let mut client = TcpStream::connect(greedy).await.unwrap();
+        if number % 2 == 0 {
+            client.shutdown().await.unwrap();
+        }
+        held.push(client);
+    }
+    until("all places are taken", || stats.connections.get() == 40 && stats.full.get() == 1).await;
+    for number in 0..30u8 {
+        assert_eq!(soon("an answer of another service", ask(web, &[number])).await.unwrap(), [number]);
+    }
+    assert!(stats.evicted.get() >= 1, "in the place of the greedy one's");
+    let mut aborted = BTreeSet::new();
+    let is_reset =
+        |client: &TcpStream| client.try_read(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::ConnectionReset);
+    until("who had to leave is reset: no end that looks like a success", || {
+        aborted.extend((0..held.len()).filter(|index| is_reset(&held[*index])));
+        aborted.len() as u64 == stats.evicted.get()
+    })
+    .await;
+    // Its listener resets what it has not accepted.
+    drop((held, silent));
+    until("all have ended", || stats.connections.get() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_with_all_associations_leaves_others_their_share() {
+    let mut engine = engine_of(Limits { connections: 1, associations: 20 });
+    let greedy = start_service(&mut engine, named("greedy", Protocol::Udp), &[udp_server().await]);
+    let dns = start_service(&mut engine, named("dns", Protocol::Udp), &[udp_server().await]);
+    let mut clients = Vec::new();
+    for _ in 0..30 {
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        exchange(&client, greedy).await;
+        clients.push(client);
+    }
+    let stats = engine.stats();
+    let before = stats.evicted.get();
+    let mut seen = Vec::new();
+    for client in &clients[..10] {
+        seen.push(exchange(client, dns).await);
+    }
+    assert!(stats.evicted.get() > before, "the greedy one's made room");
+    for client in &clients[10..] {
+        exchange(client, greedy).await;
+    }
+    for (client, seen) in clients[..10].iter().zip(&seen) {
+        assert_eq!(exchange(client, dns).await, *seen, "the greedy one's new ones end its own old ones");
+    }
+    assert!(stats.associations.get() <= 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tracing::warn;
 
 use super::balancer::Balancer;
 use super::limits::Limits;
 use super::pipes::Pipes;
+use super::room::Room;
 use super::stats::Stats;
 use super::{Backends, ListenError, Listener, Relays, sockets, tcp, udp};
 use crate::model::{Family, Protocol, ServicePortName};
@@ -25,11 +25,13 @@ const COMPLAINT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Shared {
     /// Room for connections.
-    pub connections: Arc<Semaphore>,
+    pub connections: Arc<Room>,
     /// UDP associations that are open.
     pub associations: Arc<AtomicU64>,
     /// As many of them as there may be.
     pub most_associations: u64,
+    /// The listening ports of UDP.
+    pub ports: udp::Ports,
     /// Pipes between connections.
     pub pipes: Pipes,
     /// How long connections may be silent.
@@ -43,8 +45,9 @@ impl Shared {
     /// With these limits and time-outs.
     pub fn new(limits: Limits, timeouts: tcp::Timeouts, udp_timeouts: udp::Timeouts) -> Arc<Shared> {
         Arc::new(Shared {
-            connections: Arc::new(Semaphore::new(limits.connections)),
+            connections: Room::new(limits.connections),
             associations: Arc::default(),
+            ports: udp::Ports::default(),
             most_associations: u64::try_from(limits.associations).unwrap_or(u64::MAX),
             pipes: Pipes::default(),
             timeouts,
@@ -105,6 +108,7 @@ impl Engine {
         let context = tcp::Context {
             shared: Arc::clone(&self.shared),
             stats: Arc::clone(&self.stats),
+            service: Arc::new(listener.name.service.clone()),
             balancer: Arc::clone(balancer),
             set: listener.set,
         };
@@ -114,7 +118,7 @@ impl Engine {
                 (runtime.spawn(tcp::serve(socket, context)), None)
             }
             Protocol::Udp => {
-                let port = Arc::new(udp::Port::new(sockets::bind_udp(self.family, port)?, context));
+                let port = udp::Port::new(sockets::bind_udp(self.family, port)?, context);
                 (runtime.spawn(Arc::clone(&port).serve()), Some(port))
             }
             Protocol::Sctp => return Err(io::ErrorKind::Unsupported.into()),

@@ -1,7 +1,7 @@
 //! Listening ports that lead connections and datagrams to backends: the data path of userspace mode.
 //!
 //! [`balancer`] chooses backends (pure), [`tcp`] and [`udp`] relay, [`pipes`] moves bytes within the kernel, [`sockets`] has
-//! the system calls, [`engine`] holds it all together, [`stats`] counts. [`Relays`] is what a mode sees of it; [`Fake`] stands
+//! the system calls, [`room`] gives connections their places, [`engine`] holds it all together, [`stats`] counts. [`Relays`] is what a mode sees of it; [`Fake`] stands
 //! in for it in tests.
 
 pub mod balancer;
@@ -10,6 +10,7 @@ pub mod engine;
 mod fake;
 pub mod limits;
 pub mod pipes;
+pub mod room;
 pub mod sockets;
 pub mod stats;
 pub mod tcp;

@@ -57,7 +57,7 @@ pub struct Stats {
     pub associations: Count,
     /// UDP associations so far.
     pub associations_total: Count,
-    /// Associations that ended before their time, to make room.
+    /// Connections and associations that ended before their time, to make room.
     pub evicted: Count,
     /// Datagrams that had nowhere to go.
     pub dropped: Count,

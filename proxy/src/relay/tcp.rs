@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +13,11 @@ use tracing::{debug, warn};
 use super::balancer::Balancer;
 use super::engine::Shared;
 use super::pipes::flow;
+use super::room::{Activity, Place};
 use super::sockets::{prepare, reset};
 use super::stats::Stats;
 use crate::plan::BackendSet;
+use crate::source::ObjectKey;
 
 /// So long one backend may take while there are others: time enough for a SYN that is lost and sent again after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -32,6 +33,8 @@ pub struct Context {
     pub shared: Arc<Shared>,
     /// The family's counts.
     pub stats: Arc<Stats>,
+    /// The service, whose connections share its places.
+    pub service: Arc<ObjectKey>,
     /// The service port's choice.
     pub balancer: Arc<Mutex<Balancer>>,
     /// Among these backends.
@@ -45,8 +48,8 @@ impl Context {
     }
 }
 
-/// Accepts until it is dropped. With as many connections as there are descriptors for, the next ones wait in the kernel's
-/// queue.
+/// Accepts until it is dropped. With as many connections as there are descriptors for, the next ones of a service that has its
+/// share wait in the kernel's queue.
 pub async fn serve(listener: TcpListener, context: Context) {
     loop {
         let (client, peer) = match listener.accept().await {
@@ -60,23 +63,20 @@ pub async fn serve(listener: TcpListener, context: Context) {
                 continue;
             }
         };
-        let permits = &context.shared.connections;
-        let permit = match Arc::clone(permits).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
+        let room = &context.shared.connections;
+        let place = match room.try_enter(&context.service, Instant::now()) {
+            Some(place) => place,
+            None => {
                 context.stats.full.inc();
-                context
-                    .shared
-                    .complain("as many connections as there are descriptors for (RLIMIT_NOFILE): new ones wait");
-                let Ok(permit) = Arc::clone(permits).acquire_owned().await else { return };
-                permit
+                context.shared.complain(&format!(
+                    "as many connections as there are descriptors for (RLIMIT_NOFILE): new ones of Service {} wait",
+                    context.service
+                ));
+                room.enter(&context.service).await
             }
         };
         let context = context.clone();
-        tokio::spawn(async move {
-            lead(&client, peer, &context).await;
-            drop(permit);
-        });
+        tokio::spawn(async move { lead(&client, peer, &context, &place).await });
     }
 }
 
@@ -94,12 +94,19 @@ impl Drop for Open<'_> {
     }
 }
 
-async fn lead(client: &TcpStream, peer: SocketAddr, context: &Context) {
+async fn lead(client: &TcpStream, peer: SocketAddr, context: &Context, place: &Place) {
     context.stats.connections.inc();
     context.stats.connections_total.inc();
     let _open = Open(&context.stats);
-    match connect(peer, context).await {
-        Some(backend) => relay(client, &backend, context).await,
+    let connected = tokio::select! {
+        connected = connect(peer, context) => connected,
+        () = place.activity().must_leave() => {
+            context.stats.evicted.inc();
+            return reset(client);
+        }
+    };
+    match connected {
+        Some(backend) => relay(client, &backend, context, place.activity()).await,
         None => {
             context.stats.failed.inc();
             reset(client);
@@ -137,39 +144,16 @@ async fn connect(peer: SocketAddr, context: &Context) -> Option<TcpStream> {
     None
 }
 
-/// When bytes last went by, in milliseconds since the begin, and whether one direction has ended.
-struct Activity {
-    begin: Instant,
-    last: AtomicU64,
-    half: AtomicBool,
-}
-
-impl Activity {
-    fn new() -> Activity {
-        Activity { begin: Instant::now(), last: AtomicU64::new(0), half: AtomicBool::new(false) }
-    }
-
-    fn note(&self) {
-        let since = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(since, Ordering::Relaxed);
-    }
-
-    fn half_closed(&self) {
-        self.note();
-        self.half.store(true, Ordering::Relaxed);
-    }
-
-    /// Resolves when nothing went by for too long.
-    async fn idle(&self, timeouts: &Timeouts) {
-        loop {
-            let limit = if self.half.load(Ordering::Relaxed) { timeouts.half_closed } else { timeouts.idle };
-            let end = self.begin + Duration::from_millis(self.last.load(Ordering::Relaxed)) + limit;
-            if Instant::now() >= end {
-                return;
-            }
-            // A direction may end meanwhile, with a shorter time from then on.
-            sleep_until(end.min(Instant::now() + timeouts.half_closed.max(PAUSE))).await;
+/// Resolves when nothing went by for too long.
+async fn idle(activity: &Activity, timeouts: &Timeouts) {
+    loop {
+        let limit = if activity.is_half_closed() { timeouts.half_closed } else { timeouts.idle };
+        let end = activity.last() + limit;
+        if Instant::now() >= end {
+            return;
         }
+        // A direction may end meanwhile, with a shorter time from then on.
+        sleep_until(end.min(Instant::now() + timeouts.half_closed.max(PAUSE))).await;
     }
 }
 
@@ -182,22 +166,26 @@ pub struct Timeouts {
     pub half_closed: Duration,
 }
 
-async fn relay(client: &TcpStream, backend: &TcpStream, context: &Context) {
+async fn relay(client: &TcpStream, backend: &TcpStream, context: &Context, activity: &Activity) {
     prepare(client);
     prepare(backend);
-    let activity = Activity::new();
+    activity.note(Instant::now());
     let moved = |bytes| {
-        activity.note();
+        activity.note(Instant::now());
         context.stats.bytes[0].add(bytes);
     };
     let one = async |from, to| -> io::Result<()> {
         flow(from, to, &context.shared.pipes, moved).await?;
-        activity.half_closed();
+        activity.half_closed(Instant::now());
         Ok(())
     };
     let ended = tokio::select! {
         result = async { tokio::try_join!(one(client, backend), one(backend, client)) } => result.map(|_| ()),
-        () = activity.idle(&context.shared.timeouts) => {
+        () = activity.must_leave() => {
+            context.stats.evicted.inc();
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
+        () = idle(activity, &context.shared.timeouts) => {
             context.stats.idle.inc();
             Err(io::ErrorKind::TimedOut.into())
         }

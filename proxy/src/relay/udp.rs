@@ -2,10 +2,10 @@
 //! too long or its backend serves no more.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use tracing::debug;
 use super::sockets::{LARGEST_DATAGRAM, Received, connect_udp, receive, send_from, send_to_backend};
 use super::stats::Stats;
 use super::tcp::Context;
+use crate::source::ObjectKey;
 
 /// After this long a flow with replies is a conversation, as conntrack has it (`nf_conntrack_proto_udp.c`).
 const CONVERSATION: Duration = Duration::from_secs(2);
 /// Datagrams that are taken in one go, before other tasks get their turn.
 const BATCH: usize = 64;
-/// What part of a listener's associations ends, the oldest first, when there is no room for another.
+/// What part of the associations that may end does end, the oldest first, when there is no room for another.
 const EVICTED_PART: usize = 8;
 
 thread_local! {
@@ -48,6 +49,29 @@ pub struct Port {
     socket: UdpSocket,
     context: Context,
     associations: Mutex<HashMap<Key, Association>>,
+    /// How many there are.
+    open: Arc<AtomicUsize>,
+    number: u64,
+}
+
+/// The listening ports of both families, whose associations share the descriptors.
+#[derive(Debug, Default)]
+pub struct Ports(Mutex<(u64, BTreeMap<u64, Weak<Port>>)>);
+
+impl Ports {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Weak<Port>>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Port>> {
+        self.lock().1.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.context.shared.ports.lock().1.remove(&self.number);
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +80,7 @@ struct Association {
     task: AbortHandle,
     stats: Arc<Stats>,
     open: Arc<AtomicU64>,
+    of_port: Arc<AtomicUsize>,
 }
 
 impl Drop for Association {
@@ -63,6 +88,7 @@ impl Drop for Association {
         self.task.abort();
         self.stats.associations.dec();
         self.open.fetch_sub(1, Ordering::Relaxed);
+        self.of_port.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -96,8 +122,16 @@ impl Flow {
 
 impl Port {
     /// Takes over a socket.
-    pub fn new(socket: UdpSocket, context: Context) -> Port {
-        Port { socket, context, associations: Mutex::default() }
+    pub fn new(socket: UdpSocket, context: Context) -> Arc<Port> {
+        let shared = Arc::clone(&context.shared);
+        let mut ports = shared.ports.lock();
+        let (next, all) = &mut *ports;
+        *next += 1;
+        let number = *next;
+        let port = Port { socket, context, associations: Mutex::default(), open: Arc::default(), number };
+        let port = Arc::new(port);
+        all.insert(number, Arc::downgrade(&port));
+        port
     }
 
     fn associations(&self) -> MutexGuard<'_, HashMap<Key, Association>> {
@@ -146,7 +180,13 @@ impl Port {
                 Err(_) => return self.context.stats.dropped.inc(),
             }
         }
-        match self.begin(received, &mut associations) {
+        let shared = &self.context.shared;
+        if shared.associations.load(Ordering::Relaxed) >= shared.most_associations {
+            drop(associations);
+            self.make_room();
+            associations = self.associations();
+        }
+        match self.begin(received) {
             Some(association) => {
                 let sent = send_to_backend(&association.flow.socket, payload);
                 if sent.is_ok() {
@@ -164,10 +204,10 @@ impl Port {
     }
 
     /// A new association, if there is a backend and room.
-    fn begin(self: &Arc<Port>, received: &Received, all: &mut HashMap<Key, Association>) -> Option<Association> {
+    fn begin(self: &Arc<Port>, received: &Received) -> Option<Association> {
         let shared = &self.context.shared;
         if shared.associations.load(Ordering::Relaxed) >= shared.most_associations {
-            self.make_room(all)?;
+            return None;
         }
         let (client, now) = (received.client.ip().to_canonical(), std::time::Instant::now());
         let mut choice = self.context.choice();
@@ -180,27 +220,53 @@ impl Port {
         self.context.stats.associations.inc();
         self.context.stats.associations_total.inc();
         shared.associations.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
         let (stats, open) = (Arc::clone(&self.context.stats), Arc::clone(&shared.associations));
-        Some(Association { flow, task: task.abort_handle(), stats, open })
+        Some(Association { flow, task: task.abort_handle(), stats, open, of_port: Arc::clone(&self.open) })
     }
 
-    /// Ends the associations of this port that were silent for longest, several at a time, so that not every new one costs a
-    /// look at all. `None`: there is none to end.
-    fn make_room(&self, all: &mut HashMap<Key, Association>) -> Option<()> {
-        self.context
-            .shared
-            .complain("as many UDP associations as there are descriptors for (RLIMIT_NOFILE): old ones end");
+    /// Ends associations, so that there is room for one of this service: those of the service that has most, as long as it has
+    /// more than this one, else this one's own. No lock of a port's is held while another's is taken.
+    fn make_room(&self) {
+        let shared = &self.context.shared;
+        shared.complain("as many UDP associations as there are descriptors for (RLIMIT_NOFILE): old ones end");
+        let mut shares: BTreeMap<Arc<ObjectKey>, (usize, Vec<Arc<Port>>)> = BTreeMap::new();
+        for port in shared.ports.all() {
+            let share = shares.entry(Arc::clone(&port.context.service)).or_default();
+            share.0 += port.open();
+            share.1.push(port);
+        }
+        let own = shares.get(&self.context.service).map_or(0, |share| share.0);
+        let most = shares.values().map(|share| share.0).max().unwrap_or_default();
+        let share = if most >= own + 2 {
+            shares.values().find(|share| share.0 == most)
+        } else {
+            shares.get(&self.context.service)
+        };
+        if let Some(port) = share.and_then(|(_, ports)| ports.iter().max_by_key(|port| port.open())) {
+            let difference = if most >= own + 2 { (most - own) / 2 } else { port.open() };
+            port.end_oldest(difference.div_ceil(EVICTED_PART));
+        }
+    }
+
+    /// How many associations it has.
+    fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Ends so many associations of this port, those that were silent for longest: several at a time, so that not every new
+    /// one costs a look at all.
+    fn end_oldest(&self, count: usize) {
+        let mut all = self.associations();
         let mut by_age: Vec<(Instant, Key)> = all
             .iter()
             .map(|(key, one)| (one.flow.begin + Duration::from_millis(one.flow.last.load(Ordering::Relaxed)), *key))
             .collect();
         by_age.sort_unstable();
-        let most = by_age.len().div_ceil(EVICTED_PART);
-        for (_, key) in by_age.iter().take(most) {
+        for (_, key) in by_age.iter().take(count) {
             all.remove(key);
             self.context.stats.evicted.inc();
         }
-        (most > 0).then_some(())
     }
 
     /// An association has come to its end; unless another has its place already.
