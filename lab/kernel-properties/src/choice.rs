@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use svclab_oracle::{Cluster, FrontendKind, Place, Promise, Protocol, Question, Reply, Verdict};
+use svclab_oracle::{Cluster, FrontendKind, Place, Promise, Protocol, Question, Reply, Rule, Verdict};
 use svclab_properties::sweep::mixed;
 
 /// The kind of source.
@@ -101,21 +101,22 @@ impl Entrances {
     }
 }
 
-/// About so many of a cluster's questions, and one to be asked often if there is one. Kinds of source and verdict take turns,
-/// in an order that is a function of `salt`, as are the questions of each kind. What needs SCTP is left out: the kernels that
+/// About so many of a cluster's questions, and one to be asked often if there is one. Kinds of source and verdict, and what
+/// several services claim, take turns, in an order that is a function of `salt`, as are the questions of each kind. What needs SCTP is left out: the kernels that
 /// this runs on do not speak it.
 #[must_use]
 pub fn choose(cluster: &Cluster, salt: u64, wanted: usize) -> Vec<Chosen> {
     let oracle = cluster.oracle();
     let draw = |number: u64| mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
-    let mut kinds: BTreeMap<(Source, Word), Vec<(u64, Chosen)>> = BTreeMap::new();
+    let mut kinds: BTreeMap<(Source, Word, bool), Vec<(u64, Chosen)>> = BTreeMap::new();
     let mut often: Option<(bool, u64, Chosen)> = None;
     for (number, question) in (0..).zip(cluster.questions()) {
         if question.protocol == Protocol::Sctp {
             continue;
         }
         let (draw, promise) = (draw(number), oracle.ask(&question));
-        let kind = (Source::of(cluster, &question), Word::of(&promise));
+        let disputed = promise.rests_on(Rule::Shared);
+        let kind = (Source::of(cluster, &question), Word::of(&promise), disputed);
         let chosen = Chosen { question, promise, often: false };
         // Datagrams cost less.
         let rank = (chosen.question.protocol == Protocol::Tcp, draw);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use svclab_oracle::Rule;
+
 use crate::choice::{Source, Word};
 use crate::hearing::Hearing;
 
@@ -19,6 +21,8 @@ pub struct Tally {
     pub sources: BTreeMap<Source, u64>,
     /// Questions by the oracle's verdict.
     pub words: BTreeMap<Word, u64>,
+    /// Questions about what several service ports claim.
+    pub disputed: u64,
     /// Distributions that the χ² test was about, and packets that were draws from them.
     pub distributions: (u64, u64),
     /// Clusters whose rules were altered to ask the simulator and the kernel about those; questions about them.
@@ -34,6 +38,7 @@ impl Tally {
         self.packets += hearing.packets() as u64;
         for asked in &hearing.asked {
             self.questions += 1;
+            self.disputed += u64::from(asked.chosen.promise.rests_on(Rule::Shared));
             *self.sources.entry(Source::of(hearing.cluster, &asked.chosen.question)).or_default() += 1;
             *self.words.entry(Word::of(&asked.chosen.promise)).or_default() += 1;
         }
@@ -44,7 +49,9 @@ impl Tally {
     pub fn missing(&self) -> Vec<String> {
         let sources = Source::ALL.iter().filter(|source| !self.sources.contains_key(source));
         let words = Word::COMMON.iter().filter(|word| !self.words.contains_key(word));
-        sources.map(|source| format!("{source:?}")).chain(words.map(|word| format!("{word:?}"))).collect()
+        let disputed = (self.disputed == 0).then(|| "what several service ports claim".to_owned());
+        let missing = sources.map(|source| format!("{source:?}")).chain(words.map(|word| format!("{word:?}")));
+        missing.chain(disputed).collect()
     }
 }
 
@@ -54,7 +61,7 @@ impl fmt::Display for Tally {
         let sources: Vec<String> = self.sources.iter().map(|(source, count)| format!("{source:?} {count}")).collect();
         writeln!(f, "  from: {}", sources.join(", "))?;
         let words: Vec<String> = self.words.iter().map(|(word, count)| format!("{word:?} {count}")).collect();
-        writeln!(f, "  promised: {}", words.join(", "))?;
+        writeln!(f, "  promised: {}; of what several claim {}", words.join(", "), self.disputed)?;
         writeln!(f, "  distributions: {} of {} draws", self.distributions.0, self.distributions.1)?;
         let (clusters, questions) = self.altered;
         write!(

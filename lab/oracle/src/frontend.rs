@@ -16,7 +16,7 @@ use crate::world::{Objects, World};
 pub(crate) enum Destination<'a> {
     /// A service port's, by this kind of address, decided at this node.
     Service { port: &'a ServicePort, kind: FrontendKind, node: &'a str },
-    /// More than one's.
+    /// More than one's, and nothing says whose.
     Shared,
     /// Nobody's, but on a service's address that is the node's own.
     OtherPortOfVip,
@@ -61,6 +61,7 @@ pub(crate) fn find<'a>(
             Accepts::Unclear => return Destination::Unclear,
         }
     }
+    let claims = best(claims, question, reasons);
     match claims.as_slice() {
         [] if modes::ways(&world.proxy).binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
         [] => Destination::Nothing,
@@ -71,11 +72,36 @@ pub(crate) fn find<'a>(
             Destination::Service { port, kind: *kind, node }
         }
         [(one, _), .., (other, _)] => {
-            reasons.add(Rule::Shared, format!("{} is claimed by {} and {}", question.to, one.name, other.name));
+            reasons.add(Rule::Undecided, format!("{} is claimed by {} and {}", question.to, one.name, other.name));
             Destination::Shared
         }
         [_] => Destination::Nothing,
     }
+}
+
+/// The claims of the one service port whose claim is better than that of every other one. Where one's own address meets
+/// another's node port they stay as they are.
+fn best<'a>(
+    claims: Vec<(&'a ServicePort, FrontendKind)>,
+    question: &Question,
+    reasons: &mut Reasons,
+) -> Vec<(&'a ServicePort, FrontendKind)> {
+    let of_node = |kind: FrontendKind| kind == FrontendKind::NodePort;
+    if claims.iter().any(|(_, kind)| of_node(*kind)) && claims.iter().any(|(_, kind)| !of_node(*kind)) {
+        return claims;
+    }
+    let order = |(port, kind): &(&ServicePort, FrontendKind)| (*kind != FrontendKind::ClusterIp, seniority(port));
+    let Some(winner) = claims.iter().min_by_key(|claim| order(claim)).map(|(port, _)| *port) else { return claims };
+    for (loser, _) in claims.iter().filter(|(port, _)| !std::ptr::eq(*port, winner)) {
+        reasons.add(Rule::Shared, format!("{} is {}, not {}", question.to, winner.name, loser.name));
+    }
+    claims.into_iter().filter(|(port, _)| std::ptr::eq(*port, winner)).collect()
+}
+
+/// Sorts what is older before what is younger; what does not say its age is youngest, and names decide where ages do not.
+pub(crate) fn seniority(port: &ServicePort) -> impl Ord + use<> {
+    let created = port.created.as_ref().map(|created| created.0);
+    (created.is_none(), created, port.name.clone())
 }
 
 /// Whether two claims come to the same: one service port, whose source ranges do not depend on the address.

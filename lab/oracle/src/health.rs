@@ -1,6 +1,6 @@
 //! `healthCheckNodePort`: what a node tells the load balancer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::address::Family;
@@ -53,7 +53,27 @@ pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
         };
         Family::ALL.into_iter().filter_map(of_family).collect::<Vec<_>>()
     };
-    objects.services.iter().flat_map(of_service).collect()
+    let mut checks: Vec<HealthCheck> = objects.services.iter().flat_map(of_service).collect();
+    // A port of the node answers for one service of each family: for the older one, else for the first by name.
+    let mut by_age: Vec<&k8s_openapi::api::core::v1::Service> = objects.services.iter().collect();
+    by_age.sort_by_key(|service| {
+        let created = service.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        (created.is_none(), created, service.metadata.namespace.clone(), service.metadata.name.clone())
+    });
+    let age = |check: &HealthCheck| {
+        let is_it = |service: &&k8s_openapi::api::core::v1::Service| {
+            (service.metadata.namespace.as_ref(), service.metadata.name.as_ref())
+                == (Some(&check.namespace), Some(&check.service))
+        };
+        by_age.iter().position(is_it)
+    };
+    let mut answers: BTreeMap<(u16, bool), Option<usize>> = BTreeMap::new();
+    for check in &checks {
+        let first = answers.entry((check.port, check.family == Family::V4)).or_insert_with(|| age(check));
+        *first = (*first).min(age(check));
+    }
+    checks.retain(|check| answers.get(&(check.port, check.family == Family::V4)) == Some(&age(check)));
+    checks
 }
 
 /// The port by which `service` wants to be asked.

@@ -20,6 +20,7 @@ pub enum Rule {
     LoadBalancerProxies,
     NoService,
     Shared,
+    Undecided,
     Family,
     NodePortAddresses,
     NodePortAddressesOtherFamily,
@@ -103,7 +104,8 @@ impl Rule {
             Rule::LoadBalancerIp => row("load-balancer-ip", "with ipMode VIP, or none, packets reach the node with the load balancer's address, which is the service's", "API LoadBalancerIngress.ipMode; KEP-1860"),
             Rule::LoadBalancerProxies => row("load-balancer-proxies", "with ipMode Proxy, or one that is not known, the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860; upstream's IsVIPMode"),
             Rule::NoService => row("no-service", "what goes to no service's address and port is not touched", "page reference/networking/virtual-ips: only traffic to a service's address and port is captured"),
-            Rule::Shared => row("shared", "an address and port that two service ports claim are nobody's by right: no page says who wins", "none; KEP-5707 (external IPs) warns of it"),
+            Rule::Shared => row("shared", "of service ports that claim one address and port, that one has it whose cluster IP it is, else the older, else the first by name", "docs/limitations.md; no page says who wins, and KEP-5707 (external IPs) and CVE-2020-8554 warn of it"),
+            Rule::Undecided => row("undecided", "where a service's own address meets another's node port, or its own address of another kind, no page says which it is", "none"),
             Rule::Family => row("family", "each family's addresses lead to endpoints of that family", "page concepts/services-networking/dual-stack; API EndpointSlice.addressType"),
             Rule::NodePortAddresses => row("node-port-addresses", "node ports answer on the addresses that nodePortAddresses names, by default on all of the node's", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses"),
             Rule::NodePortAddressesOtherFamily => row("node-port-addresses-other-family", "ranges of one family: the page closes the other family's addresses, kube-proxy opens them", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses, against kube-proxy's filtering by family"),
@@ -150,9 +152,9 @@ impl Rule {
 
     /// Every rule.
     #[rustfmt::skip]
-    pub const ALL: [Rule; 47] = [
+    pub const ALL: [Rule; 48] = [
         Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp,
-        Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Family,
+        Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Undecided, Rule::Family,
         Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::Martian,
         Rule::OtherPortOfVip, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
         Rule::ZoneHints, Rule::NoHints, Rule::ClusterPolicy, Rule::InternalLocal, Rule::ExternalLocal,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort as PortSpec, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::address::{self, Family};
 use crate::endpoints::Endpoint;
@@ -69,6 +70,8 @@ impl FrontendKind {
 pub(crate) struct ServicePort {
     pub(crate) name: ServicePortName,
     pub(crate) family: Family,
+    /// When its service was made.
+    pub(crate) created: Option<Time>,
     pub(crate) port: u16,
     pub(crate) node_port: Option<u16>,
     pub(crate) cluster_ip: IpAddr,
@@ -141,6 +144,7 @@ pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
             protocol: Protocol::Tcp,
         },
         family,
+        created: service.metadata.creation_timestamp.clone(),
         port: 0,
         node_port: None,
         cluster_ip,

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use svclab_oracle::generate::{Recipe, recipes};
-use svclab_oracle::{Cluster, Mode, Promise, Question, Scheduler, Verdict};
+use svclab_oracle::{Cluster, Mode, Promise, Question, Rule, Scheduler, Verdict};
 
 use crate::judge::{Court, judge};
 use crate::machines::Machines;
@@ -64,6 +64,8 @@ pub struct Tally {
     pub questions: u64,
     /// By the oracle's verdict: deliver, drop, reject, either, untouched, undefined.
     pub verdicts: [u64; 6],
+    /// Questions about what several service ports claim.
+    pub disputed: u64,
 }
 
 impl Tally {
@@ -73,12 +75,14 @@ impl Tally {
         let mut sum = *self;
         sum.clusters += other.clusters;
         sum.questions += other.questions;
+        sum.disputed += other.disputed;
         sum.verdicts.iter_mut().zip(other.verdicts).for_each(|(mine, theirs)| *mine += theirs);
         sum
     }
 
     fn note(&mut self, promise: &Promise) {
         self.questions += 1;
+        self.disputed += u64::from(promise.rests_on(Rule::Shared));
         self.verdicts[match promise.verdict {
             Verdict::Deliver(_) => 0,
             Verdict::Drop => 1,

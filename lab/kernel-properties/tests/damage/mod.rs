@@ -48,6 +48,8 @@ fn cluster(frame: &Frame) -> Cluster {
         other_names: false,
         disjoint: false,
         left_out: 0,
+        claims: None,
+        made: None,
         newer: 0,
     };
     Recipe { services: vec![service], ..frame.recipe() }.build()

@@ -143,12 +143,37 @@ pub struct ServiceRecipe {
     pub disjoint: bool,
     /// Fields that are left out where they have their default, as bits: [`ServiceRecipe::LEFT_OUT`].
     pub left_out: u16,
+    /// What it claims of another service's.
+    pub claims: Option<Claims>,
+    /// Seconds after the beginning of the year at which it was made; `None`: it does not say.
+    pub made: Option<u8>,
     /// What is no proxy's business, as bits: a `trafficDistribution` of a newer API, load-balancer status on another type, a
     /// slice of host names.
     pub newer: u8,
 }
 
+/// What a service claims that is another's, or would be if there were one of that number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claims {
+    /// Number of the other service.
+    pub whose: u8,
+    /// What, as bits: [`Claims::WHAT`].
+    pub what: u8,
+}
+
+impl Claims {
+    /// What each bit of `what` claims. An address is claimed with a port, so without port numbers addresses are shared only.
+    pub const WHAT: [&'static str; 4] = ["clusterIP", "ports.port", "ports.nodePort", "healthCheckNodePort"];
+}
+
 impl ServiceRecipe {
+    /// The number of the service whose `field` it has: its own, or another's.
+    pub(super) fn number_for(&self, field: &str, own: usize) -> usize {
+        let bit = Claims::WHAT.iter().position(|known| *known == field);
+        let claimed = self.claims.filter(|claims| bit.is_some_and(|bit| claims.what & (1 << bit) != 0));
+        claimed.map_or(own, |claims| usize::from(claims.whose))
+    }
+
     /// What each bit of `left_out` leaves out: fields of the Service's spec, then of the ports of its slices.
     pub const LEFT_OUT: [&'static str; 14] = [
         "type",

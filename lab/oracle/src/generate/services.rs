@@ -50,14 +50,19 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let cluster_ips = cluster_ips(service, &families, index);
     spec["clusterIP"] = json!(cluster_ips.first());
     spec["clusterIPs"] = json!(cluster_ips);
-    if service.kind != Kind::Headless && !service.external_ips.is_empty() {
-        spec["externalIPs"] = json!(pool(&service.external_ips, "198.51.100.", "2001:db8:51::"));
+    let mut external_ips = pool(&service.external_ips, "198.51.100.", "2001:db8:51::");
+    let claimed = service.number_for("clusterIP", index);
+    if claimed != index {
+        external_ips.extend(families.iter().filter_map(|family| cluster_ip(claimed, *family)));
+    }
+    if service.kind != Kind::Headless && !external_ips.is_empty() {
+        spec["externalIPs"] = json!(external_ips);
     }
     if let Some(seconds) = service.affinity {
         spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
     }
     let faces_out = !matches!(service.kind, Kind::Headless)
-        && (balanced || service.kind == Kind::NodePort || !service.external_ips.is_empty());
+        && (balanced || service.kind == Kind::NodePort || !external_ips.is_empty());
     if faces_out {
         spec["externalTrafficPolicy"] = json!(if service.external_local { "Local" } else { "Cluster" });
     }
@@ -65,7 +70,7 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     if balanced {
         spec["allocateLoadBalancerNodePorts"] = json!(service.ports.iter().all(|port| port.node_port));
         if service.external_local {
-            spec["healthCheckNodePort"] = json!(31_000 + index);
+            spec["healthCheckNodePort"] = json!(31_000 + service.number_for("healthCheckNodePort", index));
         }
         let ranges: Vec<String> = service.source_ranges.iter().flat_map(|one| sources(*one, &families)).collect();
         spec["loadBalancerSourceRanges"] = json!(ranges);
@@ -93,6 +98,9 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let mut object = json!({
         "metadata": {"namespace": name.namespace, "name": name.name, "labels": labels}, "spec": spec,
     });
+    if let Some(made) = service.made {
+        object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", made % 60));
+    }
     // An API server leaves it out as long as there is nothing in it.
     if !ingress.is_empty() {
         object["status"] = json!({"loadBalancer": {"ingress": ingress}});
@@ -148,13 +156,18 @@ fn cluster_ips(service: &ServiceRecipe, families: &[Family], index: usize) -> Ve
     if service.kind == Kind::Headless {
         return vec!["None".to_owned()];
     }
-    let texts = || [format!("10.96.1.{}", index + 1), format!("fd00:10:96::{:x}", 0x101 + index)];
-    families.iter().filter_map(|family| address(texts(), *family)).map(|address| address.to_string()).collect()
+    families.iter().filter_map(|family| cluster_ip(index, *family)).map(|address| address.to_string()).collect()
 }
 
-/// Name, protocol and number of each port; numbers are unique among all services, so that addresses can be shared.
+fn cluster_ip(index: usize, family: Family) -> Option<IpAddr> {
+    address([format!("10.96.1.{}", index + 1), format!("fd00:10:96::{:x}", 0x101 + index)], family)
+}
+
+/// Name, protocol and number of each port; numbers are unique among all services, so that addresses can be shared, but for
+/// those of services that claim another's.
 pub(super) fn numbered(service: &ServiceRecipe, index: usize) -> Vec<(String, Protocol, u16)> {
     let mut ports: Vec<(String, Protocol, u16)> = Vec::new();
+    let index = service.number_for("ports.port", index);
     for (position, port) in service.ports.iter().enumerate() {
         let protocol = Protocol::ALL[usize::from(port.protocol) % Protocol::ALL.len()];
         let fresh = u16::try_from(80 + 10 * index + position).unwrap_or(u16::MAX);
@@ -181,7 +194,7 @@ fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
             port["name"] = json!(name);
         }
         if exposes(recipe.node_port) {
-            port["nodePort"] = json!(30_000 + 20 * index + position);
+            port["nodePort"] = json!(30_000 + 20 * service.number_for("ports.nodePort", index) + position);
         } else if service.leaves_out("ports.targetPort") {
             // As clients write it.
             port["nodePort"] = json!(0);

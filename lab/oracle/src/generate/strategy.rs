@@ -5,8 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::recipe::{
-    Condition, Copies, Declared, Detect, EndpointRecipe, Families, Hints, IngressMode, Kind, NodePorts, NodeRecipe,
-    PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
+    Claims, Condition, Copies, Declared, Detect, EndpointRecipe, Families, Hints, IngressMode, Kind, NodePorts,
+    NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
 };
 use crate::settings::NodePortAddress;
 
@@ -88,9 +88,12 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
     let mode = prop_oneof![2 => Just(IngressMode::Unset), 2 => Just(IngressMode::Vip), 1 => Just(IngressMode::Proxy), 1 => Just(IngressMode::Newer)];
     let faces = (vec(0..3u8, 0..=2), vec((0..3u8, mode), 0..=2), sources());
     let slices = (vec(endpoint(), 0..=6), hints, rarely(0.2), rarely(0.15), rarely(0.15));
+    let what = 1..1u8 << Claims::WHAT.len();
+    let claims = option::weighted(0.3, (0..4u8, what).prop_map(|(whose, what)| Claims { whose, what }));
+    let disputes = (claims, option::weighted(0.5, 0..3u8));
     let newer = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8), 1 => Just(4u8)];
-    (spec, faces, slices, some_bits(ServiceRecipe::LEFT_OUT.len()), newer).prop_map(
-        |(spec, faces, slices, left_out, newer)| {
+    (spec, faces, slices, some_bits(ServiceRecipe::LEFT_OUT.len()), disputes, newer).prop_map(
+        |(spec, faces, slices, left_out, (claims, made), newer)| {
             let (kind, stack, internal_local, external_local, affinity, ports) = spec;
             let (external_ips, ingress, source_ranges) = faces;
             let (endpoints, hints, other_targets, other_names, disjoint) = slices;
@@ -110,6 +113,8 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
                 other_names,
                 disjoint,
                 left_out,
+                claims,
+                made,
                 newer,
             }
         },

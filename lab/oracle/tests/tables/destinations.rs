@@ -151,10 +151,51 @@ fn one_address_for_several_services() {
     lab.expect(
         "
         client/laptop@node-b | 203.0.113.1:80  | web*1/1>node-b
-        client/laptop@node-b | 203.0.113.1:25  | undefined      | shared
+        client/laptop@node-b | 203.0.113.1:25  | mail*1/1>node-b | shared
         client/laptop@node-b | 203.0.113.4:80  | web*1/1>node-b
         ",
     );
+}
+
+/// Of services that claim one address and port one has it.
+#[test]
+fn an_address_and_port_that_several_claim() {
+    Lab::new()
+        // First by name and oldest, and asks for everything.
+        .service(
+            "evil",
+            "{type: NodePort, clusterIP: 10.96.0.66, externalIPs: [10.96.0.10, 198.51.100.7, 198.51.100.66],
+              ports: [{port: 80, nodePort: 30080}]}",
+        )
+        .made("00:00:01")
+        .service("kube", "{clusterIP: 10.96.0.10, ports: [{port: 80}]}")
+        .made("00:00:05")
+        .service(
+            "old",
+            "{type: NodePort, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{port: 80, nodePort: 30080}]}",
+        )
+        .made("00:00:00")
+        .service("undated", "{clusterIP: 10.96.0.2, externalIPs: [198.51.100.7, 198.51.100.8], ports: [{port: 80}]}")
+        .service("other", "{clusterIP: 10.96.0.3, externalIPs: [198.51.100.8], ports: [{port: 80}]}")
+        // A node's address, with a port that is a node port.
+        .service("node", "{clusterIP: 10.96.0.4, externalIPs: [172.18.0.3], ports: [{port: 30080}]}")
+        .slice("evil", TCP80, &["evil@node-a"])
+        .slice("kube", TCP80, &["kube@node-a"])
+        .slice("old", TCP80, &["old@node-a"])
+        .slice("undated", TCP80, &["undated@node-a"])
+        .slice("other", TCP80, &["other@node-a"])
+        .slice("node", TCP80, &["node@node-a"])
+        .expect(
+            "
+            pod/caller-a         | 10.96.0.10:80     | kube*1/1>client  | shared
+            pod/caller-a         | 10.96.0.66:80     | evil*1/1>client
+            client/laptop@node-b | 198.51.100.66:80  | evil*1/1>node-b
+            client/laptop@node-b | 198.51.100.7:80   | old*1/1>node-b   | shared
+            client/laptop@node-b | 198.51.100.8:80   | other*1/1>node-b | shared
+            client/laptop@node-a | 172.18.0.2:30080  | old*1/1>node-a   | shared
+            client/laptop@node-b | 172.18.0.3:30080  | undefined        | undecided
+            ",
+        );
 }
 
 /// An external IP may be a node's own address: what comes from outside arrives there, pods' packets stay where they are.

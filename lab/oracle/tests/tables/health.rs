@@ -72,3 +72,19 @@ fn who_has_none() {
         assert!(health_checks(&lab.objects, "node-a").is_empty(), "{kind} {policy}");
     }
 }
+
+/// Of several services that ask for one port the older one has it, in each family that it is in.
+#[test]
+fn a_port_that_several_ask_for() {
+    let spec = |ip: &str| {
+        format!(
+            "{{type: LoadBalancer, clusterIP: {ip}, externalTrafficPolicy: Local, healthCheckNodePort: 32000,
+            ports: [{{port: 80}}]}}"
+        )
+    };
+    let lab = Lab::new().service("younger", &spec("10.96.0.1")).made("00:00:05");
+    let lab = lab.service("older", &spec("10.96.0.2")).made("00:00:01").service("other", &spec("fd00:96::3"));
+    let checks = health_checks(&lab.objects, "node-a").into_iter();
+    let checks: Vec<_> = checks.map(|check| (check.service, check.family)).collect();
+    assert_eq!(checks, [("older".to_owned(), Family::V4), ("other".to_owned(), Family::V6)]);
+}

@@ -110,6 +110,13 @@ impl Lab {
         self
     }
 
+    /// The service before was made then, on the first of January.
+    pub fn made(mut self, time: &str) -> Lab {
+        let service = self.objects.services.last_mut().unwrap();
+        service.metadata.creation_timestamp = serde_json::from_value(json!(format!("2026-01-01T{time}Z"))).unwrap();
+        self
+    }
+
     /// A slice of `service`. Each endpoint is `POD@NODE`, with words behind it: `unready`, `terminating` (which serves if
     /// it is `serving`), `zone=Z`, `for=NODE`, `homeless` (the slice names no node). Pods are made where there are none.
     pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> Lab {

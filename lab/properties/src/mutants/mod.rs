@@ -124,6 +124,13 @@ impl Bench {
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
             service.source_ranges.push(if number.is_multiple_of(2) { Sources::NodeNetwork } else { Sources::Pods });
         }
+        if number % 2 == 1 {
+            recipe.services.iter_mut().for_each(|service| service.affinity = service.affinity.or(Some(600)));
+        }
+        if number % 4 == 1 {
+            // In IPVS mode few pods have a scheduler under which a client moves on once it is forgotten.
+            recipe.pods.truncate(3);
+        }
         let cluster = in_mode(&recipe, mode);
         let all = cluster.questions();
         let waiting: BTreeSet<_> = all.iter().map(|question| (question.protocol, question.to.port())).collect();
