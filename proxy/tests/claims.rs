@@ -233,6 +233,33 @@ proptest! {
     }
 }
 
+/// A health check's port goes to who is next when the Service that has it goes.
+#[test]
+fn a_health_check_goes_from_the_older_to_the_younger() {
+    let spec = |ip: &str| {
+        json!({
+            "type": "LoadBalancer", "clusterIP": ip, "externalTrafficPolicy": "Local", "healthCheckNodePort": 32_000,
+            "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 81 }],
+        })
+    };
+    let mut proxy = FamilyProxy::new(Config::for_node("node-a"), Family::V4, Fake::default());
+    let young = object("x/young", Some("2026-01-01T00:00:05Z"), spec("10.96.0.1"));
+    let old = object("x/old", Some("2026-01-01T00:00:01Z"), spec("10.96.0.2"));
+    let asked = |proxy: &mut FamilyProxy<Fake>| {
+        proxy.sync().unwrap();
+        let line = |(service, check): (ObjectKey, Option<svcproxy::plan::health::ServiceCheck>)| {
+            format!("{service} {:?}", check.map(|check| check.port))
+        };
+        proxy.take_health_changes().into_iter().map(line).collect::<Vec<_>>()
+    };
+    proxy.apply(&[young]);
+    assert_eq!(asked(&mut proxy), ["x/young Some(32000)"]);
+    proxy.apply(&[old]);
+    assert_eq!(asked(&mut proxy), ["x/old Some(32000)", "x/young None"]);
+    proxy.apply(&[gone("x/old")]);
+    assert_eq!(asked(&mut proxy), ["x/old None", "x/young Some(32000)"]);
+}
+
 /// A flow of datagrams stays with the old owner's endpoint until conntrack's entry is deleted.
 #[test]
 fn flows_to_the_old_owners_endpoint_are_stale_once_another_has_the_frontend() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::daemon::{Daemon, HealthChecks, Runner};
-use svcproxy::events::Recorder;
+use svcproxy::events::{About, Event, Recorder};
 use svcproxy::health::HealthState;
 use svcproxy::kernel::addresses::Addresses;
 use svcproxy::kernel::conntrack::{Conntrack, Filter};
@@ -120,6 +120,8 @@ struct Lab {
     kernels: [Kernel; 2],
     batches: mpsc::UnboundedSender<Batch>,
     health: HealthState,
+    metrics: Arc<Metrics>,
+    events: mpsc::Receiver<Event>,
     version: u64,
 }
 
@@ -140,18 +142,20 @@ impl Lab {
             addresses: Box::new(Node(Arc::clone(&kernel.addresses), NodeAddresses::default())),
             conntrack: kernel.clone(),
         });
+        let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
+        let (recorder, events) = Recorder::new();
         let daemon = Daemon {
             source: Batches(receiver),
             runners: runners.collect(),
             health: health.clone(),
             health_checks: HealthChecks::new(health.clone()),
-            metrics: Arc::new(Metrics::new(&Family::ALL).unwrap()),
-            events: Recorder::default(),
+            metrics: Arc::clone(&metrics),
+            events: recorder,
             config: config.clone(),
             leftovers: None,
         };
         tokio::spawn(daemon.run());
-        Lab { kernels, batches, health, version: 0 }
+        Lab { kernels, batches, health, metrics, events, version: 0 }
     }
 
     fn publish(&mut self, changes: Vec<Change>) {
@@ -248,6 +252,40 @@ async fn each_kind_of_change_has_its_cost() {
     // A pod's interface brings its gateway's address along; rules for every local address depend on none of them.
     lab.kernels[0].addresses.lock().unwrap().local.push("10.244.1.1".parse().unwrap());
     assert_eq!(lab.cost(vec![slice("web", &[13], "TCP")]).await, restore);
+}
+
+/// Of two services on one address and port one has it; who has not is named once, and gets it in the same sync in which it
+/// is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_claims_anothers_address_is_reported_once() {
+    let mut lab = Lab::start(Duration::from_secs(3600));
+    lab.publish(cluster());
+    lab.applied(Family::V4).await;
+    let spec = json!({ "clusterIP": "10.96.0.66", "externalIPs": ["10.96.0.1"], "ports": [{ "port": 80 }] });
+    let object = json!({ "metadata": { "name": "aaa" }, "spec": spec });
+    let claims = Change::Service(key("aaa"), Some(Arc::new(serde_json::from_value(object).unwrap())));
+    let leads_to = |lab: &Lab| {
+        let tables = lab.kernels[0].tables.lock().unwrap();
+        let lines = &tables.tables[&Table::Nat]["KUBE-SERVICES"];
+        lines.iter().filter(|line| line.contains("10.96.0.1/32")).cloned().collect::<Vec<_>>().join("; ")
+    };
+    let disputed = |lab: &Lab| {
+        let text = lab.metrics.text().unwrap();
+        let line = text.lines().find(|line| line.starts_with(r#"svcproxy_disputed_frontends{ip_family="IPv4"}"#));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    let restore = Asked { restores: 1, ..Asked::default() };
+    assert_eq!(lab.cost(vec![claims, slice("aaa", &[66], "TCP")]).await, restore);
+    assert!(leads_to(&lab).contains("default/web cluster IP") && !leads_to(&lab).contains("default/aaa"));
+    assert_eq!(disputed(&lab), Some(1));
+    lab.cost(vec![slice("aaa", &[67], "TCP"), slice("web", &[11], "TCP")]).await;
+    let event = lab.events.try_recv().unwrap();
+    assert_eq!((event.about, event.reason), (About::Service(key("aaa")), "FrontendTaken"));
+    assert!(event.note.contains("10.96.0.1:80/tcp") && event.note.contains("default/web"), "{}", event.note);
+    assert!(lab.events.try_recv().is_err(), "once");
+    assert_eq!(lab.cost(vec![Change::Service(key("web"), None)]).await, restore);
+    assert!(leads_to(&lab).contains("default/aaa external IP"), "{}", leads_to(&lab));
+    assert_eq!(disputed(&lab), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

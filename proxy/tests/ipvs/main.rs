@@ -282,6 +282,34 @@ fn one_changed_endpoint_among_ten_thousand_services_is_a_handful_of_changes() {
     assert_eq!(proxy.mode().kernel().servers.asked, 1);
 }
 
+/// One virtual server stands for a node port on an address of the node, and for an external IP that is that address.
+#[test]
+fn an_address_of_a_services_own_goes_before_a_node_port() {
+    let node_port = json!({
+        "metadata": { "name": "a" },
+        "spec": { "type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30_080 }] },
+    });
+    let external = json!({
+        "metadata": { "name": "b" },
+        "spec": { "clusterIP": "10.96.0.2", "externalIPs": ["192.0.2.1"], "ports": [{ "port": 30_080 }] },
+    });
+    let object = |name: &str, object: &Value| {
+        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object.clone()).unwrap())))
+    };
+    let mut proxy = proxy(Fake::default());
+    let slices = [slice("a", &["10.244.0.1"], "TCP"), slice("b", &["10.244.0.2"], "TCP")];
+    proxy.apply(slices.iter().chain(&[object("a", &node_port), object("b", &external)]));
+    proxy.sync().unwrap();
+    let serving = |proxy: &mut Proxy, at: &str| -> Vec<String> {
+        weights(proxy, &tcp(at)).into_iter().filter(|(_, weight)| *weight > 0).map(|(address, _)| address).collect()
+    };
+    assert_eq!(serving(&mut proxy, "192.0.2.1:30080"), ["10.244.0.2:8080"]);
+    assert_eq!(serving(&mut proxy, "192.0.2.2:30080"), ["10.244.0.1:8080"]);
+    proxy.apply(&[Change::Service(key("b"), None)]);
+    assert!(!proxy.sync().unwrap().full);
+    assert_eq!(serving(&mut proxy, "192.0.2.1:30080"), ["10.244.0.1:8080"]);
+}
+
 /// Also where another proxy has bound it.
 #[test]
 fn an_address_of_ipv6_is_deprecated() {
