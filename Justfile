@@ -55,6 +55,17 @@ lint:
     if command -v shellcheck >/dev/null; then shellcheck just .ci/run; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
     if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi
 
+# Build the fuzzers (a C++ compiler builds libFuzzer).
+fuzz-check:
+    cargo build --manifest-path proxy/fuzz/Cargo.toml --target-dir target/fuzz
+
+# Run a fuzzer for SECONDS: api, manifest, kubeconfig, configuration, netlink or dump. With a stable compiler, by the flags of cargo-fuzz.
+fuzz NAME SECONDS="60":
+    RUSTFLAGS='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions' \
+        cargo build --release --manifest-path proxy/fuzz/Cargo.toml --target-dir target/fuzz --bin "{{ NAME }}"
+    mkdir -p "target/fuzz/corpus/{{ NAME }}"
+    target/fuzz/release/"{{ NAME }}" -max_total_time="{{ SECONDS }}" -timeout=10 -artifact_prefix=target/fuzz/ "target/fuzz/corpus/{{ NAME }}"
+
 # Format the Rust sources.
 fmt:
     cargo fmt --all

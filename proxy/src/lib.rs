@@ -4,6 +4,8 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod events;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod health;
 pub mod http;
 pub mod kernel;

@@ -61,6 +61,11 @@ impl AsRawFd for Announcements {
     }
 }
 
+/// Reads these bytes as announcements, for [`crate::fuzzing`].
+pub(crate) fn fuzz(datagram: &[u8], message: impl Fn(&[u8])) {
+    messages(datagram).for_each(message);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The only place with syscalls and child processes: small adapters behind traits narrow enough for an honest fake.
 
 pub mod addresses;
-mod announcements;
+pub(crate) mod announcements;
 pub mod capabilities;
 pub mod command;
 pub mod conntrack;

@@ -64,3 +64,11 @@ pub(super) fn exchange(
         }
     }
 }
+
+/// Reads these bytes as one message of an answer, for [`crate::fuzzing`].
+pub(super) fn fuzz(bytes: &[u8]) -> Option<NetfilterMessageInner> {
+    match NetlinkMessage::<NetfilterMessage>::deserialize(bytes).ok()?.payload {
+        NetlinkPayload::InnerMessage(message) => Some(message.inner),
+        _ => None,
+    }
+}

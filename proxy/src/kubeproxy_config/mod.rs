@@ -18,6 +18,7 @@ pub use check::{FieldProblem, config};
 pub use duration::GoDuration;
 pub use fields::{FIELDS, FLAGS_ONLY, Field, State, Value as FlagValue, document, without_effect};
 pub use gates::{GATES, Gate, Stage};
+pub(crate) use read::fuzz;
 pub use read::{ConfigError, LoadedConfig, read};
 pub use types::*;
 

@@ -268,3 +268,7 @@ impl<'de> Visitor<'de> for Below<'_> {
         Ok(Value::String(value.to_owned()))
     }
 }
+/// Reads this text as a configuration, for [`crate::fuzzing`].
+pub(crate) fn fuzz(text: &str) {
+    let _ = parse("config.yaml", text);
+}

@@ -148,3 +148,15 @@ pub enum SourceError {
     #[error("the watches of the Kubernetes API have stopped")]
     Watches,
 }
+
+/// Reads these bytes as a manifest, for [`crate::fuzzing`].
+pub(crate) fn fuzz_manifest(bytes: &[u8]) {
+    for name in ["x.yaml", "x.json"] {
+        let _ = documents::read(name, bytes);
+    }
+}
+
+/// Reads these bytes as answers of an API server, for [`crate::fuzzing`]; whether anything was lost.
+pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
+    kubernetes::fuzz(bytes)
+}

@@ -149,6 +149,13 @@ fn read(attributes: &[ConntrackAttribute]) -> Option<Flow> {
     Some(Flow { protocol: original.protocol?, client: original.source?, destination, server, translated, by_ipvs })
 }
 
+/// Reads these bytes as an answer about connections, for [`crate::fuzzing`].
+pub(crate) fn fuzz(bytes: &[u8]) {
+    if let Some(NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes))) = netfilter::fuzz(bytes) {
+        let _ = (is_over(&attributes), read(&attributes));
+    }
+}
+
 /// One direction of an entry.
 #[derive(Default)]
 struct End {

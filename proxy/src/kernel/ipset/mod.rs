@@ -11,6 +11,7 @@ use ipnet::IpNet;
 
 pub use fake::Fake;
 pub use netlink::Nfnetlink;
+pub(crate) use netlink::fuzz;
 
 use super::netlink::NetlinkError;
 use crate::model::{Family, Protocol};

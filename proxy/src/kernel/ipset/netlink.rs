@@ -248,3 +248,13 @@ fn read_member(kind: Kind, parsed: &Parsed) -> Option<Member> {
         }
     })
 }
+/// Reads these bytes as members of a set, for [`crate::fuzzing`].
+pub(crate) fn fuzz(payload: &[u8]) {
+    let parsed = Parsed::read(body(payload));
+    for kind in Kind::ALL {
+        let _ = read_member(kind, &parsed);
+        for (_, member) in parsed.iter() {
+            let _ = read_member(kind, &Parsed::read(member));
+        }
+    }
+}

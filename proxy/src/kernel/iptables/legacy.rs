@@ -204,6 +204,16 @@ fn uses(family: Family, table: &[u8]) -> HashMap<String, usize> {
     chains
 }
 
+/// Reads these bytes as a table, for [`crate::fuzzing`].
+pub(crate) fn fuzz(table: &[u8]) {
+    for family in Family::ALL {
+        for entry in entries(family, table) {
+            let _ = entry.verdict();
+        }
+        let _ = uses(family, table);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ pub use beside::holds_any;
 pub use commands::Commands;
 pub use counters::{Counted, Counters};
 pub use fake::Fake;
+pub(crate) use legacy::fuzz;
 pub use legacy::{Legacy, Size};
 
 /// A table that the proxy uses.

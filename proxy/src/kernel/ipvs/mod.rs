@@ -10,6 +10,7 @@ use std::time::Duration;
 
 pub use fake::Fake;
 pub use netlink::Genetlink;
+pub(crate) use netlink::fuzz;
 
 use super::netlink::NetlinkError;
 use crate::model::{Family, Protocol};

@@ -327,3 +327,13 @@ fn read_destination(destination: &Parsed, family: Family) -> Option<(SocketAddr,
     };
     Some((SocketAddr::new(address, destination.be16(DEST_PORT)?), state))
 }
+/// Reads these bytes as a virtual server and as its destinations, for [`crate::fuzzing`].
+pub(crate) fn fuzz(payload: &[u8]) {
+    let parsed = Parsed::read(body(payload));
+    for part in [parsed.nested(ATTR_SERVICE), parsed.nested(ATTR_DEST), Some(parsed)].iter().flatten() {
+        let _ = read_server(part);
+        for family in Family::ALL {
+            let _ = read_destination(part, family);
+        }
+    }
+}

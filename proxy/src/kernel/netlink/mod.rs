@@ -226,20 +226,32 @@ impl Netlink {
         loop {
             buffer.clear();
             self.socket.recv(&mut buffer, 0)?;
-            let mut rest = &buffer[..];
-            while rest.len() >= HEADER {
-                let word = |at: usize| -> io::Result<u32> {
-                    let bytes = rest.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-                    bytes.map(u32::from_ne_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
-                };
-                let length = usize::try_from(word(0)?).unwrap_or(rest.len()).clamp(HEADER, rest.len());
-                let (kind, flags) = (u16::from_ne_bytes([rest[4], rest[5]]), u16::from_ne_bytes([rest[6], rest[7]]));
-                if last(Answer { kind, flags, sequence: word(8)?, payload: &rest[HEADER..length] }) {
-                    return Ok(());
-                }
-                rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+            if cut(&buffer).any(&mut last) {
+                return Ok(());
             }
         }
+    }
+}
+
+/// The answers in what was received; what is cut off ends them.
+fn cut(received: &[u8]) -> impl Iterator<Item = Answer<'_>> {
+    let mut rest = received;
+    std::iter::from_fn(move || {
+        let word = |at: usize| Some(u32::from_ne_bytes(rest.get(at..at + 4)?.try_into().ok()?));
+        let half = |at: usize| Some(u16::from_ne_bytes(rest.get(at..at + 2)?.try_into().ok()?));
+        let length = usize::try_from(word(0)?).unwrap_or(rest.len()).max(HEADER).min(rest.len());
+        let payload = rest.get(HEADER..length)?;
+        let answer = Answer { kind: half(4)?, flags: half(6)?, sequence: word(8)?, payload };
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(answer)
+    })
+}
+
+/// Reads these bytes as an answer of the kernel, for [`crate::fuzzing`].
+pub(crate) fn fuzz(bytes: &[u8], payload: impl Fn(&[u8])) {
+    for answer in cut(bytes) {
+        let _ = code(answer.payload).map(error_of);
+        payload(answer.payload);
     }
 }
 
@@ -260,7 +272,7 @@ fn of_one_moment<T>(
 /// The error number in an `NLMSG_ERROR`; `None`: success.
 fn code(payload: &[u8]) -> Option<i32> {
     let number = payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes)?;
-    (number != 0).then_some(-number)
+    (number != 0).then_some(number.wrapping_neg())
 }
 
 /// ipset has numbers of its own (`include/uapi/linux/netfilter/ipset/ip_set.h`).

@@ -106,6 +106,14 @@ fn page_of(kind: Kind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failur
     Ok((items, list.metadata))
 }
 
+/// Takes in a page; whether it was one.
+pub(super) fn fuzz(kind: Kind, bytes: &[u8], kept: &mut Kept) -> bool {
+    let Ok((items, _)) = page_of(kind, bytes) else { return false };
+    kept.list_begins();
+    items.into_iter().for_each(|item| drop(kept.here(decode(kind, item))));
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

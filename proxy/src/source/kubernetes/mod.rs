@@ -197,6 +197,24 @@ impl Source for KubernetesSource {
     }
 }
 
+/// Reads these bytes as what an API server may answer, and says whether anything was taken away by what is no list, for
+/// [`crate::fuzzing`].
+pub(crate) fn fuzz(bytes: &[u8]) -> bool {
+    let mut lost = false;
+    for kind in Kind::ALL {
+        let mut kept = Kept::new(kind, SkippedObjects::default(), Recorder::default());
+        list::fuzz(kind, bytes, &mut kept);
+        for line in bytes.split(|byte| *byte == b'\n') {
+            watching::fuzz(kind, line, &mut kept);
+        }
+        if list::fuzz(kind, bytes, &mut kept) {
+            lost |= !kept.list_is_whole().is_empty();
+        }
+    }
+    exec::fuzz(bytes);
+    lost
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {

@@ -135,3 +135,10 @@ fn watch_seconds() -> u32 {
     let seconds = (least + (most - least) * chance()) as u32;
     seconds
 }
+
+/// Takes in a line.
+pub(super) fn fuzz(kind: Kind, line: &[u8], kept: &mut Kept) {
+    if let Ok(event) = serde_json::from_slice(line) {
+        let _ = apply(kind, &event, kept);
+    }
+}
