@@ -12,6 +12,7 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::daemon::{Daemon, HealthChecks, Runner};
 use svcproxy::events::{About, Event, Recorder};
 use svcproxy::health::HealthState;
+use svcproxy::http::Room;
 use svcproxy::kernel::addresses::Addresses;
 use svcproxy::kernel::conntrack::{Conntrack, Filter};
 use svcproxy::kernel::iptables::{Fake, Iptables, IptablesError, Table};
@@ -148,7 +149,7 @@ impl Lab {
             source: Batches(receiver),
             runners: runners.collect(),
             health: health.clone(),
-            health_checks: HealthChecks::new(health.clone()),
+            health_checks: HealthChecks::new(health.clone(), Room::new("health checks", 8)),
             metrics: Arc::clone(&metrics),
             events: recorder,
             config: config.clone(),

@@ -146,6 +146,8 @@ fn the_units_command_line_is_one_that_the_program_takes() {
     let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     assert_eq!(words[0], "/usr/local/bin/svcproxy");
     taken(&words[1..]);
+    let descriptors = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE=")).unwrap();
+    assert!(descriptors.parse::<u64>().unwrap() >= 65_536, "systemd's soft limit of 1,024 is none to count on");
     let sections: Vec<&str> = unit.lines().filter(|line| line.starts_with('[')).collect();
     assert_eq!(sections, ["[Unit]", "[Service]", "[Install]"]);
     let settings = unit.lines().filter(|line| !line.is_empty() && !line.starts_with(['[', '#']));

@@ -14,7 +14,9 @@ use crate::config::{Config, Mode, NodeAddresses, Variant};
 use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner};
 use crate::events::{About as Regarding, Event, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
+use crate::http::Room;
 use crate::kernel::conntrack::Netlink;
+use crate::kernel::descriptors::{self, Shares};
 use crate::kernel::dummy::DEVICE;
 use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::ipvs::Genetlink;
@@ -48,6 +50,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         flags: config.gates.flagz.then_some(flags),
         statusz: config.gates.statusz,
     };
+    let shares = Shares::of(descriptors::raise());
     prepare_kernel(&mut config)?;
     if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
         warn!("{refused}");
@@ -58,10 +61,10 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             let settings = ipvs::syncer::Settings::of(&config.ipvs);
             let mode = |commands| Ok(ipvs::syncer::Syncer::new(Linux::open(commands)?, settings.clone()));
             let usable = usable(&config, mode)?;
-            start(config, about, file.as_ref(), origin, usable)
+            start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Userspace => {
-            let (shared, mut stats) = (relays(&config), Vec::new());
+            let (shared, mut stats) = (relays(&config, shares), Vec::new());
             let mut usable = usable(&config, |commands| {
                 let relays = Engine::new(commands.family(), Arc::clone(&shared));
                 stats.push((commands.family(), relays.stats()));
@@ -69,7 +72,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             })?;
             usable.leftovers = leaving(&config);
             usable.relays = stats;
-            start(config, about, file.as_ref(), origin, usable)
+            start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Iptables | Mode::Nftables => {
             let counters = config.service_counters;
@@ -78,14 +81,14 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
                 Ok(if counters { mode.counting_by_comment() } else { mode })
             })?;
             usable.leftovers = leaving(&config);
-            start(config, about, file.as_ref(), origin, usable)
+            start(config, shares, about, file.as_ref(), origin, usable)
         }
     }
 }
 
 /// What the listeners of userspace mode share. Connections may be silent for as long as connection tracking remembers them.
-fn relays(config: &Config) -> Arc<relay::engine::Shared> {
-    let limits = relay::limits::Limits::of(relay::limits::raise_descriptors());
+fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
+    let limits = relay::limits::Limits::of(shares.relays);
     info!(connections = limits.connections, associations = limits.associations, "relaying so many at a time");
     let timeouts = limits::timeouts(&config.conntrack);
     let tcp = relay::tcp::Timeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
@@ -109,6 +112,7 @@ fn leaving(config: &Config) -> Option<Leftovers> {
 
 fn start<M: ModeAtWork + Send + 'static>(
     config: Config,
+    shares: Shares,
     about: About,
     file: Option<&LoadedConfig>,
     origin: &Origin,
@@ -128,7 +132,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     let threads = if config.mode == Mode::Userspace { processors.max(2) } else { 2 };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let result = runtime.block_on(async {
-        let proxy = Proxy::prepare(config, about, usable)?;
+        let proxy = Proxy::prepare(config, shares, about, usable)?;
         match origin {
             Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
             Origin::Kubernetes(access) => {
@@ -155,6 +159,7 @@ pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
 /// Everything but the source.
 struct Proxy<M> {
     config: Config,
+    shares: Shares,
     about: About,
     runners: Vec<Runner<M, Netlink>>,
     metrics: Arc<Metrics>,
@@ -162,7 +167,7 @@ struct Proxy<M> {
 }
 
 impl<M: ModeAtWork + Send + 'static> Proxy<M> {
-    fn prepare(config: Config, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
+    fn prepare(config: Config, shares: Shares, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
         let Usable { families, counters, nft, leftovers, relays } = usable;
         let numbers: Vec<Family> = families.iter().map(FamilyProxy::family).collect();
         let metrics = Metrics::new(&numbers).context("cannot set up the metrics")?;
@@ -181,11 +186,11 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
         if config.service_counters {
             metrics.register(scrape::service_ports(counters)?)?;
         }
-        Ok(Proxy { config, about, runners, metrics: Arc::new(metrics), leftovers })
+        Ok(Proxy { config, shares, about, runners, metrics: Arc::new(metrics), leftovers })
     }
 
     async fn run<S: Source + Send>(self, source: S, events: Recorder) -> anyhow::Result<()> {
-        let Proxy { config, about, runners, metrics, leftovers } = self;
+        let Proxy { config, shares, about, runners, metrics, leftovers } = self;
         let source = AwaitPodCidr::new(source, &config);
         let numbers: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
         let health = HealthState::new(config.sync_period, &numbers);
@@ -194,18 +199,21 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
         let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
         if let Some(address) = config.healthz_bind_address {
             let (health, metrics) = (health.clone(), Arc::clone(&metrics));
+            let room = Room::new("the port of /healthz", shares.healthz);
             servers.serve("FailedToStartProxierHealthcheck", move || {
-                HealthzServer::bind(address, health.clone(), Arc::clone(&metrics))
+                HealthzServer::bind(address, &room, health.clone(), Arc::clone(&metrics))
             })?;
         }
         if let Some(address) = config.metrics_bind_address {
             let (metrics, slis) = (Arc::clone(&metrics), Arc::new(Slis::new().context("cannot set up the metrics")?));
+            let room = Room::new("the port of /metrics", shares.metrics);
             servers.serve("FailedToStartMetricsServer", move || {
-                MetricsServer::bind(address, Arc::clone(&metrics), Arc::clone(&slis), &about)
+                MetricsServer::bind(address, &room, Arc::clone(&metrics), Arc::clone(&slis), &about)
             })?;
         }
         events.tell(starting(config.mode));
-        let health_checks = HealthChecks::new(health.clone());
+        let health_checks =
+            HealthChecks::new(health.clone(), Room::new("health-check node ports", shares.health_checks));
         let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };
         daemon.run().await?;
         Ok(())

@@ -72,11 +72,13 @@ async fn hold<T>(server: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Server, at_once};
+    use crate::http::{Room, Server, at_once};
     use std::net::SocketAddr;
 
     fn bind(address: SocketAddr) -> impl Fn() -> Result<Server, ListenError> + Send + 'static {
-        move || Server::bind(address, false, "/x", at_once(|_| crate::http::json(hyper::StatusCode::OK, &().into())))
+        let room = Room::new("/x", 1);
+        let handler = at_once(|_| crate::http::json(hyper::StatusCode::OK, &().into()));
+        move || Server::bind(address, false, "/x", &room, handler.clone())
     }
 
     #[tokio::test(start_paused = true)]

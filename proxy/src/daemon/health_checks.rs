@@ -7,6 +7,7 @@ use tracing::warn;
 
 use crate::events::{About, Event, EventType, Recorder};
 use crate::health::{HealthState, ServiceHealthServers};
+use crate::http::Room;
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
 use crate::model::Family;
@@ -19,6 +20,7 @@ use crate::source::ObjectKey;
 #[derive(Debug)]
 pub struct HealthChecks {
     proxy: HealthState,
+    room: Room,
     families: BTreeMap<Family, OfFamily>,
 }
 
@@ -29,9 +31,9 @@ struct OfFamily {
 }
 
 impl HealthChecks {
-    /// None yet.
-    pub fn new(proxy: HealthState) -> HealthChecks {
-        HealthChecks { proxy, families: BTreeMap::new() }
+    /// None yet. The connections to all of them are in `room`.
+    pub fn new(proxy: HealthState, room: Room) -> HealthChecks {
+        HealthChecks { proxy, room, families: BTreeMap::new() }
     }
 
     /// Brings a family's listeners to what its last sync planned. What has not changed is not looked at.
@@ -51,7 +53,8 @@ impl HealthChecks {
         addresses: BTreeSet<IpAddr>,
         events: &Recorder,
     ) {
-        let fresh = || OfFamily { servers: ServiceHealthServers::new(self.proxy.clone()), told: BTreeSet::new() };
+        let servers = || ServiceHealthServers::new(self.proxy.clone(), self.room.clone());
+        let fresh = || OfFamily { servers: servers(), told: BTreeSet::new() };
         let of = self.families.entry(family).or_insert_with(fresh);
         let mut told = BTreeSet::new();
         for unserved in of.servers.update(changed, addresses) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::state::{Applied, Health};
 use super::{HealthState, ListenError};
-use crate::http::{Reply, Server, at_once, json};
+use crate::http::{Reply, Room, Server, at_once, json};
 use crate::metrics::Metrics;
 
 /// Serves `/healthz` and `/livez`.
@@ -21,7 +21,12 @@ impl HealthzServer {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn bind(address: SocketAddr, state: HealthState, metrics: Arc<Metrics>) -> Result<HealthzServer, ListenError> {
+    pub fn bind(
+        address: SocketAddr,
+        room: &Room,
+        state: HealthState,
+        metrics: Arc<Metrics>,
+    ) -> Result<HealthzServer, ListenError> {
         let handler = at_once(move |path| match path {
             "/healthz" => {
                 let reply = healthz(&state.look());
@@ -35,7 +40,7 @@ impl HealthzServer {
             }
             _ => json(StatusCode::NOT_FOUND, &json!({ "error": "try /healthz or /livez" })),
         });
-        Server::bind(address, false, "/healthz", handler).map(HealthzServer)
+        Server::bind(address, false, "/healthz", room, handler).map(HealthzServer)
     }
 
     /// Where it listens.
@@ -118,7 +123,11 @@ mod tests {
         let state = HealthState::new(sync_period, &Family::ALL);
         let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
         let address = "127.0.0.1:0".parse().unwrap();
-        (HealthzServer::bind(address, state.clone(), Arc::clone(&metrics)).unwrap(), state, metrics)
+        (
+            HealthzServer::bind(address, &Room::new("/healthz", 8), state.clone(), Arc::clone(&metrics)).unwrap(),
+            state,
+            metrics,
+        )
     }
 
     async fn get(server: &HealthzServer, path: &str) -> (u16, Value) {

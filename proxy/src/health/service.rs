@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
 use super::{HealthState, ListenError};
-use crate::http::{Handler, Reply, Server, at_once, json};
+use crate::http::{Handler, Reply, Room, Server, at_once, json};
 use crate::plan::health::ServiceCheck;
 use crate::source::ObjectKey;
 
@@ -18,6 +18,7 @@ use crate::source::ObjectKey;
 #[derive(Debug)]
 pub struct ServiceHealthServers {
     proxy: HealthState,
+    room: Room,
     services: BTreeMap<ObjectKey, Port>,
     addresses: BTreeSet<IpAddr>,
     /// Services of which some address could not be listened on.
@@ -49,9 +50,15 @@ struct Answer {
 }
 
 impl ServiceHealthServers {
-    /// Serves nothing yet.
-    pub fn new(proxy: HealthState) -> ServiceHealthServers {
-        ServiceHealthServers { proxy, services: BTreeMap::new(), addresses: BTreeSet::new(), unserved: BTreeSet::new() }
+    /// Serves nothing yet. All connections to all ports are in `room`.
+    pub fn new(proxy: HealthState, room: Room) -> ServiceHealthServers {
+        ServiceHealthServers {
+            proxy,
+            room,
+            services: BTreeMap::new(),
+            addresses: BTreeSet::new(),
+            unserved: BTreeSet::new(),
+        }
     }
 
     /// Whether no Service has a health check.
@@ -107,7 +114,7 @@ impl ServiceHealthServers {
                 continue;
             }
             let handler = handler(Arc::clone(&port.told), self.proxy.clone());
-            match Server::bind(SocketAddr::new(*address, port.number), true, &purpose, handler) {
+            match Server::bind(SocketAddr::new(*address, port.number), true, &purpose, &self.room, handler) {
                 Ok(server) => port.servers.push(server),
                 Err(error) => unserved.push(Unserved { service: service.clone(), error }),
             }
@@ -173,6 +180,10 @@ mod tests {
         proxy
     }
 
+    fn servers(proxy: HealthState) -> ServiceHealthServers {
+        ServiceHealthServers::new(proxy, Room::new("health checks", 8))
+    }
+
     fn localhost() -> BTreeSet<IpAddr> {
         [Ipv4Addr::LOCALHOST.into()].into()
     }
@@ -196,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_tells_the_local_endpoints_and_goes_with_its_service() {
         let proxy = proxy();
-        let mut servers = ServiceHealthServers::new(proxy.clone());
+        let mut servers = servers(proxy.clone());
         let port = free_port();
         assert!(servers.update(vec![check("web", port, 2)], localhost()).is_empty());
         let early = get(port).await.unwrap();
@@ -217,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_listens_on_the_addresses_of_node_ports_alone() {
-        let mut servers = ServiceHealthServers::new(synced());
+        let mut servers = servers(synced());
         let port = free_port();
         let other: IpAddr = "127.0.0.2".parse().unwrap();
         assert!(servers.update(vec![check("web", port, 1)], [other].into()).is_empty());
@@ -235,8 +246,8 @@ mod tests {
         if std::net::TcpListener::bind("[::1]:0").is_err() {
             return; // This machine has no IPv6.
         }
-        let mut v4 = ServiceHealthServers::new(synced());
-        let mut v6 = ServiceHealthServers::new(synced());
+        let mut v4 = servers(synced());
+        let mut v6 = servers(synced());
         let port = free_port();
         let mut errors = v4.update(vec![check("web", port, 1)], [Ipv4Addr::UNSPECIFIED.into()].into());
         errors.extend(v6.update(vec![check("web", port, 0)], [Ipv6Addr::UNSPECIFIED.into()].into()));
@@ -250,7 +261,7 @@ mod tests {
     async fn a_port_in_use_is_an_error_that_names_it_and_stops_no_other() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let taken_port = taken.local_addr().unwrap().port();
-        let mut servers = ServiceHealthServers::new(synced());
+        let mut servers = servers(synced());
         let other = free_port();
         let wanted = vec![check("web", taken_port, 1), check("other", other, 1)];
         let unserved = servers.update(wanted, localhost());
@@ -267,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_number_goes_from_one_service_to_another() {
-        let mut servers = ServiceHealthServers::new(synced());
+        let mut servers = servers(synced());
         let (port, next) = (free_port(), free_port());
         assert!(servers.update(vec![check("a", port, 1)], localhost()).is_empty());
         assert!(servers.update(vec![check("a", next, 1), check("b", port, 0)], localhost()).is_empty());

@@ -5,6 +5,7 @@ pub(crate) mod announcements;
 pub mod capabilities;
 pub mod command;
 pub mod conntrack;
+pub mod descriptors;
 pub mod dummy;
 pub mod ipset;
 pub mod iptables;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use super::{CONTENT_TYPE, Metrics, Slis, process_start};
-use crate::http::{Answer, Handler, ListenError, Reply, Server, reply};
+use crate::http::{Answer, Handler, ListenError, Reply, Room, Server, reply};
 use crate::zpages::{Flagz, Statusz};
 
 /// What the server tells besides metrics: none of it changes while the proxy runs.
@@ -34,6 +34,7 @@ impl MetricsServer {
     /// When the address cannot be bound.
     pub fn bind(
         address: SocketAddr,
+        room: &Room,
         metrics: Arc<Metrics>,
         slis: Arc<Slis>,
         about: &About,
@@ -62,7 +63,7 @@ impl MetricsServer {
             ("/statusz", _, Some(statusz)) => now(statusz.answer(asked.accept)),
             _ => now(text(StatusCode::NOT_FOUND, &try_these)),
         });
-        Server::bind(address, false, "/metrics", handler).map(MetricsServer)
+        Server::bind(address, false, "/metrics", room, handler).map(MetricsServer)
     }
 
     /// Where it listens.
@@ -105,7 +106,7 @@ mod tests {
     fn server(about: &About) -> MetricsServer {
         let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
         let slis = Arc::new(Slis::new().unwrap());
-        MetricsServer::bind("127.0.0.1:0".parse().unwrap(), metrics, slis, about).unwrap()
+        MetricsServer::bind("127.0.0.1:0".parse().unwrap(), &Room::new("/metrics", 8), metrics, slis, about).unwrap()
     }
 
     async fn get(server: &MetricsServer, path: &str) -> String {

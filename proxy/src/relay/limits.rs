@@ -1,9 +1,5 @@
 //! How many connections and associations there may be: as many as there are descriptors for.
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
-/// Descriptors of the rest of the program: listeners, the API, the health ports, commands.
-const RESERVED: u64 = 512;
 /// A connection has two sockets, and a pipe of two ends for each direction while bytes are on their way.
 const PER_CONNECTION: u64 = 6;
 
@@ -19,18 +15,8 @@ pub struct Limits {
 impl Limits {
     /// What this many descriptors are enough for: two thirds for connections, the rest for associations.
     pub fn of(descriptors: u64) -> Limits {
-        let usable = descriptors.saturating_sub(RESERVED).max(descriptors / 2);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).clamp(1, 1 << 20);
-        Limits { connections: count(usable / 3 * 2 / PER_CONNECTION), associations: count(usable / 3) }
-    }
-}
-
-/// Raises this process's limit of descriptors as far as it may, and says how far that is.
-pub fn raise_descriptors() -> u64 {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
-    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-        Ok(()) => hard,
-        Err(_) => soft,
+        Limits { connections: count(descriptors / 3 * 2 / PER_CONNECTION), associations: count(descriptors / 3) }
     }
 }
 
@@ -40,8 +26,8 @@ mod tests {
 
     #[test]
     fn limits_follow_from_the_descriptors() {
-        assert_eq!(Limits::of(1024), Limits { connections: 56, associations: 170 });
-        assert_eq!(Limits::of(524_288), Limits { connections: 58_197, associations: 174_592 });
+        assert_eq!(Limits::of(512), Limits { connections: 56, associations: 170 });
+        assert_eq!(Limits::of(523_008), Limits { connections: 58_112, associations: 174_336 });
         assert_eq!(Limits::of(0), Limits { connections: 1, associations: 1 });
     }
 }

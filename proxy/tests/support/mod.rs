@@ -75,6 +75,15 @@ impl Proxy {
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// As [`Proxy::start`], within a limit in the words of the shell's `ulimit`.
+    pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
+        let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_svcproxy")]).args(arguments);
+        command.args(["--healthz-bind-address", "127.0.0.1:10256"]);
+        Proxy(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
     /// Waits until it reports that everything is in the kernel, at this resource version if one is given.
     pub fn synced(&self, version: Option<&str>) {
         wait_for("the proxy to sync", || {
@@ -103,10 +112,11 @@ pub fn svcproxy(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_svcproxy")).args(arguments).output().unwrap()
 }
 
-/// One request; `None` when nobody answers.
+/// One request; `None` when there is no answer.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;

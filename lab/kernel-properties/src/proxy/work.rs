@@ -8,6 +8,7 @@ use std::time::Duration;
 use svclab_properties::proxies;
 use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
+use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::iptables::Commands;
 use svcproxy::kernel::{addresses, sysctl};
 use svcproxy::mode::family::FamilyProxy;
@@ -16,7 +17,7 @@ use svcproxy::mode::{self, iptables, ipvs, userspace};
 use svcproxy::model::Family;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::relay::engine::Shared;
-use svcproxy::relay::limits::{Limits, raise_descriptors};
+use svcproxy::relay::limits::Limits;
 use svcproxy::relay::{Backends, Engine, tcp, udp};
 use svcproxy::source::Change;
 use tokio::sync::oneshot;
@@ -146,7 +147,7 @@ fn relays(proxy: &mut Relaying) -> Relays {
 fn shared() -> Arc<Shared> {
     let tcp = tcp::Timeouts { idle: SILENT, half_closed: SILENT };
     let udp = udp::Timeouts { single: SILENT, conversation: SILENT };
-    Shared::new(Limits::of(raise_descriptors()), tcp, udp)
+    Shared::new(Limits::of(Shares::of(descriptors::raise()).relays), tcp, udp)
 }
 
 fn said(error: impl Display) -> String {

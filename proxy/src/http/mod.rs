@@ -1,6 +1,11 @@
-//! A small HTTP server: one handler per listener, GET and HEAD only. It knows nothing of what is served.
+//! A small HTTP server: one handler per listener, GET and HEAD only. It knows nothing of what is served, and trusts no
+//! client: connections are bounded in number by their [`Room`], and every request and answer in time and size.
+
+mod room;
+mod stream;
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,8 +17,12 @@ use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+
+pub use room::Room;
+use room::Seat;
+use stream::Timed;
 
 /// What is sent back.
 pub type Reply = Response<Full<Bytes>>;
@@ -33,6 +42,9 @@ pub type Handler = Arc<dyn Fn(Asked<'_>) -> Answer + Send + Sync>;
 /// How long a client may take over the head of its request. Load balancers ask within milliseconds; without a bound,
 /// clients that send nothing hold descriptors for ever.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest head of a request, and how much of the answers to pipelined requests is kept in memory before the next request
+/// is read, in bytes. Bodies are not read at all: hyper closes a connection whose request has one that nobody reads.
+const BUFFER: usize = 16 << 10;
 /// Pause after a connection could not be accepted, so that a lack of descriptors does not become a busy loop as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -64,15 +76,21 @@ impl Drop for Server {
 
 impl Server {
     /// Starts to listen; must be called on a tokio runtime. With `v6_only`, an IPv6 wildcard leaves the IPv4 one to
-    /// another listener on the same port.
+    /// another listener on the same port. Its connections are in `room`.
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn bind(address: SocketAddr, v6_only: bool, purpose: &str, handler: Handler) -> Result<Server, ListenError> {
+    pub fn bind(
+        address: SocketAddr,
+        v6_only: bool,
+        purpose: &str,
+        room: &Room,
+        handler: Handler,
+    ) -> Result<Server, ListenError> {
         let listener =
             listen(address, v6_only).map_err(|source| ListenError { address, purpose: purpose.into(), source })?;
         let address = listener.local_addr().unwrap_or(address);
-        Ok(Server { task: tokio::spawn(serve(listener, handler)), address })
+        Ok(Server { task: tokio::spawn(serve(listener, room.clone(), handler)), address })
     }
 
     /// Where it listens.
@@ -97,26 +115,42 @@ fn listen(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
     socket.listen(128)
 }
 
-async fn serve(listener: TcpListener, handler: Handler) {
+async fn serve(listener: TcpListener, room: Room, handler: Handler) {
+    let number = room.listener();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // The client was gone before it was accepted (accept(2)).
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => continue,
+            Err(error) => {
+                room.shortage(&error);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
+        let Some(place) = room.place().await else { return };
         let handler = Arc::clone(&handler);
-        connections.spawn(async move {
-            let service = hyper::service::service_fn(|request: Request<Incoming>| {
-                let answer = dispatch(&request, &handler);
-                async move { Ok::<_, Infallible>(answer.await) }
-            });
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-            // A client that breaks off is its own business.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
-        });
+        room.spawn(place, number, &mut connections, |seat| converse(stream, seat, handler));
     }
+}
+
+/// Answers the requests of one connection until it ends. The seat is given up after the stream is closed.
+async fn converse(stream: TcpStream, seat: Arc<Seat>, handler: Handler) {
+    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+        let answering = Arc::clone(&seat).begin();
+        let answer = dispatch(&request, &handler);
+        async move {
+            let reply = answer.await;
+            drop(answering);
+            Ok::<_, Infallible>(reply)
+        }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
+    // A client that breaks off is its own business.
+    let _ = http.serve_connection(TokioIo::new(Timed::new(stream)), service).await;
 }
 
 fn dispatch(request: &Request<Incoming>, handler: &Handler) -> Answer {
@@ -171,7 +205,67 @@ mod tests {
             "/here" => reply(StatusCode::OK, "text/plain", "yes"),
             _ => json(StatusCode::NOT_FOUND, &serde_json::json!({})),
         });
-        Server::bind("127.0.0.1:0".parse().unwrap(), false, "/here", handler).unwrap()
+        Server::bind("127.0.0.1:0".parse().unwrap(), false, "/here", &Room::new("/here", 3), handler).unwrap()
+    }
+
+    /// Sends for as long as the other side takes it.
+    async fn send_until_refused(stream: &mut TcpStream) -> std::io::Error {
+        let requests = "GET /here HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
+        loop {
+            if let Err(error) = stream.write_all(requests.as_bytes()).await {
+                return error;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_asks_and_never_reads_is_closed() {
+        let server = server();
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let refused = tokio::time::timeout(10 * stream::WRITE_TIMEOUT, send_until_refused(&mut stream)).await;
+        assert!(refused.is_ok(), "it goes on");
+    }
+
+    #[tokio::test]
+    async fn a_new_client_takes_the_place_of_the_oldest_that_is_not_served() {
+        let server = server();
+        let mut old = Vec::new();
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            stream.write_all(b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            old.push(stream);
+        }
+        // The first asks once more, so the second is the oldest.
+        old[0].write_all(b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        assert!(old[0].read(&mut [0; 4096]).await.unwrap() > 0);
+        assert!(ask(server.address(), "GET /here").await.unwrap().ends_with("yes"));
+        assert!(matches!(old[1].read(&mut [0; 1]).await, Ok(0) | Err(_)), "closed");
+        for index in [0, 2] {
+            old[index].write_all(b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            assert!(old[index].read(&mut [0; 4096]).await.unwrap() > 0, "{index} goes on");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_whose_body_never_comes_holds_nothing() {
+        let server = server();
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(b"GET /here HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n").await.unwrap();
+        let mut reply = String::new();
+        let end = tokio::time::timeout(10 * HEAD_TIMEOUT, stream.read_to_string(&mut reply)).await;
+        assert!(end.is_ok() && reply.starts_with("HTTP/1.1 200 "), "{end:?} {reply}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_says_nothing_is_closed() {
+        let server = server();
+        for begin in ["", "GET /here HTTP/1.1\r\nHost: x\r\n\r\n", "GET /he"] {
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            stream.write_all(begin.as_bytes()).await.unwrap();
+            let end = tokio::time::timeout(10 * HEAD_TIMEOUT, stream.read_to_end(&mut Vec::new())).await;
+            assert!(end.is_ok(), "{begin:?}");
+        }
     }
 
     #[tokio::test]
@@ -200,7 +294,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_in_use_is_named() {
         let server = server();
-        let again = Server::bind(server.address(), false, "/here", at_once(|_| unreachable!()));
+        let again = Server::bind(server.address(), false, "/here", &Room::new("/here", 1), at_once(|_| unreachable!()));
         let error = again.unwrap_err().to_string();
         assert!(error.contains(&server.address().to_string()) && error.contains("/here"), "{error}");
     }

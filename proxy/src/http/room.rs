@@ -1,0 +1,203 @@
+//! How many connections listeners may have, and which one ends for a new one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::warn;
+
+/// The same warning is logged once in this time.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
+
+/// Room for the connections of some listeners. Where it is full, the listener that has most connections ends one for each
+/// new one: first of those on which no answer is being worked out, the one that has been so for longest.
+#[derive(Debug, Clone)]
+pub struct Room(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    purpose: &'static str,
+    most: usize,
+    places: Arc<Semaphore>,
+    seats: Mutex<Seats>,
+    warned: Mutex<Option<Instant>>,
+}
+
+/// The connections, and the order of what happened on them.
+#[derive(Debug, Default)]
+struct Seats {
+    clock: u64,
+    taken: BTreeMap<u64, Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    listener: u64,
+    /// When it was accepted, or a request last began or ended, by the clock of [`Seats`].
+    since: u64,
+    /// Whether the handler is at work on a request. While an answer is being written this is false: a client that does
+    /// not read must not count as busy.
+    answering: bool,
+    /// `None` until the task is there.
+    task: Option<AbortHandle>,
+}
+
+impl Room {
+    /// For so many connections; `purpose` is for the log.
+    pub fn new(purpose: &'static str, most: usize) -> Room {
+        let places = Arc::new(Semaphore::new(most));
+        Room(Arc::new(Inner { purpose, most, places, seats: Mutex::default(), warned: Mutex::default() }))
+    }
+
+    /// A number for a listener that shares the room.
+    pub(super) fn listener(&self) -> u64 {
+        self.seats().tick()
+    }
+
+    /// A place for a new connection. Where there is none, another connection ends first; its descriptor is closed by then.
+    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let places = Arc::clone(&self.0.places);
+        if let Ok(free) = Arc::clone(&places).try_acquire_owned() {
+            return Some(free);
+        }
+        if self.end_one() {
+            self.warn(&format!(
+                "as many connections to {} as there may be ({}): old ones end for new ones",
+                self.0.purpose, self.0.most
+            ));
+        }
+        places.acquire_owned().await.ok()
+    }
+
+    /// A connection could not be accepted for want of descriptors or memory: one of those that there are ends.
+    pub(super) fn shortage(&self, error: &io::Error) {
+        self.end_one();
+        self.warn(&format!("cannot accept a connection to {}: {error}", self.0.purpose));
+    }
+
+    /// Starts a connection's task. It holds the place until its end.
+    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        place: OwnedSemaphorePermit,
+        listener: u64,
+        tasks: &mut JoinSet<()>,
+        connection: impl FnOnce(Arc<Seat>) -> F,
+    ) {
+        let number = {
+            let mut seats = self.seats();
+            let number = seats.tick();
+            seats.taken.insert(number, Taken { listener, since: number, answering: false, task: None });
+            number
+        };
+        // A task may end within `spawn`, and takes its entry along: nothing is locked meanwhile.
+        let task = tasks.spawn(connection(Arc::new(Seat { room: self.clone(), number, _place: place })));
+        if let Some(taken) = self.seats().taken.get_mut(&number) {
+            taken.task = Some(task);
+        }
+    }
+
+    fn end_one(&self) -> bool {
+        let ended = {
+            let mut seats = self.seats();
+            seats.first_to_end().and_then(|number| seats.taken.remove(&number))
+        };
+        ended.and_then(|taken| taken.task).inspect(AbortHandle::abort).is_some()
+    }
+
+    fn warn(&self, line: &str) {
+        let mut warned = self.0.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.is_none_or(|at| at.elapsed() >= WARN_AGAIN) {
+            *warned = Some(Instant::now());
+            warn!("{line}");
+        }
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seats {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn first_to_end(&self) -> Option<u64> {
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        for taken in self.taken.values() {
+            *counts.entry(taken.listener).or_default() += 1;
+        }
+        let (crowded, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let of_crowded = self.taken.iter().filter(|(_, taken)| taken.listener == crowded && taken.task.is_some());
+        of_crowded.min_by_key(|(_, taken)| (taken.answering, taken.since)).map(|(number, _)| *number)
+    }
+}
+
+/// A connection's place in its room, given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    room: Room,
+    number: u64,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Seat {
+    /// The handler begins to work on a request, until the value is dropped.
+    pub(super) fn begin(self: Arc<Self>) -> Answering {
+        self.set(true);
+        Answering(self)
+    }
+
+    fn set(&self, answering: bool) {
+        let mut seats = self.room.seats();
+        let since = seats.tick();
+        if let Some(taken) = seats.taken.get_mut(&self.number) {
+            (taken.since, taken.answering) = (since, answering);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.room.seats().taken.remove(&self.number);
+    }
+}
+
+/// A request is being worked on.
+pub(super) struct Answering(Arc<Seat>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(taken: &[(u64, u64, bool)]) -> Seats {
+        let entry = |(number, (listener, since, answering)): (u64, &(u64, u64, bool))| {
+            let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+            (number, Taken { listener: *listener, since: *since, answering: *answering, task: Some(task) })
+        };
+        Seats { clock: 0, taken: (0..).zip(taken).map(entry).collect() }
+    }
+
+    #[tokio::test]
+    async fn the_oldest_that_waits_for_nothing_ends_first_and_that_of_the_fullest_listener() {
+        assert_eq!(seats(&[]).first_to_end(), None);
+        assert_eq!(seats(&[(1, 5, false), (1, 4, false), (1, 6, false)]).first_to_end(), Some(1));
+        assert_eq!(
+            seats(&[(1, 3, true), (1, 5, false), (1, 4, true)]).first_to_end(),
+            Some(1),
+            "the others are served"
+        );
+        assert_eq!(seats(&[(1, 7, true), (1, 6, true)]).first_to_end(), Some(1), "all are served");
+        assert_eq!(seats(&[(1, 1, false), (2, 2, true), (2, 3, true)]).first_to_end(), Some(1), "of another listener");
+    }
+}

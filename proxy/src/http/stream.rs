@@ -1,0 +1,76 @@
+//! A connection that ends when its client does not read what it has asked for.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// How long a client may take over what is to be written, counted from the first byte for which the socket has no room:
+/// a byte now and then does not prolong it.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A stream of which every write ends within [`WRITE_TIMEOUT`].
+pub(super) struct Timed {
+    stream: TcpStream,
+    /// Runs while something is to be written that has found no room; hyper flushes once all is written.
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timed {
+    pub(super) fn new(stream: TcpStream) -> Timed {
+        Timed { stream, late: None }
+    }
+
+    fn no_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
+        ready!(late.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Timed {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Timed {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let timed = self.get_mut();
+        match Pin::new(&mut timed.stream).poll_write(context, bytes) {
+            Poll::Pending => timed.no_room(context),
+            done => done,
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let timed = self.get_mut();
+        match Pin::new(&mut timed.stream).poll_write_vectored(context, bytes) {
+            Poll::Pending => timed.no_room(context),
+            done => done,
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let timed = self.get_mut();
+        ready!(Pin::new(&mut timed.stream).poll_flush(context))?;
+        timed.late = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
