@@ -137,3 +137,60 @@ fn the_soft_limit_of_descriptors_is_raised_at_the_start() {
     let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
     assert!(numbers[0] == numbers[1] && numbers[0] != "256", "{line}");
 }
+
+/// What the proxy has of these in `/proc`.
+fn count(proxy: &Proxy, what: &str) -> usize {
+    std::fs::read_dir(format!("/proc/{}/{what}", proxy.0.id())).unwrap().count()
+}
+
+#[test]
+fn scrapes_that_are_abandoned_while_a_command_hangs_leave_nothing() {
+    if !inside("scrapes_that_are_abandoned_while_a_command_hangs_leave_nothing") {
+        return;
+    }
+    let directory = tempfile::tempdir_in("/run").unwrap();
+    let (manifests, commands) = (directory.path().join("manifests"), directory.path().join("commands"));
+    let (hang, started) = (directory.path().join("hang"), directory.path().join("started"));
+    std::fs::create_dir(&manifests).unwrap();
+    std::fs::create_dir(&commands).unwrap();
+    write(&manifests, 1, &[2, 3]);
+    // Stands before the real one in PATH, and hangs where a scrape asks for counters.
+    let real = shell("command -v iptables");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *'-v -S'*) echo >>{started}; while [ -e {hang} ]; do sleep 0.05; done;; esac\nexec {} \"$@\"\n",
+        real.trim(),
+        started = started.display(),
+        hang = hang.display(),
+    );
+    std::fs::write(commands.join("iptables"), script).unwrap();
+    shell(&format!("chmod 755 {}/iptables", commands.display()));
+    let path = format!("{}:{}", commands.display(), std::env::var("PATH").unwrap());
+    let flags = ["--hostname-override=node-a", "--manifests", manifests.to_str().unwrap()];
+    let proxy = Proxy::with_path(&path, &flags);
+    proxy.synced(Some("1"));
+    let whole = || {
+        http_get("127.0.0.1:10249", "/metrics")
+            .filter(|text| text.contains("\nkubeproxy_iptables_ct_state_invalid_dropped_packets_total 0\n"))
+    };
+    wait_for("a scrape", whole);
+    let readings = || std::fs::read_to_string(&started).unwrap_or_default().lines().count();
+    let (before, threads, descriptors) = (readings(), count(&proxy, "task"), count(&proxy, "fd"));
+
+    std::fs::write(&hang, "").unwrap();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect("127.0.0.1:10249").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    }
+    wait_for("the command that hangs", || (readings() > before).then_some(()));
+    // Those who wait are answered, with all that needs no command.
+    let text = http_get("127.0.0.1:10249", "/metrics").unwrap();
+    assert!(text.contains("\nprocess_resident_memory_bytes ") && text.starts_with("HTTP/1.1 200 "), "{text}");
+    assert_eq!(readings(), before + 1, "one command for a hundred scrapes");
+    // The thread of the reading, one of the runtime's for what blocks, and the pipes of one command.
+    wait_for("the end of the scrapes", || {
+        (count(&proxy, "task") <= threads + 2 && count(&proxy, "fd") <= descriptors + 8).then_some(())
+    });
+    assert_eq!(readings(), before + 1);
+    std::fs::remove_file(&hang).unwrap();
+    wait_for("a scrape after it", whole);
+}

@@ -7,6 +7,8 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{CounterVec, Error, GaugeVec, Opts};
 
+use super::reading::{PATIENCE, Reading};
+
 /// Label values, in the order of the labels, with the value.
 pub type Samples = Vec<(Vec<String>, f64)>;
 
@@ -33,6 +35,13 @@ impl AtScrape {
     /// `read` returns the samples of each metric, in the order in which they are added.
     pub fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         AtScrape { metrics: Vec::new(), read: Box::new(read) }
+    }
+
+    /// As [`AtScrape::new`], for what may take long or hang: a scrape waits for it for 4 seconds, and then has the samples
+    /// of the reading before. There is one reading at a time, on a thread of its own.
+    pub fn slow(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
+        let reading = Reading::new(read, PATIENCE);
+        AtScrape::new(move || reading.samples())
     }
 
     /// Adds a counter.

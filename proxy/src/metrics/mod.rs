@@ -4,7 +4,9 @@
 mod at_scrape;
 mod build;
 mod pending;
+mod reading;
 mod requests;
+mod scrapes;
 mod server;
 mod slis;
 

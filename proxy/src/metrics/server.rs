@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use hyper::body::Bytes;
 
+use super::scrapes::{ScrapeError, Scrapes};
 use super::{CONTENT_TYPE, Metrics, Slis, process_start};
 use crate::http::{Answer, Handler, ListenError, Reply, Room, Server, reply};
 use crate::zpages::{Flagz, Statusz};
@@ -48,9 +50,10 @@ impl MetricsServer {
         let statusz = about.statusz.then(|| Statusz::new(process_start(), paths.iter().copied()));
         paths.extend(statusz.is_some().then_some("/statusz"));
         let try_these = format!("try {}\n", paths.join(", "));
+        let scrapes = Arc::new(Scrapes::new(metrics));
         let handler: Handler = Arc::new(move |asked| match (asked.path, &flagz, &statusz) {
-            ("/metrics", ..) => scrape(Arc::clone(&metrics)),
-            ("/metrics/slis", ..) => now(exposed(slis.text())),
+            ("/metrics", ..) => scrape(Arc::clone(&scrapes)),
+            ("/metrics/slis", ..) => now(slis.text().map_or_else(|error| failed(&error), exposed)),
             // As upstream: this says only that the process answers. What the proxy is worth, its other port tells.
             ("/healthz", ..) => {
                 slis.pinged();
@@ -80,21 +83,22 @@ fn text(status: StatusCode, body: &str) -> Reply {
     reply(status, "text/plain; charset=utf-8", body.to_owned())
 }
 
-/// Reading counters out of the kernel takes its time, for which nothing else may wait.
-fn scrape(metrics: Arc<Metrics>) -> Answer {
+fn scrape(scrapes: Arc<Scrapes>) -> Answer {
     Box::pin(async move {
-        match tokio::task::spawn_blocking(move || metrics.text()).await {
-            Ok(gathered) => exposed(gathered),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be gathered\n"),
+        match scrapes.text().await {
+            Ok(body) => exposed(body),
+            Err(error @ ScrapeError::Late) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
+            Err(error) => failed(&error),
         }
     })
 }
 
-fn exposed(gathered: Result<String, prometheus::Error>) -> Reply {
-    match gathered {
-        Ok(body) => reply(StatusCode::OK, CONTENT_TYPE, body),
-        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
-    }
+fn exposed(body: impl Into<Bytes>) -> Reply {
+    reply(StatusCode::OK, CONTENT_TYPE, body)
+}
+
+fn failed(error: &impl std::error::Error) -> Reply {
+    text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
 }
 
 #[cfg(test)]

@@ -75,6 +75,13 @@ impl Proxy {
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// As [`Proxy::start`], with commands found on this path.
+    pub fn with_path(path: &str, arguments: &[&str]) -> Proxy {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
+        command.args(arguments).args(["--healthz-bind-address", "127.0.0.1:10256"]).env("PATH", path);
+        Proxy(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
     /// As [`Proxy::start`], within a limit in the words of the shell's `ulimit`.
     pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");

@@ -23,7 +23,7 @@ pub fn invalid_packets(counters: Vec<Counters>) -> Result<AtScrape, Error> {
         vec![if drops.is_empty() { Vec::new() } else { vec![(Vec::new(), as_value(drops.iter().sum()))] }]
     };
     let help = "Packets that conntrack called INVALID and that were dropped";
-    AtScrape::new(read).counter("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", help, &[])
+    AtScrape::slow(read).counter("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", help, &[])
 }
 
 /// Connections and refused packets of each service port.
@@ -54,7 +54,7 @@ pub fn service_ports(counters: Vec<(Family, Counters)>) -> Result<AtScrape, Erro
         vec![connections, refused]
     };
     let labels = ["ip_family", "namespace", "service", "port", "protocol", "reason"];
-    AtScrape::new(read)
+    AtScrape::slow(read)
         .counter(
             "svcproxy_service_connections_total",
             "Connections led to an endpoint of the service port",

@@ -1,0 +1,91 @@
+//! A reading that may take long, or hang, and that nothing else waits for without end.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Samples;
+
+/// How long a scrape waits for one reading. There are two such in a scrape, for which Prometheus waits 10 seconds by default.
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+
+/// A reading on a thread of its own, one at a time. Who does not want to wait longer gets what was read last.
+pub(super) struct Reading {
+    shared: Arc<Shared>,
+    patience: Duration,
+}
+
+struct Shared {
+    read: Box<dyn Fn() -> Vec<Samples> + Send + Sync>,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: bool,
+    last: Vec<Samples>,
+}
+
+impl Reading {
+    /// `read` must end by itself some time.
+    pub(super) fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static, patience: Duration) -> Reading {
+        let shared = Shared { read: Box::new(read), state: Mutex::default(), ended: Condvar::new() };
+        Reading { shared: Arc::new(shared), patience }
+    }
+
+    /// What a reading that ends in time has read, else what the last one had; nothing, if there was none yet.
+    pub(super) fn samples(&self) -> Vec<Samples> {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.under_way {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().name("scrape".to_owned()).spawn(move || shared.work());
+            state.under_way =
+                thread.inspect_err(|error| warn!(%error, "cannot start a thread that reads counters")).is_ok();
+        }
+        let ended = &self.shared.ended;
+        let waited = ended.wait_timeout_while(state, self.patience, |state| state.under_way);
+        waited.unwrap_or_else(PoisonError::into_inner).0.last.clone()
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let last = (self.read)();
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { under_way: false, last };
+        self.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_reading_that_hangs_is_one_thread_and_what_was_read_last_stays() {
+        let (go_on, wait) = mpsc::channel::<f64>();
+        let (begun, wait) = (Arc::new(AtomicUsize::new(0)), Mutex::new(wait));
+        let counter = Arc::clone(&begun);
+        let read = move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            vec![vec![(Vec::new(), wait.lock().unwrap().recv().unwrap())]]
+        };
+        let mut reading = Reading::new(read, Duration::from_secs(60));
+        go_on.send(1.0).unwrap();
+        assert_eq!(reading.samples(), [[(Vec::new(), 1.0)]]);
+        reading.patience = Duration::from_millis(1);
+        for _ in 0..20 {
+            assert_eq!(reading.samples(), [[(Vec::new(), 1.0)]], "the next one hangs");
+        }
+        go_on.send(2.0).unwrap();
+        reading.patience = Duration::from_secs(60);
+        // This one joins the second reading, or begins a third where the second has ended already.
+        go_on.send(2.0).unwrap();
+        assert_eq!(reading.samples(), [[(Vec::new(), 2.0)]]);
+        assert!(begun.load(Ordering::SeqCst) <= 3);
+    }
+}

@@ -1,0 +1,145 @@
+//! Scrapes that come while metrics are being gathered share what is gathered, however many they are.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use tokio::sync::watch;
+
+use super::Metrics;
+
+/// How long a scrape waits: less than Prometheus' own time-out, 10 seconds by default.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+type Gathered = Result<Bytes, String>;
+
+/// Why a scrape has no metrics.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScrapeError {
+    /// They are still being gathered.
+    #[error("the metrics are still being gathered after {PATIENCE:?}; a later scrape waits for the same ones")]
+    Late,
+    /// A mistake in the code.
+    #[error("the metrics could not be gathered: {0}")]
+    Failed(String),
+}
+
+/// Gathers metrics, once at a time. A scrape that joins what is under way may get values from shortly before it was sent.
+#[derive(Debug)]
+pub(super) struct Scrapes {
+    metrics: Arc<Metrics>,
+    /// The one under way, held by its thread alone.
+    under_way: Mutex<Weak<watch::Sender<Option<Gathered>>>>,
+}
+
+impl Scrapes {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Scrapes {
+        Scrapes { metrics, under_way: Mutex::default() }
+    }
+
+    /// Everything, in Prometheus' text format. Dropping the future leaves nothing behind but what is shared.
+    pub(super) async fn text(&self) -> Result<Bytes, ScrapeError> {
+        let mut gathered = self.join();
+        let waited = tokio::time::timeout(PATIENCE, gathered.wait_for(Option::is_some)).await;
+        match waited.map_err(|_| ScrapeError::Late)? {
+            Ok(gathered) => match &*gathered {
+                Some(gathered) => gathered.clone().map_err(ScrapeError::Failed),
+                None => Err(ScrapeError::Late),
+            },
+            Err(_) => Err(ScrapeError::Failed("the thread has ended early".to_owned())),
+        }
+    }
+
+    /// What is under way, or a new one. Reading counters out of the kernel takes its time, for which no other task may wait.
+    fn join(&self) -> watch::Receiver<Option<Gathered>> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = under_way.upgrade() {
+            return sender.subscribe();
+        }
+        let (sender, receiver) = watch::channel(None);
+        let (sender, metrics) = (Arc::new(sender), Arc::clone(&self.metrics));
+        *under_way = Arc::downgrade(&sender);
+        tokio::task::spawn_blocking(move || {
+            let gathered = metrics.text().map(Bytes::from).map_err(|error| error.to_string());
+            sender.send_replace(Some(gathered));
+        });
+        receiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::AtScrape;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    /// A metric whose value is how often it was read; each reading waits for a word.
+    fn counted() -> (Arc<Scrapes>, Arc<AtomicUsize>, mpsc::Sender<()>) {
+        let (go_on, wait) = mpsc::channel();
+        let (readings, wait) = (Arc::new(AtomicUsize::new(0)), Mutex::new(wait));
+        let counter = Arc::clone(&readings);
+        #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+        let read = move || {
+            let reading = counter.fetch_add(1, Ordering::SeqCst) + 1;
+            wait.lock().unwrap().recv().unwrap();
+            vec![vec![(Vec::new(), reading as f64)]]
+        };
+        let metrics = Metrics::new(&[]).unwrap();
+        metrics.register(AtScrape::new(read).gauge("reading", "R.", &[]).unwrap()).unwrap();
+        (Arc::new(Scrapes::new(Arc::new(metrics))), readings, go_on)
+    }
+
+    async fn until(condition: impl Fn() -> bool) {
+        let all = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    }
+
+    fn waiting(scrapes: &Scrapes) -> usize {
+        scrapes.under_way.lock().unwrap().upgrade().map_or(0, |sender| sender.receiver_count())
+    }
+
+    #[tokio::test]
+    async fn scrapes_at_once_are_one_collection_and_abandoned_ones_are_none() {
+        let (scrapes, readings, go_on) = counted();
+        let ask = || {
+            let scrapes = Arc::clone(&scrapes);
+            tokio::spawn(async move { scrapes.text().await })
+        };
+        let asked: Vec<_> = (0..50).map(|_| ask()).collect();
+        until(|| waiting(&scrapes) == 50).await;
+        asked.iter().skip(1).for_each(|one| one.abort());
+        until(|| waiting(&scrapes) == 1).await;
+        let later = ask();
+        until(|| waiting(&scrapes) == 2).await;
+        assert_eq!(readings.load(Ordering::SeqCst), 1);
+        go_on.send(()).unwrap();
+        let first = asked.into_iter().next().unwrap().await.unwrap().unwrap();
+        assert!(first.windows(11).any(|part| part == b"\nreading 1\n"), "{first:?}");
+        assert_eq!(later.await.unwrap().unwrap(), first);
+        go_on.send(()).unwrap();
+        until(|| waiting(&scrapes) == 0).await;
+        let next = ask().await.unwrap().unwrap();
+        assert!(next.windows(11).any(|part| part == b"\nreading 2\n"), "what is old is not handed out: {next:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrape_does_not_wait_for_ever() {
+        let (scrapes, readings, go_on) = counted();
+        for _ in 0..3 {
+            // A paused clock does not run while a blocking task does, so it is pushed.
+            let pushed = async {
+                tokio::task::yield_now().await;
+                tokio::time::advance(2 * PATIENCE).await;
+            };
+            let (text, ()) = tokio::join!(scrapes.text(), pushed);
+            assert!(matches!(text, Err(ScrapeError::Late)), "{text:?}");
+        }
+        assert!(readings.load(Ordering::SeqCst) <= 1, "its thread may not have begun");
+        go_on.send(()).unwrap();
+    }
+}
