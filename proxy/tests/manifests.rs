@@ -139,18 +139,24 @@ async fn a_mounted_config_map_is_swapped_whole() {
 }
 
 #[tokio::test]
-async fn links_are_followed_to_where_the_files_lie() {
+async fn links_are_followed_within_the_directory_alone() {
     let dir = TempDir::new().expect("a directory");
-    let elsewhere = TempDir::new().expect("a directory");
-    let target = elsewhere.path().join("web.yaml");
+    let outside = TempDir::new().expect("a directory");
+    let elsewhere = dir.path().join(".store");
+    fs::create_dir(&elsewhere).expect("mkdir");
+    let target = elsewhere.join("web.yaml");
     fs::write(&target, service("a", 1)).expect("write");
     symlink(&target, dir.path().join("web.yaml")).expect("link");
-    let missing = elsewhere.path().join("later.yaml");
+    let missing = elsewhere.join("later.yaml");
     symlink(&missing, dir.path().join("later.yaml")).expect("link");
     symlink(dir.path(), dir.path().join("circle")).expect("link");
+    fs::write(outside.path().join("x.yaml"), service("x", 1)).expect("write");
+    symlink(outside.path().join("x.yaml"), dir.path().join("out.yaml")).expect("link");
     let mut source = ManifestSource::open(dir.path()).expect("open");
     assert_eq!(next(&mut source).await, ["default/a 1"]);
-    assert!(source.problems()[0].to_string().starts_with("later.yaml: cannot be read: "));
+    let problems: Vec<_> = source.problems().iter().map(ToString::to_string).collect();
+    assert!(problems[0].starts_with("later.yaml: cannot be read: "), "{problems:?}");
+    assert_eq!(problems[1], "out.yaml: is a link that leads out of the manifest directory, and is not followed");
     replace(&target, &service("a", 2));
     assert_eq!(next(&mut source).await, ["default/a 2"]);
     fs::write(&missing, service("b", 1)).expect("write");

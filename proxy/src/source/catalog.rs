@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use sha2::{Digest, Sha256};
 
-use super::documents::{self, FileContents};
+use super::directory::Stamp;
+use super::documents::{self, FileContents, MOST_FAULTS};
 use super::object::{Object, ObjectId};
 use super::problem::DocumentError;
 use super::{Batch, Change};
@@ -18,6 +19,8 @@ use super::{Batch, Change};
 struct File {
     /// Of the bytes last read; `None` when they could not be.
     digest: Option<[u8; 32]>,
+    /// Of the file as it was read; `None` where it has to be read again.
+    stamp: Option<Stamp>,
     contents: FileContents,
 }
 
@@ -28,6 +31,8 @@ pub(super) struct Catalog {
     told: BTreeMap<ObjectId, Object>,
     told_version: Option<u64>,
     told_anything: bool,
+    /// Something was taken in since the last batch.
+    news: bool,
     duplicates: Vec<DocumentError>,
     closed: Vec<DocumentError>,
 }
@@ -36,10 +41,12 @@ impl Catalog {
     /// Takes in a file's bytes, or why there are none.
     pub(super) fn file(&mut self, name: &str, bytes: Result<&[u8], String>) {
         let file = self.files.entry(name.to_owned()).or_default();
+        file.stamp = None;
         match bytes {
             Ok(bytes) => {
                 let digest = Sha256::digest(bytes).into();
                 if file.digest != Some(digest) {
+                    self.news = true;
                     let earlier = std::mem::take(&mut file.contents);
                     file.contents = keep(earlier, documents::read(name, bytes));
                     file.digest = Some(digest);
@@ -54,21 +61,43 @@ impl Catalog {
         }
     }
 
-    /// Forgets the files that are not among `present`, but for those in the directories that are `closed` (their
-    /// names with a final `/`, and why).
-    pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, String)>) {
-        let hidden = |name: &str| closed.iter().any(|(prefix, _)| name.starts_with(prefix));
-        self.files.retain(|name, _| present.contains(name) || hidden(name));
-        let problem = |(name, message): (String, String)| {
-            let mut problem = DocumentError::file(&name, message);
-            problem.kept = self.files.keys().any(|file| file.starts_with(&name));
-            problem
+    /// The file's bytes that were taken in last have this stamp.
+    pub(super) fn read_at(&mut self, name: &str, stamp: Option<Stamp>) {
+        if let Some(file) = self.files.get_mut(name) {
+            file.stamp = stamp;
+        }
+    }
+
+    /// By what a file is known to be unchanged.
+    pub(super) fn stamp(&self, name: &str) -> Option<Stamp> {
+        self.files.get(name)?.stamp
+    }
+
+    /// Forgets the files that are not among `present`, but for those that are `closed` or in directories that are
+    /// (whose names have a final `/`), and why.
+    pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, Option<String>)>) {
+        let names: BTreeSet<&str> = closed.iter().map(|(name, _)| name.as_str()).collect();
+        // The name itself, or any directory that it lies in.
+        let hidden = |name: &str| {
+            let above = name.match_indices('/').filter_map(|(at, _)| name.get(..=at));
+            names.contains(name) || above.into_iter().any(|directory| names.contains(directory))
         };
-        self.closed = closed.into_iter().map(problem).collect();
+        let before = self.files.len();
+        self.files.retain(|name, _| present.contains(name) || hidden(name));
+        self.news |= self.files.len() < before;
+        let problem = |(name, message): (String, Option<String>)| {
+            let mut problem = DocumentError::file(&name, message?);
+            problem.kept = self.files.keys().any(|file| file.starts_with(&name));
+            Some(problem)
+        };
+        self.closed = closed.into_iter().filter_map(problem).collect();
     }
 
     /// The batch that leads from what was told to what is there; `None` when there is nothing to tell.
     pub(super) fn settle(&mut self) -> Option<Batch> {
+        if self.told_anything && !std::mem::take(&mut self.news) {
+            return None;
+        }
         let now = self.merge();
         let version = self.version();
         let mut changes: Vec<Change> = Vec::new();
@@ -110,8 +139,13 @@ impl Catalog {
         let mut places: BTreeMap<&ObjectId, (&str, usize)> = BTreeMap::new();
         self.duplicates.clear();
         for (name, file) in &self.files {
+            let mut again = 0;
             for (id, object, document) in &file.contents.objects {
                 if let Some(&(first, at)) = places.get(id) {
+                    again += 1;
+                    if again > MOST_FAULTS {
+                        continue;
+                    }
                     let mut problem = DocumentError::file(name, String::new());
                     problem.document = *document;
                     problem.object = Some(id.to_string());
@@ -121,6 +155,10 @@ impl Catalog {
                     places.insert(id, (name, *document));
                     merged.insert(id.clone(), object.clone());
                 }
+            }
+            if again > MOST_FAULTS {
+                let message = format!("has {} more objects that stand in other places already", again - MOST_FAULTS);
+                self.duplicates.push(DocumentError::file(name, message));
             }
         }
         merged
@@ -248,7 +286,7 @@ mod tests {
     fn a_closed_directory_keeps_its_files() {
         let mut catalog = Catalog::default();
         read(&mut catalog, "sub/x.yaml", &service("a", 1));
-        let denied = ("sub/".to_owned(), "cannot be read: denied".to_owned());
+        let denied = ("sub/".to_owned(), Some("cannot be read: denied".to_owned()));
         catalog.retain(&BTreeSet::new(), vec![denied]);
         assert!(catalog.settle().is_none());
         assert_eq!(problems(&catalog), ["sub/: cannot be read: denied; kept as it was"]);

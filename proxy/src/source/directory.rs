@@ -1,16 +1,22 @@
 //! Finds and reads the manifest files of a directory.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::SourceError;
 
 /// Largest manifest file, in bytes.
 pub(super) const LARGEST_FILE: u64 = 64 << 20;
-/// Deepest nesting of directories; a bound for link farms that are no cycle.
+/// Deepest nesting of directories below the manifest directory.
 const DEEPEST: usize = 16;
+/// Most directories: each has a watch, of which the kernel gives a user 8,192 at the least (inotify(7), `max_user_watches`).
+const MOST_DIRECTORIES: usize = 1_000;
+/// Most manifest files.
+const MOST_FILES: usize = 10_000;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// A manifest file.
@@ -20,6 +26,8 @@ pub(super) struct Found {
     pub name: String,
     /// Where to read it.
     pub path: PathBuf,
+    /// It is a link that leads out of the directory.
+    pub leads_out: bool,
 }
 
 /// What a walk through a directory found.
@@ -27,9 +35,33 @@ pub(super) struct Found {
 pub(super) struct Walk {
     /// Manifest files, in the order of their names.
     pub files: Vec<Found>,
-    /// Directories that could not be entered: their names, each with a final `/`, and why.
-    pub closed: Vec<(String, String)>,
+    /// What could not be entered or is beyond a bound: names, those of directories with a final `/`, and why. One line
+    /// says it for all that are beyond the same bound; the others have none.
+    pub closed: Vec<(String, Option<String>)>,
 }
+
+/// What a walk goes by: no more of these than there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Bound {
+    Depth,
+    Directories,
+    Files,
+}
+
+impl Bound {
+    fn message(self, others: usize) -> String {
+        let others = if others > 0 { format!(", nor are {others} others") } else { String::new() };
+        let why = match self {
+            Bound::Depth => format!("it lies deeper than {DEEPEST} directories"),
+            Bound::Directories => format!("there are more than {MOST_DIRECTORIES} directories"),
+            Bound::Files => format!("there are more than {MOST_FILES} manifest files"),
+        };
+        format!("is not read{others}: {why}")
+    }
+}
+
+/// Why a link is not followed.
+pub(super) const LEADS_OUT: &str = "is a link that leads out of the manifest directory, and is not followed";
 
 /// Whoever wants to know what a walk comes by. It is told before things are read, so that one who then watches them
 /// misses nothing.
@@ -51,61 +83,140 @@ impl Observer for Once<'_> {
     }
 }
 
-/// All manifest files below a directory. Hidden files and directories are left out, links are followed: a mounted
-/// ConfigMap is nothing but links into a hidden directory.
+/// All manifest files below a directory. Hidden files and directories are left out. Links are followed within the
+/// directory: a mounted ConfigMap is nothing but links into a hidden directory of its own. Each directory is entered once,
+/// whatever number of links leads to it, so that links in a circle end.
 pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
     let root = observer.start();
-    let mut walk = Walk::default();
-    visit(&root, "", &mut Vec::new(), observer, &mut walk).map_err(|error| SourceError::Directory {
+    let failed = |error: io::Error| SourceError::Directory {
         attempt: "read",
         path: root.display().to_string(),
         cause: error.to_string(),
-    })?;
-    walk.files.sort();
-    Ok(walk)
+    };
+    let real = fs::canonicalize(&root).map_err(failed)?;
+    let mut walker = Walker {
+        root: real,
+        observer,
+        entered: BTreeSet::new(),
+        linked: BTreeSet::new(),
+        walk: Walk::default(),
+        beyond: BTreeMap::new(),
+    };
+    walker.visit(&root, "", 0).map_err(failed)?;
+    Ok(walker.end())
 }
 
-fn visit(
-    directory: &Path,
-    prefix: &str,
-    above: &mut Vec<(u64, u64)>,
-    observer: &mut dyn Observer,
-    walk: &mut Walk,
-) -> io::Result<()> {
-    let metadata = fs::metadata(directory)?;
-    let identity = (metadata.dev(), metadata.ino());
-    if above.contains(&identity) || above.len() > DEEPEST {
-        return Ok(());
+struct Walker<'o> {
+    /// Without links.
+    root: PathBuf,
+    observer: &'o mut dyn Observer,
+    /// Device and inode of each directory that was entered.
+    entered: BTreeSet<(u64, u64)>,
+    /// Directories in which linked files lie: they are watched, too.
+    linked: BTreeSet<PathBuf>,
+    walk: Walk,
+    beyond: BTreeMap<Bound, Vec<String>>,
+}
+
+impl Walker<'_> {
+    fn visit(&mut self, directory: &Path, prefix: &str, depth: usize) -> io::Result<()> {
+        let metadata = fs::metadata(directory)?;
+        let identity = (metadata.dev(), metadata.ino());
+        if self.entered.contains(&identity) {
+            return Ok(());
+        }
+        if let Some(bound) = self.bound(depth) {
+            self.go_by(bound, prefix.to_owned());
+            return Ok(());
+        }
+        self.entered.insert(identity);
+        self.observer.directory(directory);
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            paths.push(entry?.path());
+        }
+        // Which of them are beyond a bound must not change from walk to walk.
+        paths.sort();
+        for path in paths {
+            self.entry(path, prefix, depth);
+        }
+        Ok(())
     }
-    observer.directory(directory);
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        paths.push(entry?.path());
+
+    fn bound(&self, depth: usize) -> Option<Bound> {
+        match depth {
+            _ if depth > DEEPEST => Some(Bound::Depth),
+            _ if self.entered.len() + self.linked.len() >= MOST_DIRECTORIES => Some(Bound::Directories),
+            _ => None,
+        }
     }
-    above.push(identity);
-    for path in paths {
-        let Some(name) = path.file_name().map(|n| n.to_string_lossy().into_owned()) else {
-            continue;
-        };
+
+    fn entry(&mut self, path: PathBuf, prefix: &str, depth: usize) {
+        let Some(name) = path.file_name().map(|n| n.to_string_lossy().into_owned()) else { return };
         if name.starts_with('.') {
-            continue;
+            return;
         }
         let name = format!("{prefix}{name}");
+        let link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
+        let target = if link { target(&path) } else { None };
+        let leads_out = target.as_ref().is_some_and(|target| !target.starts_with(&self.root));
         if fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             let name = format!("{name}/");
-            match visit(&path, &name, above, observer, walk) {
+            if leads_out {
+                return self.walk.closed.push((name, Some(LEADS_OUT.to_owned())));
+            }
+            match self.visit(&path, &name, depth + 1) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    walk.closed.push((name, format!("cannot be read: {error}")));
+                    self.walk.closed.push((name, Some(format!("cannot be read: {error}"))));
                 }
                 // A directory that went while it was walked is like one that was never there.
                 _ => {}
             }
         } else if is_manifest(&path) {
-            walk.files.push(Found { name, path });
+            self.file(Found { name, path, leads_out }, target);
         }
     }
-    above.pop();
-    Ok(())
+
+    fn file(&mut self, found: Found, target: Option<PathBuf>) {
+        if self.walk.files.len() >= MOST_FILES {
+            return self.go_by(Bound::Files, found.name);
+        }
+        let lies_in = target.filter(|_| !found.leads_out).and_then(|target| Some(target.parent()?.to_owned()));
+        if let Some(directory) = lies_in
+            && !self.linked.contains(&directory)
+        {
+            if let Some(bound) = self.bound(0) {
+                return self.go_by(bound, found.name);
+            }
+            self.linked.insert(directory);
+        }
+        self.walk.files.push(found);
+    }
+
+    fn go_by(&mut self, bound: Bound, name: String) {
+        self.beyond.entry(bound).or_default().push(name);
+    }
+
+    fn end(self) -> Walk {
+        let mut walk = self.walk;
+        for (bound, names) in self.beyond {
+            let others = names.len() - 1;
+            let lines = std::iter::once(Some(bound.message(others))).chain(std::iter::repeat(None));
+            walk.closed.extend(names.into_iter().zip(lines));
+        }
+        walk.files.sort();
+        walk
+    }
+}
+
+/// Where a link leads, without links; where it leads nowhere yet, what it names may still appear. `None` where not even the
+/// directory is there.
+pub(super) fn target(link: &Path) -> Option<PathBuf> {
+    if let Ok(target) = fs::canonicalize(link) {
+        return Some(target);
+    }
+    let named = link.parent()?.join(fs::read_link(link).ok()?);
+    Some(fs::canonicalize(named.parent()?).ok()?.join(named.file_name()?))
 }
 
 /// Whether a file's name says that it is a manifest.
@@ -114,11 +225,46 @@ pub(super) fn is_manifest(path: &Path) -> bool {
     extension.is_some_and(|e| EXTENSIONS.contains(&e))
 }
 
+/// What tells that a file has not changed since it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// A change so shortly before a file was read may have a second one behind it with the same time: the kernel's clock for
+/// files moves by the tick, 10 ms at HZ=100, and some file systems count whole seconds or two.
+const SETTLED: Duration = Duration::from_secs(3);
+
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Stamp {
+        Stamp {
+            file: (metadata.dev(), metadata.ino()),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Of the file that lies at `path`, or that a link there leads to.
+    pub(super) fn at(path: &Path) -> Option<Stamp> {
+        fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
+    }
+
+    /// Whether a later change is sure to give another stamp. A clock that was set back says no.
+    fn is_settled(&self, now: SystemTime) -> bool {
+        let changed = u64::try_from(self.changed.0).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age >= SETTLED))
+    }
+}
+
 /// What reading a file came to.
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
-    /// Its content.
-    Bytes(Vec<u8>),
+    /// Its content, and by what it is known again if it does not change.
+    Bytes(Vec<u8>, Option<Stamp>),
     /// There is no such file any more.
     Gone,
     /// It is there, but cannot be read: why.
@@ -128,14 +274,14 @@ pub(super) enum ReadOutcome {
 /// Reads a manifest file.
 pub(super) fn read(path: &Path) -> ReadOutcome {
     match bytes(path) {
-        Ok(bytes) => ReadOutcome::Bytes(bytes),
+        Ok((bytes, stamp)) => ReadOutcome::Bytes(bytes, stamp),
         // A link that leads nowhere is there, and its file is not.
         Err(_) if path.symlink_metadata().is_err() => ReadOutcome::Gone,
         Err(message) => ReadOutcome::Failed(message),
     }
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+fn bytes(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), String> {
     let denied = |error: io::Error| format!("cannot be read: {error}");
     // Without O_NONBLOCK, opening a named pipe would wait for a writer.
     let mut options = OpenOptions::new();
@@ -149,10 +295,97 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     if metadata.len() > LARGEST_FILE {
         return Err(too_large());
     }
+    // Taken before the content: what is written meanwhile changes it.
+    let stamp = Some(Stamp::of(&metadata)).filter(|stamp| stamp.is_settled(SystemTime::now()));
     let mut bytes = Vec::new();
     let taken = file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(denied)?;
     if taken as u64 > LARGEST_FILE {
         return Err(too_large());
     }
-    Ok(bytes)
+    Ok((bytes, stamp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use tempfile::TempDir;
+
+    fn found(root: &TempDir) -> (Vec<String>, Vec<(String, Option<String>)>) {
+        let walk = walk(&mut Once(root.path())).unwrap();
+        (walk.files.into_iter().filter(|one| !one.leads_out).map(|one| one.name).collect(), walk.closed)
+    }
+
+    #[test]
+    fn links_out_of_the_directory_are_not_followed_and_those_within_are() {
+        let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        fs::write(outside.path().join("x.yaml"), "").unwrap();
+        fs::create_dir(root.path().join("..data")).unwrap();
+        fs::write(root.path().join("..data/in.yaml"), "").unwrap();
+        for (target, name) in [
+            (outside.path(), "dir"),
+            (&outside.path().join("x.yaml"), "file.yaml"),
+            (&outside.path().join("none.yaml"), "later.yaml"),
+            (Path::new("..data/in.yaml"), "in.yaml"),
+            (Path::new("dir/../../x.yaml"), "up.yaml"),
+        ] {
+            symlink(target, root.path().join(name)).unwrap();
+        }
+        let (files, closed) = found(&root);
+        assert_eq!(files, ["in.yaml"]);
+        assert_eq!(closed, [("dir/".to_owned(), Some(LEADS_OUT.to_owned()))]);
+        // The directory itself may be named by a link.
+        let named = outside.path().join("named");
+        symlink(root.path(), &named).unwrap();
+        let walk = walk(&mut Once(&named)).unwrap();
+        assert!(walk.files.iter().any(|one| one.name == "in.yaml" && !one.leads_out), "{walk:?}");
+    }
+
+    #[test]
+    fn links_in_circles_end_however_many() {
+        let root = TempDir::new().unwrap();
+        for i in 0..12 {
+            let directory = root.path().join(format!("d{i}"));
+            fs::create_dir(&directory).unwrap();
+            fs::write(directory.join("x.yaml"), "").unwrap();
+            (0..12).for_each(|to| symlink(format!("../d{to}"), directory.join(format!("l{to}"))).unwrap());
+        }
+        let (files, closed) = found(&root);
+        assert_eq!((files.len(), closed.len()), (12, 0), "{files:?} {closed:?}");
+    }
+
+    #[test]
+    fn what_is_beyond_a_bound_is_one_line_for_all() {
+        let root = TempDir::new().unwrap();
+        for i in 0..MOST_DIRECTORIES + 5 {
+            fs::create_dir(root.path().join(format!("{i:05}"))).unwrap();
+        }
+        let deep: PathBuf = std::iter::repeat_n("00000", DEEPEST + 3).collect();
+        fs::create_dir_all(root.path().join(&deep)).unwrap();
+        fs::write(root.path().join("00000/x.yaml"), "").unwrap();
+        fs::write(root.path().join(&deep).join("y.yaml"), "").unwrap();
+        let (files, closed) = found(&root);
+        assert_eq!(files, ["00000/x.yaml"]);
+        let lines: Vec<&str> = closed.iter().filter_map(|(_, line)| line.as_deref()).collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines[0], "is not read: it lies deeper than 16 directories");
+        assert!(lines[1].ends_with("others: there are more than 1000 directories"), "{lines:?}");
+        assert!(closed.len() > 6, "each is known, so that what it held is kept");
+    }
+
+    #[test]
+    fn a_file_that_changed_has_another_stamp() {
+        let root = TempDir::new().unwrap();
+        let path = root.path().join("x.yaml");
+        fs::write(&path, "a: 1").unwrap();
+        let first = Stamp::at(&path).unwrap();
+        assert_eq!(Stamp::at(&path), Some(first));
+        assert!(!first.is_settled(SystemTime::now()) && first.is_settled(SystemTime::now() + 2 * SETTLED));
+        assert!(!first.is_settled(UNIX_EPOCH), "the clock was set back");
+        fs::write(root.path().join("y"), "a: 1").unwrap();
+        fs::rename(root.path().join("y"), &path).unwrap();
+        assert_ne!(Stamp::at(&path), Some(first));
+        fs::write(&path, "a: 10").unwrap();
+        assert_ne!(Stamp::at(&path), Some(first));
+    }
 }

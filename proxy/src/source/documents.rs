@@ -13,6 +13,9 @@ use super::text::{self, Text};
 use super::validate;
 use super::{ObjectKey, lenient};
 
+/// Faults of a file that are listed, and remarks, and skipped documents, each; the rest is a count.
+pub(super) const MOST_FAULTS: usize = 100;
+
 /// What one file holds.
 #[derive(Debug, Default)]
 pub(super) struct FileContents {
@@ -22,11 +25,11 @@ pub(super) struct FileContents {
     pub refused: Vec<ObjectId>,
     /// Some part of the file could not even be told which object it is.
     pub torn: bool,
-    /// All faults.
+    /// Its faults, no more than [`MOST_FAULTS`] and a line with the number of the others.
     pub problems: Vec<DocumentError>,
-    /// What is left out of account in objects that are valid all the same.
+    /// What is left out of account in objects that are valid all the same; bounded likewise.
     pub remarks: Vec<DocumentError>,
-    /// One line for every document that is none of the proxy's business.
+    /// One line for every document that is none of the proxy's business; bounded likewise.
     pub skipped: Vec<String>,
     /// Newest resource version of a list in the file.
     pub list_version: Option<u64>,
@@ -34,12 +37,10 @@ pub(super) struct FileContents {
 
 /// Reads a file's bytes. `file` is its name relative to the manifest directory.
 pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
-    let mut reader = Reader { file, contents: FileContents::default() };
+    let mut reader = Reader { file, contents: FileContents::default(), faults: 0, remarks: 0, skipped: 0 };
     match std::str::from_utf8(bytes) {
         Ok(text) => {
-            for found in text::documents(file, text) {
-                reader.document(found);
-            }
+            text::documents(file, text, &mut |found| reader.document(found));
         }
         Err(error) => {
             let at = error.valid_up_to();
@@ -48,7 +49,7 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
             reader.contents.problems.push(DocumentError::file(file, message));
         }
     }
-    reader.contents
+    reader.end()
 }
 
 /// Where in a file an object stands.
@@ -63,9 +64,26 @@ struct Place {
 struct Reader<'a> {
     file: &'a str,
     contents: FileContents,
+    /// How many there are, listed or not.
+    faults: usize,
+    remarks: usize,
+    skipped: usize,
 }
 
 impl Reader<'_> {
+    /// Says how many there are beyond those that are listed.
+    fn end(mut self) -> FileContents {
+        let more = |count: usize, what: &str| {
+            (count > MOST_FAULTS)
+                .then(|| DocumentError::file(self.file, format!("has {} more {what}", count - MOST_FAULTS)))
+        };
+        self.contents.problems.extend(more(self.faults, "faults"));
+        self.contents.remarks.extend(more(self.remarks, "fields that are left out of account"));
+        let skipped = more(self.skipped, "documents that were skipped");
+        self.contents.skipped.extend(skipped.map(|line| line.to_string()));
+        self.contents
+    }
+
     fn document(&mut self, found: Text) {
         let place = Place { document: found.document, line: found.line, item: String::new() };
         match found.value {
@@ -131,7 +149,7 @@ impl Reader<'_> {
             Some(id) => id.to_string(),
             None => described(kind.name(), &value),
         };
-        let known = self.contents.problems.len();
+        let known = self.faults;
         let object = match kind {
             Kind::Node => self.decode(value, validate::node, &name, &place).map(Object::Node),
             Kind::Service => self.decode(value, validate::service, &name, &place).map(Object::Service),
@@ -140,12 +158,12 @@ impl Reader<'_> {
         match (object, id) {
             (Some(Object::EndpointSlice(slice)), Some(id)) if !has_service(&slice) => {
                 let line = format!("no {} label, so it belongs to no Service", validate::SERVICE_NAME);
-                self.skipped(&place, &id.to_string(), &line);
+                self.pass_over(&place, &id.to_string(), &line);
             }
             (Some(object), Some(id)) => self.contents.objects.push((id, object, place.document)),
             (None, Some(id)) => self.contents.refused.push(id),
             (_, None) => {
-                debug_assert!(self.contents.problems.len() > known, "a bad name is a fault");
+                debug_assert!(self.faults > known, "a bad name is a fault");
                 self.contents.torn = true;
             }
         }
@@ -177,6 +195,10 @@ impl Reader<'_> {
             findings.splice(0..0, taken);
         }
         for remark in remarks {
+            self.remarks += 1;
+            if self.remarks > MOST_FAULTS {
+                continue;
+            }
             let remark = error(self.file, place, Some(name), &remark.field, remark.message);
             self.contents.remarks.push(remark);
         }
@@ -188,10 +210,14 @@ impl Reader<'_> {
 
     fn skip(&mut self, place: &Place, api_version: &str, kind: &str, value: &Value) {
         let why = format!("{api_version} {kind} is no kind that a service proxy reads");
-        self.skipped(place, &described(kind, value), &why);
+        self.pass_over(place, &described(kind, value), &why);
     }
 
-    fn skipped(&mut self, place: &Place, object: &str, why: &str) {
+    fn pass_over(&mut self, place: &Place, object: &str, why: &str) {
+        self.skipped += 1;
+        if self.skipped > MOST_FAULTS {
+            return;
+        }
         let (file, document) = (self.file, place.document);
         let line = format!("{file}: document {document}: {object} skipped: {why}");
         self.contents.skipped.push(one_line(&line));
@@ -203,7 +229,10 @@ impl Reader<'_> {
     }
 
     fn problem(&mut self, place: &Place, object: Option<&str>, field: &str, message: String) {
-        self.contents.problems.push(error(self.file, place, object, field, message));
+        self.faults += 1;
+        if self.faults <= MOST_FAULTS {
+            self.contents.problems.push(error(self.file, place, object, field, message));
+        }
     }
 }
 
@@ -352,6 +381,16 @@ mod tests {
         }
         let contents = read("x.yaml", b"a: \xff");
         assert_eq!((told(&contents), contents.torn), (vec!["x.yaml: is not UTF-8 text (byte 3)".to_owned()], true));
+    }
+
+    #[test]
+    fn a_file_of_nothing_but_faults_has_a_hundred_lines_and_a_count() {
+        let contents = read("x.json", "1 ".repeat(text::MOST_DOCUMENTS + 7).as_bytes());
+        assert_eq!((contents.problems.len(), contents.torn), (MOST_FAULTS + 1, true));
+        assert_eq!(contents.problems[MOST_FAULTS].to_string(), "x.json: has 99901 more faults");
+        let contents = read("x.yaml", "---\nkind: Pod\napiVersion: v1\n".repeat(150).as_bytes());
+        assert_eq!((contents.skipped.len(), contents.torn), (MOST_FAULTS + 1, false));
+        assert_eq!(contents.skipped[MOST_FAULTS], "x.yaml: has 50 more documents that were skipped");
     }
 
     #[test]

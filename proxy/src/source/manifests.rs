@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc as batches;
 
 use super::catalog::Catalog;
-use super::directory::{self, Observer, ReadOutcome};
+use super::directory::{self, LEADS_OUT, Observer, ReadOutcome, Stamp};
 use super::problem::DocumentError;
 use super::watch::{Watch, WatchEvent};
 use super::{Batch, SkippedObjects, Source, SourceError};
@@ -236,15 +236,53 @@ fn rescan(catalog: &mut Catalog, observer: &mut dyn Observer) -> Result<(), Sour
     let walk = directory::walk(observer)?;
     let mut present = BTreeSet::new();
     for found in walk.files {
+        if found.leads_out {
+            catalog.file(&found.name, Err(LEADS_OUT.to_owned()));
+            present.insert(found.name);
+            continue;
+        }
         observer.file(&found.path);
+        let known = catalog.stamp(&found.name);
+        if known.is_some() && known == Stamp::at(&found.path) {
+            present.insert(found.name);
+            continue;
+        }
         match directory::read(&found.path) {
             // Gone since the walk: as if it had not been there.
             ReadOutcome::Gone => continue,
-            ReadOutcome::Bytes(bytes) => catalog.file(&found.name, Ok(&bytes)),
+            ReadOutcome::Bytes(bytes, stamp) => {
+                catalog.file(&found.name, Ok(&bytes));
+                catalog.read_at(&found.name, stamp);
+            }
             ReadOutcome::Failed(message) => catalog.file(&found.name, Err(message)),
         }
         present.insert(found.name);
     }
     catalog.retain(&present, walk.closed);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_did_not_change_is_not_read_again() {
+        let root = tempfile::TempDir::new().unwrap();
+        let path = root.path().join("x.yaml");
+        fs::write(&path, "one").unwrap();
+        let mut catalog = Catalog::default();
+        let faults = |catalog: &mut Catalog| {
+            rescan(catalog, &mut directory::Once(root.path())).unwrap();
+            catalog.problems().len()
+        };
+        assert_eq!(faults(&mut catalog), 1);
+        // As if nothing had been wrong with the file of this stamp: whoever reads it finds the fault.
+        catalog.file("x.yaml", Ok(b""));
+        catalog.read_at("x.yaml", Stamp::at(&path));
+        assert_eq!(faults(&mut catalog), 0);
+        fs::write(&path, "other").unwrap();
+        assert_eq!(faults(&mut catalog), 1);
+    }
 }

@@ -13,14 +13,17 @@ pub(super) struct RawDocument<'a> {
     pub text: &'a str,
 }
 
-/// The documents of a YAML stream that have any content.
-pub(super) fn documents(text: &str) -> Vec<RawDocument<'_>> {
+/// The first `most` documents of a YAML stream that have any content.
+pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = Vec::new();
     let (mut start, mut start_line) = (0, 1);
     let (mut has_content, mut has_marker) = (false, false);
     let mut position = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
+        if found.len() >= most {
+            return found;
+        }
         let end = position + line.len();
         let begins = marker(line, "---").is_some();
         let ends = marker(line, "...").is_some();
@@ -41,7 +44,7 @@ pub(super) fn documents(text: &str) -> Vec<RawDocument<'_>> {
         }
         position = end;
     }
-    if has_content {
+    if has_content && found.len() < most {
         found.push(RawDocument { line: start_line, text: &text[start..] });
     }
     found
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<(usize, &str)> {
-        documents(text).into_iter().map(|d| (d.line, d.text)).collect()
+        documents(text, usize::MAX).into_iter().map(|d| (d.line, d.text)).collect()
     }
 
     #[test]

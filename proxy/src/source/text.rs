@@ -9,6 +9,9 @@ use super::split;
 /// Deepest nesting of a YAML document; the kinds of object that are read stay below 12.
 const DEPTH: usize = 64;
 
+/// Most documents of a file: a cluster of 10,000 services with three slices each, and room.
+pub(super) const MOST_DOCUMENTS: usize = 100_000;
+
 /// One document: a value, or why there is none.
 #[derive(Debug)]
 pub(super) struct Text {
@@ -19,13 +22,20 @@ pub(super) struct Text {
     pub value: Result<Value, String>,
 }
 
-/// The documents of a file; its name tells YAML from JSON.
-pub(super) fn documents(file: &str, text: &str) -> Vec<Text> {
+/// The documents of a file, one after the other, so that only one of them is in memory; the file's name tells YAML from
+/// JSON. One past [`MOST_DOCUMENTS`] is an error, and the last.
+pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(Text)) {
     if file.ends_with(".json") {
-        return json(text);
+        return json(text, take);
     }
-    let documents = split::documents(text).into_iter().enumerate();
-    documents.map(|(i, raw)| yaml(i + 1, raw)).collect()
+    for (i, raw) in split::documents(text, MOST_DOCUMENTS + 1).into_iter().enumerate() {
+        take(if i < MOST_DOCUMENTS { yaml(i + 1, raw) } else { one_too_many(raw.line) });
+    }
+}
+
+fn one_too_many(line: usize) -> Text {
+    let value = Err(format!("is not read, nor what follows it: a file may have {MOST_DOCUMENTS} documents"));
+    Text { document: MOST_DOCUMENTS + 1, line, value }
 }
 
 fn yaml(document: usize, raw: split::RawDocument<'_>) -> Text {
@@ -57,24 +67,27 @@ fn budget(length: usize) -> Option<Budget> {
     }
 }
 
-fn json(text: &str) -> Vec<Text> {
+fn json(text: &str, take: &mut dyn FnMut(Text)) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let mut found = Vec::new();
+    let mut document = 0;
     let (mut line, mut counted) = (1, 0);
     loop {
         let start = values.byte_offset();
         let blank = text[start..].len() - text[start..].trim_start().len();
         line += newlines(&text[counted..start + blank]);
         counted = start + blank;
+        if document == MOST_DOCUMENTS && !text[counted..].is_empty() {
+            return take(one_too_many(line));
+        }
         let Some(value) = values.next() else { break };
         let (at, value) = match value {
             Ok(value) => (line, Ok(value)),
             Err(error) => (error.line().max(1), Err(format!("malformed JSON: {}", one_line(&error.to_string())))),
         };
-        found.push(Text { document: found.len() + 1, line: at, value });
+        document += 1;
+        take(Text { document, line: at, value });
     }
-    found
 }
 
 fn newlines(text: &str) -> usize {
@@ -84,6 +97,28 @@ fn newlines(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn documents(file: &str, text: &str) -> Vec<Text> {
+        let mut found = Vec::new();
+        super::documents(file, text, &mut |one| found.push(one));
+        found
+    }
+
+    #[test]
+    fn a_file_has_a_bounded_number_of_documents() {
+        for (file, text) in
+            [("a.json", "1 ".repeat(MOST_DOCUMENTS + 9)), ("a.yaml", "--- 1\n".repeat(MOST_DOCUMENTS + 9))]
+        {
+            let found = documents(file, &text);
+            assert_eq!(found.len(), MOST_DOCUMENTS + 1);
+            assert!(found[..MOST_DOCUMENTS].iter().all(|one| one.value.is_ok()));
+            assert!(found[MOST_DOCUMENTS].value.as_ref().unwrap_err().contains("a file may have"), "{file}");
+            assert_eq!(
+                documents(file, &text[..text.len() / (MOST_DOCUMENTS + 9) * MOST_DOCUMENTS]).len(),
+                MOST_DOCUMENTS
+            );
+        }
+    }
 
     #[test]
     fn a_malformed_yaml_document_leaves_the_others() {

@@ -13,7 +13,7 @@ use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::SourceError;
-use super::directory::{Observer, is_manifest};
+use super::directory::{Observer, is_manifest, target};
 
 /// A message to the thread that reads the manifests.
 #[derive(Debug)]
@@ -147,11 +147,10 @@ impl Observer for Watch {
     }
 
     fn file(&mut self, path: &Path) {
-        let Ok(link) = fs::read_link(path) else { return };
-        let target = fs::canonicalize(path).ok();
-        // Where the link leads nowhere yet, what it names may still appear.
-        let target = target.or_else(|| Some(path.parent()?.join(link)));
-        let Some(target) = target else { return };
+        if fs::read_link(path).is_err() {
+            return;
+        }
+        let Some(target) = target(path) else { return };
         if let Some(directory) = target.parent().and_then(|d| fs::canonicalize(d).ok()) {
             if let Some(name) = target.file_name() {
                 self.targets.insert(directory.join(name));
