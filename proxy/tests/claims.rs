@@ -66,7 +66,7 @@ fn changed(state: &mut State) -> Vec<String> {
 }
 
 #[test]
-fn a_cluster_ip_is_its_services_whoever_names_it_first_or_is_older() {
+fn a_cluster_ip_is_its_services_though_an_older_one_asks_for_it() {
     let evil = object("aaa/evil", Some("2020-01-01T00:00:00Z"), dns("10.96.0.66", &["10.96.0.10", "203.0.113.1"]));
     let kube_dns = object("kube-system/kube-dns", Some("2026-01-01T00:00:00Z"), dns("10.96.0.10", &[]));
     for order in [[&evil, &kube_dns], [&kube_dns, &evil]] {

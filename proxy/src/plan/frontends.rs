@@ -126,7 +126,7 @@ mod tests {
             index.judged();
             order.into_iter().for_each(|port| index.note(&port.name, Some(port)));
             assert_eq!(due(&index), ["udp 10.96.0.10:53", "udp 10.96.0.11:53"], "where it was, too");
-            assert_eq!(index.ports_due(), [&dns.name].into(), "who has it now, and nobody else");
+            assert_eq!(index.ports_due(), [&dns.name].into(), "who has it now, and no other");
             index.judged();
         }
         index.note_all([&log].into_iter());

@@ -1,6 +1,6 @@
 //! Room for connections, in equal shares: as many as there are descriptors for, and no service takes the places of another's.
 //!
-//! Where there is room nobody is held to a share. Where there is none, a service takes places from the one that has most, as
+//! Where there is room no service is held to a share. Where there is none, a service takes places from the one that has most, as
 //! long as that has more than it has itself: those that are open in one direction only go first, then those that were silent
 //! for longest. A service at its share waits for a place, and gets that of a connection that has been silent for long.
 
@@ -18,7 +18,7 @@ use crate::source::ObjectKey;
 const HALF_CLOSED: Duration = Duration::from_secs(10);
 /// Without room any connection may be silent for so long.
 const OPEN: Duration = Duration::from_secs(300);
-/// Who waits looks so often whether some connection has been silent for too long.
+/// A service that waits looks so often whether some connection has been silent for too long.
 const LOOK: Duration = Duration::from_secs(1);
 /// What part of the connections that may go does go, so that not every new one costs a look at all.
 const PART: usize = 8;
@@ -71,7 +71,7 @@ impl Activity {
 pub struct Room {
     most: usize,
     places: Mutex<Places>,
-    /// Somebody left.
+    /// A place has become free.
     freed: Notify,
 }
 
@@ -134,7 +134,7 @@ impl Room {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // From here on no one who leaves is missed.
+            // From here on no place that becomes free is missed.
             freed.as_mut().enable();
             if let Some(place) = self.try_enter(service, Instant::now()) {
                 return place;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     /// Who has to leave, by the order of coming.
-    fn leaving(places: &[Place]) -> Vec<usize> {
+    fn evicted(places: &[Place]) -> Vec<usize> {
         let gone = |place: &Place| !place.room.places().shares.values().any(|share| share.contains_key(&place.number));
         places.iter().enumerate().filter(|(_, place)| gone(place)).map(|(index, _)| index).collect()
     }
@@ -239,7 +239,7 @@ mod tests {
         let mut theirs = Vec::new();
         for gone in [vec![4], vec![2, 4], vec![2, 3, 4]] {
             theirs.push(room.try_enter(&service("other"), at(10)).unwrap());
-            assert_eq!(leaving(&held), gone);
+            assert_eq!(evicted(&held), gone);
         }
         assert!(room.try_enter(&service("other"), at(10)).is_none(), "both have their share");
     }
@@ -252,11 +252,11 @@ mod tests {
         assert!(room.try_enter(&service("web"), begin + Duration::from_secs(10)).is_none());
         let next = room.try_enter(&service("web"), begin + Duration::from_secs(11));
         assert!(next.is_some());
-        assert_eq!(leaving(&held), [1], "half-closed for ten seconds");
+        assert_eq!(evicted(&held), [1], "half-closed for ten seconds");
         held[0].activity().note(begin + Duration::from_secs(100));
         assert!(room.try_enter(&service("web"), begin + Duration::from_secs(299)).is_none());
         assert!(room.try_enter(&service("web"), begin + Duration::from_secs(300)).is_some());
-        assert_eq!(leaving(&held), [1, 2], "silent for five minutes");
+        assert_eq!(evicted(&held), [1, 2], "silent for five minutes");
     }
 
     #[tokio::test(start_paused = true)]
@@ -274,6 +274,6 @@ mod tests {
         second.activity().half_closed(Instant::now());
         let third = room.enter(&service("web")).await;
         second.activity().must_leave().await;
-        assert_eq!(leaving(&[second, third]), [0]);
+        assert_eq!(evicted(&[second, third]), [0]);
     }
 }

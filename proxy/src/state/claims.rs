@@ -1,6 +1,6 @@
 //! Who has a frontend that several Services claim: decided here, once, for all modes.
 //!
-//! A cluster IP wins over external and load-balancer addresses: whoever may create a Service can write any address into
+//! A cluster IP wins over external and load-balancer addresses: a user who may create a Service can write any address into
 //! `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic with it. Among equals the older object
 //! wins, then the first by name. The loser keeps its other frontends, and gets this one when it is free. What one Service
 //! changes costs what its own claims cost.
