@@ -1,4 +1,4 @@
-//! Files that users name, read with a bound: what never ends (`/dev/zero`, a pipe that nobody closes) is refused, and not waited for.
+//! Files that users name, read with a bound: what never ends (`/dev/zero`, a pipe that stays open) is refused, and not waited for.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

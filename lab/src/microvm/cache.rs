@@ -134,7 +134,7 @@ fn own() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Sees to it that nobody but this user can write at `root`, or put something else in its place.
+/// Makes sure that only this user can write at `root`, or put something else in its place.
 fn make_private(root: &Path) -> Result<(), VmError> {
     let look = |path: &Path| fs::metadata(path).map_err(VmError::io(format!("looking at {}", path.display())));
     let unsafe_because = |path: &Path, why: &str| {
@@ -164,7 +164,7 @@ fn make_private(root: &Path) -> Result<(), VmError> {
     Ok(())
 }
 
-/// Whether nobody but this user and root can rename what lies in a folder. In one with the sticky bit (`/tmp`) an entry's owner
+/// Whether only this user and root can rename what lies in a folder. In one with the sticky bit (`/tmp`) an entry's owner
 /// alone can.
 fn may_hold(folder: &Metadata) -> bool {
     let trusted = folder.uid() == own() || folder.uid() == 0 || is_unmapped(folder.uid());

@@ -204,7 +204,7 @@ impl Drain {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads some of what is there, so that whoever writes without end holds up nothing else; whether there was anything.
+    /// Reads some of what is there; whether there was anything. A process that writes without end holds up nothing else.
     fn read(&mut self) -> io::Result<bool> {
         let Some(pipe) = &mut self.pipe else { return Ok(false) };
         let before = self.bytes.len();

@@ -9,7 +9,7 @@ use crate::kernel::nftables::Questions;
 use crate::model::Family;
 
 /// Whether tables of a variant, `Nft` or `Legacy`, hold one of these chains. Starts no process and loads no module: a table that
-/// nobody has used is not made by looking at it.
+/// is not in use is not made by looking at it.
 ///
 /// # Errors
 /// When the kernel refuses to say; one that does not know the variant holds nothing.
