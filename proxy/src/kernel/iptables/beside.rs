@@ -8,8 +8,8 @@ use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::Questions;
 use crate::model::Family;
 
-/// Whether tables of a variant, `Nft` or `Legacy`, hold one of these chains. Starts no process and loads no module: a table that
-/// is not in use is not made by looking at it.
+/// Whether tables of a variant, `Nft` or `Legacy`, hold one of these chains. Starts no process; and legacy tables, which come with
+/// kernel modules, are not made by looking at them.
 ///
 /// # Errors
 /// When the kernel refuses to say; one that does not know the variant holds nothing.
