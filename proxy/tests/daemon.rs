@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
-use svcproxy::daemon::{Daemon, HealthChecks, Runner};
+use svcproxy::daemon::{Daemon, HealthChecks, Runner, Stop};
 use svcproxy::events::{About, Event, Recorder};
 use svcproxy::health::HealthState;
 use svcproxy::http::Room;
@@ -155,7 +155,7 @@ impl Lab {
             config: config.clone(),
             leftovers: None,
         };
-        tokio::spawn(daemon.run());
+        tokio::spawn(daemon.run(Stop::at_signals()));
         Lab { kernels, batches, health, metrics, events, version: 0 }
     }
 

@@ -11,7 +11,7 @@ use super::config_watch::ConfigWatch;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, NodeAddresses, Variant};
-use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner};
+use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
 use crate::events::{About as Regarding, Event, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::Room;
@@ -190,6 +190,8 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
     }
 
     async fn run<S: Source + Send>(self, source: S, events: Recorder) -> anyhow::Result<()> {
+        // Before anything is listening: a program that answers can be stopped.
+        let stop = Stop::at_signals();
         let Proxy { config, shares, about, runners, metrics, leftovers } = self;
         let source = AwaitPodCidr::new(source, &config);
         let numbers: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
@@ -215,7 +217,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
         let health_checks =
             HealthChecks::new(health.clone(), Room::new("health-check node ports", shares.health_checks));
         let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };
-        daemon.run().await?;
+        daemon.run(stop).await?;
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ mod schedule;
 
 use std::sync::{Arc, Mutex};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -71,9 +71,8 @@ where
     ///
     /// # Errors
     /// When the source cannot go on.
-    pub async fn run(self) -> Result<(), DaemonError> {
-        let mut terminate = stop_signal(SignalKind::terminate());
-        let mut interrupt = stop_signal(SignalKind::interrupt());
+    pub async fn run(self, stop: Stop) -> Result<(), DaemonError> {
+        let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
         let (synced, all_synced) = watch::channel(Vec::new());
         let shared = Shared {
@@ -97,8 +96,7 @@ where
         }
         loop {
             tokio::select! {
-                () = &mut terminate => break,
-                () = &mut interrupt => break,
+                () = &mut stop => break,
                 batch = source.next() => match batch? {
                     Some(batch) => hand_out(batch, &shared, &inboxes),
                     None => return Ok(()),
@@ -127,14 +125,29 @@ fn hand_out(batch: Batch, shared: &Shared, inboxes: &[UnboundedSender<Delivery>]
     }
 }
 
-/// Resolves at the first signal of this kind; never, where the kernel refuses the handler.
-fn stop_signal(kind: SignalKind) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move {
-        match signal(kind) {
-            Ok(mut stream) => {
-                stream.recv().await;
+/// SIGTERM and SIGINT, from the moment that this is made.
+#[derive(Debug)]
+pub struct Stop([Option<Signal>; 2]);
+
+impl Stop {
+    /// Waits for them from now on; must be called on a tokio runtime. Without it they end the program as it stands.
+    pub fn at_signals() -> Stop {
+        Stop([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
+    }
+
+    /// Resolves at the first of them; never, where the kernel refuses the handlers.
+    async fn wait(self) {
+        let [terminate, interrupt] = self.0.map(|signal| async move {
+            match signal {
+                Some(mut signal) => {
+                    signal.recv().await;
+                }
+                None => std::future::pending().await,
             }
-            Err(_) => std::future::pending().await,
+        });
+        tokio::select! {
+            () = terminate => {}
+            () = interrupt => {}
         }
-    })
+    }
 }

@@ -29,12 +29,14 @@ pub(super) enum ScrapeError {
 pub(super) struct Scrapes {
     metrics: Arc<Metrics>,
     /// The one under way, held by its thread alone.
-    under_way: Mutex<Weak<watch::Sender<Option<Gathered>>>>,
+    under_way: Arc<Mutex<UnderWay>>,
 }
+
+type UnderWay = Weak<watch::Sender<Option<Gathered>>>;
 
 impl Scrapes {
     pub(super) fn new(metrics: Arc<Metrics>) -> Scrapes {
-        Scrapes { metrics, under_way: Mutex::default() }
+        Scrapes { metrics, under_way: Arc::default() }
     }
 
     /// Everything, in Prometheus' text format. Dropping the future leaves nothing behind but what is shared.
@@ -59,8 +61,11 @@ impl Scrapes {
         let (sender, receiver) = watch::channel(None);
         let (sender, metrics) = (Arc::new(sender), Arc::clone(&self.metrics));
         *under_way = Arc::downgrade(&sender);
+        let finished = Arc::clone(&self.under_way);
         tokio::task::spawn_blocking(move || {
             let gathered = metrics.text().map(Bytes::from).map_err(|error| error.to_string());
+            // A scrape that comes from now on gathers anew.
+            *finished.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
             sender.send_replace(Some(gathered));
         });
         receiver

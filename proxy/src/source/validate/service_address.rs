@@ -79,6 +79,7 @@ fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
         if is(spec, "NodePort") || is(spec, "LoadBalancer") {
             findings.add("spec.clusterIP", "\"None\" is only for the type ClusterIP");
         }
+        families(spec, &[], findings);
     } else {
         families(spec, &all, findings);
     }
@@ -91,21 +92,25 @@ fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
 
 fn families(spec: &mut ServiceSpec, all: &[String], findings: &mut Findings) {
     let families: Vec<_> = all.iter().filter_map(|ip| ip.parse().ok()).map(family).collect();
-    if families.len() != all.len() || families.is_empty() {
-        return;
-    }
-    if all.len() > 2 || (all.len() == 2 && families[0] == families[1]) {
-        let message = "takes one address, or one of each family";
-        findings.add("spec.clusterIPs", message);
-    }
-    // The addresses say it, too.
-    let stated = spec.ip_families.replace(families.iter().map(|family| (*family).to_owned()).collect());
-    for (i, stated) in stated.iter().flatten().enumerate() {
-        if families.get(i).is_some_and(|family| family != stated) {
-            let message = format!("is not {} as spec.clusterIPs[{i}] is", families[i]);
-            findings.remark(format!("spec.ipFamilies[{i}]"), message);
+    let mut stated = spec.ip_families.take().unwrap_or_default();
+    let mut number = 0..;
+    stated.retain(|family| {
+        let i = number.next().unwrap_or(0);
+        let fault = one_of(family, &["IPv4", "IPv6"]).err().or_else(|| {
+            let of_address = families.get(i).filter(|of_address| *of_address != family)?;
+            Some(format!("is not {of_address} as spec.clusterIPs[{i}] is"))
+        });
+        fault.into_iter().for_each(|message| findings.remark(format!("spec.ipFamilies[{i}]"), message));
+        one_of(family, &["IPv4", "IPv6"]).is_ok()
+    });
+    if families.len() == all.len() && !families.is_empty() {
+        if all.len() > 2 || (all.len() == 2 && families[0] == families[1]) {
+            findings.add("spec.clusterIPs", "takes one address, or one of each family");
         }
+        // The addresses say it, too.
+        stated = families.into_iter().map(str::to_owned).collect();
     }
+    spec.ip_families = (!stated.is_empty()).then_some(stated);
 }
 
 fn family(ip: IpAddr) -> &'static str {
