@@ -136,7 +136,7 @@ where
 
 async fn read(context: &Context, path: &Path, query: Query, view: View) -> Result<Answer, ApiError> {
     let shared = &context.shared;
-    if let Some(answer) = hostile(context, path, query.watch) {
+    if let Some(answer) = hostile(context, path, &query) {
         return answer;
     }
     let Some(name) = &path.name else {
@@ -158,14 +158,20 @@ async fn read(context: &Context, path: &Path, query: Query, view: View) -> Resul
 }
 
 /// The answer of a server that is to misbehave so.
-fn hostile(context: &Context, path: &Path, watch: bool) -> Option<Result<Answer, ApiError>> {
+fn hostile(context: &Context, path: &Path, query: &Query) -> Option<Result<Answer, ApiError>> {
     let kind = path.resource.kind;
     if path.name.is_some() || !matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Node) {
         return None;
     }
     let hostile = context.shared.look(|state| state.faults.hostile)?;
-    if hostile.to(watch)? == Given::Gone {
-        return Some(Err(ApiError::new(410, "Expired", "too old resource version".to_owned())));
+    if hostile.to(query.watch)? == Given::Gone {
+        // A server without streaming lists (KEP-3157) says so, and clients list as ever.
+        let streamed = query.initial_events.is_some();
+        let (code, reason, said) = match streamed {
+            true => (422, "Invalid", "sendInitialEvents is forbidden: the feature WatchList is off"),
+            false => (410, "Expired", "too old resource version"),
+        };
+        return Some(Err(ApiError::new(code, reason, said.to_owned())));
     }
     context.shared.with(|state| state.faults.hostile_answers += 1);
     let body = hostile.body(kind, context.shared.clone());
