@@ -59,12 +59,18 @@ lint:
 fuzz-check:
     cargo build --manifest-path proxy/fuzz/Cargo.toml --target-dir target/fuzz
 
-# Run a fuzzer for SECONDS: api, manifest, kubeconfig, configuration, netlink or dump. With a stable compiler, by the flags of cargo-fuzz.
+# Run a fuzzer for SECONDS: api, manifest, kubeconfig, configuration, netlink or dump. By the flags of cargo-fuzz, with a stable compiler.
 fuzz NAME SECONDS="60":
-    RUSTFLAGS='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions' \
-        cargo build --release --manifest-path proxy/fuzz/Cargo.toml --target-dir target/fuzz --bin "{{ NAME }}"
-    mkdir -p "target/fuzz/corpus/{{ NAME }}"
-    target/fuzz/release/"{{ NAME }}" -max_total_time="{{ SECONDS }}" -timeout=10 -artifact_prefix=target/fuzz/ "target/fuzz/corpus/{{ NAME }}"
+    #!/bin/sh
+    set -eu
+    # Build scripts must not be built with these flags: they are for the named target alone.
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    coverage='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters'
+    coverage="$coverage -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
+    RUSTFLAGS="--cfg fuzzing $coverage -Ccodegen-units=1 -Cdebug-assertions" cargo build --release --target "$host" \
+        --manifest-path proxy/fuzz/Cargo.toml --target-dir target/fuzz --bin "$1"
+    mkdir -p "target/fuzz/corpus/$1"
+    "target/fuzz/$host/release/$1" -max_total_time="${2:-60}" -timeout=10 -artifact_prefix=target/fuzz/ "target/fuzz/corpus/$1"
 
 # Format the Rust sources.
 fmt:

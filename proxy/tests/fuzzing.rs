@@ -96,6 +96,12 @@ const CONFIGURATION: &[&[u8]] = &[b"apiVersion: kubeproxy.config.k8s.io/v1alpha1
 
 /// `nlmsghdr`s with an `nfgenmsg` or a generic header, and attributes, nested ones too.
 const NETLINK: &[&[u8]] = &[
+    // A set of nf_tables, whose decoder panics on it: found by the fuzzer.
+    &[
+        40, 0, 0, 0, 9, 10, 23, 181, 0, 168, 162, 218, 0, 38, 254, 0, 255, 255, 0, 247, 20, 0, 17, 0, 24, 255, 10, 181,
+        24, 0, 0, 0, 4, 45, 0, 67, 0, 0, 0, 0, 255, 255, 5, 255, 255, 0, 0, 0, 1, 10, 17, 61, 0, 0, 0, 0, 4, 0, 0, 0,
+        0,
+    ],
     &[
         48, 0, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 28, 0, 1, 0x80, 8, 0, 1, 0, 2, 0, 0, 0, 8, 0, 3,
         0, 10, 0, 0, 1, 6, 0, 4, 0, 0, 80, 0, 0, 20, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,

@@ -7,6 +7,11 @@ use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterMessa
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 
+/// `NLMSG_MIN_TYPE` (`include/uapi/linux/netlink.h`).
+const NLMSG_MIN_TYPE: u16 = 16;
+/// `NFNL_SUBSYS_CTNETLINK` (`include/uapi/linux/netfilter/nfnetlink.h`).
+const CTNETLINK: u16 = 1;
+
 /// A dump comes in messages of up to 32 KiB (`netlink(7)`).
 const BUFFER: usize = 1 << 16;
 
@@ -48,9 +53,7 @@ pub(super) fn exchange(
         socket.recv(&mut buffer, 0)?;
         let mut rest = &buffer[..];
         while !rest.is_empty() {
-            let message = NetlinkMessage::<NetfilterMessage>::deserialize(rest)
-                .context("an answer of netfilter")
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+            let message = decode(rest)?;
             // Messages begin at multiples of four bytes (NLMSG_ALIGN).
             let advance = (message.header.length as usize).next_multiple_of(4).clamp(4, rest.len());
             rest = &rest[advance..];
@@ -65,9 +68,23 @@ pub(super) fn exchange(
     }
 }
 
+/// One message. Of netfilter's subsystems only connection tracking is asked here; the decoder of another's, nf_tables, indexes by
+/// lengths that it has not checked.
+fn decode(bytes: &[u8]) -> io::Result<NetlinkMessage<NetfilterMessage>> {
+    let invalid = |error: String| io::Error::new(io::ErrorKind::InvalidData, error);
+    // `struct nlmsghdr`: a length, then the type. Below 16 it is netlink's own, else its upper byte is the subsystem.
+    let kind = bytes.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes);
+    match kind {
+        Some(kind) if kind < NLMSG_MIN_TYPE || kind >> 8 == CTNETLINK => {}
+        _ => return Err(invalid("an answer of netfilter is not about connections".to_owned())),
+    }
+    let decoded = NetlinkMessage::<NetfilterMessage>::deserialize(bytes).context("an answer of netfilter");
+    decoded.map_err(|error| invalid(error.to_string()))
+}
+
 /// Reads these bytes as one message of an answer, for [`crate::fuzzing`].
 pub(super) fn fuzz(bytes: &[u8]) -> Option<NetfilterMessageInner> {
-    match NetlinkMessage::<NetfilterMessage>::deserialize(bytes).ok()?.payload {
+    match decode(bytes).ok()?.payload {
         NetlinkPayload::InnerMessage(message) => Some(message.inner),
         _ => None,
     }
