@@ -157,7 +157,7 @@ fn one_address_for_several_services() {
     );
 }
 
-/// Of services that claim one address and port one has it.
+/// When several services claim the same address and port, one gets it.
 #[test]
 fn an_address_and_port_that_several_claim() {
     Lab::new()

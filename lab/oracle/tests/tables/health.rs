@@ -73,7 +73,7 @@ fn who_has_none() {
     }
 }
 
-/// Of several services that ask for one port the older one has it, in each family that it is in.
+/// When several services claim the same port, the oldest gets it, in each of its families.
 #[test]
 fn a_port_that_several_ask_for() {
     let spec = |ip: &str| {

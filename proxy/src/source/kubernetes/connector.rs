@@ -82,12 +82,9 @@ impl Connector {
             {
                 return Ok(Connection { client: made.client.clone(), generation: state.generation });
             }
-            if state.making.is_none() {
-                state.making = Some(self.make(Arc::clone(&state.step)));
-            }
-            state.making.clone()
+            let step = Arc::clone(&state.step);
+            state.making.get_or_insert_with(|| self.make(step)).clone()
         };
-        let Some(making) = making else { return Err(self.late(String::new())) };
         let made = timeout(self.patience, making).await;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match made {
