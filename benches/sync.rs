@@ -116,7 +116,7 @@ fn render(criterion: &mut Criterion, done: &mut Vec<Done>) -> Result<()> {
         let changes = cluster::changes(services);
         let mut proxy = proxy(Silent::default(), &changes);
         measure(criterion, done, ("render-full", "alone", services), || {
-            proxy.doubt();
+            proxy.require_full_sync();
             let start = Instant::now();
             proxy.sync()?;
             Ok(start.elapsed())

@@ -1,11 +1,11 @@
 //! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
 //!
-//! [`fragment`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
+//! [`objects`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
 //! kernel; [`connections`] and [`scrape`] read what rules have counted. What other modes do alike is in [`crate::mode::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
 
 pub mod connections;
-pub mod fragment;
 pub mod jumps;
+pub mod objects;
 pub mod ruleset;
 pub mod scrape;
 pub mod syncer;

@@ -2,7 +2,7 @@
 //! what was sent last (partial).
 //!
 //! A partial restore that failed is repeated, whatever it had done: chains are written as a whole, and removed whether they are
-//! there or not. After anything that leaves doubt about the kernel's state – a restore that is refused twice, a lost canary, a
+//! there or not. After anything that makes the kernel's state uncertain – a restore that is refused twice, a lost canary, a
 //! start – the next sync is a full one, computed from the whole state. So no update can get lost between a failed sync and the
 //! next (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
 
@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use super::fragment::{EndpointComments, Fragment, render};
 use super::jumps;
+use super::objects::{EndpointComments, ServiceObjects, render};
 use super::report::{Report, RuleCounts};
-use super::ruleset::{Fragments, Shared, assemble};
+use super::ruleset::{ServiceObjectsByName, Shared, assemble};
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::{Iptables, IptablesError, Table};
 use crate::mode::Mode;
 use crate::mode::rules::Chains;
 use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
-use crate::mode::rules::found::datagram_frontends;
+use crate::mode::rules::found::conntrack_frontends;
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::names;
 use crate::mode::rules::transaction::Transaction;
@@ -31,7 +31,7 @@ use crate::plan::{NodePlan, ServicePortPlan};
 pub struct Syncer<K> {
     kernel: K,
     guard: Guard,
-    /// What was sent last; `None` while the kernel's state is in doubt.
+    /// What was sent last; `None` while the kernel's state is not known.
     sent: Option<Sent>,
     found: BTreeSet<(Protocol, Frontend)>,
     counts_by_comment: bool,
@@ -44,7 +44,7 @@ struct Sent {
     /// Decided by full syncs alone: a cluster that wavers about the limit must not be written anew each time.
     comments: EndpointComments,
     /// Each service port's lines in the shared chains; its own chains are not in here.
-    lines: Fragments,
+    lines: ServiceObjectsByName,
     own: BTreeMap<ServicePortName, OwnChains>,
     total: RuleCounts,
     /// What failed restores would have written, or did.
@@ -145,16 +145,16 @@ impl<K: Iptables> Mode for Syncer<K> {
         self.sent.is_none()
     }
 
-    fn doubt(&mut self) {
+    fn require_full_sync(&mut self) {
         self.sent = None;
-        self.guard.doubt();
+        self.guard.require_full_sync();
     }
 
-    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         std::mem::take(&mut self.found)
     }
 
-    fn lost(&mut self) -> Result<Option<String>, IptablesError> {
+    fn detect_flush(&mut self) -> Result<Option<String>, IptablesError> {
         // After a restore that failed either state may be there.
         if self.sent.as_ref().is_none_or(|sent| sent.failures > 0) {
             return Ok(None);
@@ -168,14 +168,14 @@ impl<K: Iptables> Mode for Syncer<K> {
         _addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IptablesError> {
-        self.doubt();
+        self.require_full_sync();
         let comments = if self.counts_by_comment { EndpointComments::Written } else { EndpointComments::of(plans) };
-        let (mut lines, mut own, mut chains) = (Fragments::new(), BTreeMap::new(), Chains::new());
+        let (mut lines, mut own, mut chains) = (ServiceObjectsByName::new(), BTreeMap::new(), Chains::new());
         for plan in plans {
-            let mut fragment = render(plan, &node, comments);
-            own.insert(plan.name.clone(), OwnChains::of(&fragment.chains));
-            chains.extend(std::mem::take(&mut fragment.chains));
-            lines.insert(plan.name.clone(), fragment);
+            let mut objects = render(plan, &node, comments);
+            own.insert(plan.name.clone(), OwnChains::of(&objects.chains));
+            chains.extend(std::mem::take(&mut objects.chains));
+            lines.insert(plan.name.clone(), objects);
         }
         // What stays lies between the text of all chains, and would keep its memory from being given back: a copy does not.
         let (lines, own) = (lines.clone(), own.clone());
@@ -184,7 +184,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
         let saved = difference::read(&mut self.kernel)?;
-        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
+        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(conntrack_frontends));
         let jumps: Vec<_> = jumps::wanted(&node).collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
@@ -210,7 +210,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
         let mut transaction = Transaction::default();
         let mut replaced = Vec::new();
-        let nothing = Fragment::default();
+        let nothing = ServiceObjects::default();
         for (name, plan) in changed {
             let mut after = plan.map(|plan| render(&plan, &sent.node, sent.comments));
             let before = sent.lines.remove(&name);

@@ -8,7 +8,7 @@ use super::node_ports::Scope;
 use super::rule::Rule;
 use crate::kernel::iptables::Table;
 use crate::model::Protocol;
-use crate::plan::{External, NodePlan, ServicePortPlan, Verdict};
+use crate::plan::{ExternalFrontends, NodePlan, ServicePortPlan, Verdict};
 
 /// The chains that these lines are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>) -> Filt
     let writer = Writer { plan, node, name: plan.name.to_string(), words };
     let refused_internal = plan.internal.and_then(|internal| {
         let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), plan.port);
-        writer.refusal(internal.treatment.verdict, to_cluster_ip)
+        writer.refusal(internal.action.verdict, to_cluster_ip)
     });
     let mut lines = FilterLines {
         refused_internal: refused_internal.into_iter().collect(),
@@ -115,7 +115,7 @@ impl Writer<'_> {
 
     /// Whoever nat has not let through to a load-balancer IP is dropped. With nobody to answer, allowed sources too must
     /// meet the refusal and not the firewall.
-    fn firewall(&self, external: &External) -> Vec<String> {
+    fn firewall(&self, external: &ExternalFrontends) -> Vec<String> {
         if external.allowed_sources.is_none() || !external.delivers() {
             return Vec::new();
         }
@@ -127,8 +127,8 @@ impl Writer<'_> {
         external.load_balancer_ips.iter().map(drop).collect()
     }
 
-    fn refused_external(&self, external: &External) -> Vec<String> {
-        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.treatment.verdict);
+    fn refused_external(&self, external: &ExternalFrontends) -> Vec<String> {
+        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.action.verdict);
         let addresses = external.external_ips.iter().chain(&external.load_balancer_ips);
         let mut lines: Vec<String> = addresses
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))

@@ -61,7 +61,7 @@ impl Standing {
 /// Looks after one family's rules.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// `None` while the kernel's state is in doubt.
+    /// `None` while the kernel's state is not known.
     standing: Option<Standing>,
     /// The last loss, with what was seen in its place.
     suspicion: Option<(Place, usize)>,
@@ -70,8 +70,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The kernel's state is in doubt: nothing can be missed.
-    pub fn doubt(&mut self) {
+    /// The kernel's state is not known: nothing can be missed.
+    pub fn require_full_sync(&mut self) {
         self.standing = None;
     }
 
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(guard.lost(&mut kernel).unwrap(), None);
         guard.marking(0, 1);
         assert!(guard.lost(&mut kernel).unwrap().is_some());
-        guard.doubt();
+        guard.require_full_sync();
         assert_eq!(guard.lost(&mut kernel).unwrap(), None);
     }
 

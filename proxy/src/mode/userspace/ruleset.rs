@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fragment::Fragment;
+use super::objects::ServiceObjects;
 use crate::kernel::iptables::Table;
 use crate::mode::rules::common;
 use crate::mode::rules::filter::FilterChain;
@@ -12,7 +12,7 @@ use crate::model::ServicePortName;
 use crate::plan::NodePlan;
 
 /// Every service port's share, in order of name.
-pub type Fragments = BTreeMap<ServicePortName, Fragment>;
+pub type ServiceObjectsByName = BTreeMap<ServicePortName, ServiceObjects>;
 
 /// A chain that collects lines of service ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,21 +58,21 @@ impl Shared {
     }
 
     /// What a service port contributes to it.
-    pub fn lines(self, fragment: &Fragment) -> &[String] {
+    pub fn lines(self, objects: &ServiceObjects) -> &[String] {
         match self {
-            Shared::PortalsContainer => &fragment.portals_container,
-            Shared::PortalsHost => &fragment.portals_host,
-            Shared::NodePortContainer => &fragment.node_port_container,
-            Shared::NodePortHost => &fragment.node_port_host,
-            Shared::Listeners => &fragment.listeners,
-            Shared::Filter(chain) => chain.lines(&fragment.filter),
+            Shared::PortalsContainer => &objects.portals_container,
+            Shared::PortalsHost => &objects.portals_host,
+            Shared::NodePortContainer => &objects.node_port_container,
+            Shared::NodePortHost => &objects.node_port_host,
+            Shared::Listeners => &objects.listeners,
+            Shared::Filter(chain) => chain.lines(&objects.filter),
         }
     }
 
     /// The whole chain.
-    pub fn assemble(self, fragments: &Fragments) -> Vec<String> {
+    pub fn assemble(self, objects: &ServiceObjectsByName) -> Vec<String> {
         let mut rules = if self == Shared::Listeners { established() } else { Vec::new() };
-        rules.extend(fragments.values().flat_map(|fragment| self.lines(fragment)).cloned());
+        rules.extend(objects.values().flat_map(|objects| self.lines(objects)).cloned());
         rules
     }
 }
@@ -87,7 +87,7 @@ fn established() -> Vec<String> {
 }
 
 /// Everything, put together.
-pub fn assemble(fragments: &Fragments, node: &NodePlan) -> Tables {
+pub fn assemble(objects: &ServiceObjectsByName, node: &NodePlan) -> Tables {
     let mut tables = Tables::new();
     // Connections that another mode has led are forwarded until they end.
     for (table, chain, rules) in common::canaries().chain([common::forward(node, node.drop_invalid)]) {
@@ -95,7 +95,7 @@ pub fn assemble(fragments: &Fragments, node: &NodePlan) -> Tables {
     }
     for shared in Shared::ALL {
         let (table, chain) = shared.place();
-        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(fragments));
+        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(objects));
     }
     tables
 }

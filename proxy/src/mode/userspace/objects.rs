@@ -14,14 +14,14 @@ use crate::mode::rules::names;
 use crate::mode::rules::node_ports::Scope;
 use crate::mode::rules::rule::Rule;
 use crate::model::Protocol;
-use crate::plan::{BackendSet, External, NodePlan, PodSource, ServicePortPlan, Treatment, Verdict};
+use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, NodePlan, PodSource, ServicePortPlan, Verdict};
 
 /// Ends the comment of the rule that lets in who is led to backends on this node only.
 pub const ON_THIS_NODE: &str = " on this node";
 
 /// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceObjects {
     /// In nat `KUBE-PORTALS-CONTAINER`.
     pub portals_container: Vec<String>,
     /// In nat `KUBE-PORTALS-HOST`.
@@ -38,7 +38,7 @@ pub struct Fragment {
 
 /// What a service port's lines depend on besides its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct NodeContext {
     /// The node.
     pub node: NodePlan,
     /// The address of the node that its own traffic is led to.
@@ -50,7 +50,7 @@ pub struct Surroundings {
 
 /// Writes down one service port whose listeners have these ports. One whose listener has none, because no port could be had,
 /// refuses.
-pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) -> Fragment {
+pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceObjects {
     let mut words = Words::no_endpoints(names::PORTALS_CONTAINER);
     let mut plan = served(plan);
     if plan.protocol() == Protocol::Sctp {
@@ -60,9 +60,9 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) ->
         refuse(&mut plan);
     }
     let filter = filter::render(&plan, &around.node, words);
-    let mut writer = Writer { plan: &plan, ports, around, out: Fragment { filter, ..Fragment::default() } };
+    let mut writer = Writer { plan: &plan, ports, around, out: ServiceObjects { filter, ..ServiceObjects::default() } };
     if let Some(internal) = &plan.internal {
-        writer.address(internal.address, internal.treatment, internal.treatment);
+        writer.address(internal.address, internal.action, internal.action);
     }
     if let Some(external) = &plan.external {
         writer.external(external);
@@ -73,10 +73,10 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) ->
 
 fn refuse(plan: &mut ServicePortPlan) {
     if let Some(internal) = &mut plan.internal {
-        internal.treatment.verdict = Verdict::Reject;
+        internal.action.verdict = Verdict::Reject;
     }
     if let Some(external) = &mut plan.external {
-        external.treatment.verdict = Verdict::Reject;
+        external.action.verdict = Verdict::Reject;
         external.short_circuit = None;
     }
 }
@@ -84,8 +84,8 @@ fn refuse(plan: &mut ServicePortPlan) {
 struct Writer<'a> {
     plan: &'a ServicePortPlan,
     ports: Assigned,
-    around: &'a Surroundings,
-    out: Fragment,
+    around: &'a NodeContext,
+    out: ServiceObjects,
 }
 
 impl Writer<'_> {
@@ -94,8 +94,8 @@ impl Writer<'_> {
         Rule::commented(format!("{}:{}", self.plan.name.service, self.plan.name.port))
     }
 
-    fn port_of(&self, treatment: Treatment) -> Option<u16> {
-        match treatment.verdict {
+    fn port_of(&self, action: FrontendAction) -> Option<u16> {
+        match action.verdict {
             Verdict::Deliver(set) => self.ports.get(set),
             Verdict::Reject | Verdict::Drop => None,
         }
@@ -110,7 +110,7 @@ impl Writer<'_> {
     }
 
     /// Everybody's traffic to an address, from elsewhere and from the node itself.
-    fn address(&mut self, address: IpAddr, container: Treatment, host: Treatment) {
+    fn address(&mut self, address: IpAddr, container: FrontendAction, host: FrontendAction) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
         let from_node = self.port_of(host).map(|port| rule().target(self.dnat(port)));
@@ -118,7 +118,7 @@ impl Writer<'_> {
         self.out.portals_host.extend(from_node);
     }
 
-    fn external(&mut self, external: &External) {
+    fn external(&mut self, external: &ExternalFrontends) {
         for address in &external.external_ips {
             self.external_address(*address, external, None);
         }
@@ -136,16 +136,16 @@ impl Writer<'_> {
         }
     }
 
-    /// The treatment of the node's own traffic.
-    fn of_node(external: &External) -> Treatment {
-        external.short_circuit.map_or(external.treatment, |short| short.node)
+    /// The action of the node's own traffic.
+    fn of_node(external: &ExternalFrontends) -> FrontendAction {
+        external.short_circuit.map_or(external.action, |short| short.node)
     }
 
-    fn external_address(&mut self, address: IpAddr, external: &External, allowed: Option<&[IpNet]>) {
+    fn external_address(&mut self, address: IpAddr, external: &ExternalFrontends, allowed: Option<&[IpNet]>) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let mut container = Vec::new();
-        for (from, treatment) in self.origins_elsewhere(external) {
-            let Some(port) = self.port_of(treatment) else { continue };
+        for (from, action) in self.origins_elsewhere(external) {
+            let Some(port) = self.port_of(action) else { continue };
             let matching = restricted(from, allowed).into_iter();
             container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
         }
@@ -161,12 +161,12 @@ impl Writer<'_> {
         self.out.portals_host.extend(host);
     }
 
-    fn node_port(&mut self, node_port: u16, external: &External, scope: Scope) {
+    fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: Scope) {
         // Jumps lead here what goes to the node's own addresses.
         let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
-        for (from, treatment) in self.origins_elsewhere(external) {
-            let line = self.port_of(treatment).map(|port| from.apply(rule()).target(self.redirect(port)));
+        for (from, action) in self.origins_elsewhere(external) {
+            let line = self.port_of(action).map(|port| from.apply(rule()).target(self.redirect(port)));
             container.extend(line);
         }
         let host = self.port_of(Self::of_node(external)).map(|port| rule().target(self.dnat(port)));
@@ -175,10 +175,10 @@ impl Writer<'_> {
     }
 
     /// Who comes from elsewhere, and what happens to them: pods before everybody.
-    fn origins_elsewhere(&self, external: &External) -> Vec<(From, Treatment)> {
+    fn origins_elsewhere(&self, external: &ExternalFrontends) -> Vec<(From, FrontendAction)> {
         let pods = external.short_circuit.zip(self.around.node.pods.clone());
         let pods = pods.map(|(short, pods)| (From { pods: Some(pods), range: None }, short.pods));
-        pods.into_iter().chain([(From::default(), external.treatment)]).collect()
+        pods.into_iter().chain([(From::default(), external.action)]).collect()
     }
 
     /// Whoever was led to a listening port is let in, whatever the node's own rules for incoming traffic say; nobody gets there

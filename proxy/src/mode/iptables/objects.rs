@@ -7,12 +7,13 @@ use super::rule::Rule;
 use crate::mode::rules::Chains;
 use crate::mode::rules::filter::{self, FilterLines, Words};
 use crate::plan::{
-    BackendSet, External, Internal, Masquerade, NodePlan, PodSource, ServicePortPlan, ShortCircuit, Treatment, Verdict,
+    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, PodSource, ServicePortPlan,
+    ShortCircuit, Verdict,
 };
 
 /// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceObjects {
     /// Its own chains in nat.
     pub chains: Chains,
     /// Its lines in nat `KUBE-SERVICES`.
@@ -46,10 +47,10 @@ impl EndpointComments {
 }
 
 /// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> Fragment {
+pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> ServiceObjects {
     let accepting = names::service_port_chain(names::FW, &plan.name);
     let filter = filter::render(plan, node, Words::no_endpoints(&accepting));
-    let out = Fragment { filter, ..Fragment::default() };
+    let out = ServiceObjects { filter, ..ServiceObjects::default() };
     let mut backends: Vec<SocketAddr> = [&plan.cluster_backends[..], &plan.local_backends].concat();
     backends.sort_unstable();
     backends.dedup();
@@ -77,7 +78,7 @@ struct Writer<'a> {
     name: String,
     /// Every backend, sorted, with the name of its chain: a hash, which is most of what rendering costs.
     endpoints: Vec<(SocketAddr, String)>,
-    out: Fragment,
+    out: ServiceObjects,
 }
 
 impl Writer<'_> {
@@ -114,8 +115,8 @@ impl Writer<'_> {
         Rule::commented(format!("{} {kind}", self.name)).destination(address).port(self.plan.protocol(), self.plan.port)
     }
 
-    fn internal(&mut self, internal: &Internal) {
-        let (address, Treatment { verdict, masquerade }) = (internal.address, internal.treatment);
+    fn internal(&mut self, internal: &ClusterIpFrontend) {
+        let (address, FrontendAction { verdict, masquerade }) = (internal.address, internal.action);
         let Verdict::Deliver(set) = verdict else { return };
         let chain = self.set_chain(set);
         self.out.services.push(self.to(address, "cluster IP").target(&chain));
@@ -130,7 +131,7 @@ impl Writer<'_> {
         }
     }
 
-    fn external(&mut self, external: &External) {
+    fn external(&mut self, external: &ExternalFrontends) {
         if !external.delivers() {
             return;
         }
@@ -141,7 +142,7 @@ impl Writer<'_> {
         }
     }
 
-    fn external_jumps(&mut self, external: &External) {
+    fn external_jumps(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         let by_load_balancer = if external.allowed_sources.is_some() { self.chain(names::FW) } else { entry.clone() };
         for address in &external.external_ips {
@@ -156,12 +157,12 @@ impl Writer<'_> {
     }
 
     /// `KUBE-EXT-`: first those that the policy does not hold, then everybody.
-    fn entry_chain(&mut self, external: &External) {
+    fn entry_chain(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         self.out.chains.entry(entry.clone()).or_default();
         let comment = |text: &str| Rule::commented(text.replace("{}", &self.name));
         let mut rules = Vec::new();
-        if external.treatment.masquerade == Masquerade::Always {
+        if external.action.masquerade == Masquerade::Always {
             rules.push(comment("masquerade traffic for {} external destinations").masquerade());
         }
         if let Some(ShortCircuit { pods, node }) = external.short_circuit {
@@ -179,7 +180,7 @@ impl Writer<'_> {
                 rules.push(rule.target(self.set_chain(set)));
             }
         }
-        if let Verdict::Deliver(set) = external.treatment.verdict {
+        if let Verdict::Deliver(set) = external.action.verdict {
             rules.push(Rule::new().target(self.set_chain(set)));
         }
         self.out.chains.insert(entry, rules);
