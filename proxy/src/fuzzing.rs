@@ -6,7 +6,7 @@
 use kube::config::Kubeconfig;
 
 use crate::kernel::{conntrack, ipset, iptables, ipvs, multicast, netlink};
-use crate::mode::rules::saved::SavedTable;
+use crate::ruleset::SavedTable;
 
 /// A list, a watch's lines, or a credential plugin's answer.
 ///

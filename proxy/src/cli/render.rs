@@ -9,19 +9,18 @@ use tracing::warn;
 use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables;
-use crate::kernel::iptables::Table;
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::{jumps, objects, ruleset};
 use crate::mode::ipvs;
 use crate::mode::ipvs::desired::{DesiredState, DirtyKeys};
 use crate::mode::ipvs::objects::NodeContext;
 use crate::mode::rules::jumps::Jump;
-use crate::mode::rules::transaction::Transaction;
 use crate::mode::userspace;
 use crate::model::{Family, Protocol};
 use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node};
 use crate::relay::Listener;
+use crate::ruleset::{Table, Transaction};
 use crate::source::{Batch, ObjectKey, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -220,7 +219,7 @@ fn with_jumps(text: &str, jumps: &[&Jump]) -> String {
         }
         if line == "COMMIT" {
             for jump in jumps.iter().filter(|jump| Some(jump.table) == table) {
-                out.push_str(&format!("-I {} {}\n", jump.from, jump.rule));
+                out.push_str(&format!("-I {} {}\n", jump.from, jump.rule()));
             }
         }
         out.push_str(line);

@@ -15,5 +15,6 @@ pub(crate) mod multicast;
 mod netfilter;
 pub mod netlink;
 mod nftables;
+pub mod packet_filter;
 pub mod sysctl;
 pub mod watch;

@@ -10,20 +10,20 @@ pub mod ruleset;
 pub mod scrape;
 pub mod syncer;
 
-pub use crate::mode::rules::{cleanup, names, report, rule};
+pub use crate::mode::rules::{cleanup, names, report};
 
 /// One address family's proxy in this mode.
 pub mod family {
     use super::syncer::Syncer;
     use crate::config::Config;
-    use crate::kernel::iptables::Iptables;
+    use crate::kernel::packet_filter::PacketFilter;
     use crate::mode::family;
     use crate::model::Family;
 
     /// A proxy over this kernel adapter.
     pub type FamilyProxy<K> = family::FamilyProxy<Syncer<K>>;
 
-    impl<K: Iptables> FamilyProxy<K> {
+    impl<K: PacketFilter> FamilyProxy<K> {
         /// A proxy that knows of no object yet.
         pub fn new(config: Config, family: Family, kernel: K) -> FamilyProxy<K> {
             family::FamilyProxy::with_mode(config, family, Syncer::new(kernel))

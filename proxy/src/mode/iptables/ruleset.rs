@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::names;
 use super::objects::ServiceObjects;
-use super::rule::Rule;
-use crate::kernel::iptables::Table;
-use crate::mode::rules::Tables;
 use crate::mode::rules::common::{self, Chain, loopback_guard};
 use crate::mode::rules::filter::FilterChain;
 use crate::mode::rules::node_ports::Scope;
 use crate::model::ServicePortName;
 use crate::plan::NodePlan;
+use crate::ruleset::Rule;
+use crate::ruleset::Table;
+use crate::ruleset::Tables;
 
 /// Every service port's share, in order of name.
 pub type ServiceObjectsByName = BTreeMap<ServicePortName, ServiceObjects>;
@@ -48,7 +48,7 @@ impl Shared {
     }
 
     /// What a service port contributes to it.
-    pub fn lines(self, objects: &ServiceObjects) -> &[String] {
+    pub fn lines(self, objects: &ServiceObjects) -> &[Rule] {
         match self {
             Shared::Services => &objects.services,
             Shared::NodePorts => &objects.node_ports,
@@ -57,8 +57,8 @@ impl Shared {
     }
 
     /// The whole chain.
-    pub fn assemble(self, objects: &ServiceObjectsByName, node: &NodePlan) -> Vec<String> {
-        let mut rules: Vec<String> = objects.values().flat_map(|f| self.lines(f)).cloned().collect();
+    pub fn assemble(self, objects: &ServiceObjectsByName, node: &NodePlan) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = objects.values().flat_map(|f| self.lines(f)).cloned().collect();
         if self == Shared::Services {
             rules.extend(node_port_jumps(node));
         }
@@ -95,7 +95,7 @@ fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<Chain> {
     chains
 }
 
-fn node_port_jumps(node: &NodePlan) -> Vec<String> {
+fn node_port_jumps(node: &NodePlan) -> Vec<Rule> {
     let rule = || Rule::commented("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
-    Scope::all(node).into_iter().map(|scope| scope.of_any(rule()).target(names::NODE_PORTS)).collect()
+    Scope::all(node).into_iter().map(|scope| scope.of_any(rule()).jump(names::NODE_PORTS)).collect()
 }

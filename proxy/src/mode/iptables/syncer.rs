@@ -7,6 +7,7 @@
 //! next (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
@@ -15,17 +16,17 @@ use super::objects::{EndpointComments, ServiceObjects, render};
 use super::report::{Report, RuleCounts};
 use super::ruleset::{ServiceObjectsByName, Shared, assemble};
 use crate::config::NodeAddresses;
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::Mode;
-use crate::mode::rules::Chains;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::difference::{difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::found::conntrack_frontends;
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::names;
-use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::{Chains, Rule, Table, Transaction};
 
 /// One family's tables.
 pub struct Syncer<K> {
@@ -82,7 +83,7 @@ impl OwnChains {
         OwnChains {
             chains: chains.iter().map(|(chain, rules)| (ChainName::of(chain), fingerprint(rules))).collect(),
             rules: chains.values().map(Vec::len).sum(),
-            marking: chains.values().flatten().filter(|rule| rule.ends_with(names::MARK_MASQ)).count(),
+            marking: chains.values().flatten().filter(|rule| rule.target.chain() == Some(names::MARK_MASQ)).count(),
         }
     }
 
@@ -101,19 +102,21 @@ impl OwnChains {
 /// No list of rules has this fingerprint.
 const UNKNOWN: [u8; 16] = [0; 16];
 
-/// Half of a SHA-256 over the rules, each with its length, so that no two lists of rules read the same.
-fn fingerprint(rules: &[String]) -> [u8; 16] {
-    let mut digest = Sha256::new();
+/// Half of a SHA-256 over the text of the rules, one on each line.
+fn fingerprint(rules: &[Rule]) -> [u8; 16] {
+    let (mut digest, mut text) = (Sha256::new(), String::new());
     for rule in rules {
-        digest.update(rule.len().to_le_bytes());
-        digest.update(rule);
+        text.clear();
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "{rule}");
+        digest.update(&text);
     }
     let mut half = [0; 16];
     half.copy_from_slice(&digest.finalize()[..16]);
     half
 }
 
-impl<K: Iptables> Syncer<K> {
+impl<K: PacketFilter> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Syncer<K> {
         Syncer { kernel, guard: Guard::default(), sent: None, found: BTreeSet::new(), counts_by_comment: false }
@@ -131,14 +134,12 @@ impl<K: Iptables> Syncer<K> {
     }
 
     fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
+        self.kernel.commit(transaction)?;
         Ok(Report::of(transaction))
     }
 }
 
-impl<K: Iptables> Mode for Syncer<K> {
+impl<K: PacketFilter> Mode for Syncer<K> {
     type Error = IptablesError;
 
     fn needs_full(&self) -> bool {
@@ -183,7 +184,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         wanted.entry(Table::Nat).or_default().append(&mut chains);
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
-        let saved = difference::read(&mut self.kernel)?;
+        let saved = self.kernel.read(&Table::ALL)?;
         self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(conntrack_frontends));
         let jumps: Vec<_> = jumps::wanted(&node).collect();
         let ours: BTreeSet<(Table, String)> =

@@ -16,17 +16,16 @@ use super::observed::ObservedState;
 use super::rules;
 use super::steps::{Steps, note_server};
 use crate::config::{Ipvs, NodeAddresses};
-use crate::kernel::iptables::Table;
 use crate::kernel::ipvs::ServerKey;
 use crate::mode::Mode;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::difference::{difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::names;
 use crate::mode::rules::report::{Report, RuleCounts};
-use crate::mode::rules::saved::Saved;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::{Saved, Table};
 
 /// What an operator decides about this mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,9 +96,7 @@ impl<K: Kernel> Syncer<K> {
         let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), saved)?;
         let transaction = difference(wanted, saved);
         let mut report = Report { total, jumps: made, ..Report::of(&transaction) };
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
+        self.kernel.commit(&transaction)?;
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, saved)?;
         report.jumps += gone;
@@ -162,7 +159,7 @@ impl<K: Kernel> Mode for Syncer<K> {
         let mut observed = ObservedState::read(&mut self.kernel, family, &desired, &self.settings.exclude)?;
         self.found.extend(observed.conntrack_frontends());
         let steps = Steps::full(&desired, &observed);
-        let saved = difference::read(&mut self.kernel)?;
+        let saved = self.kernel.read(&Table::ALL)?;
         steps.prepare(&mut self.kernel, family)?;
         // Rules of iptables mode keep leading packets until ours stand in their place, and to addresses that are on the
         // device already. Without such rules ours must come first: what reaches IPVS must be masqueraded.

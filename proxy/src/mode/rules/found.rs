@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use super::names;
-use super::saved::SavedTable;
 use crate::model::Protocol;
 use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
+use crate::ruleset::SavedTable;
 
 /// Where rules lead frontends somewhere: iptables mode's, then userspace mode's.
 const CHAINS: [&str; 4] = [names::SERVICES, names::NODE_PORTS, names::PORTALS_CONTAINER, names::NODEPORT_CONTAINER];

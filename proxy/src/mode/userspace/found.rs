@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::mode::rules::names;
-use crate::mode::rules::saved::SavedTable;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::BackendSet;
 use crate::relay::Listener;
+use crate::ruleset::SavedTable;
 use crate::source::ObjectKey;
 
 /// The port of each listener, as filter's rules for listening ports name them.

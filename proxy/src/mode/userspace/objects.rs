@@ -10,11 +10,12 @@ use ipnet::IpNet;
 use super::ports::Assigned;
 use super::{served, sets};
 use crate::mode::rules::filter::{self, FilterLines, Words};
+use crate::mode::rules::matching::from_pods;
 use crate::mode::rules::names;
 use crate::mode::rules::node_ports::Scope;
-use crate::mode::rules::rule::Rule;
 use crate::model::Protocol;
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, NodePlan, PodSource, ServicePortPlan, Verdict};
+use crate::ruleset::{ConnectionStates, Rule, Target};
 
 /// Ends the comment of the rule that lets in who is led to backends on this node only.
 pub const ON_THIS_NODE: &str = " on this node";
@@ -23,15 +24,15 @@ pub const ON_THIS_NODE: &str = " on this node";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceObjects {
     /// In nat `KUBE-PORTALS-CONTAINER`.
-    pub portals_container: Vec<String>,
+    pub portals_container: Vec<Rule>,
     /// In nat `KUBE-PORTALS-HOST`.
-    pub portals_host: Vec<String>,
+    pub portals_host: Vec<Rule>,
     /// In nat `KUBE-NODEPORT-CONTAINER`.
-    pub node_port_container: Vec<String>,
+    pub node_port_container: Vec<Rule>,
     /// In nat `KUBE-NODEPORT-HOST`.
-    pub node_port_host: Vec<String>,
+    pub node_port_host: Vec<Rule>,
     /// In filter `KUBE-NODEPORT-NON-LOCAL`.
-    pub listeners: Vec<String>,
+    pub listeners: Vec<Rule>,
     /// In filter's other chains.
     pub filter: FilterLines,
 }
@@ -101,12 +102,12 @@ impl Writer<'_> {
         }
     }
 
-    fn redirect(&self, port: u16) -> String {
-        if self.around.redirect { format!("REDIRECT --to-ports {port}") } else { self.dnat(port) }
+    fn redirect(&self, port: u16) -> Target {
+        if self.around.redirect { Target::Redirect(port) } else { self.dnat(port) }
     }
 
-    fn dnat(&self, port: u16) -> String {
-        format!("DNAT --to-destination {}", SocketAddr::new(self.around.host, port))
+    fn dnat(&self, port: u16) -> Target {
+        Target::Dnat(SocketAddr::new(self.around.host, port))
     }
 
     /// Everybody's traffic to an address, from elsewhere and from the node itself.
@@ -192,7 +193,8 @@ impl Writer<'_> {
                 BackendSet::Cluster => "",
                 BackendSet::Local => ON_THIS_NODE,
             };
-            let led = rule(of_set).conntrack("--ctstate DNAT").port(self.plan.protocol(), port).target("ACCEPT");
+            let led =
+                rule(of_set).conntrack(ConnectionStates::DNAT).port(self.plan.protocol(), port).target(Target::Accept);
             let others = rule(" is reached by way of its service only");
             let others = others.port(self.plan.protocol(), port).reject(self.around.node.family);
             self.out.listeners.extend([led, others]);
@@ -213,7 +215,7 @@ impl From {
     }
 
     fn apply(self, rule: Rule) -> Rule {
-        let rule = self.pods.iter().fold(rule, |rule, pods| rule.pods(pods, false));
+        let rule = self.pods.iter().fold(rule, |rule, pods| from_pods(rule, pods, false));
         // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
         self.range.into_iter().filter(|range| range.prefix_len() > 0).fold(rule, Rule::source)
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::objects::ServiceObjects;
-use crate::kernel::iptables::Table;
 use crate::mode::rules::common;
 use crate::mode::rules::filter::FilterChain;
-use crate::mode::rules::rule::Rule;
-use crate::mode::rules::{Tables, names};
+use crate::mode::rules::names;
 use crate::model::ServicePortName;
 use crate::plan::NodePlan;
+use crate::ruleset::Table;
+use crate::ruleset::{ConnectionStates, Rule, Tables, Target};
 
 /// Every service port's share, in order of name.
 pub type ServiceObjectsByName = BTreeMap<ServicePortName, ServiceObjects>;
@@ -58,7 +58,7 @@ impl Shared {
     }
 
     /// What a service port contributes to it.
-    pub fn lines(self, objects: &ServiceObjects) -> &[String] {
+    pub fn lines(self, objects: &ServiceObjects) -> &[Rule] {
         match self {
             Shared::PortalsContainer => &objects.portals_container,
             Shared::PortalsHost => &objects.portals_host,
@@ -70,7 +70,7 @@ impl Shared {
     }
 
     /// The whole chain.
-    pub fn assemble(self, objects: &ServiceObjectsByName) -> Vec<String> {
+    pub fn assemble(self, objects: &ServiceObjectsByName) -> Vec<Rule> {
         let mut rules = if self == Shared::Listeners { established() } else { Vec::new() };
         rules.extend(objects.values().flat_map(|objects| self.lines(objects)).cloned());
         rules
@@ -78,11 +78,11 @@ impl Shared {
 }
 
 /// Packets of connections that were let in before meet two rules, not those of all listeners.
-fn established() -> Vec<String> {
-    let led = Rule::commented("service traffic that was led here before").conntrack("--ctstate DNAT");
+fn established() -> Vec<Rule> {
+    let led = Rule::commented("service traffic that was led here before").conntrack(ConnectionStates::DNAT);
     vec![
-        led.conntrack("--ctstate RELATED,ESTABLISHED").target("ACCEPT"),
-        Rule::new().conntrack("! --ctstate NEW").target("RETURN"),
+        led.conntrack(ConnectionStates::ESTABLISHED).target(Target::Accept),
+        Rule::new().conntrack_not(ConnectionStates::NEW).target(Target::Return),
     ]
 }
 

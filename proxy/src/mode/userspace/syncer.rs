@@ -15,19 +15,19 @@ use super::ports::{Assigned, Ports};
 use super::ruleset::{ServiceObjectsByName, Shared, assemble};
 use super::{jumps, served, sets};
 use crate::config::NodeAddresses;
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::Mode;
-use crate::mode::rules::Tables;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::difference::{difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::found::conntrack_frontends;
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::report::{Report, RuleCounts};
-use crate::mode::rules::transaction::Transaction;
 use crate::model::{Family, Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 use crate::port_range::PortRange;
 use crate::relay::{Backends, ListenError, Listener, Relays};
+use crate::ruleset::{Table, Tables, Transaction};
 
 /// When a port is looked for again that could not be had.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ struct Sent {
     failures: u32,
 }
 
-impl<K: Iptables, R: Relays> Syncer<K, R> {
+impl<K: PacketFilter, R: Relays> Syncer<K, R> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K, relays: R, range: PortRange) -> Syncer<K, R> {
         Syncer {
@@ -166,14 +166,12 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
     }
 
     fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
+        self.kernel.commit(transaction)?;
         Ok(Report::of(transaction))
     }
 }
 
-impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
+impl<K: PacketFilter, R: Relays> Mode for Syncer<K, R> {
     type Error = IptablesError;
 
     fn needs_full(&self) -> bool {
@@ -214,7 +212,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
     ) -> Result<Report, IptablesError> {
         self.require_full_sync();
         self.again = None;
-        let saved = difference::read(&mut self.kernel)?;
+        let saved = self.kernel.read(&Table::ALL)?;
         self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(conntrack_frontends));
         if !self.adopted {
             self.ports.adopt(saved.tables.get(&Table::Filter).map(listening_ports).unwrap_or_default());
