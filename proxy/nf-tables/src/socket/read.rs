@@ -1,0 +1,237 @@
+//! What is there: tables, chains, rules, sets and elements.
+
+use std::io;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::MsgFlags;
+
+use super::Socket;
+use super::error::ReadError;
+use crate::attributes::Attributes;
+use crate::batch::{SUBSYSTEM, flag, header, patch_length};
+use crate::family::{Family, Table};
+use crate::message::{Content, Messages};
+use crate::objects::{ChainInfo, ElementInfo, RuleInfo, SetInfo, TableInfo};
+use crate::writer::Writer;
+
+/// How often a dump is asked for anew because what it tells of changed meanwhile.
+const DUMPS: usize = 100;
+/// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_PROTOCOL` (`include/uapi/linux/netfilter/ipset/ip_set.h`).
+const IP_SET_BY_NAME: u16 = 6 << 8 | 14;
+const IP_SET_PROTOCOL: u8 = 7;
+/// `IPSET_ATTR_PROTOCOL`, `IPSET_ATTR_SETNAME`, `IPSET_ATTR_INDEX`.
+const IP_SET_ATTR_PROTOCOL: u16 = 1;
+const IP_SET_ATTR_NAME: u16 = 2;
+const IP_SET_ATTR_INDEX: u16 = 11;
+
+/// A request: its message type, flags besides `NLM_F_REQUEST`, and whose tables.
+struct Request {
+    what: &'static str,
+    kind: u16,
+    flags: u16,
+    family: Family,
+}
+
+impl Request {
+    fn new(what: &'static str, kind: libc::c_int, flags: u16, family: Family) -> Request {
+        Request { what, kind: SUBSYSTEM << 8 | u16::try_from(kind).unwrap_or_default(), flags, family }
+    }
+}
+
+/// What a question came to.
+enum Outcome {
+    Whole,
+    /// A dump whose pieces are not of one moment.
+    Interrupted,
+    /// An error number.
+    Refused(i32),
+}
+
+/// Dumps are of one moment: where the tables change meanwhile, the kernel says so, and they are asked for anew. What is
+/// returned reads the answer where it stands.
+impl Socket {
+    /// The generation of the tables in this network namespace: every commit of anyone's that changes something makes a new
+    /// one.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn generation(&mut self) -> Result<u32, ReadError> {
+        // `NFTA_GEN_ID`.
+        let request = Request::new("the generation", libc::NFT_MSG_GETGEN, flag::ACK, Family::Inet);
+        self.ask(&request, |_| {})?;
+        let generation = self.objects().find_map(|(_, attributes)| attributes.be32(1));
+        generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
+    }
+
+    /// The tables of a family.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the tables do not hold still.
+    pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, ReadError> {
+        let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
+        self.ask(&request, |_| {})?;
+        Ok(self.objects().filter_map(|(_, attributes)| TableInfo::read(attributes)))
+    }
+
+    /// The chains of all tables of a family.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, ReadError> {
+        let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
+        self.ask(&request, |_| {})?;
+        Ok(self.objects().filter_map(|(_, attributes)| ChainInfo::read(attributes)))
+    }
+
+    /// One chain; `None` where there is no such chain, or no such table.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, ReadError> {
+        // `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`.
+        let request = Request::new("a chain", libc::NFT_MSG_GETCHAIN, flag::ACK, table.family);
+        let there = self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.name(3, "chain", chain);
+        })?;
+        Ok(if there { self.objects().find_map(|(_, attributes)| ChainInfo::read(attributes)) } else { None })
+    }
+
+    /// The rules of one chain in their order; none where there is no such chain. This costs the kernel the chain's rules; a
+    /// dump of a whole table would cost it the square.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
+        // `NFTA_RULE_TABLE`, `NFTA_RULE_CHAIN`.
+        let request = Request::new("the rules of a chain", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.name(2, "chain", chain);
+        })?;
+        Ok(self.objects().filter_map(|(_, attributes)| RuleInfo::read(attributes)))
+    }
+
+    /// The sets and maps of a table; none where there is no such table.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, ReadError> {
+        // `NFTA_SET_TABLE`.
+        let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
+        Ok(self.objects().filter_map(|(_, attributes)| SetInfo::read(attributes)))
+    }
+
+    /// The elements of a set or map; none where there is no such set.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn elements(
+        &mut self,
+        table: Table<'_>,
+        set: &str,
+    ) -> Result<impl Iterator<Item = ElementInfo<'_>>, ReadError> {
+        // `NFTA_SET_ELEM_LIST_TABLE`, `NFTA_SET_ELEM_LIST_SET`, `NFTA_SET_ELEM_LIST_ELEMENTS`.
+        let request = Request::new("the elements of a set", libc::NFT_MSG_GETSETELEM, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.name(2, "set", set);
+        })?;
+        let lists = self.objects().map(|(_, attributes)| attributes.nested(3));
+        Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
+    }
+
+    /// The number by which the kernel knows an IP set (ipset), as [`xt::set`](crate::xt::set) needs it; `None` where there
+    /// is no such set. It changes when sets are swapped or made anew.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or has no ipset.
+    pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, ReadError> {
+        let request = Request { what: "an IP set", kind: IP_SET_BY_NAME, flags: flag::ACK, family: Family::Ipv4 };
+        let there = self.ask_for(&request, |writer| {
+            writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
+            writer.name(IP_SET_ATTR_NAME, "IP set", name);
+        })?;
+        let index = |(_, attributes): (u8, Attributes<'_>)| {
+            Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?))
+        };
+        Ok(if there { self.objects().find_map(index) } else { None })
+    }
+
+    /// What was answered last: families and attributes.
+    fn objects(&self) -> impl Iterator<Item = (u8, Attributes<'_>)> {
+        Messages(&self.answer).filter_map(|message| match message.content() {
+            Content::Object { family, attributes } => Some((family, attributes)),
+            Content::Answer { .. } | Content::Done { .. } => None,
+        })
+    }
+
+    /// As [`Socket::ask`]; false, and no objects, where what is asked for is not there.
+    fn ask_for(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<bool, ReadError> {
+        match self.ask(request, fill) {
+            Ok(()) => Ok(true),
+            Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => {
+                self.answer.clear();
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks until the answer is of one moment, and keeps it.
+    fn ask(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<(), ReadError> {
+        let failed = |source| ReadError { what: request.what, source };
+        for _ in 0..DUMPS {
+            match self.ask_once(request, &fill).map_err(failed)? {
+                Outcome::Whole => return Ok(()),
+                Outcome::Interrupted => {}
+                Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
+            }
+        }
+        Err(failed(io::ErrorKind::ResourceBusy.into()))
+    }
+
+    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> io::Result<Outcome> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        let mut writer = Writer::default();
+        let flags = flag::REQUEST | request.flags;
+        writer.bytes.extend_from_slice(&header(request.kind, flags, sequence, request.family.code(), 0));
+        fill(&mut writer);
+        patch_length(&mut writer.bytes, 0);
+        if let Some(error) = writer.error() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error.to_string()));
+        }
+        self.send(&[&writer.bytes])?;
+        self.answer.clear();
+        let mut interrupted = false;
+        loop {
+            let piece = match self.receive(MsgFlags::empty()) {
+                Ok(piece) => piece,
+                Err(Errno::EAGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            };
+            let mut end = None;
+            for message in Messages(piece).filter(|message| message.sequence == sequence) {
+                interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
+                if let Content::Answer { code, .. } | Content::Done { code } = message.content() {
+                    end = Some(code);
+                }
+            }
+            let length = piece.len();
+            self.answer.extend_from_slice(self.piece.get(..length).unwrap_or_default());
+            if let Some(code) = end {
+                self.stale = false;
+                return Ok(match code {
+                    0 if interrupted => Outcome::Interrupted,
+                    // The kernel's own name for a dump that it gave up because the tables changed.
+                    libc::EINTR => Outcome::Interrupted,
+                    0 => Outcome::Whole,
+                    code => Outcome::Refused(code),
+                });
+            }
+        }
+    }
+}

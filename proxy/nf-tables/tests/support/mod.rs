@@ -1,0 +1,55 @@
+//! A network namespace of its own for a test, without root: the test runs itself again inside.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says why it did not run")]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// Set in the copy of the test that runs inside.
+const INSIDE: &str = "NF_TABLES_TEST_INSIDE";
+
+/// Runs the test called `name` again in new user, network and mount namespaces. Returns true inside, and false outside once
+/// the inside has succeeded.
+///
+/// Where this machine refuses such namespaces the test fails if `CI` is set, and says so and does nothing otherwise.
+pub fn inside(name: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        shell("mount -t tmpfs none /run");
+        return true;
+    }
+    for (probe, why) in [
+        ("unshare -Urnm true", "this machine refuses user and network namespaces"),
+        ("command -v iptables-nft-save", "the package iptables is not installed"),
+        ("command -v ipset", "the package ipset is not installed"),
+    ] {
+        if !Command::new("sh").args(["-c", probe]).output().is_ok_and(|output| output.status.success()) {
+            assert!(std::env::var_os("CI").is_none(), "{why}");
+            eprintln!("NOT RUN: {why}");
+            return false;
+        }
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-Urnmpf", "--kill-child", "--mount-proc"]).arg(std::env::current_exe().unwrap());
+    let status = command.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").status().unwrap();
+    assert!(status.success(), "{name} failed inside its namespaces");
+    false
+}
+
+/// Runs a line of shell and returns what it printed.
+pub fn shell(line: &str) -> String {
+    fed(line, "")
+}
+
+/// As [`shell`], with this as its input.
+pub fn fed(line: &str, input: &str) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || pipe.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    let _ = writer.join();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
