@@ -14,6 +14,7 @@ pub mod memory;
 pub(crate) mod multicast;
 mod netfilter;
 pub mod netlink;
+pub mod nft;
 mod nftables;
 pub mod packet_filter;
 pub mod sysctl;

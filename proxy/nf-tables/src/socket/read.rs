@@ -17,13 +17,17 @@ use crate::writer::Writer;
 
 /// How often a dump is asked for anew because what it tells of changed meanwhile.
 const DUMPS: usize = 100;
-/// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_PROTOCOL` (`include/uapi/linux/netfilter/ipset/ip_set.h`).
+/// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_CMD_GET_BYINDEX`, `IPSET_PROTOCOL`
+/// (`include/uapi/linux/netfilter/ipset/ip_set.h`).
 const IP_SET_BY_NAME: u16 = 6 << 8 | 14;
+const IP_SET_BY_INDEX: u16 = 6 << 8 | 15;
 const IP_SET_PROTOCOL: u8 = 7;
 /// `IPSET_ATTR_PROTOCOL`, `IPSET_ATTR_SETNAME`, `IPSET_ATTR_INDEX`.
 const IP_SET_ATTR_PROTOCOL: u16 = 1;
 const IP_SET_ATTR_NAME: u16 = 2;
 const IP_SET_ATTR_INDEX: u16 = 11;
+/// `NLA_F_NET_BYTEORDER`.
+const NETWORK_ORDER: u16 = 1 << 14;
 
 /// A request: its message type, flags besides `NLM_F_REQUEST`, and whose tables.
 struct Request {
@@ -158,6 +162,20 @@ impl Socket {
             Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?))
         };
         Ok(if there { self.objects().find_map(index) } else { None })
+    }
+
+    /// The name of the IP set that the kernel knows by this number; `None` where there is none.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or has no ipset.
+    pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, ReadError> {
+        let request = Request { what: "an IP set", kind: IP_SET_BY_INDEX, flags: flag::ACK, family: Family::Ipv4 };
+        let there = self.ask_for(&request, |writer| {
+            writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
+            writer.put(NETWORK_ORDER | IP_SET_ATTR_INDEX, &index.to_be_bytes());
+        })?;
+        let name = |(_, attributes): (u8, Attributes<'_>)| attributes.text(IP_SET_ATTR_NAME).map(str::to_owned);
+        Ok(if there { self.objects().find_map(name) } else { None })
     }
 
     /// What was answered last: families and attributes.

@@ -1,0 +1,167 @@
+//! The tables of iptables-nft, read and written by netlink: no command is run.
+//!
+//! What is left in the kernel is what `iptables-nft-restore` would have left, and `iptables-nft-save` prints it the same. A change is
+//! one transaction over all tables of a family, made for the generation of the tables that it was computed from; chains are edited
+//! by the handles of their rules, so that those which stay keep their counters.
+
+mod commit;
+mod decode;
+mod edit;
+mod encode;
+
+use std::collections::{BTreeSet, HashMap};
+
+use nf_tables::{ReadError, Socket};
+
+use crate::kernel::iptables::{Counted, IptablesError};
+use crate::kernel::packet_filter::PacketFilter;
+use crate::model::Family;
+use crate::ruleset::{Saved, SavedTable, Table, Transaction};
+
+/// How often a change is computed anew because another program wrote to the tables meanwhile.
+const TRIES: usize = 20;
+
+/// One family's tables.
+pub struct NfTables {
+    family: Family,
+    socket: Socket,
+    batch: nf_tables::Batch,
+    /// The chains at the last look, for the generation at which it was.
+    seen: Option<Seen>,
+    /// Tables of which the kernel's own chains are known to be there.
+    ready: BTreeSet<Table>,
+    /// The generation that the last change of ours made.
+    own: Option<u32>,
+}
+
+struct Seen {
+    generation: u32,
+    chains: BTreeSet<(Table, String)>,
+}
+
+impl NfTables {
+    /// Opens a socket, and asks for something that needs the rights and the kernel support which the work needs.
+    ///
+    /// # Errors
+    /// When the kernel has no nf_tables, or no right is given to change them.
+    pub fn open(family: Family) -> Result<NfTables, IptablesError> {
+        let failed =
+            |source| IptablesError::NfTables { operation: "open a netlink socket for nf_tables".into(), source };
+        let mut socket = Socket::open().map_err(failed)?;
+        socket.generation().map_err(read_error)?;
+        let batch = nf_tables::Batch::new();
+        Ok(NfTables { family, socket, batch, seen: None, ready: BTreeSet::new(), own: None })
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    fn table(&self, table: Table) -> nf_tables::Table<'static> {
+        nf_tables::Table::new(encode::family(self.family), table.as_str())
+    }
+
+    /// Whether the tables are as the last change of ours left them. Both families share the generation: a change of the other one
+    /// looks like one of another program.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn is_untouched(&mut self) -> Result<bool, IptablesError> {
+        let now = self.socket.generation().map_err(read_error)?;
+        Ok(self.own == Some(now))
+    }
+
+    /// The rules of a chain as the kernel has them: handles and expressions.
+    fn rules(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, IptablesError> {
+        let table = self.table(table);
+        let rules = self.socket.rules(table, chain).map_err(read_error)?;
+        Ok(rules.map(|rule| (rule.handle, rule.expressions.to_vec())).collect())
+    }
+
+    /// What the rules of these chains have counted; of all chains of the table without a name.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn counted(&mut self, table: Table, chain: Option<&str>) -> Result<Vec<Counted>, IptablesError> {
+        let chains = match chain {
+            Some(chain) => vec![chain.to_owned()],
+            None => self.chains(&[table])?.into_iter().map(|(_, chain)| chain).collect(),
+        };
+        let (mut names, mut all) = (HashMap::new(), Vec::new());
+        for chain in chains {
+            for (_, bytes) in self.rules(table, &chain)? {
+                let packets = nf_tables::counter(&bytes).map_or(0, |counter| counter.packets);
+                let rule = self.text(&bytes, &mut names);
+                all.push(Counted { chain: chain.clone(), rule, packets });
+            }
+        }
+        Ok(all)
+    }
+
+    fn text(&mut self, bytes: &[u8], names: &mut HashMap<u16, Option<String>>) -> String {
+        let socket = &mut self.socket;
+        decode::text(bytes, self.family, &mut |index| {
+            names.entry(index).or_insert_with(|| socket.ip_set_name(index).ok().flatten()).clone()
+        })
+    }
+
+    fn chains(&mut self, tables: &[Table]) -> Result<Vec<(Table, String)>, IptablesError> {
+        let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
+        let chains = self.socket.chains(encode::family(self.family)).map_err(read_error)?;
+        Ok(chains.filter_map(|chain| Some((named(chain.table)?, chain.name.to_owned()))).collect())
+    }
+}
+
+impl PacketFilter for NfTables {
+    /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
+    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+        let before = self.socket.generation().map_err(read_error)?;
+        let chains = self.chains(tables)?;
+        let mut saved = Saved::default();
+        tables.iter().for_each(|table| drop(saved.tables.insert(*table, SavedTable::default())));
+        let mut names = HashMap::new();
+        for (table, chain) in &chains {
+            let rules = self.rules(*table, chain)?;
+            let texts = rules.iter().map(|(_, bytes)| self.text(bytes, &mut names)).collect();
+            saved.tables.entry(*table).or_default().chains.insert(chain.clone(), texts);
+        }
+        let after = self.socket.generation().map_err(read_error)?;
+        self.seen = (before == after && tables == Table::ALL)
+            .then(|| Seen { generation: after, chains: chains.into_iter().collect() });
+        Ok(saved)
+    }
+
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..TRIES {
+            if self.try_commit(change)? {
+                return Ok(());
+            }
+        }
+        Err(IptablesError::Busy { tries: TRIES })
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        let table = self.table(table);
+        let mut uses = Vec::with_capacity(chains.len());
+        for chain in chains {
+            let found = self.socket.chain(table, chain).map_err(read_error)?;
+            uses.push(found.map(|chain| usize::try_from(chain.uses).unwrap_or(usize::MAX)));
+        }
+        Ok(uses)
+    }
+
+    fn random_fully(&self) -> bool {
+        true
+    }
+}
+
+fn read_error(error: ReadError) -> IptablesError {
+    if error.source.raw_os_error() == Some(nix::libc::EPERM) {
+        return IptablesError::NotPermitted { command: "netlink".into() };
+    }
+    IptablesError::NfTables { operation: format!("read {} of nf_tables", error.what), source: error.source }
+}
