@@ -19,3 +19,4 @@ mod nftables;
 pub mod packet_filter;
 pub mod sysctl;
 pub mod watch;
+pub mod writer;

@@ -28,6 +28,14 @@ pub trait PacketFilter {
     /// When the kernel does not answer.
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
+    /// Whether the tables are certainly as the last change of ours left them. `false`: another program may have written to them.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    fn is_untouched(&mut self) -> Result<bool, IptablesError> {
+        Ok(false)
+    }
+
     /// Whether MASQUERADE can draw ports at random.
     fn random_fully(&self) -> bool;
 }

@@ -122,12 +122,11 @@ pub enum IptablesError {
         /// The rule.
         rule: String,
     },
-    /// Other programs wrote to the tables again and again; worth another try.
-    #[error("other programs changed the tables {tries} times while a change was computed")]
-    Busy {
-        /// How often it was computed.
-        tries: usize,
-    },
+    /// What was asked for is not possible.
+    #[error(
+        "netlink writes the tables of the nft variant only: leave out --iptables-writer, or --iptables-variant legacy"
+    )]
+    LegacyByNetlink,
     /// The kernel did not say how chains are used.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),

@@ -49,18 +49,20 @@ struct Sending<'a> {
     marks: Vec<Mark>,
     /// Numbers of IP sets.
     sets: BTreeMap<String, u16>,
+    /// Only while no other program writes.
+    guarded: bool,
 }
 
 impl NfTables {
-    /// Makes the change; `false` where another program was faster. What does not fit into the socket's buffer is sent in several
+    /// Makes the change; `false` where another program was faster, and the change is `guarded` against that. What does not fit into the socket's buffer is sent in several
     /// transactions: what is jumped to before what jumps to it.
-    pub(super) fn try_commit(&mut self, change: &Transaction) -> Result<bool, IptablesError> {
+    pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
         let seen = self.seen.take().filter(|seen| seen.generation == generation);
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
-        batch.set_generation(Some(generation));
-        let mut sending = Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new() };
+        batch.set_generation(guarded.then_some(generation));
+        let mut sending = Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded };
         let result = sending.all(change, seen.as_ref()).and_then(|()| sending.flush());
         let batch = std::mem::take(&mut sending.batch);
         self.batch = batch;
@@ -246,7 +248,7 @@ impl Sending<'_> {
         };
         self.tables.own = Some(generation);
         self.batch.clear();
-        self.batch.set_generation(Some(generation));
+        self.batch.set_generation(self.guarded.then_some(generation));
         Ok(())
     }
 }

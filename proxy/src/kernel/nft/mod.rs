@@ -18,8 +18,9 @@ use crate::kernel::packet_filter::PacketFilter;
 use crate::model::Family;
 use crate::ruleset::{Saved, SavedTable, Table, Transaction};
 
-/// How often a change is computed anew because another program wrote to the tables meanwhile.
-const TRIES: usize = 20;
+/// How often a change is computed anew because another program wrote to the tables meanwhile. After that it is sent whatever others
+/// do: what no longer fits is refused.
+const TRIES: usize = 10;
 
 /// One family's tables.
 pub struct NfTables {
@@ -60,16 +61,6 @@ impl NfTables {
 
     fn table(&self, table: Table) -> nf_tables::Table<'static> {
         nf_tables::Table::new(encode::family(self.family), table.as_str())
-    }
-
-    /// Whether the tables are as the last change of ours left them. Both families share the generation: a change of the other one
-    /// looks like one of another program.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
-    pub fn is_untouched(&mut self) -> Result<bool, IptablesError> {
-        let now = self.socket.generation().map_err(read_error)?;
-        Ok(self.own == Some(now))
     }
 
     /// The rules of a chain as the kernel has them: handles and expressions.
@@ -137,11 +128,11 @@ impl PacketFilter for NfTables {
             return Ok(());
         }
         for _ in 0..TRIES {
-            if self.try_commit(change)? {
+            if self.try_commit(change, true)? {
                 return Ok(());
             }
         }
-        Err(IptablesError::Busy { tries: TRIES })
+        self.try_commit(change, false).map(drop)
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
@@ -152,6 +143,12 @@ impl PacketFilter for NfTables {
             uses.push(found.map(|chain| usize::try_from(chain.uses).unwrap_or(usize::MAX)));
         }
         Ok(uses)
+    }
+
+    /// Both families share the generation: a change of the other one looks like one of another program.
+    fn is_untouched(&mut self) -> Result<bool, IptablesError> {
+        let now = self.socket.generation().map_err(read_error)?;
+        Ok(self.own == Some(now))
     }
 
     fn random_fully(&self) -> bool {

@@ -118,6 +118,9 @@ impl Guard {
     /// When the kernel does not answer.
     pub fn lost<K: PacketFilter>(&mut self, kernel: &mut K) -> Result<Option<String>, IptablesError> {
         let Some(standing) = &self.standing else { return Ok(None) };
+        if kernel.is_untouched()? {
+            return Ok(None);
+        }
         for table in Table::ALL {
             let least = standing.least(table);
             let chains: Vec<&str> = least.iter().map(|(chain, _)| *chain).collect();
