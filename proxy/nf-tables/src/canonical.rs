@@ -18,11 +18,8 @@ const DEFAULTS: &[(&str, u16, &[u8])] = &[
     ("lookup", 5, &[0; 4]),
     // `NFTA_NG_OFFSET`.
     ("numgen", 4, &[0; 4]),
-    // `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
-    ("nat", 7, &[0; 4]),
-    ("masq", 1, &[0; 4]),
-    ("redir", 3, &[0; 4]),
-    // `NFTA_DYNSET_FLAGS`.
+    // `NFTA_DYNSET_TIMEOUT` (the set's own), `NFTA_DYNSET_FLAGS`.
+    ("dynset", 6, &[0; 8]),
     ("dynset", 9, &[0; 4]),
     // `NFTA_REJECT_ICMP_CODE`, which a TCP reset does not have.
     ("reject", 2, &[0]),
@@ -49,6 +46,12 @@ const COPIES: &[(&str, u16, u16)] = &[
     ("redir", 2, 1),
 ];
 
+/// Attributes of flags of which some follow from what else is there: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
+const RANGE_FLAGS: &[(&str, u16)] = &[("nat", 7), ("masq", 1), ("redir", 3)];
+/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel sets where there is an address, and a port
+/// (`include/uapi/linux/netfilter/nf_nat.h`).
+const IMPLIED: u32 = 0b11;
+
 /// Attributes that hold attributes: expression, type.
 const NESTED: &[(&str, u16)] =
     &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
@@ -68,6 +71,12 @@ pub fn canonical_into(rule: &[u8], out: &mut Vec<u8>) {
             };
             if IGNORED.contains(&(name, kind)) || DEFAULTS.contains(&(name, kind, value)) || COPIES.iter().any(copy) {
                 return;
+            }
+            if let (true, Ok(flags)) = (RANGE_FLAGS.contains(&(name, kind)), value.try_into()) {
+                let flags = u32::from_be_bytes(flags) & !IMPLIED;
+                return if flags != 0 {
+                    write(kind, &flags.to_be_bytes(), false, out)
+                };
             }
             write(kind, value, NESTED.contains(&(name, kind)), out);
         });

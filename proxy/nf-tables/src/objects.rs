@@ -93,7 +93,7 @@ pub struct RuleInfo<'a> {
     /// Its chain.
     pub chain: &'a str,
     /// Its expressions: [`expressions`](crate::expressions) walks through them, and
-    /// [`canonical`](crate::canonical) makes them comparable.
+    /// [`canonical`](crate::canonical()) makes them comparable.
     pub expressions: &'a [u8],
     /// For which protocol its xt matches were checked; kernels do not tell it for every rule.
     pub compat: Option<Compat>,
