@@ -212,3 +212,27 @@ impl<'a> ElementInfo<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_comment_is_found_behind_other_user_data() {
+        let rule = |user_data| RuleInfo { handle: 1, chain: "a", expressions: &[], compat: None, user_data };
+        assert_eq!(rule(&[7, 2, 9, 9, 0, 3, b'h', b'i', 0]).comment(), Some("hi"));
+        assert_eq!(rule(&[7, 2, 9, 9]).comment(), None);
+        assert_eq!(rule(&[0, 9, b'h', b'i', 0]).comment(), None, "cut off");
+        assert_eq!(rule(&[]).comment(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..200)) {
+            let attributes = Attributes::new(&bytes);
+            let _ = (TableInfo::read(attributes), ChainInfo::read(attributes), SetInfo::read(attributes));
+            let _ = (RuleInfo::read(attributes).map(|rule| rule.comment().is_some()), ElementInfo::read(attributes));
+        }
+    }
+}

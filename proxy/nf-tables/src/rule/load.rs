@@ -21,7 +21,7 @@ impl Register {
     /// One of four bytes, 0 to 15 (`NFT_REG32_00` and on): fields of a concatenation stand in consecutive ones. The first of
     /// four is the same as one of 16 bytes, and the kernel reports it as that.
     pub fn word(index: u32) -> Register {
-        if index % 4 == 0 { Register(1 + index / 4) } else { Register(8 + index) }
+        if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
     }
 }
 

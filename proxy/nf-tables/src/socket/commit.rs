@@ -54,7 +54,7 @@ impl Socket {
         }
         let parts = batch.parts();
         let last: &[u8] = parts.last.as_ref().map_or(&[], |last| last);
-        match self.send(&[&parts.begin, &parts.first, parts.middle, last, parts.rest, &parts.end]) {
+        match self.send([&parts.begin, &parts.first, parts.middle, last, parts.rest, &parts.end]) {
             Ok(()) => {}
             Err(Errno::EMSGSIZE) => return Err(too_large),
             Err(Errno::EPERM) => return Err(CommitError::NotPermitted),

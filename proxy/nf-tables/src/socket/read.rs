@@ -1,6 +1,6 @@
 //! What is there: tables, chains, rules, sets and elements.
 
-use std::io;
+use std::{io, mem};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -196,15 +196,18 @@ impl Socket {
     fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> io::Result<Outcome> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
-        let mut writer = Writer::default();
+        let mut question = mem::take(&mut self.question);
+        question.clear();
         let flags = flag::REQUEST | request.flags;
-        writer.bytes.extend_from_slice(&header(request.kind, flags, sequence, request.family.code(), 0));
-        fill(&mut writer);
-        patch_length(&mut writer.bytes, 0);
-        if let Some(error) = writer.error() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error.to_string()));
-        }
-        self.send(&[&writer.bytes])?;
+        question.bytes.extend_from_slice(&header(request.kind, flags, sequence, request.family.code(), 0));
+        fill(&mut question);
+        patch_length(&mut question.bytes, 0);
+        let sent = match question.take_error() {
+            Some(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error.to_string())),
+            None => self.send([&question.bytes]).map_err(io::Error::from),
+        };
+        self.question = question;
+        sent?;
         self.answer.clear();
         let mut interrupted = false;
         loop {
