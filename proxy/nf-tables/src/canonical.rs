@@ -203,7 +203,7 @@ mod tests {
             let bytes = number.to_be_bytes();
             match form {
                 0 => rule.cmp(Register::R1, Compare::Equal, &bytes),
-                1 => rule.cmp(Register::R1, Compare::NotEqual, &bytes[..3]),
+                1 => rule.cmp(Register::R1, Compare::NotEqual, &bytes[1..]),
                 2 => rule.numgen(Numgen::Random, 3, *number, Register::R1),
                 3 => rule.verdict(Verdict::Jump(["a", "b", "ab"][*number as usize])),
                 4 => rule.verdict([Verdict::Accept, Verdict::Drop, Verdict::Goto("a")][*number as usize]),

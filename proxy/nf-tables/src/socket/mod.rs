@@ -38,6 +38,8 @@ pub struct Socket {
     socket: netlink_sys::Socket,
     largest_batch: usize,
     sequence: u32,
+    /// The generation that the last dump was of.
+    read_at: Option<u32>,
     /// Answers may still come of what went wrong before.
     stale: bool,
     piece: Vec<u8>,
@@ -72,6 +74,7 @@ impl Socket {
             socket,
             largest_batch,
             sequence: 0,
+            read_at: None,
             stale: false,
             piece: vec![0; PIECE],
             question: Writer::default(),

@@ -1,5 +1,6 @@
 //! What is there: tables, chains, rules, sets and elements.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::{io, mem};
 
 use nix::errno::Errno;
@@ -15,6 +16,8 @@ use crate::message::{Content, Messages};
 use crate::objects::{ChainInfo, ElementInfo, RuleInfo, SetInfo, TableInfo};
 use crate::writer::Writer;
 
+/// The message type that asks for elements.
+const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
 /// How often a dump is asked for anew because what it tells of changed meanwhile.
 const DUMPS: usize = 100;
 /// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_PROTOCOL` (`include/uapi/linux/netfilter/ipset/ip_set.h`).
@@ -41,15 +44,29 @@ impl Request {
 
 /// What a question came to.
 enum Outcome {
-    Whole,
-    /// A dump whose pieces are not of one moment.
+    /// Everything was told, in so many pieces; if it was anything, while the generation had this lower half.
+    Whole { generation: Option<u16>, pieces: usize },
+    /// A dump that is not of one moment.
     Interrupted,
     /// An error number.
     Refused(i32),
 }
 
-/// Dumps are of one moment: where the tables change meanwhile, the kernel says so, and they are asked for anew. What is
-/// returned reads the answer where it stands.
+/// Which objects these are, whatever they counted meanwhile: the first three attributes of a table, a chain, a rule and a set
+/// are names, handles and flags.
+fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let names = objects.flatten().filter(|attribute| attribute.kind <= 3);
+    names.for_each(|attribute| attribute.value.hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Dumps are of one moment: where the tables change meanwhile they are asked for anew. The kernel does not notice all of it
+/// itself (`NLM_F_DUMP_INTR`): not a change during the last piece of a dump; and between two pieces it remembers a number, and
+/// counts what others have inserted and not committed, or deleted and not yet unlinked. So the generation is asked for behind
+/// each dump, and one that came in several pieces is believed when the next one tells of the same objects.
+///
+/// What is returned reads the answer where it stands.
 impl Socket {
     /// The generation of the tables in this network namespace: every commit of anyone's that changes something makes a new
     /// one.
@@ -60,8 +77,13 @@ impl Socket {
         // `NFTA_GEN_ID`.
         let request = Request::new("the generation", libc::NFT_MSG_GETGEN, flag::ACK, Family::Inet);
         self.ask(&request, |_| {})?;
-        let generation = self.objects().find_map(|(_, attributes)| attributes.be32(1));
+        let generation = self.objects().find_map(|attributes| attributes.be32(1));
         generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
+    }
+
+    /// The generation that the last dump was of. Several dumps are of one moment if they are of the same generation.
+    pub fn read_at(&self) -> Option<u32> {
+        self.read_at
     }
 
     /// The tables of a family.
@@ -71,7 +93,7 @@ impl Socket {
     pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, ReadError> {
         let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
         self.ask(&request, |_| {})?;
-        Ok(self.objects().filter_map(|(_, attributes)| TableInfo::read(attributes)))
+        Ok(self.objects().filter_map(TableInfo::read))
     }
 
     /// The chains of all tables of a family.
@@ -81,7 +103,7 @@ impl Socket {
     pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, ReadError> {
         let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
         self.ask(&request, |_| {})?;
-        Ok(self.objects().filter_map(|(_, attributes)| ChainInfo::read(attributes)))
+        Ok(self.objects().filter_map(ChainInfo::read))
     }
 
     /// One chain; `None` where there is no such chain, or no such table.
@@ -95,7 +117,7 @@ impl Socket {
             writer.name(1, "table", table.name);
             writer.name(3, "chain", chain);
         })?;
-        Ok(if there { self.objects().find_map(|(_, attributes)| ChainInfo::read(attributes)) } else { None })
+        Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
     }
 
     /// The rules of one chain in their order; none where there is no such chain. This costs the kernel the chain's rules; a
@@ -110,7 +132,7 @@ impl Socket {
             writer.name(1, "table", table.name);
             writer.name(2, "chain", chain);
         })?;
-        Ok(self.objects().filter_map(|(_, attributes)| RuleInfo::read(attributes)))
+        Ok(self.objects().filter_map(RuleInfo::read))
     }
 
     /// The sets and maps of a table; none where there is no such table.
@@ -121,10 +143,11 @@ impl Socket {
         // `NFTA_SET_TABLE`.
         let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
         self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
-        Ok(self.objects().filter_map(|(_, attributes)| SetInfo::read(attributes)))
+        Ok(self.objects().filter_map(SetInfo::read))
     }
 
-    /// The elements of a set or map; none where there is no such set.
+    /// The elements of a set or map; none where there is no such set. Packets and time change sets without a new generation,
+    /// so a large set is not asked for twice: while another's batch for it is being applied, elements can be missing.
     ///
     /// # Errors
     /// As [`Socket::tables`].
@@ -139,7 +162,7 @@ impl Socket {
             writer.name(1, "table", table.name);
             writer.name(2, "set", set);
         })?;
-        let lists = self.objects().map(|(_, attributes)| attributes.nested(3));
+        let lists = self.objects().map(|attributes| attributes.nested(3));
         Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
     }
 
@@ -154,16 +177,15 @@ impl Socket {
             writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
             writer.name(IP_SET_ATTR_NAME, "IP set", name);
         })?;
-        let index = |(_, attributes): (u8, Attributes<'_>)| {
-            Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?))
-        };
+        let index =
+            |attributes: Attributes<'_>| Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?));
         Ok(if there { self.objects().find_map(index) } else { None })
     }
 
-    /// What was answered last: families and attributes.
-    fn objects(&self) -> impl Iterator<Item = (u8, Attributes<'_>)> {
+    /// What was answered last.
+    fn objects(&self) -> impl Iterator<Item = Attributes<'_>> {
         Messages(&self.answer).filter_map(|message| match message.content() {
-            Content::Object { family, attributes } => Some((family, attributes)),
+            Content::Object { attributes, .. } => Some(attributes),
             Content::Answer { .. } | Content::Done { .. } => None,
         })
     }
@@ -183,14 +205,36 @@ impl Socket {
     /// Asks until the answer is of one moment, and keeps it.
     fn ask(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<(), ReadError> {
         let failed = |source| ReadError { what: request.what, source };
+        let dump = request.flags & flag::DUMP == flag::DUMP;
+        let mut before = None;
         for _ in 0..DUMPS {
             match self.ask_once(request, &fill).map_err(failed)? {
-                Outcome::Whole => return Ok(()),
-                Outcome::Interrupted => {}
                 Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
+                Outcome::Whole { .. } if !dump => return Ok(()),
+                Outcome::Whole { generation, pieces } => {
+                    let now = self.generation_now().map_err(failed)?;
+                    if generation.is_some_and(|then| then != now as u16) {
+                        continue;
+                    }
+                    let told = (pieces > 1 && request.kind != GET_ELEMENTS).then(|| (now, identity(self.objects())));
+                    if told == before || told.is_none() {
+                        self.read_at = Some(now);
+                        return Ok(());
+                    }
+                    before = told;
+                }
+                Outcome::Interrupted => {}
             }
         }
         Err(failed(io::ErrorKind::ResourceBusy.into()))
+    }
+
+    /// The generation, without a change to the answer that is kept.
+    fn generation_now(&mut self) -> io::Result<u32> {
+        let answer = mem::take(&mut self.answer);
+        let generation = self.generation();
+        self.answer = answer;
+        generation.map_err(|error| error.source)
     }
 
     fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> io::Result<Outcome> {
@@ -209,7 +253,7 @@ impl Socket {
         self.question = question;
         sent?;
         self.answer.clear();
-        let mut interrupted = false;
+        let (mut interrupted, mut generation, mut pieces) = (false, None, 0);
         loop {
             let piece = match self.receive(MsgFlags::empty()) {
                 Ok(piece) => piece,
@@ -217,10 +261,12 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             };
             let mut end = None;
+            pieces += 1;
             for message in Messages(piece).filter(|message| message.sequence == sequence) {
                 interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
-                if let Content::Answer { code, .. } | Content::Done { code } = message.content() {
-                    end = Some(code);
+                match message.content() {
+                    Content::Answer { code, .. } | Content::Done { code } => end = Some(code),
+                    Content::Object { generation: of, .. } => interrupted |= *generation.get_or_insert(of) != of,
                 }
             }
             let length = piece.len();
@@ -231,7 +277,7 @@ impl Socket {
                     0 if interrupted => Outcome::Interrupted,
                     // The kernel's own name for a dump that it gave up because the tables changed.
                     libc::EINTR => Outcome::Interrupted,
-                    0 => Outcome::Whole,
+                    0 => Outcome::Whole { generation, pieces },
                     code => Outcome::Refused(code),
                 });
             }
