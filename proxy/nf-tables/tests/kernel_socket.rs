@@ -528,6 +528,40 @@ fn versions_of(rules: usize) {
     });
 }
 
+/// Two chains that are always changed together: a snapshot has both of one version, and dumps one by one would not.
+#[test]
+fn a_snapshot_is_of_one_generation() {
+    if !inside("a_snapshot_is_of_one_generation") {
+        return;
+    }
+    let versions = ["one", "two"].map(|version| {
+        let mut batch = Batch::new();
+        batch.add_table(TABLE).unwrap();
+        for chain in ["a", "b"] {
+            batch.add_chain(TABLE, chain).unwrap();
+            batch.flush_chain(TABLE, chain).unwrap();
+            batch.add_rule(TABLE, chain, &named(version)).unwrap();
+        }
+        batch
+    });
+    Socket::open().unwrap().commit(&versions[0]).unwrap();
+    let write = |socket: &mut Socket| versions.iter().for_each(|version| drop(socket.commit(version).unwrap()));
+    read_while(write, |socket| {
+        let read = socket.snapshot(|socket| {
+            let mut versions = Vec::new();
+            for chain in ["a", "b"].repeat(20) {
+                let rules = socket.rules(TABLE, chain)?;
+                versions.extend(rules.map(|rule| rule.comment().unwrap_or_default().to_owned()));
+            }
+            Ok((versions, socket.read_at()))
+        });
+        let (seen, generation) = read.unwrap();
+        assert!(generation.is_some());
+        let whole = seen.len() == 40 && seen.iter().all(|version| *version == seen[0]);
+        if whole { Ok(()) } else { Err(format!("{seen:?}")) }
+    });
+}
+
 #[test]
 fn without_the_capability_nothing_is_changed() {
     const WITHOUT: &str = "NF_TABLES_TEST_WITHOUT";

@@ -40,12 +40,16 @@ pub struct Socket {
     sequence: u32,
     /// The generation that the last dump was of.
     read_at: Option<u32>,
+    /// The generation that dumps have to be of, within [`Socket::snapshot`].
+    snapshot: Option<u32>,
     /// Answers may still come of what went wrong before.
     stale: bool,
     piece: Vec<u8>,
     /// The last question, and the messages of its answer.
     question: Writer,
     answer: Vec<u8>,
+    /// For a question between an answer and its reading.
+    spare: Vec<u8>,
 }
 
 impl Socket {
@@ -75,10 +79,12 @@ impl Socket {
             largest_batch,
             sequence: 0,
             read_at: None,
+            snapshot: None,
             stale: false,
             piece: vec![0; PIECE],
             question: Writer::default(),
             answer: Vec::new(),
+            spare: Vec::new(),
         })
     }
 

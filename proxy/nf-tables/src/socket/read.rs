@@ -75,10 +75,28 @@ impl Socket {
     /// When the kernel does not answer.
     pub fn generation(&mut self) -> Result<u32, ReadError> {
         // `NFTA_GEN_ID`.
-        let request = Request::new("the generation", libc::NFT_MSG_GETGEN, flag::ACK, Family::Inet);
+        let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
         self.ask(&request, |_| {})?;
         let generation = self.objects().find_map(|attributes| attributes.be32(1));
         generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
+    }
+
+    /// Reads several things of one moment: `read` is called until the generation is the same before and after. Within it
+    /// dumps are not checked one by one, which makes small ones a third cheaper.
+    ///
+    /// # Errors
+    /// Those of `read`, and where the tables do not hold still.
+    pub fn snapshot<T>(&mut self, mut read: impl FnMut(&mut Socket) -> Result<T, ReadError>) -> Result<T, ReadError> {
+        for _ in 0..DUMPS {
+            let before = self.generation()?;
+            self.snapshot = Some(before);
+            let result = read(self);
+            self.snapshot = None;
+            if self.generation()? == before {
+                return result;
+            }
+        }
+        Err(ReadError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
     }
 
     /// The generation that the last dump was of. Several dumps are of one moment if they are of the same generation.
@@ -212,9 +230,14 @@ impl Socket {
                 Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
                 Outcome::Whole { .. } if !dump => return Ok(()),
                 Outcome::Whole { generation, pieces } => {
-                    let now = self.generation_now().map_err(failed)?;
-                    if generation.is_some_and(|then| then != now as u16) {
-                        continue;
+                    let now = match self.snapshot {
+                        Some(generation) => generation,
+                        None => self.generation_now().map_err(failed)?,
+                    };
+                    match generation {
+                        Some(then) if then != now as u16 && self.snapshot.is_some() => break,
+                        Some(then) if then != now as u16 => continue,
+                        _ => {}
                     }
                     let told = (pieces > 1 && request.kind != GET_ELEMENTS).then(|| (now, identity(self.objects())));
                     if told == before || told.is_none() {
@@ -231,9 +254,9 @@ impl Socket {
 
     /// The generation, without a change to the answer that is kept.
     fn generation_now(&mut self) -> io::Result<u32> {
-        let answer = mem::take(&mut self.answer);
+        mem::swap(&mut self.answer, &mut self.spare);
         let generation = self.generation();
-        self.answer = answer;
+        mem::swap(&mut self.answer, &mut self.spare);
         generation.map_err(|error| error.source)
     }
 
@@ -266,7 +289,13 @@ impl Socket {
                 interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
                 match message.content() {
                     Content::Answer { code, .. } | Content::Done { code } => end = Some(code),
-                    Content::Object { generation: of, .. } => interrupted |= *generation.get_or_insert(of) != of,
+                    Content::Object { generation: of, .. } => {
+                        interrupted |= *generation.get_or_insert(of) != of;
+                        // Neither an acknowledgement nor the end of a dump is to come.
+                        if request.flags == 0 {
+                            end = Some(0);
+                        }
+                    }
                 }
             }
             let length = piece.len();
