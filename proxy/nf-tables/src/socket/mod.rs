@@ -1,5 +1,6 @@
 //! A socket to nf_tables of the network namespace that it was opened in.
 
+mod ask;
 mod commit;
 mod error;
 mod read;
