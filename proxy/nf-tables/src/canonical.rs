@@ -1,4 +1,4 @@
-//! Rules as bytes that compare: what was sent against what the kernel tells of it.
+//! Rules as bytes that compare: what was sent against what the kernel reports of it.
 //!
 //! The kernel puts attributes in an order of its own, leaves flags out, adds what has a default, and counts. The canonical
 //! form has the attributes of an expression by type, without flags and padding, without counters' values, and without what
@@ -156,8 +156,8 @@ mod tests {
     use crate::writer::Writer;
     use proptest::prelude::*;
 
-    /// An expression as the kernel could tell it: these attributes in this order.
-    fn told(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    /// An expression as the kernel could report it: these attributes in this order.
+    fn dumped(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut data = Writer::default();
         attributes.iter().for_each(|(kind, value)| data.put(*kind, value));
         let mut rule = Rule::new();
@@ -169,23 +169,26 @@ mod tests {
     fn the_order_of_attributes_and_defaults_do_not_matter() {
         let (one, two, zero) = (1u32.to_be_bytes(), 2u32.to_be_bytes(), [0; 4]);
         let cases = [
-            (told("meta", &[(1, &one), (2, &two)]), told("meta", &[(2, &two), (1, &one)])),
-            (told("meta", &[(1, &one)]), told("meta", &[(1 | 1 << 14, &one)])),
-            (told("meta", &[(1, &one)]), told("meta", &[(1, &two), (1, &one)])),
-            (told("lookup", &[(2, &one)]), told("lookup", &[(2, &one), (4, &two), (5, &zero)])),
-            (told("nat", &[(3, &one)]), told("nat", &[(3, &one), (4, &one), (7, &one)])),
-            (told("counter", &[(1, &[0; 8]), (2, &[0; 8])]), told("counter", &[(1, &[9; 8]), (3, &[]), (2, &[8; 8])])),
+            (dumped("meta", &[(1, &one), (2, &two)]), dumped("meta", &[(2, &two), (1, &one)])),
+            (dumped("meta", &[(1, &one)]), dumped("meta", &[(1 | 1 << 14, &one)])),
+            (dumped("meta", &[(1, &one)]), dumped("meta", &[(1, &two), (1, &one)])),
+            (dumped("lookup", &[(2, &one)]), dumped("lookup", &[(2, &one), (4, &two), (5, &zero)])),
+            (dumped("nat", &[(3, &one)]), dumped("nat", &[(3, &one), (4, &one), (7, &one)])),
+            (
+                dumped("counter", &[(1, &[0; 8]), (2, &[0; 8])]),
+                dumped("counter", &[(1, &[9; 8]), (3, &[]), (2, &[8; 8])]),
+            ),
         ];
-        for (sent, told) in cases {
-            assert_eq!(canonical(&sent), canonical(&told));
+        for (sent, dumped) in cases {
+            assert_eq!(canonical(&sent), canonical(&dumped));
         }
         let differ = [
-            (told("meta", &[(1, &one), (2, &two)]), told("meta", &[(1, &two), (2, &one)])),
-            (told("meta", &[(1, &one)]), told("rt", &[(1, &one)])),
-            (told("lookup", &[(2, &one)]), told("lookup", &[(2, &one), (5, &one)])),
-            (told("nat", &[(3, &one)]), told("nat", &[(3, &one), (4, &two)])),
-            (told("nat", &[(3, &one), (7, &one)]), told("nat", &[(3, &one), (7, &17u32.to_be_bytes())])),
-            (told("unknown", &[(40, &one)]), told("unknown", &[(40, &two)])),
+            (dumped("meta", &[(1, &one), (2, &two)]), dumped("meta", &[(1, &two), (2, &one)])),
+            (dumped("meta", &[(1, &one)]), dumped("rt", &[(1, &one)])),
+            (dumped("lookup", &[(2, &one)]), dumped("lookup", &[(2, &one), (5, &one)])),
+            (dumped("nat", &[(3, &one)]), dumped("nat", &[(3, &one), (4, &two)])),
+            (dumped("nat", &[(3, &one), (7, &one)]), dumped("nat", &[(3, &one), (7, &17u32.to_be_bytes())])),
+            (dumped("unknown", &[(40, &one)]), dumped("unknown", &[(40, &two)])),
         ];
         for (a, b) in differ {
             assert_ne!(canonical(&a), canonical(&b));

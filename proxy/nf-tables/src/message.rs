@@ -31,7 +31,7 @@ pub(crate) enum Content<'a> {
     Answer { code: i32, text: Option<&'a str> },
     /// The end of a dump, with code 0 or an error.
     Done { code: i32 },
-    /// Something of a subsystem: the lower half of the generation when it was told (`res_id` of `struct nfgenmsg`, in
+    /// Something of a subsystem: the lower half of the generation when it was reported (`res_id` of `struct nfgenmsg`, in
     /// nf_tables), and attributes.
     Object { generation: u16, attributes: Attributes<'a> },
 }

@@ -95,7 +95,7 @@ pub struct RuleInfo<'a> {
     /// Its expressions: [`expressions`](crate::expressions) walks through them, and
     /// [`canonical`](crate::canonical()) makes them comparable.
     pub expressions: &'a [u8],
-    /// For which protocol its xt matches were checked; kernels do not tell it for every rule.
+    /// For which protocol its xt matches were checked; kernels do not report it for every rule.
     pub compat: Option<Compat>,
     /// What was kept with it.
     pub user_data: &'a [u8],

@@ -84,7 +84,7 @@ fn a_dump_is_of_one_moment() {
     read_while(write, they_stay);
 }
 
-/// The kernel counts rules that others have not committed, and never may: no generation tells of them.
+/// The kernel counts rules that others have not committed, and never may: no generation shows them.
 #[test]
 fn a_dump_is_whole_while_others_fail() {
     if !inside("a_dump_is_whole_while_others_fail") {

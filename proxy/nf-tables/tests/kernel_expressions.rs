@@ -1,4 +1,4 @@
-//! Native expressions: the kernel takes each, and what it tells of it has the canonical bytes of what was sent.
+//! Native expressions: the kernel takes each, and what it reports of it has the canonical bytes of what was sent.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;

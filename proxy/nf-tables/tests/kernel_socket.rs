@@ -1,4 +1,4 @@
-//! Batches on their way: what is applied, what is refused and how it is told, and what is read back.
+//! Batches on their way: what is applied, what is refused and how it is reported, and what is read back.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -114,7 +114,7 @@ fn a_generation_that_is_over_asks_for_a_restart() {
     batch.add_table(TABLE).unwrap();
     let made = socket.commit(&batch).unwrap().generation.unwrap();
     assert_ne!(made, before);
-    assert_eq!(other.generation().unwrap(), made, "a commit tells the generation that it made");
+    assert_eq!(other.generation().unwrap(), made, "a commit reports the generation that it made");
     let error = socket.commit(&batch).unwrap_err();
     assert!(matches!(error, CommitError::Restart), "{error:?}");
 
@@ -152,7 +152,7 @@ fn a_batch_fits_or_is_reported_as_too_large() {
         batch.add_rule(TABLE, "a", &rule).unwrap();
     }
     match socket.commit(&batch).unwrap_err() {
-        CommitError::TooLarge { bytes, limit: told } => assert_eq!((bytes, told), (batch.len(), limit)),
+        CommitError::TooLarge { bytes, limit: reported } => assert_eq!((bytes, reported), (batch.len(), limit)),
         other => panic!("{other:?}"),
     }
     assert!(chains(&mut socket).is_empty());

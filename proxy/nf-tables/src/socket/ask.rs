@@ -3,7 +3,7 @@
 //! The kernel does not notice all that happens to a dump (`NLM_F_DUMP_INTR`): not a change during its last piece; and between
 //! two pieces it remembers a number, and counts what others have inserted and not committed, or deleted and not yet unlinked.
 //! So the generation is asked for behind each dump, and one that can have come in several pieces is believed when the next one
-//! tells of the same objects.
+//! reports the same objects.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::{io, mem};
@@ -22,10 +22,10 @@ use crate::writer::Writer;
 
 /// The message type that asks for elements.
 const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
-/// An answer of up to so many bytes came in one piece, and there was nothing more to tell: the kernel has at least a page of
+/// An answer of up to so many bytes came in one piece, and there was nothing more to report: the kernel has at least a page of
 /// 4 KiB, less 320 bytes, for a piece (`netlink_dump`), and rules of over 1.5 KiB are rare. The end is a piece of its own.
 const ONE_PIECE: usize = 2048;
-/// How often a dump is asked for anew because what it tells of changed meanwhile.
+/// How often a dump is asked for anew because what it reports changed meanwhile.
 const DUMPS: usize = 100;
 
 /// A request: its message type, flags besides `NLM_F_REQUEST`, and whose tables.
@@ -44,7 +44,7 @@ impl Request {
 
 /// What a question came to.
 enum Outcome {
-    /// Everything was told; if it was anything, while the generation had this lower half.
+    /// Everything was reported; if it was anything, while the generation had this lower half.
     Whole(Option<u16>),
     /// A dump that is not of one moment.
     Interrupted,
@@ -120,12 +120,12 @@ impl Socket {
                         _ => {}
                     }
                     let in_pieces = self.answer.len() > ONE_PIECE && request.kind != GET_ELEMENTS;
-                    let told = in_pieces.then(|| (now, identity(self.objects())));
-                    if told == before || told.is_none() {
+                    let reported = in_pieces.then(|| (now, identity(self.objects())));
+                    if reported == before || reported.is_none() {
                         self.read_at = Some(now);
                         return Ok(());
                     }
-                    before = told;
+                    before = reported;
                 }
                 Outcome::Interrupted => {}
             }

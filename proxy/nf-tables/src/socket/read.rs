@@ -23,7 +23,7 @@ const IP_SET_ATTR_INDEX: u16 = 11;
 /// Dumps are of one moment: where the tables change meanwhile they are asked for anew. What is returned reads the answer where
 /// it stands.
 impl Socket {
-    /// The generation of the tables in this network namespace: every commit of anyone's that changes something makes a new
+    /// The generation of the tables in this network namespace: every commit that changes something, of any process, makes a new
     /// one.
     ///
     /// # Errors
