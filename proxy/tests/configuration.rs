@@ -171,7 +171,7 @@ fn every_field_reaches_the_proxy() {
         sync_period: Duration::from_secs(60),
         min_sync_period: Duration::from_secs(2),
         variant: Variant::Legacy,
-        writer: WriterChoice::Commands,
+        writer: WriterChoice::Auto,
         primary_family: Family::V6,
         bind_address: Some("fd00::7".parse().unwrap()),
         bind_address_hard_fail: true,

@@ -1,6 +1,6 @@
 //! Makes a table in a network namespace of its own, reads it back and prints it.
 //!
-//! Run as root, or `unshare -Urn target/debug/examples/table` as anyone.
+//! Run as root, or `unshare -Urn target/debug/examples/table` as any user.
 #![allow(clippy::print_stdout, reason = "it is there to print")]
 
 use nf_tables::{

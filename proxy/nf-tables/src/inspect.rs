@@ -64,3 +64,40 @@ pub fn xt_comment(rule: &[u8]) -> Option<&str> {
         |expression: &Expression<'_>| expression.name == "match" && expression.attributes.text(1) == Some("comment");
     text(expressions(rule).find(comment)?.attributes.get(3)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+    use crate::iptables::{Builder, Header};
+    use crate::rule::Rule;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_rule_is_read_as_it_was_written() {
+        let mut rule = Rule::new();
+        Builder::new(&mut rule, Family::Ipv4, &Header::default()).one_in(2).comment("default/web:http").jump("WEB");
+        let bytes = rule.expressions();
+        let names: Vec<&str> = expressions(bytes).map(|expression| expression.name).collect();
+        assert_eq!(names, ["match", "match", "counter", "immediate"]);
+        assert_eq!((xt_comment(bytes), verdict(bytes)), (Some("default/web:http"), Some(Verdict::Jump("WEB"))));
+        assert_eq!((counter(bytes), xt_target(bytes)), (Some(Counter::default()), None));
+
+        rule.clear();
+        Builder::new(&mut rule, Family::Ipv4, &Header::default()).set_xmark(0x4000, 0x4000);
+        let info = [0x4000u32.to_ne_bytes(), 0x4000u32.to_ne_bytes()].concat();
+        assert_eq!(xt_target(rule.expressions()), Some(("MARK", &info[..])));
+        assert_eq!((verdict(rule.expressions()), xt_comment(rule.expressions())), (None, None));
+        assert_eq!(counter(rule.clear().counter_from(3, 180).expressions()), Some(Counter { packets: 3, bytes: 180 }));
+        // A value in a register is no verdict.
+        rule.clear().immediate(&[0; 4], crate::Register::R1).verdict(Verdict::Drop);
+        assert_eq!(verdict(rule.expressions()), Some(Verdict::Drop));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (counter(&bytes), verdict(&bytes), xt_target(&bytes), xt_comment(&bytes));
+        }
+    }
+}

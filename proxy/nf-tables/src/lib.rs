@@ -1,5 +1,6 @@
 //! nf_tables over netlink.
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 mod attributes;
 mod batch;

@@ -31,8 +31,9 @@ pub(crate) enum Content<'a> {
     Answer { code: i32, text: Option<&'a str> },
     /// The end of a dump, with code 0 or an error.
     Done { code: i32 },
-    /// Something of a subsystem: the family, and attributes.
-    Object { family: u8, attributes: Attributes<'a> },
+    /// Something of a subsystem: the lower half of the generation when it was reported (`res_id` of `struct nfgenmsg`, in
+    /// nf_tables), and attributes.
+    Object { generation: u16, attributes: Attributes<'a> },
 }
 
 impl<'a> Message<'a> {
@@ -46,7 +47,7 @@ impl<'a> Message<'a> {
             }
             DONE => Done { code: code() },
             _ => Object {
-                family: self.payload.first().copied().unwrap_or_default(),
+                generation: self.payload.get(2..NFGENMSG).map_or(0, |id| u16::from_be_bytes([id[0], id[1]])),
                 attributes: Attributes::new(self.payload.get(NFGENMSG..).unwrap_or_default()),
             },
         }

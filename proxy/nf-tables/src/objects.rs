@@ -93,9 +93,9 @@ pub struct RuleInfo<'a> {
     /// Its chain.
     pub chain: &'a str,
     /// Its expressions: [`expressions`](crate::expressions) walks through them, and
-    /// [`canonical`](crate::canonical) makes them comparable.
+    /// [`canonical`](crate::canonical()) makes them comparable.
     pub expressions: &'a [u8],
-    /// For which protocol its xt matches were checked; kernels do not tell it for every rule.
+    /// For which protocol its xt matches were checked; kernels do not report it for every rule.
     pub compat: Option<Compat>,
     /// What was kept with it.
     pub user_data: &'a [u8],
@@ -210,5 +210,29 @@ impl<'a> ElementInfo<'a> {
             expires: attributes.be64(5),
             user_data: attributes.get(6).unwrap_or_default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_comment_is_found_behind_other_user_data() {
+        let rule = |user_data| RuleInfo { handle: 1, chain: "a", expressions: &[], compat: None, user_data };
+        assert_eq!(rule(&[7, 2, 9, 9, 0, 3, b'h', b'i', 0]).comment(), Some("hi"));
+        assert_eq!(rule(&[7, 2, 9, 9]).comment(), None);
+        assert_eq!(rule(&[0, 9, b'h', b'i', 0]).comment(), None, "cut off");
+        assert_eq!(rule(&[]).comment(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..200)) {
+            let attributes = Attributes::new(&bytes);
+            let _ = (TableInfo::read(attributes), ChainInfo::read(attributes), SetInfo::read(attributes));
+            let _ = (RuleInfo::read(attributes).map(|rule| rule.comment().is_some()), ElementInfo::read(attributes));
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Writer {
                 self.bytes.extend_from_slice(value);
                 self.pad();
             }
-            Err(_) => self.fail(EncodeError::AttributeTooLong { kind, length: value.len() }),
+            Err(_) => self.fail(EncodeError::AttributeTooLong { kind: kind & !NESTED, length: value.len() }),
         }
     }
 

@@ -316,7 +316,7 @@ fn compare(family: Family, command: &str, forms: &[Form], socket: &mut Socket) {
 }
 
 /// Every form of rule is in the kernel as iptables-nft-restore would have put it there, and printed the same; and what the
-/// kernel tells of it has the canonical bytes of what was sent.
+/// kernel reports of it has the canonical bytes of what was sent.
 #[test]
 fn every_form_is_as_iptables_writes_it() {
     if !inside("every_form_is_as_iptables_writes_it") {
@@ -333,11 +333,11 @@ fn every_form_is_as_iptables_writes_it() {
 
 /// Rules of a header and a port drawn at random.
 #[test]
-fn rules_that_nobody_wrote_are_as_iptables_writes_them() {
+fn random_rules_are_as_iptables_writes_them() {
     use proptest::prelude::*;
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::TestRunner;
-    if !inside("rules_that_nobody_wrote_are_as_iptables_writes_them") {
+    if !inside("random_rules_are_as_iptables_writes_them") {
         return;
     }
     let mut socket = Socket::open().unwrap();

@@ -118,10 +118,24 @@ impl PacketFilter for Writer {
         }
     }
 
-    fn is_untouched(&mut self) -> Result<bool, IptablesError> {
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
         match self {
-            Writer::Commands(commands) => commands.is_untouched(),
-            Writer::Netlink(netlink) => netlink.is_untouched(),
+            Writer::Commands(commands) => commands.generation(),
+            Writer::Netlink(netlink) => netlink.generation(),
+        }
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        match self {
+            Writer::Commands(commands) => commands.is_untouched(now),
+            Writer::Netlink(netlink) => netlink.is_untouched(now),
+        }
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        match self {
+            Writer::Commands(commands) => commands.trust(generation),
+            Writer::Netlink(netlink) => netlink.trust(generation),
         }
     }
 

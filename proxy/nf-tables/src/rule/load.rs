@@ -4,7 +4,7 @@ use super::{Rule, value};
 
 /// A register. The kernel has 64 bytes of them: four of 16 bytes, which are also sixteen of four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Register(pub u32);
+pub struct Register(pub(super) u32);
 
 impl Register {
     /// Verdicts, of immediates and of verdict maps.
@@ -18,9 +18,10 @@ impl Register {
     /// The fourth of 16 bytes.
     pub const R4: Register = Register(4);
 
-    /// One of four bytes, 0 to 15 (`NFT_REG32_00` and on): fields of a concatenation stand in consecutive ones.
+    /// One of four bytes, 0 to 15 (`NFT_REG32_00` and on): fields of a concatenation stand in consecutive ones. The first of
+    /// four is the same as one of 16 bytes, and the kernel reports it as that.
     pub fn word(index: u32) -> Register {
-        Register(8 + index)
+        if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Compat {
 /// Expressions in order, with what belongs to the rule as a whole. One value serves any number of rules: [`Rule::clear`]
 /// keeps the memory.
 ///
-/// Methods append and can be chained. The first mistake is kept: [`Rule::error`] tells it, and
+/// Methods append and can be chained. The first mistake is kept: [`Rule::error`] returns it, and
 /// [`Batch::add_rule`](crate::Batch::add_rule) refuses such a rule.
 ///
 /// ```

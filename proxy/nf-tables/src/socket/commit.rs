@@ -54,7 +54,7 @@ impl Socket {
         }
         let parts = batch.parts();
         let last: &[u8] = parts.last.as_ref().map_or(&[], |last| last);
-        match self.send(&[&parts.begin, &parts.first, parts.middle, last, parts.rest, &parts.end]) {
+        match self.send([&parts.begin, &parts.first, parts.middle, last, parts.rest, &parts.end]) {
             Ok(()) => {}
             Err(Errno::EMSGSIZE) => return Err(too_large),
             Err(Errno::EPERM) => return Err(CommitError::NotPermitted),
@@ -137,5 +137,86 @@ impl Answers {
             Some(Refusal { operation, error: io::Error::from_raw_os_error(code), text })
         };
         Err(CommitError::Refused(errors.into_iter().filter_map(refusal).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{flag, header};
+    use crate::family::{Family, Table};
+
+    const FIRST: u32 = BEGIN_SEQUENCE + 1;
+
+    /// An answer of the kernel's: `NLMSG_ERROR`, a code, and the header that it is about.
+    fn answer(sequence: u32, code: i32) -> Vec<u8> {
+        let mut bytes = header(2, 0, sequence, 0, 0)[..16].to_vec();
+        bytes.extend((-code).to_ne_bytes());
+        bytes.extend([0; 16]);
+        bytes[0] = 36;
+        bytes
+    }
+
+    /// What these answers to a batch of so many operations mean.
+    fn judged(operations: u32, answers: &[(u32, i32)]) -> Result<Committed, CommitError> {
+        let mut batch = Batch::new();
+        for _ in 0..operations {
+            batch.add_table(Table::new(Family::Ipv4, "t")).unwrap();
+        }
+        let bytes: Vec<u8> = answers.iter().flat_map(|(sequence, code)| answer(*sequence, *code)).collect();
+        let mut read = Answers::default();
+        Messages(&bytes).for_each(|message| read.read(&message, batch.last_sequence()));
+        read.judge(&batch)
+    }
+
+    #[test]
+    fn only_the_absence_of_errors_says_that_a_batch_was_applied() {
+        let last = FIRST + 2;
+        assert_eq!(judged(3, &[(FIRST, 0), (last, 0)]).unwrap(), Committed::default());
+        let error = judged(3, &[(FIRST, 0), (FIRST + 1, libc::ENOENT), (last, 0)]).unwrap_err();
+        assert!(matches!(&error, CommitError::Refused(all) if all[0].operation == Operation(1)), "{error:?}");
+        let error = judged(3, &[(FIRST, libc::ENOENT), (last, 0)]).unwrap_err();
+        assert!(matches!(&error, CommitError::Refused(all) if all[0].operation == Operation(0)), "{error:?}");
+        let error = judged(1, &[(FIRST, libc::ENOENT)]).unwrap_err();
+        assert!(matches!(&error, CommitError::Refused(all) if all[0].operation == Operation(0)), "{error:?}");
+        assert!(matches!(judged(3, &[]).unwrap_err(), CommitError::Unknown(_)));
+    }
+
+    #[test]
+    fn an_error_of_the_whole_batch_comes_before_the_acknowledgement_of_its_first_operation() {
+        for (operations, answers) in [
+            (3, &[(FIRST, libc::ENOMEM), (FIRST, 0), (FIRST + 2, 0)][..]),
+            (1, &[(FIRST, libc::ENOMEM), (FIRST, 0)]),
+            (3, &[(BEGIN_SEQUENCE, libc::ENOMEM), (FIRST, 0), (FIRST + 2, 0)]),
+        ] {
+            let error = judged(operations, answers).unwrap_err();
+            assert!(matches!(error, CommitError::Whole(_)), "{error:?}");
+        }
+        assert!(matches!(judged(3, &[(BEGIN_SEQUENCE, RESTART)]).unwrap_err(), CommitError::Restart));
+        assert!(matches!(judged(3, &[(BEGIN_SEQUENCE, libc::EPERM)]).unwrap_err(), CommitError::NotPermitted));
+    }
+
+    #[test]
+    fn first_and_last_operation_are_acknowledged() {
+        let flags = |header: &[u8; 16]| u16::from_ne_bytes([header[6], header[7]]) & (flag::ACK | flag::ECHO);
+        let mut batch = Batch::new();
+        let table = Table::new(Family::Ipv4, "t");
+        batch.add_table(table).unwrap();
+        assert_eq!(flags(&batch.parts().first), flag::ACK | flag::ECHO);
+        assert!(batch.parts().last.is_none());
+        batch.delete_table(table).unwrap();
+        batch.delete_table(table).unwrap();
+        let parts = batch.parts();
+        assert_eq!(parts.last.as_ref().map(flags), Some(flag::ACK));
+        let sent = [&parts.begin, &parts.first[..], parts.middle, &parts.last.unwrap(), parts.rest, &parts.end];
+        assert_eq!(sent.concat().len(), batch.len());
+        let kinds: Vec<u16> = Messages(&sent.concat()).map(|message| message.kind).collect();
+        assert_eq!(kinds, [16, 0xa00, 0xa02, 0xa02, 17]);
+        batch.clear();
+        batch.delete_table(table).unwrap();
+        assert_eq!(flags(&batch.parts().first), flag::ACK, "each object of a deleted table would be echoed");
+        batch.set_generation(Some(7));
+        assert_eq!(batch.parts().begin[20..], [8, 0, 1, 0, 0, 0, 0, 7]);
+        assert_eq!(batch.len(), 20 + 8 + 28 + 20);
     }
 }

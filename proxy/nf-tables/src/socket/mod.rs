@@ -1,5 +1,6 @@
 //! A socket to nf_tables of the network namespace that it was opened in.
 
+mod ask;
 mod commit;
 mod error;
 mod read;
@@ -13,6 +14,8 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sendmsg, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
+
+use crate::writer::Writer;
 
 pub use commit::Committed;
 pub use error::{CommitError, ReadError, Refusal};
@@ -36,11 +39,18 @@ pub struct Socket {
     socket: netlink_sys::Socket,
     largest_batch: usize,
     sequence: u32,
+    /// The generation that the last dump was of.
+    read_at: Option<u32>,
+    /// The generation that dumps have to be of, within [`Socket::snapshot`].
+    snapshot: Option<u32>,
     /// Answers may still come of what went wrong before.
     stale: bool,
     piece: Vec<u8>,
-    /// Messages of the last answer.
+    /// The last question, and the messages of its answer.
+    question: Writer,
     answer: Vec<u8>,
+    /// For a question between an answer and its reading.
+    spare: Vec<u8>,
 }
 
 impl Socket {
@@ -65,7 +75,18 @@ impl Socket {
         let patience = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(patience, 0))?;
         let largest_batch = getsockopt(&socket, sockopt::SndBuf)?.saturating_sub(RESERVED);
-        Ok(Socket { socket, largest_batch, sequence: 0, stale: false, piece: vec![0; PIECE], answer: Vec::new() })
+        Ok(Socket {
+            socket,
+            largest_batch,
+            sequence: 0,
+            read_at: None,
+            snapshot: None,
+            stale: false,
+            piece: vec![0; PIECE],
+            question: Writer::default(),
+            answer: Vec::new(),
+            spare: Vec::new(),
+        })
     }
 
     /// Bytes of the largest batch that can be sent; compare with [`Batch::len`](crate::Batch::len).
@@ -74,12 +95,12 @@ impl Socket {
     }
 
     /// Sends these pieces as one message to the kernel.
-    fn send(&mut self, pieces: &[&[u8]]) -> nix::Result<()> {
+    fn send<const N: usize>(&mut self, pieces: [&[u8]; N]) -> nix::Result<()> {
         if self.stale {
             while matches!(self.receive(MsgFlags::MSG_DONTWAIT), Ok(_) | Err(Errno::ENOBUFS | Errno::EMSGSIZE)) {}
         }
         self.stale = true;
-        let pieces: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        let pieces = pieces.map(IoSlice::new);
         loop {
             let sent = sendmsg::<()>(self.socket.as_raw_fd(), &pieces, &[], MsgFlags::empty(), None);
             match sent {

@@ -2,21 +2,16 @@
 
 use std::io;
 
-use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::MsgFlags;
 
 use super::Socket;
+use super::ask::Request;
 use super::error::ReadError;
 use crate::attributes::Attributes;
-use crate::batch::{SUBSYSTEM, flag, header, patch_length};
+use crate::batch::flag;
 use crate::family::{Family, Table};
-use crate::message::{Content, Messages};
 use crate::objects::{ChainInfo, ElementInfo, RuleInfo, SetInfo, TableInfo};
-use crate::writer::Writer;
 
-/// How often a dump is asked for anew because what it tells of changed meanwhile.
-const DUMPS: usize = 100;
 /// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_CMD_GET_BYINDEX`, `IPSET_PROTOCOL`
 /// (`include/uapi/linux/netfilter/ipset/ip_set.h`).
 const IP_SET_BY_NAME: u16 = 6 << 8 | 14;
@@ -29,43 +24,25 @@ const IP_SET_ATTR_INDEX: u16 = 11;
 /// `NLA_F_NET_BYTEORDER`.
 const NETWORK_ORDER: u16 = 1 << 14;
 
-/// A request: its message type, flags besides `NLM_F_REQUEST`, and whose tables.
-struct Request {
-    what: &'static str,
-    kind: u16,
-    flags: u16,
-    family: Family,
-}
-
-impl Request {
-    fn new(what: &'static str, kind: libc::c_int, flags: u16, family: Family) -> Request {
-        Request { what, kind: SUBSYSTEM << 8 | u16::try_from(kind).unwrap_or_default(), flags, family }
-    }
-}
-
-/// What a question came to.
-enum Outcome {
-    Whole,
-    /// A dump whose pieces are not of one moment.
-    Interrupted,
-    /// An error number.
-    Refused(i32),
-}
-
-/// Dumps are of one moment: where the tables change meanwhile, the kernel says so, and they are asked for anew. What is
-/// returned reads the answer where it stands.
+/// Dumps are of one moment: where the tables change meanwhile they are asked for anew. What is returned reads the answer where
+/// it stands.
 impl Socket {
-    /// The generation of the tables in this network namespace: every commit of anyone's that changes something makes a new
+    /// The generation of the tables in this network namespace: every commit that changes something, of any process, makes a new
     /// one.
     ///
     /// # Errors
     /// When the kernel does not answer.
     pub fn generation(&mut self) -> Result<u32, ReadError> {
         // `NFTA_GEN_ID`.
-        let request = Request::new("the generation", libc::NFT_MSG_GETGEN, flag::ACK, Family::Inet);
+        let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
         self.ask(&request, |_| {})?;
-        let generation = self.objects().find_map(|(_, attributes)| attributes.be32(1));
+        let generation = self.objects().find_map(|attributes| attributes.be32(1));
         generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
+    }
+
+    /// The generation that the last dump was of. Several dumps are of one moment if they are of the same generation.
+    pub fn read_at(&self) -> Option<u32> {
+        self.read_at
     }
 
     /// The tables of a family.
@@ -75,7 +52,7 @@ impl Socket {
     pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, ReadError> {
         let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
         self.ask(&request, |_| {})?;
-        Ok(self.objects().filter_map(|(_, attributes)| TableInfo::read(attributes)))
+        Ok(self.objects().filter_map(TableInfo::read))
     }
 
     /// The chains of all tables of a family.
@@ -85,7 +62,7 @@ impl Socket {
     pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, ReadError> {
         let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
         self.ask(&request, |_| {})?;
-        Ok(self.objects().filter_map(|(_, attributes)| ChainInfo::read(attributes)))
+        Ok(self.objects().filter_map(ChainInfo::read))
     }
 
     /// One chain; `None` where there is no such chain, or no such table.
@@ -99,7 +76,7 @@ impl Socket {
             writer.name(1, "table", table.name);
             writer.name(3, "chain", chain);
         })?;
-        Ok(if there { self.objects().find_map(|(_, attributes)| ChainInfo::read(attributes)) } else { None })
+        Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
     }
 
     /// The rules of one chain in their order; none where there is no such chain. This costs the kernel the chain's rules; a
@@ -114,7 +91,7 @@ impl Socket {
             writer.name(1, "table", table.name);
             writer.name(2, "chain", chain);
         })?;
-        Ok(self.objects().filter_map(|(_, attributes)| RuleInfo::read(attributes)))
+        Ok(self.objects().filter_map(RuleInfo::read))
     }
 
     /// The sets and maps of a table; none where there is no such table.
@@ -125,10 +102,11 @@ impl Socket {
         // `NFTA_SET_TABLE`.
         let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
         self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
-        Ok(self.objects().filter_map(|(_, attributes)| SetInfo::read(attributes)))
+        Ok(self.objects().filter_map(SetInfo::read))
     }
 
-    /// The elements of a set or map; none where there is no such set.
+    /// The elements of a set or map; none where there is no such set. Packets and time change sets without a new generation,
+    /// so a large set is not asked for twice: while another's batch for it is being applied, elements can be missing.
     ///
     /// # Errors
     /// As [`Socket::tables`].
@@ -143,7 +121,7 @@ impl Socket {
             writer.name(1, "table", table.name);
             writer.name(2, "set", set);
         })?;
-        let lists = self.objects().map(|(_, attributes)| attributes.nested(3));
+        let lists = self.objects().map(|attributes| attributes.nested(3));
         Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
     }
 
@@ -158,9 +136,8 @@ impl Socket {
             writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
             writer.name(IP_SET_ATTR_NAME, "IP set", name);
         })?;
-        let index = |(_, attributes): (u8, Attributes<'_>)| {
-            Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?))
-        };
+        let index =
+            |attributes: Attributes<'_>| Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?));
         Ok(if there { self.objects().find_map(index) } else { None })
     }
 
@@ -174,82 +151,7 @@ impl Socket {
             writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
             writer.put(NETWORK_ORDER | IP_SET_ATTR_INDEX, &index.to_be_bytes());
         })?;
-        let name = |(_, attributes): (u8, Attributes<'_>)| attributes.text(IP_SET_ATTR_NAME).map(str::to_owned);
+        let name = |attributes: Attributes<'_>| attributes.text(IP_SET_ATTR_NAME).map(str::to_owned);
         Ok(if there { self.objects().find_map(name) } else { None })
-    }
-
-    /// What was answered last: families and attributes.
-    fn objects(&self) -> impl Iterator<Item = (u8, Attributes<'_>)> {
-        Messages(&self.answer).filter_map(|message| match message.content() {
-            Content::Object { family, attributes } => Some((family, attributes)),
-            Content::Answer { .. } | Content::Done { .. } => None,
-        })
-    }
-
-    /// As [`Socket::ask`]; false, and no objects, where what is asked for is not there.
-    fn ask_for(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<bool, ReadError> {
-        match self.ask(request, fill) {
-            Ok(()) => Ok(true),
-            Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => {
-                self.answer.clear();
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Asks until the answer is of one moment, and keeps it.
-    fn ask(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<(), ReadError> {
-        let failed = |source| ReadError { what: request.what, source };
-        for _ in 0..DUMPS {
-            match self.ask_once(request, &fill).map_err(failed)? {
-                Outcome::Whole => return Ok(()),
-                Outcome::Interrupted => {}
-                Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
-            }
-        }
-        Err(failed(io::ErrorKind::ResourceBusy.into()))
-    }
-
-    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> io::Result<Outcome> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let sequence = self.sequence;
-        let mut writer = Writer::default();
-        let flags = flag::REQUEST | request.flags;
-        writer.bytes.extend_from_slice(&header(request.kind, flags, sequence, request.family.code(), 0));
-        fill(&mut writer);
-        patch_length(&mut writer.bytes, 0);
-        if let Some(error) = writer.error() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error.to_string()));
-        }
-        self.send(&[&writer.bytes])?;
-        self.answer.clear();
-        let mut interrupted = false;
-        loop {
-            let piece = match self.receive(MsgFlags::empty()) {
-                Ok(piece) => piece,
-                Err(Errno::EAGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(error) => return Err(error.into()),
-            };
-            let mut end = None;
-            for message in Messages(piece).filter(|message| message.sequence == sequence) {
-                interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
-                if let Content::Answer { code, .. } | Content::Done { code } = message.content() {
-                    end = Some(code);
-                }
-            }
-            let length = piece.len();
-            self.answer.extend_from_slice(self.piece.get(..length).unwrap_or_default());
-            if let Some(code) = end {
-                self.stale = false;
-                return Ok(match code {
-                    0 if interrupted => Outcome::Interrupted,
-                    // The kernel's own name for a dump that it gave up because the tables changed.
-                    libc::EINTR => Outcome::Interrupted,
-                    0 => Outcome::Whole,
-                    code => Outcome::Refused(code),
-                });
-            }
-        }
     }
 }

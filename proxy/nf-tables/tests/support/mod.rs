@@ -5,6 +5,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use nf_tables::{CommitError, Family, Rule, Socket, Table};
+
 /// Set in the copy of the test that runs inside.
 const INSIDE: &str = "NF_TABLES_TEST_INSIDE";
 
@@ -52,4 +54,30 @@ pub fn fed(line: &str, input: &str) -> String {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     let _ = writer.join();
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The table of a test.
+pub const TABLE: Table<'static> = Table { family: Family::Ipv4, name: "t" };
+
+/// A rule that is known by its comment.
+pub fn named(comment: &str) -> Rule {
+    let mut rule = Rule::new();
+    rule.counter().set_comment(comment);
+    rule
+}
+
+/// What was refused: operations and error numbers.
+pub fn refused(error: &CommitError) -> Vec<(u32, i32)> {
+    match error {
+        CommitError::Refused(refusals) => {
+            refusals.iter().map(|refusal| (refusal.operation.0, refusal.error.raw_os_error().unwrap())).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Handles and comments of a chain's rules.
+pub fn comments(socket: &mut Socket, chain: &str) -> Vec<(u64, String)> {
+    let rules = socket.rules(TABLE, chain).unwrap();
+    rules.map(|rule| (rule.handle, rule.comment().unwrap_or_default().to_owned())).collect()
 }

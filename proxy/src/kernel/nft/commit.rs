@@ -51,6 +51,8 @@ struct Sending<'a> {
     sets: BTreeMap<String, u16>,
     /// Only while no other program writes.
     guarded: bool,
+    /// The generation that the batch is for.
+    generation: u32,
 }
 
 impl NfTables {
@@ -62,17 +64,19 @@ impl NfTables {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.set_generation(guarded.then_some(generation));
-        let mut sending = Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded };
+        let mut sending =
+            Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation };
         let result = sending.all(change, seen.as_ref()).and_then(|()| sending.flush());
         let batch = std::mem::take(&mut sending.batch);
         self.batch = batch;
+        if result.is_err() {
+            // The chains may have been in the batch that was not taken.
+            self.ready.clear();
+        }
         match result {
             Ok(()) => Ok(true),
             Err(Stop::Restart) => Ok(false),
-            Err(Stop::Failed(error)) => {
-                self.ready.clear();
-                Err(error)
-            }
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 }
@@ -242,13 +246,13 @@ impl Sending<'_> {
         }
         let committed = self.tables.socket.commit(&self.batch);
         let marks = std::mem::take(&mut self.marks);
-        let generation = match committed.map_err(|error| of_commit(error, &marks))?.generation {
-            Some(generation) => generation,
-            None => self.tables.socket.generation().map_err(read_error)?,
-        };
-        self.tables.own = Some(generation);
+        let made = committed.map_err(|error| of_commit(error, &marks))?.generation;
+        // Another program may have written just before, or just after where the kernel does not say what we made.
+        let followed = self.guarded && self.tables.known == Some(self.generation);
+        self.tables.known = made.filter(|_| followed);
+        self.generation = made.map_or_else(|| self.tables.socket.generation().map_err(read_error), Ok)?;
         self.batch.clear();
-        self.batch.set_generation(self.guarded.then_some(generation));
+        self.batch.set_generation(self.guarded.then_some(self.generation));
         Ok(())
     }
 }

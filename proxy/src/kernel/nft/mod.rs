@@ -31,8 +31,9 @@ pub struct NfTables {
     seen: Option<Seen>,
     /// Tables of which the kernel's own chains are known to be there.
     ready: BTreeSet<Table>,
-    /// The generation that the last change of ours made.
-    own: Option<u32>,
+    /// The generation at which the tables were as they had been read, but for changes of ours; `None`: another program has
+    /// written since.
+    known: Option<u32>,
 }
 
 struct Seen {
@@ -51,7 +52,7 @@ impl NfTables {
         let mut socket = Socket::open().map_err(failed)?;
         socket.generation().map_err(read_error)?;
         let batch = nf_tables::Batch::new();
-        Ok(NfTables { family, socket, batch, seen: None, ready: BTreeSet::new(), own: None })
+        Ok(NfTables { family, socket, batch, seen: None, ready: BTreeSet::new(), known: None })
     }
 
     /// The family.
@@ -118,6 +119,7 @@ impl PacketFilter for NfTables {
             saved.tables.entry(*table).or_default().chains.insert(chain.clone(), texts);
         }
         let after = self.socket.generation().map_err(read_error)?;
+        self.known = (before == after).then_some(after);
         self.seen = (before == after && tables == Table::ALL)
             .then(|| Seen { generation: after, chains: chains.into_iter().collect() });
         Ok(saved)
@@ -145,10 +147,17 @@ impl PacketFilter for NfTables {
         Ok(uses)
     }
 
-    /// Both families share the generation: a change of the other one looks like one of another program.
-    fn is_untouched(&mut self) -> Result<bool, IptablesError> {
-        let now = self.socket.generation().map_err(read_error)?;
-        Ok(self.own == Some(now))
+    /// Both families share it: a change of the other one looks like one of another program.
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        self.socket.generation().map(Some).map_err(read_error)
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.known.is_some() && self.known == now
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        self.known = generation;
     }
 
     fn random_fully(&self) -> bool {

@@ -74,8 +74,16 @@ impl<R: PacketFilter, V, S, D> PacketFilter for Parts<R, V, S, D> {
         self.rules.uses(table, chains)
     }
 
-    fn is_untouched(&mut self) -> Result<bool, IptablesError> {
-        self.rules.is_untouched()
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        self.rules.generation()
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.rules.is_untouched(now)
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        self.rules.trust(generation);
     }
 
     fn random_fully(&self) -> bool {

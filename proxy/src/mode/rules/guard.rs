@@ -118,7 +118,8 @@ impl Guard {
     /// When the kernel does not answer.
     pub fn lost<K: PacketFilter>(&mut self, kernel: &mut K) -> Result<Option<String>, IptablesError> {
         let Some(standing) = &self.standing else { return Ok(None) };
-        if kernel.is_untouched()? {
+        let generation = kernel.generation()?;
+        if kernel.is_untouched(generation) {
             return Ok(None);
         }
         for table in Table::ALL {
@@ -139,6 +140,7 @@ impl Guard {
                 }
             }
         }
+        kernel.trust(generation);
         Ok(None)
     }
 }
