@@ -165,12 +165,8 @@ impl Sets for Nfnetlink {
     }
 
     fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
-        let request = request(
-            CMD_DESTROY,
-            begin().text(ATTR_SETNAME, name),
-            &format!("destroy the set {name}"),
-            &[libc::ENOENT],
-        );
+        let request =
+            request(CMD_DESTROY, begin().text(ATTR_SETNAME, name), &format!("destroy the set {name}"), &[libc::ENOENT]);
         let deadline = Instant::now() + RELEASE;
         loop {
             match self.netlink.send(std::slice::from_ref(&request)) {

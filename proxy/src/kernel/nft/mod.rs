@@ -10,6 +10,7 @@ mod edit;
 mod encode;
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 
 use nf_tables::{ReadError, Socket};
 
@@ -109,19 +110,25 @@ impl PacketFilter for NfTables {
     /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
     fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
-        let chains = self.chains(tables)?;
+        let family = self.family;
+        let at_once = self.socket.snapshot(|socket| dump(socket, family, tables));
+        let chains = match at_once {
+            // Other programs write all the time: each chain is of one moment by itself.
+            Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => dump(&mut self.socket, family, tables),
+            result => result,
+        }
+        .map_err(read_error)?;
+        let after = self.socket.generation().map_err(read_error)?;
         let mut saved = Saved::default();
         tables.iter().for_each(|table| drop(saved.tables.insert(*table, SavedTable::default())));
-        let mut names = HashMap::new();
-        for (table, chain) in &chains {
-            let rules = self.rules(*table, chain)?;
-            let texts = rules.iter().map(|(_, bytes)| self.text(bytes, &mut names)).collect();
-            saved.tables.entry(*table).or_default().chains.insert(chain.clone(), texts);
+        let (mut names, mut known) = (HashMap::new(), BTreeSet::new());
+        for Dumped { table, chain, rules } in chains {
+            let texts = rules.iter().map(|bytes| self.text(bytes, &mut names)).collect();
+            known.insert((table, chain.clone()));
+            saved.tables.entry(table).or_default().chains.insert(chain, texts);
         }
-        let after = self.socket.generation().map_err(read_error)?;
         self.known = (before == after).then_some(after);
-        self.seen = (before == after && tables == Table::ALL)
-            .then(|| Seen { generation: after, chains: chains.into_iter().collect() });
+        self.seen = (before == after && tables == Table::ALL).then_some(Seen { generation: after, chains: known });
         Ok(saved)
     }
 
@@ -163,6 +170,28 @@ impl PacketFilter for NfTables {
     fn random_fully(&self) -> bool {
         true
     }
+}
+
+/// A chain with its rules' expressions.
+struct Dumped {
+    table: Table,
+    chain: String,
+    rules: Vec<Vec<u8>>,
+}
+
+fn dump(socket: &mut Socket, family: Family, tables: &[Table]) -> Result<Vec<Dumped>, ReadError> {
+    let family = encode::family(family);
+    let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
+    let chains = socket.chains(family)?;
+    let chains = chains.filter_map(|chain| Some((named(chain.table)?, chain.name.to_owned())));
+    let chains: Vec<(Table, String)> = chains.collect();
+    let mut dumped = Vec::with_capacity(chains.len());
+    for (table, chain) in chains {
+        let rules = socket.rules(nf_tables::Table::new(family, table.as_str()), &chain)?;
+        let rules = rules.map(|rule| rule.expressions.to_vec()).collect();
+        dumped.push(Dumped { table, chain, rules });
+    }
+    Ok(dumped)
 }
 
 fn read_error(error: ReadError) -> IptablesError {
