@@ -1,7 +1,7 @@
 //! The tables of one address family, whoever writes them: the iptables commands, or netlink.
 
 use super::iptables::{Iptables, IptablesError};
-use crate::ruleset::{Saved, SavedTable, Table, Transaction};
+use crate::ruleset::{Chains, Saved, SavedTable, Table, Tables, Transaction};
 
 /// Rules of a transaction that is split because the kernel takes no larger ones: with the usual `net.core.wmem_max` of 212,992
 /// bytes about 480 rules with a comment were taken by iptables-nft 1.8.9.
@@ -9,11 +9,19 @@ const PART: usize = 200;
 
 /// Reads and changes the tables.
 pub trait PacketFilter {
-    /// What stands in these tables.
+    /// What stands in these tables, beside what is wanted: of chains that hold just that, the rules are not reported.
     ///
     /// # Errors
     /// When the kernel, or the command, does not say.
-    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError>;
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError>;
+
+    /// What stands in these tables.
+    ///
+    /// # Errors
+    /// As [`PacketFilter::compare`].
+    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+        self.compare(tables, &Tables::new())
+    }
 
     /// Brings a change to the kernel: in one transaction, or in several where it takes no larger ones.
     ///
@@ -49,10 +57,11 @@ pub trait PacketFilter {
 }
 
 impl<K: Iptables> PacketFilter for K {
-    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
-        let mut saved = Saved::default();
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+        let (mut saved, nothing) = (Saved::default(), Chains::new());
         for table in tables {
-            saved.tables.insert(*table, SavedTable::parse(&self.save(*table)?));
+            let present = SavedTable::parse(&self.save(*table)?);
+            saved.tables.insert(*table, present.against(wanted.get(table).unwrap_or(&nothing)));
         }
         Ok(saved)
     }

@@ -7,7 +7,7 @@ use super::nft::NfTables;
 use super::packet_filter::PacketFilter;
 use crate::config::{Variant, WriterChoice};
 use crate::model::Family;
-use crate::ruleset::{Saved, Table, Transaction};
+use crate::ruleset::{Saved, Table, Tables, Transaction};
 
 /// The writer of one family's tables.
 pub enum Writer {
@@ -97,10 +97,10 @@ impl Writer {
 }
 
 impl PacketFilter for Writer {
-    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
         match self {
-            Writer::Commands(commands) => commands.read(tables),
-            Writer::Netlink(netlink) => netlink.read(tables),
+            Writer::Commands(commands) => commands.compare(tables, wanted),
+            Writer::Netlink(netlink) => netlink.compare(tables, wanted),
         }
     }
 

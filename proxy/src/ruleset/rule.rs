@@ -176,6 +176,14 @@ impl Rule {
         self.and(Match::RecentSet { list: list.into(), family })
     }
 
+    /// The names of the IP sets that it is about.
+    pub fn sets(&self) -> impl Iterator<Item = &str> {
+        self.matches.iter().filter_map(|one| match one {
+            Match::Set(set) => Some(&*set.value.0),
+            _ => None,
+        })
+    }
+
     /// A further match.
     pub fn and(mut self, one: Match) -> Rule {
         self.matches.push(one);

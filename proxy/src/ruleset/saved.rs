@@ -1,14 +1,17 @@
 //! What `iptables-save` printed, as far as the proxy must understand it: chains and the text of their rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 
-use super::Table;
+use super::{Chains, Table};
 
 /// One table as the kernel has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SavedTable {
     /// Rules by chain, the kernel's own chains included.
     pub chains: HashMap<String, Vec<String>>,
+    /// Chains whose rules are exactly those that are wanted; above they are there without their rules.
+    pub as_wanted: HashSet<String>,
 }
 
 impl SavedTable {
@@ -25,6 +28,26 @@ impl SavedTable {
             }
         }
         table
+    }
+
+    /// Forgets the rules of chains that hold what is wanted.
+    #[must_use]
+    pub fn against(mut self, wanted: &Chains) -> SavedTable {
+        let mut text = String::new();
+        for (chain, rules) in wanted {
+            let Some(present) = self.chains.get_mut(chain).filter(|present| present.len() == rules.len()) else {
+                continue;
+            };
+            let is_same = present.iter().zip(rules).all(|(present, rule)| {
+                text.clear();
+                write!(text, "{rule}").is_ok() && *present == text
+            });
+            if is_same {
+                *present = Vec::new();
+                self.as_wanted.insert(chain.clone());
+            }
+        }
+        self
     }
 
     /// Whether a rule of a chain that is `elsewhere` jumps or goes to `chain`.

@@ -10,6 +10,11 @@ use super::{NfTables, Seen, read_error};
 use crate::kernel::iptables::IptablesError;
 use crate::ruleset::{Rule, Table, TableChange, Transaction};
 
+/// Bytes of a batch whose memory is kept for the next one.
+const KEPT: usize = 1 << 20;
+/// Bytes of new chains that are sent at once: all those of a large cluster together would be a hundred megabytes.
+const AT_ONCE: usize = 4 << 20;
+
 /// What stops a change.
 enum Stop {
     /// Another program wrote to the tables: the change must be computed anew.
@@ -58,17 +63,24 @@ struct Sending<'a> {
 impl NfTables {
     /// Makes the change; `false` where another program was faster, and the change is `guarded` against that. What does not fit into the socket's buffer is sent in several
     /// transactions: what is jumped to before what jumps to it.
-    pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
+    pub(super) fn try_commit(
+        &mut self,
+        change: &Transaction,
+        seen: Option<&Seen>,
+        guarded: bool,
+    ) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
-        let seen = self.seen.take().filter(|seen| seen.generation == generation);
+        let seen = seen.filter(|seen| seen.generation == generation);
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.set_generation(guarded.then_some(generation));
         let mut sending =
             Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation };
-        let result = sending.all(change, seen.as_ref()).and_then(|()| sending.flush());
+        let result = sending.all(change, seen).and_then(|()| sending.flush());
         let batch = std::mem::take(&mut sending.batch);
-        self.batch = batch;
+        if batch.len() <= KEPT {
+            self.batch = batch;
+        }
         if result.is_err() {
             // The chains may have been in the batch that was not taken.
             self.ready.clear();
@@ -93,8 +105,17 @@ impl Sending<'_> {
                 }
             }
         }
-        for (table, chain, rules) in change.writes() {
-            self.write(table, chain, rules, is_there(seen, table, chain) == Some(false))?;
+        let writes = change.writes();
+        let is_new = |table, chain| is_there(seen, table, chain) == Some(false);
+        for (table, chain, rules) in writes.iter().copied().filter(|(table, chain, _)| is_new(*table, chain)) {
+            self.write_new(table, chain, rules)?;
+            // No packet meets a new chain before an old one leads to it, so these need not go with all the rest.
+            if self.batch.len() > AT_ONCE {
+                self.flush()?;
+            }
+        }
+        for (table, chain, rules) in writes.into_iter().filter(|(table, chain, _)| !is_new(*table, chain)) {
+            self.write(table, chain, rules)?;
         }
         for (table, change) in &change.tables {
             self.single_rules(*table, change)?;
@@ -121,16 +142,17 @@ impl Sending<'_> {
         Ok(())
     }
 
-    fn write(&mut self, table: Table, chain: &str, rules: &[Rule], is_new: bool) -> Result<(), Stop> {
-        let on = self.tables.table(table);
-        if is_new {
-            let mut encoded = nf_tables::Rule::new();
-            for rule in rules {
-                self.encode(table, chain, rule, &mut encoded)?;
-                self.add(table, chain, |batch| batch.add_rule(on, chain, &encoded))?;
-            }
-            return Ok(());
+    fn write_new(&mut self, table: Table, chain: &str, rules: &[Rule]) -> Result<(), Stop> {
+        let (on, mut encoded) = (self.tables.table(table), nf_tables::Rule::new());
+        for rule in rules {
+            self.encode(table, chain, rule, &mut encoded)?;
+            self.add(table, chain, |batch| batch.add_rule(on, chain, &encoded))?;
         }
+        Ok(())
+    }
+
+    fn write(&mut self, table: Table, chain: &str, rules: &[Rule]) -> Result<(), Stop> {
+        let on = self.tables.table(table);
         let present = self.present(table, chain)?;
         let wanted = rules.iter().map(|rule| self.encoded(table, chain, rule)).collect::<Result<Vec<_>, _>>()?;
         for edit in edits(&present, &wanted) {

@@ -6,6 +6,7 @@
 
 mod commit;
 mod decode;
+mod dump;
 mod edit;
 mod encode;
 
@@ -17,7 +18,8 @@ use nf_tables::{ReadError, Socket};
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::model::Family;
-use crate::ruleset::{Saved, SavedTable, Table, Transaction};
+use crate::ruleset::{Saved, SavedTable, Table, Tables, Transaction};
+use dump::{Dump, Dumped};
 
 /// How often a change is computed anew because another program wrote to the tables meanwhile. After that it is sent whatever others
 /// do: what no longer fits is refused.
@@ -99,6 +101,17 @@ impl NfTables {
         })
     }
 
+    /// The chains that are there after a change. The first change of a full sync brings jumps, and the next one is worth knowing
+    /// which chains are new; after it they would only take memory.
+    fn followed(&self, mut seen: Seen, change: &Transaction) -> Option<Seen> {
+        let brings_jumps = change.tables.values().any(|change| !change.insert.is_empty());
+        seen.generation = self.known.filter(|_| brings_jumps)?;
+        for (table, change) in &change.tables {
+            seen.chains.extend(change.write.keys().map(|chain| (*table, chain.clone())));
+        }
+        Some(seen)
+    }
+
     fn chains(&mut self, tables: &[Table]) -> Result<Vec<(Table, String)>, IptablesError> {
         let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
         let chains = self.socket.chains(encode::family(self.family)).map_err(read_error)?;
@@ -108,13 +121,14 @@ impl NfTables {
 
 impl PacketFilter for NfTables {
     /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
-    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
-        let family = self.family;
-        let at_once = self.socket.snapshot(|socket| dump(socket, family, tables));
+        let at_once = self.socket.snapshot(|socket| Dump::of(self.family, tables, wanted).take(socket));
         let chains = match at_once {
             // Other programs write all the time: each chain is of one moment by itself.
-            Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => dump(&mut self.socket, family, tables),
+            Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
+                Dump::of(self.family, tables, wanted).take(&mut self.socket)
+            }
             result => result,
         }
         .map_err(read_error)?;
@@ -123,9 +137,16 @@ impl PacketFilter for NfTables {
         tables.iter().for_each(|table| drop(saved.tables.insert(*table, SavedTable::default())));
         let (mut names, mut known) = (HashMap::new(), BTreeSet::new());
         for Dumped { table, chain, rules } in chains {
-            let texts = rules.iter().map(|bytes| self.text(bytes, &mut names)).collect();
+            let into = saved.tables.entry(table).or_default();
             known.insert((table, chain.clone()));
-            saved.tables.entry(table).or_default().chains.insert(chain, texts);
+            let texts = match rules {
+                None => {
+                    into.as_wanted.insert(chain.clone());
+                    Vec::new()
+                }
+                Some(rules) => rules.iter().map(|bytes| self.text(bytes, &mut names)).collect(),
+            };
+            into.chains.insert(chain, texts);
         }
         self.known = (before == after).then_some(after);
         self.seen = (before == after && tables == Table::ALL).then_some(Seen { generation: after, chains: known });
@@ -133,15 +154,18 @@ impl PacketFilter for NfTables {
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        let mut seen = self.seen.take();
         if change.is_empty() {
             return Ok(());
         }
         for _ in 0..TRIES {
-            if self.try_commit(change, true)? {
+            if self.try_commit(change, seen.as_ref(), true)? {
+                self.seen = seen.and_then(|seen| self.followed(seen, change));
                 return Ok(());
             }
+            seen = None;
         }
-        self.try_commit(change, false).map(drop)
+        self.try_commit(change, None, false).map(drop)
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
@@ -170,28 +194,6 @@ impl PacketFilter for NfTables {
     fn random_fully(&self) -> bool {
         true
     }
-}
-
-/// A chain with its rules' expressions.
-struct Dumped {
-    table: Table,
-    chain: String,
-    rules: Vec<Vec<u8>>,
-}
-
-fn dump(socket: &mut Socket, family: Family, tables: &[Table]) -> Result<Vec<Dumped>, ReadError> {
-    let family = encode::family(family);
-    let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
-    let chains = socket.chains(family)?;
-    let chains = chains.filter_map(|chain| Some((named(chain.table)?, chain.name.to_owned())));
-    let chains: Vec<(Table, String)> = chains.collect();
-    let mut dumped = Vec::with_capacity(chains.len());
-    for (table, chain) in chains {
-        let rules = socket.rules(nf_tables::Table::new(family, table.as_str()), &chain)?;
-        let rules = rules.map(|rule| rule.expressions.to_vec()).collect();
-        dumped.push(Dumped { table, chain, rules });
-    }
-    Ok(dumped)
 }
 
 fn read_error(error: ReadError) -> IptablesError {

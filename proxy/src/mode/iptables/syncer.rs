@@ -184,7 +184,7 @@ impl<K: PacketFilter> Mode for Syncer<K> {
         wanted.entry(Table::Nat).or_default().append(&mut chains);
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
-        let saved = self.kernel.read(&Table::ALL)?;
+        let saved = self.kernel.compare(&Table::ALL, &wanted)?;
         self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(conntrack_frontends));
         let jumps: Vec<_> = jumps::wanted(&node).collect();
         let ours: BTreeSet<(Table, String)> =

@@ -11,7 +11,7 @@ use crate::kernel::netlink::NetlinkError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::writer::Writer;
 use crate::model::Family;
-use crate::ruleset::{Saved, Table, Transaction};
+use crate::ruleset::{Saved, Table, Tables, Transaction};
 
 /// Rules, virtual servers, sets and the device.
 pub trait Kernel: PacketFilter + Servers + Sets + Device {}
@@ -62,8 +62,8 @@ impl Parts<(), Genetlink, Nfnetlink, Rtnetlink> {
 }
 
 impl<R: PacketFilter, V, S, D> PacketFilter for Parts<R, V, S, D> {
-    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
-        self.rules.read(tables)
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+        self.rules.compare(tables, wanted)
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {

@@ -27,7 +27,7 @@ pub fn difference(wanted: Tables, saved: &Saved) -> Transaction {
                 change.remove.push(chain);
             }
         }
-        for (chain, rules) in chains {
+        for (chain, rules) in chains.into_iter().filter(|(chain, _)| !saved.as_wanted.contains(chain)) {
             let present = saved.chains.get(&chain);
             if chain == names::FIREWALL {
                 // kubelet may have rules of its own in it: ours only has to be there.
