@@ -14,7 +14,7 @@ pub enum Writer {
     /// The iptables commands.
     Commands(Commands),
     /// nf_tables, spoken directly.
-    Netlink(NfTables),
+    Netlink(Box<NfTables>),
 }
 
 /// A writer that was opened, and why it was chosen.
@@ -31,7 +31,7 @@ impl Writer {
     /// # Errors
     /// When the commands are not installed, the kernel has no nf_tables, or netlink is asked for with the legacy tables.
     pub fn open(family: Family, variant: Variant, choice: WriterChoice) -> Result<Opened, IptablesError> {
-        let netlink = |because| Ok(Opened { writer: Writer::Netlink(NfTables::open(family)?), because });
+        let netlink = |because| Ok(Opened { writer: Writer::Netlink(Box::new(NfTables::open(family)?)), because });
         let commands = |because| Ok(Opened { writer: Writer::Commands(Commands::find(family, variant)?), because });
         match (choice, variant) {
             (WriterChoice::Commands, _) => commands("--iptables-writer says so"),
@@ -59,7 +59,7 @@ impl Writer {
         match self {
             // A dump is the cheapest question.
             Writer::Commands(commands) => commands.read(&[Table::Nat]).map(drop),
-            Writer::Netlink(tables) => PacketFilter::uses(tables, Table::Nat, &["PREROUTING"]).map(drop),
+            Writer::Netlink(tables) => tables.uses(Table::Nat, &["PREROUTING"]).map(drop),
         }
     }
 

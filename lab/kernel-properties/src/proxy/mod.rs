@@ -73,7 +73,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
     let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
     let done = everywhere(lab, cluster, |name| {
         // Tables of iptables-nft are written by both writers in turn.
-        let by_netlink = variant == Variant::Nft && salt % 2 == 0;
+        let by_netlink = variant == Variant::Nft && salt.is_multiple_of(2);
         let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
         let config = Config { variant, writer, ..node::config(&cluster.world, name) };
         let work = Work { config, families: node::families(&cluster.world), changes: Arc::clone(&changes), first };

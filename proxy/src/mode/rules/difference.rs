@@ -46,8 +46,7 @@ pub fn difference(wanted: Tables, saved: &Saved) -> Transaction {
 
 /// Whether a chain of a dump holds this rule.
 fn holds(present: &[String], rule: &Rule) -> bool {
-    let text = rule.to_string();
-    present.iter().any(|present| *present == text)
+    present.contains(&rule.to_string())
 }
 
 /// Whether a chain of a dump holds these rules and no others.
