@@ -3,10 +3,12 @@
 
 pub mod allocations;
 pub mod cluster;
+pub mod counts;
 pub mod events;
 pub mod floor;
 pub mod ladder;
 pub mod measure;
+pub mod options;
 pub mod page;
 pub mod plot;
 pub mod results;

@@ -1,19 +1,49 @@
-//! The benchmarks: `./just bench`. Flags are criterion's, and those of [`svcbench::options`].
+//! The benchmarks: `./just bench`. Flags are criterion's, and those of [`Options`].
 
-use anyhow::Result;
+use std::io::Write;
+
+use anyhow::{Context, Result, bail};
 use svcbench::allocations::Counting;
 use svcbench::measure::{Bench, output_directory};
-use svcbench::{ladder, page, sandbox};
+use svcbench::options::Options;
+use svcbench::{counts, ladder, page, sandbox};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> Result<()> {
+    let Some(options) = sandbox::inside()? else {
+        let (options, rest) = Options::take(std::env::args_os().skip(1))?;
+        return if options.quick { quick(options.update) } else { sandbox::enter(&options, &rest) };
+    };
     // `cargo bench` says so on the command line; anything else (`cargo test --benches`) only wants to see it run.
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
-    sandbox::enter()?;
     let mut bench = Bench::new(output_directory()?, is_measuring);
-    let left_out = ladder::run(&mut bench, false)?;
+    let left_out = ladder::run(&mut bench, options.large)?;
     bench.finish();
     if is_measuring { page::write(&bench, &left_out) } else { Ok(()) }
+}
+
+/// Counts and compares.
+fn quick(update: bool) -> Result<()> {
+    let now = counts::count()?;
+    if update {
+        return std::fs::write(counts::FILE, counts::text(&now)).with_context(|| format!("write {}", counts::FILE));
+    }
+    let before = counts::read(counts::COMMITTED)?;
+    let worse = counts::regressions(&before, &now);
+    let better = counts::improvements(&before, &now);
+    let mut text: String = better.iter().map(|line| format!("better: {line}\n")).collect();
+    if worse.is_empty() {
+        text.push_str(if better.is_empty() {
+            "every count is what it was\n"
+        } else {
+            "to keep it so: --quick --update\n"
+        });
+    }
+    std::io::stdout().write_all(text.as_bytes()).context("print the comparison")?;
+    if !worse.is_empty() {
+        bail!("{} counts have grown:\n{}\nif it must be: ./just bench --quick --update", worse.len(), worse.join("\n"));
+    }
+    Ok(())
 }
