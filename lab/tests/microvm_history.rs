@@ -142,7 +142,7 @@ fn check(number: u64, damage: &str) -> Result<(), String> {
             Event::FlushRules => {
                 shell("for table in nat filter mangle; do iptables -t $table -F; iptables -t $table -X; done");
                 shell("iptables -t nat -N DOCKER; iptables -t nat -A DOCKER -p tcp -j RETURN");
-                current.doubt();
+                current.require_full_sync();
             }
             Event::FlushServers => {
                 let kernel = current.mode().kernel();
@@ -152,7 +152,7 @@ fn check(number: u64, damage: &str) -> Result<(), String> {
                 shell(
                     "ipvsadm -A -t 203.0.113.200:80 -s wlc; ipvsadm -a -t 203.0.113.200:80 -r 198.51.100.77:80 -m -w 3",
                 );
-                current.doubt();
+                current.require_full_sync();
             }
         }
     }

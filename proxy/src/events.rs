@@ -55,7 +55,7 @@ impl Recorder {
     }
 
     /// Records an Event, if there is room.
-    pub fn tell(&self, event: Event) {
+    pub fn record(&self, event: Event) {
         if let Some(sender) = &self.0 {
             let _ = sender.try_send(event);
         }
@@ -76,12 +76,12 @@ mod tests {
             note: number.to_string(),
         };
         let (recorder, mut events) = Recorder::new();
-        (0..2 * WAITING).for_each(|number| recorder.tell(event(number)));
+        (0..2 * WAITING).for_each(|number| recorder.record(event(number)));
         let told: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();
         assert_eq!(told.len(), WAITING);
         assert_eq!(told[0], event(0));
         drop(events);
-        recorder.tell(event(0));
-        Recorder::default().tell(event(0));
+        recorder.record(event(0));
+        Recorder::default().record(event(0));
     }
 }

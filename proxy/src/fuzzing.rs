@@ -5,8 +5,8 @@
 
 use kube::config::Kubeconfig;
 
-use crate::kernel::{announcements, conntrack, ipset, iptables, ipvs, netlink};
-use crate::mode::rules::saved::SavedTable;
+use crate::kernel::{conntrack, ipset, iptables, ipvs, multicast, netlink};
+use crate::ruleset::SavedTable;
 
 /// A list, a watch's lines, or a credential plugin's answer.
 ///
@@ -41,7 +41,7 @@ pub fn netlink(bytes: &[u8]) {
         ipvs::fuzz(payload);
         ipset::fuzz(payload);
     });
-    announcements::fuzz(bytes, conntrack::fuzz);
+    multicast::fuzz(bytes, conntrack::fuzz);
     conntrack::fuzz(bytes);
 }
 

@@ -16,6 +16,7 @@ pub mod model;
 pub mod plan;
 pub mod port_range;
 pub mod relay;
+pub mod ruleset;
 pub mod source;
 pub mod state;
 pub mod zpages;

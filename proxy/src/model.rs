@@ -1,9 +1,9 @@
 //! The words that every stage shares: address family, transport protocol, the name of a service port.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::source::ObjectKey;
 
@@ -46,11 +46,11 @@ impl Family {
         }
     }
 
-    /// The loopback range as iptables writes it (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3).
-    pub fn loopback_range(self) -> &'static str {
+    /// The loopback range (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3).
+    pub fn loopback_range(self) -> IpNet {
         match self {
-            Family::V4 => "127.0.0.0/8",
-            Family::V6 => "::1/128",
+            Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
+            Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
         }
     }
 }

@@ -286,18 +286,18 @@ fn flows_to_the_old_owners_endpoint_are_stale_once_another_has_the_frontend() {
     let b = object("x/b", Some("2026-01-01T00:00:09Z"), dns("10.96.0.2", &["203.0.113.1"]));
     proxy.apply(&[a, b, slice("a", "10.244.0.1"), slice("b", "10.244.0.2")]);
     proxy.sync().unwrap();
-    let flows = proxy.flows_due().unwrap();
+    let flows = proxy.stale_flows().unwrap();
     assert!(!flows.is_stale(&flow("10.244.0.1:53")) && flows.is_stale(&flow("10.244.0.2:53")));
-    proxy.flows_judged();
+    proxy.conntrack_reconciled();
     // An older one comes: the frontend goes to it, in a partial sync.
     let older = object("x/b", Some("2026-01-01T00:00:01Z"), dns("10.96.0.2", &["203.0.113.1"]));
     proxy.apply(&[older]);
     assert!(!proxy.sync().unwrap().full);
-    let flows = proxy.flows_due().unwrap();
+    let flows = proxy.stale_flows().unwrap();
     assert!(flows.is_stale(&flow("10.244.0.1:53")) && !flows.is_stale(&flow("10.244.0.2:53")));
-    proxy.flows_judged();
+    proxy.conntrack_reconciled();
     proxy.apply(&[gone("x/b")]);
     proxy.sync().unwrap();
-    let flows = proxy.flows_due().unwrap();
+    let flows = proxy.stale_flows().unwrap();
     assert!(!flows.is_stale(&flow("10.244.0.1:53")) && flows.is_stale(&flow("10.244.0.2:53")));
 }

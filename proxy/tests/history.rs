@@ -122,7 +122,7 @@ proptest! {
                 }
                 Event::Flush => {
                     current.kernel().flush();
-                    current.doubt();
+                    current.require_full_sync();
                     flushed = true;
                 }
             }
@@ -140,7 +140,7 @@ proptest! {
         // A second sync sends nothing, not even a full one.
         let sent = current.kernel().restored.len();
         prop_assert!(current.sync().unwrap().is_empty());
-        current.doubt();
+        current.require_full_sync();
         prop_assert!(current.sync().unwrap().is_empty());
         prop_assert_eq!(current.kernel().restored.len(), sent);
 
@@ -338,7 +338,7 @@ fn above_a_thousand_endpoints_their_rules_have_no_comments() {
     current.apply(&changes[200..]);
     assert!(!current.sync().unwrap().full);
     assert_eq!(commented(current.kernel()), (2020, 2020), "the limit asks for no full sync");
-    current.doubt();
+    current.require_full_sync();
     current.sync().unwrap();
     assert_eq!(commented(current.kernel()), (0, 2020));
     current.apply([&Change::Service(key("svc-1"), None)]);

@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol, ServicePortName};
 use svcproxy::plan::node::routes_loopback;
-use svcproxy::plan::service_port::Surroundings;
+use svcproxy::plan::service_port::NodeContext;
 use svcproxy::plan::{
-    BackendSet, Masquerade, NodePortScope, PodSource, ServicePortPlan, Treatment, Verdict, plan_node, plan_service_port,
+    BackendSet, FrontendAction, Masquerade, NodePortScope, PodSource, ServicePortPlan, Verdict, plan_node,
+    plan_service_port,
 };
 use svcproxy::source::ObjectKey;
 use svcproxy::state::NodeInfo;
@@ -59,7 +60,7 @@ fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> Se
     let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| endpoint(e)).collect();
     let node = NodeInfo { zone: Some("a".into()), ..NodeInfo::default() };
     let primary = Some("192.0.2.1".parse().unwrap());
-    plan_service_port(port, &endpoints, Surroundings { node_name: "me", node: &node, primary, masquerade_all })
+    plan_service_port(port, &endpoints, NodeContext { node_name: "me", node: &node, primary, masquerade_all })
 }
 
 fn plan(port: &ServicePort, endpoints: &[&str]) -> ServicePortPlan {
@@ -114,7 +115,7 @@ fn who_may_answer_under_policy_local() {
     for (case, endpoints, expected, verdict) in table {
         let plan = plan(&port, endpoints);
         assert_eq!(hosts(&plan.local_backends), expected, "{case}");
-        assert_eq!(plan.external.unwrap().treatment.verdict, verdict, "{case}");
+        assert_eq!(plan.external.unwrap().action.verdict, verdict, "{case}");
         assert_eq!(plan.no_local_endpoints.external, verdict == Verdict::Drop, "{case}");
     }
 }
@@ -122,21 +123,21 @@ fn who_may_answer_under_policy_local() {
 #[test]
 fn who_is_masqueraded() {
     let endpoints = ["here:1:ready", "there:2:ready"];
-    let treatment = |verdict, masquerade| Treatment { verdict, masquerade };
+    let action = |verdict, masquerade| FrontendAction { verdict, masquerade };
     let base = plan(&service(), &endpoints);
-    assert_eq!(base.internal.unwrap().treatment, treatment(CLUSTER, Masquerade::NotPods));
+    assert_eq!(base.internal.unwrap().action, action(CLUSTER, Masquerade::NotPods));
     let external = base.external.unwrap();
-    assert_eq!(external.treatment, treatment(CLUSTER, Masquerade::Always));
+    assert_eq!(external.action, action(CLUSTER, Masquerade::Always));
     assert_eq!(external.short_circuit, None);
 
-    assert_eq!(plan_with(&service(), &endpoints, true).internal.unwrap().treatment.masquerade, Masquerade::Always);
+    assert_eq!(plan_with(&service(), &endpoints, true).internal.unwrap().action.masquerade, Masquerade::Always);
 
     let local = ServicePort { external_policy: TrafficPolicy::Local, ..service() };
     let external = plan(&local, &endpoints).external.unwrap();
-    assert_eq!(external.treatment, treatment(LOCAL, Masquerade::Never), "the client's address is preserved");
+    assert_eq!(external.action, action(LOCAL, Masquerade::Never), "the client's address is preserved");
     let short = external.short_circuit.unwrap();
-    assert_eq!(short.pods, treatment(CLUSTER, Masquerade::Never));
-    assert_eq!(short.node, treatment(CLUSTER, Masquerade::Always));
+    assert_eq!(short.pods, action(CLUSTER, Masquerade::Never));
+    assert_eq!(short.node, action(CLUSTER, Masquerade::Always));
     assert_eq!(plan(&local, &["here:1:unready"]).external.unwrap().short_circuit, None, "nobody to go round to");
 }
 
@@ -144,9 +145,9 @@ fn who_is_masqueraded() {
 fn internal_policy_local_does_not_hold_other_frontends() {
     let port = ServicePort { internal_policy: TrafficPolicy::Local, ..service() };
     let plan = plan(&port, &["there:2:ready"]);
-    assert_eq!(plan.internal.unwrap().treatment.verdict, Verdict::Drop);
+    assert_eq!(plan.internal.unwrap().action.verdict, Verdict::Drop);
     assert!(plan.no_local_endpoints.internal && !plan.no_local_endpoints.external);
-    assert_eq!(plan.external.unwrap().treatment.verdict, CLUSTER);
+    assert_eq!(plan.external.unwrap().action.verdict, CLUSTER);
 }
 
 #[test]

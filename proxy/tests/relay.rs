@@ -41,7 +41,7 @@ fn named(service: &str, protocol: Protocol) -> ServicePortName {
 
 fn lead(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr], serving: &[SocketAddr]) {
     let (cluster, serving) = (backends.into(), serving.into());
-    engine.lead(&name(protocol), Some(Backends { cluster, serving, ..Backends::default() }));
+    engine.set_backends(&name(protocol), Some(Backends { cluster, serving, ..Backends::default() }));
 }
 
 /// Leads to these backends and listens on some port.
@@ -51,7 +51,7 @@ fn start(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr]) -> So
 
 fn start_service(engine: &mut Engine, name: ServicePortName, backends: &[SocketAddr]) -> SocketAddr {
     let (cluster, serving) = (backends.into(), backends.into());
-    engine.lead(&name, Some(Backends { cluster, serving, ..Backends::default() }));
+    engine.set_backends(&name, Some(Backends { cluster, serving, ..Backends::default() }));
     let listener = Listener { name, set: BackendSet::Cluster };
     let free = |port: &u16| match engine.listen(&listener, *port) {
         Ok(()) => true,
@@ -168,7 +168,7 @@ async fn connections_go_on_without_their_listener_and_backend_until_they_were_id
     let mut client = TcpStream::connect(address).await.unwrap();
     let (mut server, _) = soon("the connection", listener.accept()).await.unwrap();
     engine.close(&Listener { name: name(Protocol::Tcp), set: BackendSet::Cluster });
-    engine.lead(&name(Protocol::Tcp), None);
+    engine.set_backends(&name(Protocol::Tcp), None);
     let begin = Instant::now();
     while begin.elapsed() < 2 * idle {
         client.write_all(b"x").await.unwrap();

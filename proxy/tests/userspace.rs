@@ -242,7 +242,7 @@ fn endpoints_change_without_a_rule_and_services_go_with_their_listeners() {
     let report = proxy.sync().unwrap();
     assert_eq!((report.full, report.rules), (false, 0));
     assert_eq!(proxy.mode().kernel().tables, text);
-    let led = proxy.mode().relays().led.clone();
+    let led = proxy.mode().relays().active.clone();
     let of_cluster = led.iter().find(|(name, _)| name.service.name == "my-nginx-cluster").unwrap().1;
     assert_eq!(of_cluster.cluster.to_vec(), ["192.167.2.231:80".parse().unwrap()]);
     // Without endpoints it is refused, and nobody listens; with one again it has the same port.
@@ -334,7 +334,7 @@ fn under_policy_local_pods_and_the_node_are_led_to_all_and_others_to_this_nodes_
     assert_eq!(chain(&mut proxy, "KUBE-NODEPORT-CONTAINER"), wanted);
     let host = chain(&mut proxy, "KUBE-NODEPORT-HOST");
     assert!(matches!(&host[..], [rule] if rule.ends_with(&format!("--to-destination 172.35.0.100:{all}"))), "{host:?}");
-    let led = proxy.mode().relays().led.values().next().unwrap().clone();
+    let led = proxy.mode().relays().active.values().next().unwrap().clone();
     assert_eq!((led.set(BackendSet::Cluster).len(), led.set(BackendSet::Local).len()), (2, 1));
 }
 

@@ -83,7 +83,7 @@ impl Kernel {
             Kernel::Ipvs(all) => dump_ipvs(all, into),
             Kernel::Userspace(all) => {
                 let listening = all.1.listening.iter().map(|(listener, port)| (listener, *port));
-                into.relays.extend(relays(family, listening, |name| all.1.led.get(name).cloned()));
+                into.relays.extend(relays(family, listening, |name| all.1.active.get(name).cloned()));
             }
         }
     }
@@ -214,9 +214,9 @@ impl Proxies {
     }
 
     /// Somebody else may have written to the kernel.
-    pub fn doubt(&mut self) {
+    pub fn require_full_sync(&mut self) {
         for (_, proxy) in &mut self.of {
-            each!(proxy, proxy => proxy.doubt());
+            each!(proxy, proxy => proxy.require_full_sync());
         }
     }
 

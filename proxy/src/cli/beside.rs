@@ -3,11 +3,12 @@
 use tracing::{debug, info, warn};
 
 use crate::config::Variant;
-use crate::kernel::iptables::{Commands, Iptables, IptablesError, Table, holds_any};
+use crate::kernel::iptables::{Commands, IptablesError, holds_any};
+use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::rules::cleanup::{Found, cleanup, count};
 use crate::mode::rules::names;
-use crate::mode::rules::saved::{Saved, SavedTable};
 use crate::model::Family;
+use crate::ruleset::Table;
 
 /// Says at the start how many there are: packets meet them as well.
 pub(super) fn warn_of_rules(family: Family, is_nft: bool) {
@@ -61,9 +62,5 @@ fn open(family: Family, variant: Variant) -> Result<Option<Commands>, IptablesEr
 }
 
 fn found(commands: &mut Commands) -> Result<Found, IptablesError> {
-    let mut saved = Saved::default();
-    for table in Table::ALL {
-        saved.tables.insert(table, SavedTable::parse(&commands.save(table)?));
-    }
-    Ok(count(&saved))
+    Ok(count(&commands.read(&Table::ALL)?))
 }

@@ -5,7 +5,7 @@ use crate::config::{Config, Variant};
 use crate::kernel::iptables::Commands;
 use crate::kernel::netlink::NetlinkError;
 use crate::mode::ipvs::kernel::Parts;
-use crate::mode::ipvs::leave::{leave, remove_empty_device};
+use crate::mode::ipvs::teardown::{leave, remove_empty_device};
 use crate::mode::rules::cleanup::cleanup;
 use crate::model::Family;
 

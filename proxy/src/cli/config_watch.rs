@@ -45,7 +45,7 @@ impl ConfigWatch {
     ) -> notify::Result<ConfigWatch> {
         let path = std::path::absolute(&loaded.file).unwrap_or_else(|_| PathBuf::from(&loaded.file));
         let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
-        let mut told = Told { read: loaded.digest, last: loaded.digest };
+        let mut reported = ReportedConfig { read: loaded.digest, last: loaded.digest };
         let (sender, changes) = channel();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.is_ok_and(|event| !may_change(event.kind)) {
@@ -60,7 +60,7 @@ impl ConfigWatch {
             while gathered(&changes) {
                 // A file that is gone for a moment is being replaced.
                 let bytes = read(&path).ok();
-                if let Some(news) = bytes.and_then(|bytes| told.news(Sha256::digest(bytes).into())) {
+                if let Some(news) = bytes.and_then(|bytes| reported.news(Sha256::digest(bytes).into())) {
                     tell(&path, news);
                 }
             }
@@ -84,9 +84,9 @@ fn gathered(changes: &Receiver<()>) -> bool {
     true
 }
 
-/// What was read and what was last told of.
+/// What was read and what was last reported of.
 #[derive(Debug)]
-struct Told {
+struct ReportedConfig {
     read: [u8; 32],
     last: [u8; 32],
 }
@@ -97,8 +97,8 @@ enum News {
     AsRead,
 }
 
-impl Told {
-    /// Each content is told once.
+impl ReportedConfig {
+    /// Each content is reported once.
     fn news(&mut self, now: [u8; 32]) -> Option<News> {
         if now == std::mem::replace(&mut self.last, now) {
             return None;
@@ -121,14 +121,14 @@ mod tests {
     /// A watch on `path`: what it tells, and how often it has read the file.
     fn watched(path: &Path) -> (ConfigWatch, Receiver<News>, Arc<AtomicUsize>) {
         let loaded = crate::kubeproxy_config::read(path).unwrap();
-        let ((sender, told), reads) = (channel(), Arc::new(AtomicUsize::new(0)));
+        let ((sender, reported), reads) = (channel(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&reads);
         let read = move |path: &Path| {
             counted.fetch_add(1, Ordering::SeqCst);
             std::fs::read(path)
         };
         let watch = ConfigWatch::telling(&loaded, read, move |_, news| sender.send(news).unwrap()).unwrap();
-        (watch, told, reads)
+        (watch, reported, reads)
     }
 
     #[test]
@@ -136,19 +136,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, TEXT).unwrap();
-        let (_watch, told, _) = watched(&path);
+        let (_watch, reported, _) = watched(&path);
         let replace = |text: &str| {
             let new = directory.path().join("new");
             std::fs::write(&new, text).unwrap();
             std::fs::rename(new, &path).unwrap();
         };
         replace("mode: ipvs\n");
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
         replace(TEXT);
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(News::AsRead));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::AsRead));
         std::fs::write(&path, "mode: userspace\n").unwrap();
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(News::Changed));
-        assert!(told.try_recv().is_err(), "each once");
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert!(reported.try_recv().is_err(), "each once");
     }
 
     #[test]
@@ -164,9 +164,9 @@ mod tests {
         };
         version("..1", TEXT);
         symlink("..data/config.conf", below("config.conf")).unwrap();
-        let (_watch, told, _) = watched(&below("config.conf"));
+        let (_watch, reported, _) = watched(&below("config.conf"));
         version("..2", "mode: ipvs\n");
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
     }
 
     #[test]
@@ -174,12 +174,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, TEXT).unwrap();
-        let (_watch, told, reads) = watched(&path);
+        let (_watch, reported, reads) = watched(&path);
         for _ in 0..500 {
             std::fs::read(&path).unwrap();
         }
         std::fs::write(&path, "mode: ipvs\n").unwrap();
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
         // Truncated, written, closed: three events, together unless this machine is very busy.
         let after_a_change = reads.load(Ordering::SeqCst);
         assert!((1..=3).contains(&after_a_change), "{after_a_change} reads for one change");
@@ -203,11 +203,11 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once() {
-        let mut told = Told { read: [1; 32], last: [1; 32] };
-        assert_eq!(told.news([1; 32]), None);
-        assert_eq!(told.news([2; 32]), Some(News::Changed));
-        assert_eq!(told.news([2; 32]), None);
-        assert_eq!(told.news([3; 32]), Some(News::Changed));
-        assert_eq!(told.news([1; 32]), Some(News::AsRead));
+        let mut reported = ReportedConfig { read: [1; 32], last: [1; 32] };
+        assert_eq!(reported.news([1; 32]), None);
+        assert_eq!(reported.news([2; 32]), Some(News::Changed));
+        assert_eq!(reported.news([2; 32]), None);
+        assert_eq!(reported.news([3; 32]), Some(News::Changed));
+        assert_eq!(reported.news([1; 32]), Some(News::AsRead));
     }
 }

@@ -9,19 +9,18 @@ use tracing::warn;
 use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables;
-use crate::kernel::iptables::Table;
 use crate::mode::iptables::family::FamilyProxy;
-use crate::mode::iptables::{fragment, jumps, ruleset};
+use crate::mode::iptables::{jumps, objects, ruleset};
 use crate::mode::ipvs;
-use crate::mode::ipvs::claims::{Claims, Touched};
-use crate::mode::ipvs::fragment::Surroundings;
+use crate::mode::ipvs::desired::{DesiredState, DirtyKeys};
+use crate::mode::ipvs::objects::NodeContext;
 use crate::mode::rules::jumps::Jump;
-use crate::mode::rules::transaction::Transaction;
 use crate::mode::userspace;
 use crate::model::{Family, Protocol};
 use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node};
 use crate::relay::Listener;
+use crate::ruleset::{Table, Transaction};
 use crate::source::{Batch, ObjectKey, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -119,10 +118,10 @@ pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Resu
 /// `ipvsadm -Sn` does, and the rules as one `iptables-restore` input. Node ports are on the Node object's addresses.
 pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
     let (node, addresses, plans) = planned(config, family, batch);
-    let around = Surroundings::new(node, &addresses, &config.ipvs.scheduler);
-    let (mut claims, mut touched) = (Claims::default(), Touched::default());
+    let around = NodeContext::new(node, &addresses, &config.ipvs.scheduler);
+    let (mut desired, mut dirty) = (DesiredState::default(), DirtyKeys::default());
     for plan in &plans {
-        claims.replace(&plan.name, Some(ipvs::fragment::render(plan, &around)), &mut touched);
+        desired.replace(&plan.name, Some(ipvs::objects::render(plan, &around)), &mut dirty);
     }
     let mut transaction = Transaction::default();
     for (table, chains) in ipvs::rules::assemble(&around.node, true) {
@@ -131,9 +130,9 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
     health_lines(&plans)
         + &format!(
             "# addresses\n{}# ipset save\n{}# ipvsadm -Sn\n{}# iptables-restore\n{}",
-            ipvs::text::addresses(&claims),
-            ipvs::text::ipset(&claims, family),
-            ipvs::text::ipvsadm(&claims),
+            ipvs::text::addresses(&desired),
+            ipvs::text::ipset(&desired, family),
+            ipvs::text::ipvsadm(&desired),
             with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>())
         )
 }
@@ -191,10 +190,10 @@ fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAdd
 pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
     let (node, _, plans) = planned(config, family, batch);
     let health = health_lines(&plans);
-    let comments = fragment::EndpointComments::of(&plans);
-    let fragments = plans.iter().map(|plan| (plan.name.clone(), fragment::render(plan, &node, comments))).collect();
+    let comments = objects::EndpointComments::of(&plans);
+    let objects = plans.iter().map(|plan| (plan.name.clone(), objects::render(plan, &node, comments))).collect();
     let mut transaction = Transaction::default();
-    for (table, chains) in ruleset::assemble(&fragments, &node, true) {
+    for (table, chains) in ruleset::assemble(&objects, &node, true) {
         transaction.table(table).write = chains;
     }
     health + &with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>())
@@ -220,7 +219,7 @@ fn with_jumps(text: &str, jumps: &[&Jump]) -> String {
         }
         if line == "COMMIT" {
             for jump in jumps.iter().filter(|jump| Some(jump.table) == table) {
-                out.push_str(&format!("-I {} {}\n", jump.from, jump.rule));
+                out.push_str(&format!("-I {} {}\n", jump.from, jump.rule()));
             }
         }
         out.push_str(line);

@@ -28,7 +28,7 @@ use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
 use crate::mode::iptables::{self, scrape};
 use crate::mode::ipvs::kernel::{Linux, Parts};
-use crate::mode::ipvs::leave::Leaving;
+use crate::mode::ipvs::teardown::IpvsTeardown;
 use crate::mode::ipvs::{self, prepare};
 use crate::mode::userspace;
 use crate::model::Family;
@@ -106,7 +106,7 @@ fn leaving(config: &Config) -> Option<Leftovers> {
         warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
         NodeAddresses::default()
     });
-    let mut leaving = Leaving::new(kernel?, Netlink, own.primary, config.ipvs.drain_limit);
+    let mut leaving = IpvsTeardown::new(kernel?, Netlink, own.primary, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
@@ -213,7 +213,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
                 MetricsServer::bind(address, &room, Arc::clone(&metrics), Arc::clone(&slis), &about)
             })?;
         }
-        events.tell(starting(config.mode));
+        events.record(starting(config.mode));
         let health_checks =
             HealthChecks::new(health.clone(), Room::new("health-check node ports", shares.health_checks));
         let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };

@@ -40,7 +40,7 @@ impl Servers {
             Err(error) if self.fatal => return Err(error),
             Err(error) => {
                 warn!(%error, "trying again every {BIND_RETRY:?}");
-                self.events.tell(Event {
+                self.events.record(Event {
                     kind: EventType::Warning,
                     about: About::Node,
                     reason,

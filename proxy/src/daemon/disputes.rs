@@ -54,7 +54,7 @@ fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank:
     let note =
         format!("Service {service} does not get {claim}: Service {has} has it {by}; change {field}, or the other's");
     warn!("{note}");
-    events.tell(Event {
+    events.record(Event {
         kind: EventType::Warning,
         about: About::Service(service.clone()),
         reason: "FrontendTaken",

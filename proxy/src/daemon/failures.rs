@@ -25,7 +25,7 @@ impl Failures {
         self.in_a_row = self.in_a_row.saturating_add(1);
         if self.in_a_row == IN_A_ROW {
             let (family, count) = (self.family, self.in_a_row);
-            events.tell(Event {
+            events.record(Event {
                 kind: EventType::Warning,
                 about: About::Node,
                 reason: "FailedToSyncProxyRules",

@@ -27,7 +27,7 @@ pub struct HealthChecks {
 #[derive(Debug)]
 struct OfFamily {
     servers: ServiceHealthServers,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 impl HealthChecks {
@@ -37,12 +37,12 @@ impl HealthChecks {
     }
 
     /// Brings a family's listeners to what its last sync planned. What has not changed is not looked at.
-    pub fn sync<M: Mode>(&mut self, family: &mut FamilyProxy<M>, events: &Recorder) {
-        let changed = family.take_health_changes();
-        let number = family.family();
-        let nothing = self.families.get(&number).is_none_or(|of| of.servers.is_empty());
+    pub fn sync<M: Mode>(&mut self, proxy: &mut FamilyProxy<M>, events: &Recorder) {
+        let changed = proxy.take_health_changes();
+        let family = proxy.family();
+        let nothing = self.families.get(&family).is_none_or(|of| of.servers.is_empty());
         if !(changed.is_empty() && nothing) {
-            self.sync_family(number, changed, node_port_addresses(family), events);
+            self.sync_family(family, changed, node_port_addresses(proxy), events);
         }
     }
 
@@ -54,14 +54,14 @@ impl HealthChecks {
         events: &Recorder,
     ) {
         let servers = || ServiceHealthServers::new(self.proxy.clone(), self.room.clone());
-        let fresh = || OfFamily { servers: servers(), told: BTreeSet::new() };
+        let fresh = || OfFamily { servers: servers(), reported: BTreeSet::new() };
         let of = self.families.entry(family).or_insert_with(fresh);
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for unserved in of.servers.update(changed, addresses) {
             let line = unserved.error.to_string();
-            if !of.told.contains(&line) {
+            if !of.reported.contains(&line) {
                 warn!("{line}; load balancers will take this node for unhealthy");
-                events.tell(Event {
+                events.record(Event {
                     kind: EventType::Warning,
                     about: About::Service(unserved.service),
                     reason: "FailedToStartServiceHealthcheck",
@@ -69,15 +69,15 @@ impl HealthChecks {
                     note: line.clone(),
                 });
             }
-            told.insert(line);
+            reported.insert(line);
         }
-        of.told = told;
+        of.reported = reported;
     }
 }
 
 /// Health-check node ports listen where node ports do.
-fn node_port_addresses<M: Mode>(family: &FamilyProxy<M>) -> BTreeSet<IpAddr> {
-    match (family.node_plan().node_ports, family.family()) {
+fn node_port_addresses<M: Mode>(proxy: &FamilyProxy<M>) -> BTreeSet<IpAddr> {
+    match (proxy.node_plan().node_ports, proxy.family()) {
         (NodePortScope::Addresses(addresses), _) => addresses.into_iter().collect(),
         (NodePortScope::EveryLocalAddress { .. }, Family::V4) => [Ipv4Addr::UNSPECIFIED.into()].into(),
         (NodePortScope::EveryLocalAddress { .. }, Family::V6) => [Ipv6Addr::UNSPECIFIED.into()].into(),

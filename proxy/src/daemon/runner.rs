@@ -135,14 +135,14 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
             }
         }
         if self.complete {
-            self.tell_what_is_due();
+            self.report_due();
         }
     }
 
     /// Does each thing whose time has come, once: none of them can keep the others from their turn.
     fn work(&mut self) {
         if self.schedule.take_mend(Instant::now()) {
-            self.runner.family.doubt();
+            self.runner.family.require_full_sync();
         }
         if self.runner.family.is_due() && self.schedule.may_sync(Instant::now()) {
             self.sync();
@@ -156,7 +156,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
             }
             self.read_addresses();
             if self.schedule.take_full(Instant::now()) {
-                self.runner.family.doubt();
+                self.runner.family.require_full_sync();
             }
         }
         if self.schedule.take_follow_up(Instant::now()) {
@@ -190,7 +190,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
                 self.failures.failed(&error.to_string(), &self.shared.events);
             }
         }
-        self.tell_what_is_due();
+        self.report_due();
         if full {
             memory::give_back();
         }
@@ -242,7 +242,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
     }
 
     /// Tells whether there is something to do, or the kernel is up to date with everything that was seen.
-    fn tell_what_is_due(&self) {
+    fn report_due(&self) {
         let family = &self.runner.family;
         if family.is_due() || self.schedule.will_mend() {
             self.shared.health.queued(family.family());
@@ -255,7 +255,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
     fn look(&mut self) {
         let (family, begun) = (self.runner.family.family(), Instant::now());
         self.runner.watch.forget();
-        match self.blocking(|runner| runner.family.lost()) {
+        match self.blocking(|runner| runner.family.detect_flush()) {
             Ok(None) => {}
             Ok(Some(what)) => self.lost(&what),
             Err(error) => warn!(%family, %error, "cannot look whether anything was flushed"),
@@ -277,7 +277,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
             Line::None => debug!(%family, "{what} is gone"),
         }
         self.schedule.mend_soon(now);
-        self.tell_what_is_due();
+        self.report_due();
     }
 
     /// Looks after what goes on beside syncs.
@@ -297,12 +297,12 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
     /// Deletes conntrack entries that lead where no rule leads any more. What fails is tried again after the next sync:
     /// the rules themselves are in place, so it does not hold up anything.
     fn delete_stale_flows(&mut self) {
-        let Some(flows) = self.runner.family.flows_due() else { return };
+        let Some(flows) = self.runner.family.stale_flows() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());
         match self.blocking(|runner| runner.conntrack.delete(family, &Filter::of(&flows), &|flow| flows.is_stale(flow)))
         {
             Ok(deleted) => {
-                self.runner.family.flows_judged();
+                self.runner.family.conntrack_reconciled();
                 self.shared.metrics.conntrack(family, deleted, started.elapsed());
                 if deleted > 0 {
                     info!(%family, deleted, "conntrack entries of stale flows deleted");

@@ -7,8 +7,8 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 
-use super::announcements::Announcements;
 use super::dummy::DEVICE;
+use super::multicast::MulticastListener;
 use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, own_address};
 use crate::config::NodeAddresses;
 use crate::model::Family;
@@ -61,7 +61,7 @@ pub trait Addresses {
 /// Reads them anew only when the kernel has announced a change: on a node with many pods that is a long list.
 #[derive(Debug, Default)]
 pub struct Reader {
-    changes: Option<Announcements>,
+    changes: Option<MulticastListener>,
     known: Option<NodeAddresses>,
 }
 
@@ -70,10 +70,10 @@ impl Addresses for Reader {
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         if self.changes.is_none() {
             // Where nothing is announced, every look reads.
-            self.changes = Announcements::of(SockProtocol::NetlinkRoute, CHANGES).ok();
+            self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, CHANGES).ok();
         }
         // Taken before the read: what changes meanwhile is one for the next look.
-        let has_changed = self.changes.as_ref().is_none_or(Announcements::take);
+        let has_changed = self.changes.as_ref().is_none_or(MulticastListener::take);
         let known = self.known.take().filter(|_| !has_changed);
         Ok(self.known.insert(known.map_or_else(read, Ok)?))
     }
@@ -137,8 +137,8 @@ fn addresses(socket: &mut Netlink) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
     Ok(addresses)
 }
 
-fn dump(kind: u16, header: Vec<u8>, attributes: Attributes, attempt: &str) -> Request {
-    Request { kind, flags: 0, header, attributes, attempt: attempt.to_owned(), harmless: &[] }
+fn dump(kind: u16, header: Vec<u8>, attributes: Attributes, operation: &str) -> Request {
+    Request { kind, flags: 0, header, attributes, operation: operation.to_owned(), harmless: &[] }
 }
 
 fn word(payload: &[u8], at: usize) -> Option<u32> {

@@ -164,17 +164,17 @@ impl Device for Rtnetlink {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
         let info = Attributes::new().text(IFLA_INFO_KIND, "dummy");
         let attributes = Attributes::new().text(IFLA_IFNAME, DEVICE).nested(IFLA_LINKINFO, &info);
-        let attempt = format!("make the device {DEVICE} (module dummy)");
-        let request = request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link(0), attributes, attempt, &[EEXIST]);
+        let operation = format!("make the device {DEVICE} (module dummy)");
+        let request = request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link(0), attributes, operation, &[EEXIST]);
         self.0.send(&[request])
     }
 
     fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
-        let attempt = format!("list the addresses of {DEVICE}");
+        let operation = format!("list the addresses of {DEVICE}");
         let Ok(index) = if_nametoindex(DEVICE) else { return Ok(BTreeMap::new()) };
         let header = address_header(family, 0, 0);
         let mut found = BTreeMap::new();
-        let request = request(libc::RTM_GETADDR, 0, header, Attributes::new(), attempt, &[]);
+        let request = request(libc::RTM_GETADDR, 0, header, Attributes::new(), operation, &[]);
         self.0.ask(&request, true, |payload| {
             let of_device = payload.get(4..8) == Some(&index.to_ne_bytes());
             let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
@@ -203,8 +203,8 @@ impl Device for Rtnetlink {
 
     fn remove_device(&mut self) -> Result<(), NetlinkError> {
         let Ok(index) = if_nametoindex(DEVICE) else { return Ok(()) };
-        let attempt = format!("remove the device {DEVICE}");
-        self.0.send(&[request(libc::RTM_DELLINK, 0, link(index), Attributes::new(), attempt, &[ENODEV])])
+        let operation = format!("remove the device {DEVICE}");
+        self.0.send(&[request(libc::RTM_DELLINK, 0, link(index), Attributes::new(), operation, &[ENODEV])])
     }
 }
 
@@ -213,10 +213,10 @@ fn request(
     flags: u16,
     header: Vec<u8>,
     attributes: Attributes,
-    attempt: String,
+    operation: String,
     harmless: &'static [i32],
 ) -> Request {
-    Request { kind, flags, header, attributes, attempt, harmless }
+    Request { kind, flags, header, attributes, operation, harmless }
 }
 
 /// `struct ifinfomsg`: family, padding, type, index, flags, change mask.
@@ -243,17 +243,17 @@ fn number(family: Family) -> u8 {
 
 fn bind(address: IpAddr, index: u32) -> Request {
     let family = Family::of(&address);
-    let attempt = format!("bind {address} ({DEVICE})");
+    let operation = format!("bind {address} ({DEVICE})");
     match family {
         Family::V4 => {
             let header = address_header(family, 0, index);
-            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, header, both(address), attempt, &[EEXIST])
+            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, header, both(address), operation, &[EEXIST])
         }
         // One that is there stays, with its routes, and is deprecated from now on (`inet6_addr_modify`, net/ipv6/addrconf.c).
         Family::V6 => {
             let header = address_header(family, IFA_F_NODAD, index);
             let attributes = both(address).bytes(IFA_CACHEINFO, &deprecated_for_ever());
-            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, header, attributes, attempt, &[])
+            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, header, attributes, operation, &[])
         }
     }
 }
@@ -266,8 +266,8 @@ fn deprecated_for_ever() -> Vec<u8> {
 
 fn unbind(address: IpAddr, index: u32) -> Request {
     let header = address_header(Family::of(&address), 0, index);
-    let attempt = format!("unbind {address} ({DEVICE})");
-    request(libc::RTM_DELADDR, 0, header, both(address), attempt, &[EADDRNOTAVAIL])
+    let operation = format!("unbind {address} ({DEVICE})");
+    request(libc::RTM_DELADDR, 0, header, both(address), operation, &[EADDRNOTAVAIL])
 }
 
 fn both(address: IpAddr) -> Attributes {
@@ -278,10 +278,10 @@ fn both(address: IpAddr) -> Attributes {
 /// device, because IPv6 takes no route to a device that is down; for delivery to the node itself it makes no difference.
 fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     let family = Family::of(&address);
-    let attempt = format!("let {address} ({DEVICE}) yield to {to} as a source");
+    let operation = format!("let {address} ({DEVICE}) yield to {to} as a source");
     let attributes = route_to(address, LOOPBACK).bytes(RTA_PREFSRC, &octets(to));
     let flags = NLM_F_CREATE | NLM_F_REPLACE;
-    let replacement = request(libc::RTM_NEWROUTE, flags, local_route(family), attributes, attempt, &[]);
+    let replacement = request(libc::RTM_NEWROUTE, flags, local_route(family), attributes, operation, &[]);
     match family {
         Family::V4 => vec![replacement],
         // IPv6 gives every route of ours a worse metric than its own, which stays beside it.
@@ -296,8 +296,8 @@ fn end_yielding(address: IpAddr) -> Request {
 
 /// That there is none is no error.
 fn delete_route(address: IpAddr, index: u32) -> Request {
-    let attempt = format!("delete the local route to {address} ({DEVICE})");
-    request(libc::RTM_DELROUTE, 0, local_route(Family::of(&address)), route_to(address, index), attempt, &[ESRCH])
+    let operation = format!("delete the local route to {address} ({DEVICE})");
+    request(libc::RTM_DELROUTE, 0, local_route(Family::of(&address)), route_to(address, index), operation, &[ESRCH])
 }
 
 /// Index of the loopback device in every network namespace (`LOOPBACK_IFINDEX`, `include/net/flow.h`).

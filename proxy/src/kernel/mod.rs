@@ -1,7 +1,6 @@
 //! The only place with syscalls and child processes: small adapters behind traits narrow enough for an honest fake.
 
 pub mod addresses;
-pub(crate) mod announcements;
 pub mod capabilities;
 pub mod command;
 pub mod conntrack;
@@ -12,8 +11,10 @@ pub mod iptables;
 pub mod ipvs;
 pub mod limits;
 pub mod memory;
+pub(crate) mod multicast;
 mod netfilter;
 pub mod netlink;
 mod nftables;
+pub mod packet_filter;
 pub mod sysctl;
 pub mod watch;

@@ -1,4 +1,4 @@
-//! Questions to nf_tables through netlink (`include/uapi/linux/netfilter/nf_tables.h`), where a command would be a process
+//! Asks nf_tables through netlink (`include/uapi/linux/netfilter/nf_tables.h`), where a command would be a process
 //! each.
 
 use nix::libc;
@@ -19,21 +19,21 @@ const NFGENMSG: usize = 4;
 
 /// Asks over one socket, which is kept: making one for every question costs more than the question.
 #[derive(Default)]
-pub(super) struct Questions {
+pub(super) struct ChainProbe {
     socket: Option<Netlink>,
 }
 
-impl Questions {
+impl ChainProbe {
     /// The rules of a chain of the nft variant plus the rules that lead to it; `None` without the chain, or the table. The kernel
     /// counts both in one number, by which it knows whether a chain may go.
     ///
     /// # Errors
     /// When the kernel refuses the question.
     pub(super) fn uses(&mut self, family: Family, table: &str, chain: &str) -> Result<Option<usize>, NetlinkError> {
-        let attempt = format!("ask nf_tables for the chain {chain} of the table {table}");
+        let operation = format!("ask nf_tables for the chain {chain} of the table {table}");
         // Taken out: after an error nobody knows what is still to come on it.
         let opened = self.socket.take().map_or_else(|| Netlink::open(NETLINK_NETFILTER), Ok);
-        let mut socket = opened.map_err(|error| NetlinkError::new(&attempt, error))?;
+        let mut socket = opened.map_err(|error| NetlinkError::new(&operation, error))?;
         let family = match family {
             Family::V4 => libc::AF_INET,
             Family::V6 => libc::AF_INET6,
@@ -44,7 +44,7 @@ impl Questions {
             // `struct nfgenmsg`: family, version, resource.
             header: vec![u8::try_from(family).unwrap_or_default(), 0, 0, 0],
             attributes: Attributes::new().text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, chain),
-            attempt,
+            operation,
             harmless: &[],
         };
         let mut uses = 0;

@@ -10,9 +10,9 @@ pub const TCP_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
 /// A setting that could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {attempt} the kernel setting {}: {source}", key.replace('/', "."))]
+#[error("cannot {operation} the kernel setting {}: {source}", key.replace('/', "."))]
 pub struct SysctlError {
-    attempt: &'static str,
+    operation: &'static str,
     key: String,
     source: std::io::Error,
 }
@@ -23,7 +23,7 @@ pub struct SysctlError {
 /// When it is not there or not readable.
 pub fn read(key: &str) -> Result<String, SysctlError> {
     let read = std::fs::read_to_string(path(key));
-    read.map(|text| text.trim().to_owned()).map_err(|source| SysctlError { attempt: "read", key: key.into(), source })
+    read.map(|text| text.trim().to_owned()).map_err(|source| SysctlError { operation: "read", key: key.into(), source })
 }
 
 /// Sees to it that a setting has this value; does not write what already stands there, as `/proc/sys` may be
@@ -35,7 +35,7 @@ pub fn ensure(key: &str, value: &str) -> Result<(), SysctlError> {
     if read(key).is_ok_and(|present| present == value) {
         return Ok(());
     }
-    std::fs::write(path(key), value).map_err(|source| SysctlError { attempt: "write", key: key.into(), source })
+    std::fs::write(path(key), value).map_err(|source| SysctlError { operation: "write", key: key.into(), source })
 }
 
 fn path(key: &str) -> PathBuf {

@@ -15,8 +15,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::announcements::Announcements;
 use super::iptables::{Legacy, Size, Table};
+use super::multicast::MulticastListener;
 use crate::mode::rules::report::Report;
 use crate::model::Family;
 
@@ -32,8 +32,8 @@ pub struct Watch {
 }
 
 enum Signs {
-    /// Announcements of the nft variant's tables.
-    Nft(AsyncFd<Announcements>),
+    /// Messages about the nft variant's tables.
+    Nft(AsyncFd<MulticastListener>),
     /// Sizes of the legacy tables.
     Legacy {
         /// `None` where the kernel has no such tables.
@@ -55,7 +55,7 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses the socket.
     pub fn nft(family: Family) -> io::Result<Watch> {
-        let changes = Announcements::of(SockProtocol::NetlinkNetFilter, 1 << (NFNLGRP_NFTABLES - 1))?;
+        let changes = MulticastListener::of(SockProtocol::NetlinkNetFilter, 1 << (NFNLGRP_NFTABLES - 1))?;
         // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
         Ok(Watch { family, signs: Signs::Nft(unsafe { AsyncFd::register(changes) }?) })
     }

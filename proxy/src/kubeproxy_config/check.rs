@@ -9,7 +9,7 @@ use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration, gates};
 use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant};
 use crate::kernel::ipvs::Timeouts;
-use crate::mode::iptables::fragment::pod_source_fits;
+use crate::mode::iptables::objects::pod_source_fits;
 use crate::mode::ipvs::prepare::SCHEDULERS;
 use crate::model::{Family, parse_ip};
 use crate::plan::PodSource;

@@ -10,11 +10,11 @@ use super::Mode;
 use super::rules::report::Report;
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Family, ServicePortName};
-use crate::plan::flows::Flows;
-use crate::plan::frontends::DatagramFrontends;
+use crate::plan::flows::StaleFlowFilter;
+use crate::plan::frontends::ConntrackFrontends;
 use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::node::primary_address;
-use crate::plan::service_port::Surroundings;
+use crate::plan::service_port::NodeContext;
 use crate::plan::tally::Tally;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port};
 use crate::source::{Change, ObjectKey};
@@ -30,7 +30,7 @@ pub struct FamilyProxy<M> {
     pending: Changed,
     checks: Checks,
     tally: Tally,
-    datagram_frontends: DatagramFrontends,
+    conntrack_frontends: ConntrackFrontends,
 }
 
 impl<M: Mode> FamilyProxy<M> {
@@ -44,7 +44,7 @@ impl<M: Mode> FamilyProxy<M> {
             pending: Changed::default(),
             checks: Checks::default(),
             tally: Tally::default(),
-            datagram_frontends: DatagramFrontends::default(),
+            conntrack_frontends: ConntrackFrontends::default(),
         }
     }
 
@@ -70,13 +70,13 @@ impl<M: Mode> FamilyProxy<M> {
         let before = (self.node_plan(), std::mem::replace(&mut self.addresses, addresses.clone()));
         let now = self.node_plan();
         if now != before.0 || self.mode.depends_on(&now, &before.1, &self.addresses) {
-            self.mode.doubt();
+            self.mode.require_full_sync();
         }
     }
 
     /// Somebody else may have written to the kernel: the next sync compares everything.
-    pub fn doubt(&mut self) {
-        self.mode.doubt();
+    pub fn require_full_sync(&mut self) {
+        self.mode.require_full_sync();
     }
 
     /// Whether the next sync is a full one.
@@ -93,8 +93,8 @@ impl<M: Mode> FamilyProxy<M> {
     ///
     /// # Errors
     /// When the kernel refuses something.
-    pub fn lost(&mut self) -> Result<Option<String>, M::Error> {
-        self.mode.lost()
+    pub fn detect_flush(&mut self) -> Result<Option<String>, M::Error> {
+        self.mode.detect_flush()
     }
 
     /// Looks after what goes on after a sync; when to come again.
@@ -151,36 +151,36 @@ impl<M: Mode> FamilyProxy<M> {
         let pending = std::mem::take(&mut self.pending);
         if self.mode.needs_full() || pending.node {
             let report = self.full().inspect_err(|_| self.pending.node |= pending.node)?;
-            self.datagram_frontends.note_all(self.state.service_ports());
-            self.datagram_frontends.found(self.mode.take_found());
+            self.conntrack_frontends.note_all(self.state.service_ports());
+            self.conntrack_frontends.found(self.mode.take_previous_frontends());
             return Ok(report);
         }
         let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
         for name in &pending.service_ports {
-            self.datagram_frontends.note(name, self.state.service_port(name).as_deref());
+            self.conntrack_frontends.note(name, self.state.service_port(name).as_deref());
         }
         Ok(report)
     }
 
     /// Where flows may lead, if they must be looked at: service ports changed that conntrack's entries do not follow. Asked
-    /// again until [`FamilyProxy::flows_judged`] is told.
-    pub fn flows_due(&self) -> Option<Flows> {
-        if self.datagram_frontends.due().is_empty() {
+    /// again until [`FamilyProxy::conntrack_reconciled`] is called.
+    pub fn stale_flows(&self) -> Option<StaleFlowFilter> {
+        if self.conntrack_frontends.due().is_empty() {
             return None;
         }
-        let ports = self.datagram_frontends.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
+        let ports = self.conntrack_frontends.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
         let mode = &self.mode;
         let ports = ports.map(|port| {
             let (endpoints, relays) = (self.state.endpoints(&port.name), mode.relay_ports(&port.name));
             (port, endpoints, relays)
         });
-        let flows = Flows::new(ports, &self.node_plan().node_ports, &self.addresses.local);
-        Some(flows.only(self.datagram_frontends.due()))
+        let flows = StaleFlowFilter::new(ports, &self.node_plan().node_ports, &self.addresses.local);
+        Some(flows.only(self.conntrack_frontends.due()))
     }
 
     /// Stale flows are gone.
-    pub fn flows_judged(&mut self) {
-        self.datagram_frontends.judged();
+    pub fn conntrack_reconciled(&mut self) {
+        self.conntrack_frontends.judged();
     }
 
     fn partial(&mut self, pending: &BTreeSet<ServicePortName>) -> Result<Report, M::Error> {
@@ -211,7 +211,7 @@ impl<M: Mode> FamilyProxy<M> {
 
     fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
         let port = self.state.service_port(name)?;
-        let around = Surroundings {
+        let around = NodeContext {
             node_name: &self.config.node_name,
             node: self.state.node(),
             primary: primary_address(&self.config, self.family(), self.state.node(), &self.addresses),

@@ -23,12 +23,12 @@ pub trait Mode {
     /// Whether only a full sync will do: the kernel's state is not known.
     fn needs_full(&self) -> bool;
 
-    /// The kernel's state is in doubt: somebody else wrote to it.
-    fn doubt(&mut self);
+    /// Another program may have written to the kernel: the next sync must be a full one.
+    fn require_full_sync(&mut self);
 
     /// The frontends of datagram protocols that full syncs have found in the kernel since the last call: a predecessor's,
     /// too.
-    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)>;
+    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)>;
 
     /// The ports of this node on which the program itself answers for a service port, where rules lead to it and not to an
     /// endpoint.
@@ -45,7 +45,7 @@ pub trait Mode {
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    fn lost(&mut self) -> Result<Option<String>, Self::Error>;
+    fn detect_flush(&mut self) -> Result<Option<String>, Self::Error>;
 
     /// Compares the whole state with the kernel's and sends the difference.
     ///

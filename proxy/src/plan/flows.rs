@@ -37,7 +37,7 @@ type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
 
 /// Where flows may lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flows {
+pub struct StaleFlowFilter {
     /// The servers behind each frontend.
     serving: Frontends,
     /// Frontends that are no more, or no longer lead anywhere.
@@ -47,26 +47,26 @@ pub struct Flows {
 }
 
 /// Whether flows of this protocol are judged at all.
-pub fn is_judged(protocol: Protocol) -> bool {
+pub fn needs_conntrack_cleanup(protocol: Protocol) -> bool {
     protocol != Protocol::Tcp
 }
 
-impl Flows {
+impl StaleFlowFilter {
     /// What holds for these service ports, each with its endpoints and the ports of this node on which it is relayed; those
     /// of TCP are passed over. No two of them have the same frontend ([`crate::state::claims`]). `local` are the node's addresses in this family.
     pub fn new<'a>(
         ports: impl Iterator<Item = (Cow<'a, ServicePort>, Vec<Endpoint>, Vec<u16>)>,
         scope: &NodePortScope,
         local: &[IpAddr],
-    ) -> Flows {
-        let mut flows = Flows {
+    ) -> StaleFlowFilter {
+        let mut flows = StaleFlowFilter {
             node_addresses: match scope {
                 NodePortScope::EveryLocalAddress { .. } => local.iter().copied().collect(),
                 NodePortScope::Addresses(addresses) => addresses.iter().copied().collect(),
             },
-            ..Flows::default()
+            ..StaleFlowFilter::default()
         };
-        for (port, endpoints, relays) in ports.filter(|(port, ..)| is_judged(port.name.protocol)) {
+        for (port, endpoints, relays) in ports.filter(|(port, ..)| needs_conntrack_cleanup(port.name.protocol)) {
             let mut serving: BTreeSet<SocketAddr> =
                 endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect();
             // A relay keeps its own flows right.
@@ -79,7 +79,7 @@ impl Flows {
     }
 
     /// Judges flows to these frontends only; those of them that lead nowhere are gone.
-    pub fn only(mut self, due: &BTreeSet<(Protocol, Frontend)>) -> Flows {
+    pub fn only(mut self, due: &BTreeSet<(Protocol, Frontend)>) -> StaleFlowFilter {
         self.serving.retain(|frontend, _| due.contains(frontend));
         self.gone = due.iter().filter(|frontend| !self.serving.contains_key(frontend)).copied().collect();
         self
@@ -120,10 +120,10 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn flows(servers: &[&str]) -> Flows {
+    fn flows(servers: &[&str]) -> StaleFlowFilter {
         let serving: BTreeSet<SocketAddr> = servers.iter().map(|text| socket(text)).collect();
         let frontends = [Frontend::Address(socket(CLUSTER_IP)), Frontend::NodePort(30053)];
-        Flows {
+        StaleFlowFilter {
             serving: frontends.map(|frontend| ((Protocol::Udp, frontend), serving.clone())).into_iter().collect(),
             gone: BTreeSet::new(),
             node_addresses: ["172.18.0.2".parse().unwrap()].into(),
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn of_a_frontend_that_is_gone_only_translated_flows_are_stale() {
         let before: BTreeSet<_> = flows(&["10.244.1.5:53"]).frontends().collect();
-        let now = Flows { serving: Frontends::new(), ..flows(&[]) }.only(&before);
+        let now = StaleFlowFilter { serving: Frontends::new(), ..flows(&[]) }.only(&before);
         assert!(now.is_stale(&flow(CLUSTER_IP, "10.244.1.5:53")));
         assert!(now.is_stale(&flow(NODE_PORT, "10.244.1.5:53")));
         assert!(!now.is_stale(&flow(CLUSTER_IP, CLUSTER_IP)), "nobody of ours answered it");

@@ -4,7 +4,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::flows::{Frontend, is_judged};
+use super::flows::{Frontend, needs_conntrack_cleanup};
 use crate::model::{Protocol, ServicePortName};
 use crate::state::service::ServicePort;
 
@@ -12,17 +12,17 @@ type Key = (Protocol, Frontend);
 
 /// The index, and what is due.
 #[derive(Debug, Default)]
-pub struct DatagramFrontends {
+pub struct ConntrackFrontends {
     of_port: BTreeMap<ServicePortName, BTreeSet<Key>>,
     /// A frontend has one owner ([`crate::state::claims`]).
     owner: BTreeMap<Key, ServicePortName>,
     due: BTreeSet<Key>,
 }
 
-impl DatagramFrontends {
+impl ConntrackFrontends {
     /// A service port stands so now, or is gone: flows to its frontends, earlier and present, must be looked at.
     pub fn note(&mut self, name: &ServicePortName, port: Option<&ServicePort>) {
-        if !is_judged(name.protocol) {
+        if !needs_conntrack_cleanup(name.protocol) {
             return;
         }
         let keys = |port: &ServicePort| port.frontends().map(|frontend| (name.protocol, frontend)).collect();
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    fn due(index: &DatagramFrontends) -> Vec<String> {
+    fn due(index: &ConntrackFrontends) -> Vec<String> {
         let text = |(protocol, frontend): &Key| match frontend {
             Frontend::Address(address) => format!("{protocol} {address}"),
             Frontend::NodePort(port) => format!("{protocol} node port {port}"),
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_due_with_who_has_its_address_now() {
-        let mut index = DatagramFrontends::default();
+        let mut index = ConntrackFrontends::default();
         let (dns, log) = (port("dns", Protocol::Udp, "10.96.0.10"), port("log", Protocol::Udp, "10.96.0.11"));
         index.note_all([&dns, &log, &port("web", Protocol::Tcp, "10.96.0.12")].into_iter());
         assert_eq!(due(&index), ["udp 10.96.0.10:53", "udp 10.96.0.11:53"]);

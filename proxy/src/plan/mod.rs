@@ -54,7 +54,7 @@ pub enum Masquerade {
 
 /// A verdict and who is masqueraded under it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Treatment {
+pub struct FrontendAction {
     /// What happens.
     pub verdict: Verdict,
     /// To whose address.
@@ -63,16 +63,16 @@ pub struct Treatment {
 
 /// The cluster IP: the frontend inside the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Internal {
+pub struct ClusterIpFrontend {
     /// The cluster IP.
     pub address: IpAddr,
     /// What happens to everybody.
-    pub treatment: Treatment,
+    pub action: FrontendAction,
 }
 
 /// All frontends for the world outside: node port, external IPs and load-balancer IPs are treated alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct External {
+pub struct ExternalFrontends {
     /// The node port.
     pub node_port: Option<u16>,
     /// External IPs.
@@ -82,16 +82,16 @@ pub struct External {
     /// Who may use the load-balancer IPs; `None`: everybody. Node port and external IPs are not restricted.
     pub allowed_sources: Option<AllowedSources>,
     /// What happens to traffic from elsewhere.
-    pub treatment: Treatment,
+    pub action: FrontendAction,
     /// Under policy Local, pods (where they can be told) and the node itself are not held to it: their traffic goes
     /// as if it had left the cluster and come back (kubernetes/kubernetes#92465).
     pub short_circuit: Option<ShortCircuit>,
 }
 
-impl External {
+impl ExternalFrontends {
     /// Whether anybody at all is answered.
     pub fn delivers(&self) -> bool {
-        matches!(self.treatment.verdict, Verdict::Deliver(_)) || self.short_circuit.is_some()
+        matches!(self.action.verdict, Verdict::Deliver(_)) || self.short_circuit.is_some()
     }
 }
 
@@ -99,9 +99,9 @@ impl External {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShortCircuit {
     /// Traffic from pods.
-    pub pods: Treatment,
+    pub pods: FrontendAction,
     /// Traffic from the node itself.
-    pub node: Treatment,
+    pub node: FrontendAction,
 }
 
 /// `loadBalancerSourceRanges`.
@@ -140,9 +140,9 @@ pub struct ServicePortPlan {
     /// A client goes to the same backend again within this time.
     pub affinity: Option<Duration>,
     /// The cluster IP, unless another service has it.
-    pub internal: Option<Internal>,
+    pub internal: Option<ClusterIpFrontend>,
     /// The frontends for outside, if there are any.
-    pub external: Option<External>,
+    pub external: Option<ExternalFrontends>,
     /// The health check that a load balancer asks, if there is one.
     pub health_check: Option<HealthCheck>,
     /// Policies (`internal`, `external`) under which this node has no endpoint although others have.
@@ -207,7 +207,7 @@ pub struct NodePlan {
     pub masquerade_mark: u32,
     /// How pods are told; `None`: they cannot be.
     pub pods: Option<PodSource>,
-    /// Who is masqueraded to cluster IPs: what [`Internal::treatment`] has for every service port, for modes that have one
+    /// Who is masqueraded to cluster IPs: what [`ClusterIpFrontend::action`] has for every service port, for modes that have one
     /// rule for all.
     pub internal_masquerade: Masquerade,
     /// Where node ports are accepted.

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::backends::{Backends, choose, ready_local};
-use super::flows::is_judged;
+use super::flows::needs_conntrack_cleanup;
 use super::{
-    AllowedSources, BackendSet, External, HealthCheck, Internal, Masquerade, NoLocalEndpoints, ServicePortPlan,
-    ShortCircuit, Treatment, Verdict,
+    AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, HealthCheck, Masquerade,
+    NoLocalEndpoints, ServicePortPlan, ShortCircuit, Verdict,
 };
 use crate::state::NodeInfo;
 use crate::state::endpoints::Endpoint;
@@ -14,7 +14,7 @@ use crate::state::service::{ServicePort, TrafficPolicy};
 
 /// What a service port's plan depends on besides the Service and its endpoints.
 #[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct NodeContext<'a> {
     /// This node's name.
     pub node_name: &'a str,
     /// This node's zone and ranges.
@@ -26,7 +26,7 @@ pub struct Surroundings<'a> {
 }
 
 /// Plans one service port.
-pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Surroundings<'_>) -> ServicePortPlan {
+pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: NodeContext<'_>) -> ServicePortPlan {
     let backends = choose(port, endpoints, around.node_name, around.node);
     let internal_verdict = verdict(port.internal_policy, &backends);
     let external_verdict = verdict(port.external_policy, &backends);
@@ -35,9 +35,12 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
         name: port.name.clone(),
         port: port.port,
         affinity: port.affinity,
-        internal: port.cluster_ip.map(|address| Internal {
+        internal: port.cluster_ip.map(|address| ClusterIpFrontend {
             address,
-            treatment: Treatment { verdict: internal_verdict, masquerade: internal_masquerade(around.masquerade_all) },
+            action: FrontendAction {
+                verdict: internal_verdict,
+                masquerade: internal_masquerade(around.masquerade_all),
+            },
         }),
         health_check: port
             .health_check_node_port
@@ -55,7 +58,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Sur
 }
 
 fn serving(port: &ServicePort, endpoints: &[Endpoint]) -> Vec<SocketAddr> {
-    if !is_judged(port.name.protocol) {
+    if !needs_conntrack_cleanup(port.name.protocol) {
         return Vec::new();
     }
     endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect()
@@ -75,19 +78,24 @@ fn verdict(policy: TrafficPolicy, backends: &Backends) -> Verdict {
     }
 }
 
-fn plan_external(port: &ServicePort, backends: &Backends, verdict: Verdict, around: Surroundings<'_>) -> External {
+fn plan_external(
+    port: &ServicePort,
+    backends: &Backends,
+    verdict: Verdict,
+    around: NodeContext<'_>,
+) -> ExternalFrontends {
     // Under policy Cluster the backend may be on another node, and its reply must come back through this one.
     // Under Local it never leaves the node, so the client's address can stay.
     let local = port.external_policy == TrafficPolicy::Local;
     let masquerade = if local { Masquerade::Never } else { Masquerade::Always };
-    let to_cluster = |masquerade| Treatment { verdict: Verdict::Deliver(BackendSet::Cluster), masquerade };
+    let to_cluster = |masquerade| FrontendAction { verdict: Verdict::Deliver(BackendSet::Cluster), masquerade };
     let short_circuit = (local && backends.any).then(|| ShortCircuit {
         pods: to_cluster(Masquerade::Never),
         // The node's own source may be the very address it connects to, which no pod could answer.
         node: to_cluster(Masquerade::Always),
     });
     let restricted = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();
-    External {
+    ExternalFrontends {
         node_port: port.node_port,
         external_ips: port.external_ips.clone(),
         load_balancer_ips: port.load_balancer_ips.clone(),
@@ -95,7 +103,7 @@ fn plan_external(port: &ServicePort, backends: &Backends, verdict: Verdict, arou
             ranges: port.source_ranges.clone(),
             load_balancer_ips: port.source_ranges.iter().any(|r| around.primary.is_some_and(|ip| r.contains(&ip))),
         }),
-        treatment: Treatment { verdict, masquerade },
+        action: FrontendAction { verdict, masquerade },
         short_circuit,
     }
 }

@@ -62,7 +62,7 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::model::Protocol;
-    use crate::plan::service_port::{Surroundings, plan_service_port};
+    use crate::plan::service_port::{NodeContext, plan_service_port};
     use crate::source::ObjectKey;
     use crate::state::NodeInfo;
     use crate::state::endpoints::Endpoint;
@@ -97,7 +97,7 @@ mod tests {
             health_check_node_port: None,
         };
         let node = NodeInfo { zone: zone.map(str::to_owned), ..NodeInfo::default() };
-        let around = Surroundings { node_name: "n1", node: &node, primary: None, masquerade_all: false };
+        let around = NodeContext { node_name: "n1", node: &node, primary: None, masquerade_all: false };
         plan_service_port(&port, endpoints, around)
     }
 

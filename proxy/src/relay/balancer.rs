@@ -21,7 +21,7 @@ pub struct Balancer {
 
 impl Balancer {
     /// New backends; turns go on after the backend that had the last one.
-    pub fn lead(&mut self, backends: Backends) {
+    pub fn set_backends(&mut self, backends: Backends) {
         if backends.affinity.is_none() {
             self.clients.clear();
         }
@@ -104,10 +104,10 @@ mod tests {
     fn turns_go_round_and_go_on_whoever_comes_and_goes() {
         let (mut balancer, now) = (Balancer::default(), Instant::now());
         assert_eq!(balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now), []);
-        balancer.lead(backends(&[1, 2, 3], None));
+        balancer.set_backends(backends(&[1, 2, 3], None));
         let turns = |balancer: &mut Balancer, count| (0..count).map(|_| first(balancer, 1, now)).collect::<Vec<_>>();
         assert_eq!(turns(&mut balancer, 4), [1, 2, 3, 1]);
-        balancer.lead(backends(&[1, 3, 4], None));
+        balancer.set_backends(backends(&[1, 3, 4], None));
         assert_eq!(turns(&mut balancer, 4), [3, 4, 1, 3]);
         let tries = balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now);
         assert_eq!(tries, [backend(4), backend(1), backend(3)], "the others are tried after it");
@@ -117,7 +117,7 @@ mod tests {
     fn a_client_stays_until_it_was_silent_for_the_timeout_or_its_backend_is_gone() {
         let (mut balancer, start) = (Balancer::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        balancer.lead(backends(&[1, 2, 3], Some(10)));
+        balancer.set_backends(backends(&[1, 2, 3], Some(10)));
         assert_eq!((first(&mut balancer, 1, at(0)), first(&mut balancer, 2, at(0))), (1, 2));
         assert_eq!((first(&mut balancer, 1, at(9)), first(&mut balancer, 1, at(18))), (1, 1));
         let tries = balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), at(18));
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(first(&mut balancer, 1, at(28)), 3, "silent for too long");
         balancer.refused([192, 0, 2, 1].into());
         assert_eq!(first(&mut balancer, 1, at(28)), 1, "its backend has failed it");
-        balancer.lead(backends(&[2, 3], Some(10)));
+        balancer.set_backends(backends(&[2, 3], Some(10)));
         assert_eq!(first(&mut balancer, 1, at(29)), 2, "its backend is gone");
     }
 

@@ -129,10 +129,10 @@ impl Engine {
 }
 
 impl Relays for Engine {
-    fn lead(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>) {
         let is_gone = backends.is_none();
         let balancer = self.balancers.entry(name.clone()).or_default();
-        balancer.lock().unwrap_or_else(PoisonError::into_inner).lead(backends.unwrap_or_default());
+        balancer.lock().unwrap_or_else(PoisonError::into_inner).set_backends(backends.unwrap_or_default());
         if is_gone {
             self.balancers.remove(name);
         }

@@ -11,7 +11,7 @@ pub struct Fake {
     /// Who listens where.
     pub listening: BTreeMap<Listener, u16>,
     /// Where service ports lead.
-    pub led: BTreeMap<ServicePortName, Backends>,
+    pub active: BTreeMap<ServicePortName, Backends>,
     /// Ports of somebody else.
     pub taken: BTreeSet<(Protocol, u16)>,
     /// No sockets are left.
@@ -19,10 +19,10 @@ pub struct Fake {
 }
 
 impl Relays for Fake {
-    fn lead(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>) {
         match backends {
-            Some(backends) => self.led.insert(name.clone(), backends),
-            None => self.led.remove(name),
+            Some(backends) => self.active.insert(name.clone(), backends),
+            None => self.active.remove(name),
         };
     }
 
@@ -32,7 +32,9 @@ impl Relays for Fake {
         if self.exhausted {
             return refused("too many open files");
         }
-        if !self.led.contains_key(&listener.name) || protocol == Protocol::Sctp || self.listening.contains_key(listener)
+        if !self.active.contains_key(&listener.name)
+            || protocol == Protocol::Sctp
+            || self.listening.contains_key(listener)
         {
             return refused("nothing to listen for, or not once more");
         }

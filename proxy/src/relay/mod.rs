@@ -88,7 +88,7 @@ pub enum ListenError {
 pub trait Relays {
     /// Where new connections of a service port lead from now on; `None`: it is gone. Connections that there are go on;
     /// associations of UDP end where their backend does not serve any more.
-    fn lead(&mut self, name: &ServicePortName, backends: Option<Backends>);
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>);
 
     /// Listens on a port of every local address for a service port that leads somewhere.
     ///

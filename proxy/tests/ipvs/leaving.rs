@@ -11,7 +11,7 @@ use svcproxy::kernel::dummy::Device;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::iptables;
 use svcproxy::mode::ipvs::kernel::Fake;
-use svcproxy::mode::ipvs::leave::Leaving;
+use svcproxy::mode::ipvs::teardown::IpvsTeardown;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flows::Flow;
 
@@ -56,8 +56,8 @@ fn left() -> Fake {
     ipvs.mode().kernel().clone()
 }
 
-fn leaving(kernel: Fake, flows: Vec<Flow>) -> Leaving<Fake, Flows> {
-    Leaving::new(kernel, Flows(flows), vec!["192.0.2.1".parse().unwrap()], LIMIT)
+fn leaving(kernel: Fake, flows: Vec<Flow>) -> IpvsTeardown<Fake, Flows> {
+    IpvsTeardown::new(kernel, Flows(flows), vec!["192.0.2.1".parse().unwrap()], LIMIT)
 }
 
 fn is_gone(kernel: &Fake) -> bool {

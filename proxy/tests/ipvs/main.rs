@@ -17,9 +17,9 @@ use svcproxy::kernel::iptables::Table;
 use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Fake;
-use svcproxy::mode::ipvs::leave::{leave, remove_empty_device};
 use svcproxy::mode::ipvs::sets::SetId;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::ipvs::teardown::{leave, remove_empty_device};
 use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::source::Change;
@@ -171,12 +171,12 @@ proptest! {
                 }
                 Event::FlushRules => {
                     current.mode().kernel().rules.flush();
-                    current.doubt();
+                    current.require_full_sync();
                     rules_flushed = true;
                 }
                 Event::FlushServers => {
                     current.mode().kernel().servers.servers.clear();
-                    current.doubt();
+                    current.require_full_sync();
                     servers_flushed = true;
                 }
             }
@@ -200,10 +200,10 @@ proptest! {
 
         // A second sync sends nothing, not even a full one.
         prop_assert!(current.sync().unwrap().is_empty());
-        current.doubt();
+        current.require_full_sync();
         let report = current.sync().unwrap();
         prop_assert!(report.full && report.is_empty(), "{:?}", report);
-        prop_assert_eq!(current.lost().unwrap(), None);
+        prop_assert_eq!(current.detect_flush().unwrap(), None);
 
         // Whoever drains goes when the time is over, and then the kernel is as after a clean start to the last detail.
         now += Duration::from_secs(1);
@@ -404,7 +404,7 @@ fn a_weight_that_somebody_left_at_zero_is_mended() {
     let backend: SocketAddr = "10.244.0.1:8080".parse().unwrap();
     let kernel = proxy.mode().kernel();
     kernel.servers.servers.get_mut(&key).unwrap().1.insert(backend, Destination { weight: 0, connections: 0 });
-    proxy.doubt();
+    proxy.require_full_sync();
     assert_eq!(proxy.sync().unwrap().changes, 1);
     assert_eq!(weights(&mut proxy, &key), [(backend.to_string(), 1)]);
 }

@@ -130,7 +130,7 @@ fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
         prop_assert_eq!(&settled(&found), &settled(&clean), "{}", way);
         prop_assert_eq!(of_others(&found), of_others(&untouched), "{}", way);
         prop_assert!(!proxies.sync().unwrap(), "{}: a second sync sends something", way);
-        proxies.doubt();
+        proxies.require_full_sync();
         // What drains is looked at again and again, which is none of the rules' business.
         prop_assert!(
             !proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs,

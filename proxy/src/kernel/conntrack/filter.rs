@@ -8,7 +8,7 @@ use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 use netlink_packet_netfilter::conntrack::{ConntrackMessage, IPTuple, ProtoTuple, Protocol as Number, Tuple};
 
 use crate::model::Protocol;
-use crate::plan::flows::{Flows, Frontend};
+use crate::plan::flows::{Frontend, StaleFlowFilter};
 
 /// `IPCTNL_MSG_CT_GET`, `CTA_TUPLE_ORIG`, `CTA_FILTER`, `CTA_FILTER_ORIG_FLAGS`
 /// (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
@@ -36,7 +36,7 @@ impl Filter {
     pub const NONE: Filter = Filter { protocol: None, frontend: None };
 
     /// The dumps that show every flow which these judge.
-    pub fn of(flows: &Flows) -> Vec<Filter> {
+    pub fn of(flows: &StaleFlowFilter) -> Vec<Filter> {
         let frontends: BTreeSet<_> = flows.frontends().collect();
         if frontends.len() <= FEW {
             let one = |(protocol, frontend)| Filter { protocol: Some(protocol), frontend: Some(frontend) };

@@ -18,8 +18,8 @@ pub struct Fake {
     pub changes: Vec<SetChange>,
 }
 
-fn refuse<T>(attempt: String, code: i32) -> Result<T, NetlinkError> {
-    Err(NetlinkError::new(attempt, io::Error::from_raw_os_error(code)))
+fn refuse<T>(operation: String, code: i32) -> Result<T, NetlinkError> {
+    Err(NetlinkError::new(operation, io::Error::from_raw_os_error(code)))
 }
 
 impl Fake {
@@ -55,11 +55,11 @@ impl Sets for Fake {
 
     fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError> {
         for change in changes {
-            let attempt = format!("{change:?}");
-            let Some((header, members)) = self.sets.get_mut(&change.set) else { return refuse(attempt, ENOENT) };
+            let operation = format!("{change:?}");
+            let Some((header, members)) = self.sets.get_mut(&change.set) else { return refuse(operation, ENOENT) };
             for member in &change.members {
                 if !Fake::fits(header, member) {
-                    return refuse(attempt, EINVAL);
+                    return refuse(operation, EINVAL);
                 }
                 if change.add {
                     members.insert(*member);
@@ -68,7 +68,7 @@ impl Sets for Fake {
                 }
                 if header.kind != Kind::BitmapPort && members.len() > header.maxelem as usize {
                     members.remove(member);
-                    return refuse(attempt, ENOSPC);
+                    return refuse(operation, ENOSPC);
                 }
             }
             self.changes.push(change.clone());
@@ -77,12 +77,12 @@ impl Sets for Fake {
     }
 
     fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError> {
-        let attempt = format!("swap {one} and {other}");
+        let operation = format!("swap {one} and {other}");
         let (Some(first), Some(second)) = (self.sets.get(one).cloned(), self.sets.get(other).cloned()) else {
-            return refuse(attempt, ENOENT);
+            return refuse(operation, ENOENT);
         };
         if first.0.kind != second.0.kind || first.0.family != second.0.family {
-            return refuse(attempt, EINVAL);
+            return refuse(operation, EINVAL);
         }
         let named = |(header, members): (SetHeader, BTreeSet<Member>), name: &str| {
             (SetHeader { name: name.to_owned(), ..header }, members)

@@ -74,13 +74,13 @@ impl Nfnetlink {
             return Ok(*known);
         }
         let attributes = begin().text(ATTR_TYPENAME, kind.as_str()).u8(ATTR_FAMILY, number_of(kind, family));
-        let attempt = format!("find the set type {} in this kernel", kind.as_str());
+        let operation = format!("find the set type {} in this kernel", kind.as_str());
         let mut revision = None;
-        self.netlink.ask(&request(CMD_TYPE, attributes, &attempt, &[]), false, |payload| {
+        self.netlink.ask(&request(CMD_TYPE, attributes, &operation, &[]), false, |payload| {
             revision = revision.or(Parsed::read(body(payload)).u8(ATTR_REVISION));
         })?;
         let revision =
-            revision.ok_or_else(|| NetlinkError::new(&attempt, io::Error::from(io::ErrorKind::InvalidData)))?;
+            revision.ok_or_else(|| NetlinkError::new(&operation, io::Error::from(io::ErrorKind::InvalidData)))?;
         self.revisions.insert((kind, family), revision);
         Ok(revision)
     }
@@ -145,8 +145,8 @@ impl Sets for Nfnetlink {
                     .u32(ATTR_LINENO, 0)
                     .nested(ATTR_ADT, &members);
                 let first = part.first().map(ToString::to_string).unwrap_or_default();
-                let attempt = format!("{verb} the set {} {} member(s) from {first} on", change.set, part.len());
-                requests.push(request(command, attributes, &attempt, &[ERR_EXIST]));
+                let operation = format!("{verb} the set {} {} member(s) from {first} on", change.set, part.len());
+                requests.push(request(command, attributes, &operation, &[ERR_EXIST]));
             }
         }
         self.netlink.send(&requests)
@@ -167,10 +167,10 @@ fn begin() -> Attributes {
     Attributes::new().u8(ATTR_PROTOCOL, PROTOCOL)
 }
 
-fn request(command: u16, attributes: Attributes, attempt: &str, harmless: &'static [i32]) -> Request {
+fn request(command: u16, attributes: Attributes, operation: &str, harmless: &'static [i32]) -> Request {
     // `struct nfgenmsg`: family, version, resource.
     let header = vec![0, 0, 0, 0];
-    Request { kind: SUBSYSTEM << 8 | command, flags: 0, header, attributes, attempt: attempt.to_owned(), harmless }
+    Request { kind: SUBSYSTEM << 8 | command, flags: 0, header, attributes, operation: operation.to_owned(), harmless }
 }
 
 /// What follows `struct nfgenmsg`.

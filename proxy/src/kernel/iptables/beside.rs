@@ -5,7 +5,7 @@ use std::fs;
 use super::{Legacy, Table};
 use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::nftables::Questions;
+use crate::kernel::nftables::ChainProbe;
 use crate::model::Family;
 
 /// Whether tables of a variant, `Nft` or `Legacy`, hold one of these chains. Starts no process; and legacy tables, which come with
@@ -17,7 +17,7 @@ pub fn holds_any(family: Family, variant: Variant, chains: &[(Table, &str)]) -> 
     if variant == Variant::Legacy {
         return in_legacy(family, chains);
     }
-    let mut questions = Questions::default();
+    let mut questions = ChainProbe::default();
     for (table, chain) in chains {
         match questions.uses(family, table.as_str(), chain) {
             Ok(None) => {}

@@ -7,7 +7,7 @@ use super::{Counters, Iptables, IptablesError, Legacy, Table};
 use crate::config::Variant;
 use crate::kernel::command;
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::nftables::Questions;
+use crate::kernel::nftables::ChainProbe;
 use crate::model::Family;
 
 /// Seconds that a command waits for the lock that all legacy iptables commands share.
@@ -25,7 +25,7 @@ pub struct Commands {
     family: Family,
     /// The nft variant, by the command's own word; legacy says `(legacy)`, and old versions nothing.
     is_nft: bool,
-    nftables: Questions,
+    nftables: ChainProbe,
     command: &'static str,
     save: String,
     restore: String,
@@ -51,7 +51,7 @@ impl Commands {
         Ok(Commands {
             family,
             is_nft: version.contains("nf_tables"),
-            nftables: Questions::default(),
+            nftables: ChainProbe::default(),
             command: name,
             save: format!("{name}-save"),
             restore: format!("{name}-restore"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Iptables, IptablesError, Table};
-use crate::mode::rules::saved::target;
+use crate::ruleset::target_of as target;
 
 type Chains = BTreeMap<String, Vec<String>>;
 

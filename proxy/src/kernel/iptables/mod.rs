@@ -6,9 +6,8 @@ mod counters;
 mod fake;
 mod legacy;
 
-use std::fmt;
-
 use super::netlink::NetlinkError;
+pub use crate::ruleset::Table;
 
 pub use beside::holds_any;
 pub use commands::Commands;
@@ -16,38 +15,6 @@ pub use counters::{Counted, Counters};
 pub use fake::Fake;
 pub(crate) use legacy::fuzz;
 pub use legacy::{Legacy, Size};
-
-/// A table that the proxy uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Table {
-    /// filter: what is refused, dropped, let through. First in a transaction: a frontend that loses its last backend
-    /// must refuse before it stops delivering.
-    Filter,
-    /// mangle: only the canary.
-    Mangle,
-    /// nat: who goes where.
-    Nat,
-}
-
-impl Table {
-    /// All of them.
-    pub const ALL: [Table; 3] = [Table::Filter, Table::Mangle, Table::Nat];
-
-    /// iptables' word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Table::Filter => "filter",
-            Table::Mangle => "mangle",
-            Table::Nat => "nat",
-        }
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// The kernel's packet filter of one address family.
 pub trait Iptables {

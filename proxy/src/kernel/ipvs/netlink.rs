@@ -72,19 +72,19 @@ impl Genetlink {
     /// # Errors
     /// When there is none.
     pub fn open() -> Result<Genetlink, NetlinkError> {
-        let attempt = "reach IPVS in this kernel (module ip_vs)";
-        let mut netlink = Netlink::open(NETLINK_GENERIC).map_err(|error| NetlinkError::new(attempt, error))?;
+        let operation = "reach IPVS in this kernel (module ip_vs)";
+        let mut netlink = Netlink::open(NETLINK_GENERIC).map_err(|error| NetlinkError::new(operation, error))?;
         let request = Request {
             kind: GENL_ID_CTRL,
             flags: 0,
             header: vec![CTRL_CMD_GETFAMILY, 2, 0, 0],
             attributes: Attributes::new().text(CTRL_ATTR_FAMILY_NAME, "IPVS"),
-            attempt: attempt.to_owned(),
+            operation: operation.to_owned(),
             harmless: &[],
         };
         let mut family = None;
         netlink.ask(&request, false, |payload| family = Parsed::read(body(payload)).u16(CTRL_ATTR_FAMILY_ID))?;
-        let nothing = || NetlinkError::new(attempt, io::Error::from_raw_os_error(libc::ENOENT));
+        let nothing = || NetlinkError::new(operation, io::Error::from_raw_os_error(libc::ENOENT));
         Ok(Genetlink { netlink, family: family.ok_or_else(nothing)? })
     }
 
@@ -124,27 +124,27 @@ impl Genetlink {
             .bytes(SVC_FLAGS, &flags(0))
             .u32(SVC_TIMEOUT, 0)
             .u32(SVC_NETMASK, u32::MAX);
-        let attempt = format!("use the IPVS scheduler {name} (module ip_vs_{name})");
+        let operation = format!("use the IPVS scheduler {name} (module ip_vs_{name})");
         let service = Attributes::new().nested(ATTR_SERVICE, &service);
-        let add = self.request(NEW_SERVICE, service, &attempt, &[libc::EEXIST]);
+        let add = self.request(NEW_SERVICE, service, &operation, &[libc::EEXIST]);
         let mark = Attributes::new().nested(ATTR_SERVICE, &mark);
-        let delete = self.request(DEL_SERVICE, mark, &attempt, &[libc::ESRCH]);
+        let delete = self.request(DEL_SERVICE, mark, &operation, &[libc::ESRCH]);
         self.netlink.send(&[add])?;
         self.netlink.send(&[delete])
     }
 
-    fn request(&self, command: u8, attributes: Attributes, attempt: &str, harmless: &'static [i32]) -> Request {
+    fn request(&self, command: u8, attributes: Attributes, operation: &str, harmless: &'static [i32]) -> Request {
         let header = vec![command, 1, 0, 0];
-        Request { kind: self.family, flags: 0, header, attributes, attempt: attempt.to_owned(), harmless }
+        Request { kind: self.family, flags: 0, header, attributes, operation: operation.to_owned(), harmless }
     }
 
     fn change(&self, change: &ServerChange) -> Request {
-        let of_server = |command, service: Attributes, attempt: String, harmless| {
-            self.request(command, Attributes::new().nested(ATTR_SERVICE, &service), &attempt, harmless)
+        let of_server = |command, service: Attributes, operation: String, harmless| {
+            self.request(command, Attributes::new().nested(ATTR_SERVICE, &service), &operation, harmless)
         };
-        let of_destination = |command, key: &ServerKey, destination: Attributes, attempt: String, harmless| {
+        let of_destination = |command, key: &ServerKey, destination: Attributes, operation: String, harmless| {
             let both = Attributes::new().nested(ATTR_SERVICE, &name(key)).nested(ATTR_DEST, &destination);
-            self.request(command, both, &attempt, harmless)
+            self.request(command, both, &operation, harmless)
         };
         match change {
             ServerChange::Add(key, spec) => {
@@ -157,16 +157,16 @@ impl Genetlink {
                 of_server(DEL_SERVICE, name(key), format!("delete the virtual server {key}"), &[libc::ESRCH])
             }
             ServerChange::AddDestination(key, address, weight) => {
-                let attempt = format!("add {address} to the virtual server {key}");
-                of_destination(NEW_DEST, key, destination(address, Some(*weight)), attempt, &[])
+                let operation = format!("add {address} to the virtual server {key}");
+                of_destination(NEW_DEST, key, destination(address, Some(*weight)), operation, &[])
             }
             ServerChange::SetWeight(key, address, weight) => {
-                let attempt = format!("weigh {address} in the virtual server {key}");
-                of_destination(SET_DEST, key, destination(address, Some(*weight)), attempt, &[])
+                let operation = format!("weigh {address} in the virtual server {key}");
+                of_destination(SET_DEST, key, destination(address, Some(*weight)), operation, &[])
             }
             ServerChange::DeleteDestination(key, address) => {
-                let attempt = format!("delete {address} from the virtual server {key}");
-                of_destination(DEL_DEST, key, destination(address, None), attempt, &[libc::ENOENT, libc::ESRCH])
+                let operation = format!("delete {address} from the virtual server {key}");
+                of_destination(DEL_DEST, key, destination(address, None), operation, &[libc::ENOENT, libc::ESRCH])
             }
         }
     }

@@ -32,18 +32,18 @@ const DUMPS: usize = 100;
 
 /// A request that the kernel refused, or that could not be sent.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {attempt}: {source}")]
+#[error("cannot {operation}: {source}")]
 pub struct NetlinkError {
     /// What was attempted, on what.
-    pub attempt: String,
+    pub operation: String,
     /// What the kernel said.
     pub source: io::Error,
 }
 
 impl NetlinkError {
-    /// An error of this attempt.
-    pub fn new(attempt: impl Into<String>, source: io::Error) -> NetlinkError {
-        NetlinkError { attempt: attempt.into(), source }
+    /// An error of this operation.
+    pub fn new(operation: impl Into<String>, source: io::Error) -> NetlinkError {
+        NetlinkError { operation: operation.into(), source }
     }
 
     /// The kernel's error number.
@@ -63,8 +63,8 @@ pub struct Request {
     pub header: Vec<u8>,
     /// The attributes.
     pub attributes: Attributes,
-    /// What is attempted, for people.
-    pub attempt: String,
+    /// What is attempted, in words for an error message.
+    pub operation: String,
     /// Error numbers that mean that there is nothing to do.
     pub harmless: &'static [i32],
 }
@@ -124,7 +124,7 @@ impl Netlink {
         if !dump {
             return self.ask_once(request, NLM_F_ACK, answer).map(drop);
         }
-        let payloads = of_one_moment(&request.attempt, || {
+        let payloads = of_one_moment(&request.operation, || {
             let mut payloads = Vec::new();
             let whole = self.ask_once(request, NLM_F_DUMP, |payload| payloads.push(payload.to_vec()))?;
             Ok(whole.then_some(payloads))
@@ -135,7 +135,7 @@ impl Netlink {
 
     /// Whether all answers are of one moment.
     fn ask_once(&mut self, request: &Request, flags: u16, mut answer: impl FnMut(&[u8])) -> Result<bool, NetlinkError> {
-        let failed = |source| NetlinkError::new(&request.attempt, source);
+        let failed = |source| NetlinkError::new(&request.operation, source);
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         self.socket.send(&request.message(sequence, flags), 0).map_err(failed)?;
@@ -191,7 +191,7 @@ impl Netlink {
     /// Every request may be refused; only the last one is confirmed.
     fn batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Ok(()) };
-        let failed = |source| NetlinkError::new(format!("{} and what follows", first.attempt), source);
+        let failed = |source| NetlinkError::new(format!("{} and what follows", first.operation), source);
         let begin = self.sequence.wrapping_add(1);
         let mut buffer = Vec::new();
         for (index, request) in requests.iter().enumerate() {
@@ -210,7 +210,7 @@ impl Netlink {
                 let index = usize::try_from(one.sequence.wrapping_sub(begin)).unwrap_or(usize::MAX);
                 let request = requests.get(index).unwrap_or(last);
                 if !request.harmless.contains(&code) {
-                    refused.get_or_insert_with(|| NetlinkError::new(&request.attempt, error_of(code)));
+                    refused.get_or_insert_with(|| NetlinkError::new(&request.operation, error_of(code)));
                 }
             }
             one.kind == NLMSG_ERROR && one.sequence == end
@@ -257,7 +257,7 @@ pub(crate) fn fuzz(bytes: &[u8], payload: impl Fn(&[u8])) {
 
 /// What `read` has found as soon as nothing changed meanwhile, which is when it finds something.
 fn of_one_moment<T>(
-    attempt: &str,
+    operation: &str,
     mut read: impl FnMut() -> Result<Option<T>, NetlinkError>,
 ) -> Result<T, NetlinkError> {
     for _ in 0..DUMPS {
@@ -266,7 +266,7 @@ fn of_one_moment<T>(
         }
     }
     let changing = io::Error::other(format!("it changed while it was read, {DUMPS} times in a row"));
-    Err(NetlinkError::new(attempt, changing))
+    Err(NetlinkError::new(operation, changing))
 }
 
 /// The error number in an `NLMSG_ERROR`; `None`: success.

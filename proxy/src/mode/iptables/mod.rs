@@ -1,29 +1,29 @@
 //! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
 //!
-//! [`fragment`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
+//! [`objects`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
 //! kernel; [`connections`] and [`scrape`] read what rules have counted. What other modes do alike is in [`crate::mode::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
 
 pub mod connections;
-pub mod fragment;
 pub mod jumps;
+pub mod objects;
 pub mod ruleset;
 pub mod scrape;
 pub mod syncer;
 
-pub use crate::mode::rules::{cleanup, names, report, rule};
+pub use crate::mode::rules::{cleanup, names, report};
 
 /// One address family's proxy in this mode.
 pub mod family {
     use super::syncer::Syncer;
     use crate::config::Config;
-    use crate::kernel::iptables::Iptables;
+    use crate::kernel::packet_filter::PacketFilter;
     use crate::mode::family;
     use crate::model::Family;
 
     /// A proxy over this kernel adapter.
     pub type FamilyProxy<K> = family::FamilyProxy<Syncer<K>>;
 
-    impl<K: Iptables> FamilyProxy<K> {
+    impl<K: PacketFilter> FamilyProxy<K> {
         /// A proxy that knows of no object yet.
         pub fn new(config: Config, family: Family, kernel: K) -> FamilyProxy<K> {
             family::FamilyProxy::with_mode(config, family, Syncer::new(kernel))

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::fragment::Fragment;
 use super::names;
-use super::rule::Rule;
-use crate::kernel::iptables::Table;
-use crate::mode::rules::Tables;
+use super::objects::ServiceObjects;
 use crate::mode::rules::common::{self, Chain, loopback_guard};
 use crate::mode::rules::filter::FilterChain;
 use crate::mode::rules::node_ports::Scope;
 use crate::model::ServicePortName;
 use crate::plan::NodePlan;
+use crate::ruleset::Rule;
+use crate::ruleset::Table;
+use crate::ruleset::Tables;
 
 /// Every service port's share, in order of name.
-pub type Fragments = BTreeMap<ServicePortName, Fragment>;
+pub type ServiceObjectsByName = BTreeMap<ServicePortName, ServiceObjects>;
 
 /// A chain that collects lines of many service ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,17 +48,17 @@ impl Shared {
     }
 
     /// What a service port contributes to it.
-    pub fn lines(self, fragment: &Fragment) -> &[String] {
+    pub fn lines(self, objects: &ServiceObjects) -> &[Rule] {
         match self {
-            Shared::Services => &fragment.services,
-            Shared::NodePorts => &fragment.node_ports,
-            Shared::Filter(chain) => chain.lines(&fragment.filter),
+            Shared::Services => &objects.services,
+            Shared::NodePorts => &objects.node_ports,
+            Shared::Filter(chain) => chain.lines(&objects.filter),
         }
     }
 
     /// The whole chain.
-    pub fn assemble(self, fragments: &Fragments, node: &NodePlan) -> Vec<String> {
-        let mut rules: Vec<String> = fragments.values().flat_map(|f| self.lines(f)).cloned().collect();
+    pub fn assemble(self, objects: &ServiceObjectsByName, node: &NodePlan) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = objects.values().flat_map(|f| self.lines(f)).cloned().collect();
         if self == Shared::Services {
             rules.extend(node_port_jumps(node));
         }
@@ -67,18 +67,18 @@ impl Shared {
 }
 
 /// Everything, put together.
-pub fn assemble(fragments: &Fragments, node: &NodePlan, random_fully: bool) -> Tables {
+pub fn assemble(objects: &ServiceObjectsByName, node: &NodePlan, random_fully: bool) -> Tables {
     let mut tables = Tables::new();
     for (table, chain, rules) in constant_chains(node, random_fully) {
         tables.entry(table).or_default().insert(chain.to_owned(), rules);
     }
     for shared in Shared::ALL {
         let (table, chain) = shared.place();
-        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(fragments, node));
+        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(objects, node));
     }
     let nat = tables.entry(Table::Nat).or_default();
-    for fragment in fragments.values() {
-        nat.extend(fragment.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
+    for objects in objects.values() {
+        nat.extend(objects.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
     }
     tables
 }
@@ -95,7 +95,7 @@ fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<Chain> {
     chains
 }
 
-fn node_port_jumps(node: &NodePlan) -> Vec<String> {
+fn node_port_jumps(node: &NodePlan) -> Vec<Rule> {
     let rule = || Rule::commented("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
-    Scope::all(node).into_iter().map(|scope| scope.of_any(rule()).target(names::NODE_PORTS)).collect()
+    Scope::all(node).into_iter().map(|scope| scope.of_any(rule()).jump(names::NODE_PORTS)).collect()
 }

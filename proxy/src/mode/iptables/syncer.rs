@@ -2,36 +2,37 @@
 //! what was sent last (partial).
 //!
 //! A partial restore that failed is repeated, whatever it had done: chains are written as a whole, and removed whether they are
-//! there or not. After anything that leaves doubt about the kernel's state – a restore that is refused twice, a lost canary, a
+//! there or not. After anything that makes the kernel's state uncertain – a restore that is refused twice, a lost canary, a
 //! start – the next sync is a full one, computed from the whole state. So no update can get lost between a failed sync and the
 //! next (kubernetes/kubernetes#121362), and a killed proxy's successor sends only what differs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use super::fragment::{EndpointComments, Fragment, render};
 use super::jumps;
+use super::objects::{EndpointComments, ServiceObjects, render};
 use super::report::{Report, RuleCounts};
-use super::ruleset::{Fragments, Shared, assemble};
+use super::ruleset::{ServiceObjectsByName, Shared, assemble};
 use crate::config::NodeAddresses;
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::Mode;
-use crate::mode::rules::Chains;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
-use crate::mode::rules::found::datagram_frontends;
+use crate::mode::rules::difference::{difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::found::conntrack_frontends;
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::names;
-use crate::mode::rules::transaction::Transaction;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::{Chains, Rule, Table, Transaction};
 
 /// One family's tables.
 pub struct Syncer<K> {
     kernel: K,
     guard: Guard,
-    /// What was sent last; `None` while the kernel's state is in doubt.
+    /// What was sent last; `None` while the kernel's state is not known.
     sent: Option<Sent>,
     found: BTreeSet<(Protocol, Frontend)>,
     counts_by_comment: bool,
@@ -44,7 +45,7 @@ struct Sent {
     /// Decided by full syncs alone: a cluster that wavers about the limit must not be written anew each time.
     comments: EndpointComments,
     /// Each service port's lines in the shared chains; its own chains are not in here.
-    lines: Fragments,
+    lines: ServiceObjectsByName,
     own: BTreeMap<ServicePortName, OwnChains>,
     total: RuleCounts,
     /// What failed restores would have written, or did.
@@ -82,7 +83,7 @@ impl OwnChains {
         OwnChains {
             chains: chains.iter().map(|(chain, rules)| (ChainName::of(chain), fingerprint(rules))).collect(),
             rules: chains.values().map(Vec::len).sum(),
-            marking: chains.values().flatten().filter(|rule| rule.ends_with(names::MARK_MASQ)).count(),
+            marking: chains.values().flatten().filter(|rule| rule.target.chain() == Some(names::MARK_MASQ)).count(),
         }
     }
 
@@ -101,19 +102,21 @@ impl OwnChains {
 /// No list of rules has this fingerprint.
 const UNKNOWN: [u8; 16] = [0; 16];
 
-/// Half of a SHA-256 over the rules, each with its length, so that no two lists of rules read the same.
-fn fingerprint(rules: &[String]) -> [u8; 16] {
-    let mut digest = Sha256::new();
+/// Half of a SHA-256 over the text of the rules, one on each line.
+fn fingerprint(rules: &[Rule]) -> [u8; 16] {
+    let (mut digest, mut text) = (Sha256::new(), String::new());
     for rule in rules {
-        digest.update(rule.len().to_le_bytes());
-        digest.update(rule);
+        text.clear();
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "{rule}");
+        digest.update(&text);
     }
     let mut half = [0; 16];
     half.copy_from_slice(&digest.finalize()[..16]);
     half
 }
 
-impl<K: Iptables> Syncer<K> {
+impl<K: PacketFilter> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Syncer<K> {
         Syncer { kernel, guard: Guard::default(), sent: None, found: BTreeSet::new(), counts_by_comment: false }
@@ -131,30 +134,28 @@ impl<K: Iptables> Syncer<K> {
     }
 
     fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
+        self.kernel.commit(transaction)?;
         Ok(Report::of(transaction))
     }
 }
 
-impl<K: Iptables> Mode for Syncer<K> {
+impl<K: PacketFilter> Mode for Syncer<K> {
     type Error = IptablesError;
 
     fn needs_full(&self) -> bool {
         self.sent.is_none()
     }
 
-    fn doubt(&mut self) {
+    fn require_full_sync(&mut self) {
         self.sent = None;
-        self.guard.doubt();
+        self.guard.require_full_sync();
     }
 
-    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         std::mem::take(&mut self.found)
     }
 
-    fn lost(&mut self) -> Result<Option<String>, IptablesError> {
+    fn detect_flush(&mut self) -> Result<Option<String>, IptablesError> {
         // After a restore that failed either state may be there.
         if self.sent.as_ref().is_none_or(|sent| sent.failures > 0) {
             return Ok(None);
@@ -168,14 +169,14 @@ impl<K: Iptables> Mode for Syncer<K> {
         _addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IptablesError> {
-        self.doubt();
+        self.require_full_sync();
         let comments = if self.counts_by_comment { EndpointComments::Written } else { EndpointComments::of(plans) };
-        let (mut lines, mut own, mut chains) = (Fragments::new(), BTreeMap::new(), Chains::new());
+        let (mut lines, mut own, mut chains) = (ServiceObjectsByName::new(), BTreeMap::new(), Chains::new());
         for plan in plans {
-            let mut fragment = render(plan, &node, comments);
-            own.insert(plan.name.clone(), OwnChains::of(&fragment.chains));
-            chains.extend(std::mem::take(&mut fragment.chains));
-            lines.insert(plan.name.clone(), fragment);
+            let mut objects = render(plan, &node, comments);
+            own.insert(plan.name.clone(), OwnChains::of(&objects.chains));
+            chains.extend(std::mem::take(&mut objects.chains));
+            lines.insert(plan.name.clone(), objects);
         }
         // What stays lies between the text of all chains, and would keep its memory from being given back: a copy does not.
         let (lines, own) = (lines.clone(), own.clone());
@@ -183,8 +184,8 @@ impl<K: Iptables> Mode for Syncer<K> {
         wanted.entry(Table::Nat).or_default().append(&mut chains);
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
-        let saved = difference::read(&mut self.kernel)?;
-        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
+        let saved = self.kernel.read(&Table::ALL)?;
+        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(conntrack_frontends));
         let jumps: Vec<_> = jumps::wanted(&node).collect();
         let ours: BTreeSet<(Table, String)> =
             wanted.iter().flat_map(|(table, chains)| chains.keys().map(|chain| (*table, chain.clone()))).collect();
@@ -210,7 +211,7 @@ impl<K: Iptables> Mode for Syncer<K> {
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
         let mut transaction = Transaction::default();
         let mut replaced = Vec::new();
-        let nothing = Fragment::default();
+        let nothing = ServiceObjects::default();
         for (name, plan) in changed {
             let mut after = plan.map(|plan| render(&plan, &sent.node, sent.comments));
             let before = sent.lines.remove(&name);

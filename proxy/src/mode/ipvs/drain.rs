@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::claims::Claims;
-use super::present::Present;
+use super::desired::DesiredState;
+use super::observed::ObservedState;
 use crate::kernel::ipvs::{Destinations, ServerChange, ServerKey};
 
 /// How often connections are counted while somebody drains.
@@ -24,10 +24,15 @@ pub struct Drains {
 
 impl Drains {
     /// Looks at these virtual servers: destinations that nobody wants drain, all others do not.
-    pub fn note<'a>(&mut self, keys: impl IntoIterator<Item = &'a ServerKey>, claims: &Claims, present: &Present) {
+    pub fn note<'a>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'a ServerKey>,
+        desired: &DesiredState,
+        observed: &ObservedState,
+    ) {
         for key in keys {
             let mut before = self.since.remove(key).unwrap_or_default();
-            let (Some(server), Some(wanted)) = (present.servers.get(key), claims.server(key)) else { continue };
+            let (Some(server), Some(wanted)) = (observed.servers.get(key), desired.server(key)) else { continue };
             let is_wanted = |address: &SocketAddr| wanted.destinations.binary_search(address).is_ok();
             let leaving = server.destinations.keys().filter(|address| !is_wanted(address));
             let now: BTreeMap<SocketAddr, Option<Instant>> =
@@ -39,8 +44,8 @@ impl Drains {
     }
 
     /// Forgets all virtual servers but these.
-    pub fn keep(&mut self, present: &Present) {
-        self.since.retain(|key, _| present.servers.contains_key(key));
+    pub fn keep(&mut self, observed: &ObservedState) {
+        self.since.retain(|key, _| observed.servers.contains_key(key));
     }
 
     /// The virtual servers with somebody who drains.

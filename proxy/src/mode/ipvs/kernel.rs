@@ -5,15 +5,17 @@ use std::net::IpAddr;
 
 use crate::kernel::dummy::{self, AddressChange, AddressState, Device, Rtnetlink};
 use crate::kernel::ipset::{self, Nfnetlink, Set, SetChange, SetHeader, Sets};
-use crate::kernel::iptables::{self, Commands, Iptables, IptablesError, Table};
+use crate::kernel::iptables::{self, Commands, IptablesError};
 use crate::kernel::ipvs::{self, Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
 use crate::kernel::netlink::NetlinkError;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::model::Family;
+use crate::ruleset::{Saved, Table, Transaction};
 
 /// Rules, virtual servers, sets and the device.
-pub trait Kernel: Iptables + Servers + Sets + Device {}
+pub trait Kernel: PacketFilter + Servers + Sets + Device {}
 
-impl<K: Iptables + Servers + Sets + Device> Kernel for K {}
+impl<K: PacketFilter + Servers + Sets + Device> Kernel for K {}
 
 /// Four adapters as one.
 #[derive(Debug, Clone, Default)]
@@ -58,13 +60,13 @@ impl Parts<(), Genetlink, Nfnetlink, Rtnetlink> {
     }
 }
 
-impl<R: Iptables, V, S, D> Iptables for Parts<R, V, S, D> {
-    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
-        self.rules.save(table)
+impl<R: PacketFilter, V, S, D> PacketFilter for Parts<R, V, S, D> {
+    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+        self.rules.read(tables)
     }
 
-    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
-        self.rules.restore(input)
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        self.rules.commit(change)
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {

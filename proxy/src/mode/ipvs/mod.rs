@@ -1,24 +1,24 @@
 //! IPVS mode: plans as virtual servers, addresses on `kube-ipvs0`, IP sets, and a handful of iptables rules that look
 //! things up in the sets and are the same however many services there are.
 //!
-//! [`fragment`] writes one service port down, [`claims`] adds all up, [`rules`] and [`jumps`] are the constant part,
-//! [`text`] prints it all. [`present`] is what the kernel has, [`steps`] what has to be done in which order, [`syncer`]
+//! [`objects`] writes one service port down, [`desired`] adds all up, [`rules`] and [`jumps`] are the constant part,
+//! [`text`] prints it all. [`observed`] is what the kernel has, [`steps`] what has to be done in which order, [`syncer`]
 //! does it and [`drain`] looks after backends that leave; [`leave`] takes everything away again, [`prepare`] sets what
 //! IPVS needs once at the start. The kernel is behind [`crate::kernel::ipvs`], [`crate::kernel::ipset`],
 //! [`crate::kernel::dummy`] and [`crate::kernel::iptables`].
 
-pub mod claims;
+pub mod desired;
 pub mod drain;
-pub mod fragment;
 pub mod jumps;
 pub mod kernel;
-pub mod leave;
+pub mod objects;
+pub mod observed;
 pub mod prepare;
-pub mod present;
 pub mod rules;
 pub mod sets;
 pub mod steps;
 pub mod syncer;
+pub mod teardown;
 pub mod text;
 
 use crate::kernel::iptables::IptablesError;

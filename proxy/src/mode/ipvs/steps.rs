@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::IpvsError;
-use super::claims::{Claims, Touched};
-use super::fragment::Server;
+use super::desired::{DesiredState, DirtyKeys};
 use super::kernel::Kernel;
-use super::present::{Present, PresentServer};
+use super::objects::Server;
+use super::observed::{ObservedServer, ObservedState};
 use super::sets::SetId;
 use crate::kernel::dummy::{AddressChange, AddressState};
 use crate::kernel::ipset::{Member, SetChange};
@@ -41,24 +41,24 @@ pub struct Steps {
 
 impl Steps {
     /// For everything that is wanted or there.
-    pub fn full(claims: &Claims, present: &Present) -> Steps {
-        let mut touched = Touched::default();
-        touched.servers.extend(claims.servers().chain(present.servers.keys()).copied());
-        touched.addresses.extend(claims.addresses().chain(present.addresses.keys()).copied());
-        for (set, members) in &present.sets {
-            touched.members.extend(claims.members(*set).chain(members).map(|member| (*set, *member)));
+    pub fn full(desired: &DesiredState, observed: &ObservedState) -> Steps {
+        let mut dirty = DirtyKeys::default();
+        dirty.servers.extend(desired.servers().chain(observed.servers.keys()).copied());
+        dirty.addresses.extend(desired.addresses().chain(observed.addresses.keys()).copied());
+        for (set, members) in &observed.sets {
+            dirty.members.extend(desired.members(*set).chain(members).map(|member| (*set, *member)));
         }
-        Steps::of(&touched, claims, present)
+        Steps::of(&dirty, desired, observed)
     }
 
-    /// For what was touched.
-    pub fn of(touched: &Touched, claims: &Claims, present: &Present) -> Steps {
+    /// For the dirty keys.
+    pub fn of(dirty: &DirtyKeys, desired: &DesiredState, observed: &ObservedState) -> Steps {
         let mut steps = Steps::default();
-        for (set, member) in &touched.members {
-            match (claims.has_member(*set, *member), present.has(*set, *member)) {
+        for (set, member) in &dirty.members {
+            match (desired.has_member(*set, *member), observed.has(*set, *member)) {
                 (true, false) => steps.add_members.entry(*set).or_default().push(*member),
                 (false, true) => {
-                    let told_by_address = |address| present.has(SetId::IpvsIps, Member::Ip(address));
+                    let told_by_address = |address| observed.has(SetId::IpvsIps, Member::Ip(address));
                     let first = *set != SetId::IpvsIps && member.address().is_some_and(told_by_address);
                     let list = if first { &mut steps.remove_members_first } else { &mut steps.remove_members_last };
                     list.entry(*set).or_default().push(*member);
@@ -66,16 +66,16 @@ impl Steps {
                 _ => {}
             }
         }
-        for key in &touched.servers {
-            match (claims.server(key), present.servers.get(key)) {
-                (Some(wanted), present) => steps.server(key, wanted, present),
+        for key in &dirty.servers {
+            match (desired.server(key), observed.servers.get(key)) {
+                (Some(wanted), observed) => steps.server(key, wanted, observed),
                 (None, Some(_)) => steps.delete_servers.push(*key),
                 (None, None) => {}
             }
         }
-        for address in &touched.addresses {
-            let there = present.addresses.get(address).copied();
-            match claims.has_address(address) {
+        for address in &dirty.addresses {
+            let there = observed.addresses.get(address).copied();
+            match desired.has_address(address) {
                 true if there != Some(AddressState::of_bound(address)) => steps.bind.push(*address),
                 false if there.is_some() => steps.unbind.push(*address),
                 _ => {}
@@ -84,16 +84,16 @@ impl Steps {
         steps
     }
 
-    fn server(&mut self, key: &ServerKey, wanted: &Server, present: Option<&PresentServer>) {
-        match present {
+    fn server(&mut self, key: &ServerKey, wanted: &Server, observed: Option<&ObservedServer>) {
+        match observed {
             None => self.servers.push(ServerChange::Add(*key, wanted.spec.clone())),
-            Some(present) if present.spec != wanted.spec => {
+            Some(observed) if observed.spec != wanted.spec => {
                 self.servers.push(ServerChange::Set(*key, wanted.spec.clone()));
             }
             Some(_) => {}
         }
         let nobody = BTreeMap::new();
-        let there = present.map_or(&nobody, |present| &present.destinations);
+        let there = observed.map_or(&nobody, |observed| &observed.destinations);
         for address in &wanted.destinations {
             match there.get(address) {
                 None => self.servers.push(ServerChange::AddDestination(*key, *address, WEIGHT)),
@@ -161,48 +161,48 @@ impl Steps {
     }
 
     /// The kernel has taken all steps.
-    pub fn note(&self, present: &mut Present) {
+    pub fn note(&self, observed: &mut ObservedState) {
         for (set, members) in &self.add_members {
-            present.sets.entry(*set).or_default().extend(members);
+            observed.sets.entry(*set).or_default().extend(members);
         }
         for (set, members) in self.remove_members_first.iter().chain(&self.remove_members_last) {
-            let there = present.sets.entry(*set).or_default();
+            let there = observed.sets.entry(*set).or_default();
             members.iter().for_each(|member| {
                 there.remove(member);
             });
         }
-        self.servers.iter().for_each(|change| note_server(change, present));
+        self.servers.iter().for_each(|change| note_server(change, observed));
         for key in &self.delete_servers {
-            present.servers.remove(key);
+            observed.servers.remove(key);
         }
-        present.addresses.extend(self.bind.iter().map(|address| (*address, AddressState::of_bound(address))));
+        observed.addresses.extend(self.bind.iter().map(|address| (*address, AddressState::of_bound(address))));
         let gone: BTreeSet<IpAddr> = self.unbind.iter().copied().collect();
-        present.addresses.retain(|address, _| !gone.contains(address));
+        observed.addresses.retain(|address, _| !gone.contains(address));
     }
 }
 
 /// The kernel has taken a change.
-pub fn note_server(change: &ServerChange, present: &mut Present) {
+pub fn note_server(change: &ServerChange, observed: &mut ObservedState) {
     match change {
         ServerChange::Add(key, spec) => {
-            let server = PresentServer { spec: spec.clone(), destinations: BTreeMap::new() };
-            present.servers.insert(*key, server);
+            let server = ObservedServer { spec: spec.clone(), destinations: BTreeMap::new() };
+            observed.servers.insert(*key, server);
         }
         ServerChange::Set(key, spec) => {
-            if let Some(server) = present.servers.get_mut(key) {
+            if let Some(server) = observed.servers.get_mut(key) {
                 server.spec = spec.clone();
             }
         }
         ServerChange::Delete(key) => {
-            present.servers.remove(key);
+            observed.servers.remove(key);
         }
         ServerChange::AddDestination(key, address, weight) | ServerChange::SetWeight(key, address, weight) => {
-            if let Some(server) = present.servers.get_mut(key) {
+            if let Some(server) = observed.servers.get_mut(key) {
                 server.destinations.insert(*address, *weight);
             }
         }
         ServerChange::DeleteDestination(key, address) => {
-            if let Some(server) = present.servers.get_mut(key) {
+            if let Some(server) = observed.servers.get_mut(key) {
                 server.destinations.remove(address);
             }
         }

@@ -7,26 +7,25 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::IpvsError;
-use super::claims::{Claims, Touched};
+use super::desired::{DesiredState, DirtyKeys};
 use super::drain::Drains;
-use super::fragment::{Surroundings, render};
 use super::jumps;
 use super::kernel::Kernel;
-use super::present::Present;
+use super::objects::{NodeContext, render};
+use super::observed::ObservedState;
 use super::rules;
 use super::steps::{Steps, note_server};
 use crate::config::{Ipvs, NodeAddresses};
-use crate::kernel::iptables::Table;
 use crate::kernel::ipvs::ServerKey;
 use crate::mode::Mode;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::difference::{difference, ensure_jumps, remove_other_modes};
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::names;
 use crate::mode::rules::report::{Report, RuleCounts};
-use crate::mode::rules::saved::Saved;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::{Saved, Table};
 
 /// What an operator decides about this mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,16 +54,16 @@ pub struct Syncer<K> {
     kernel: K,
     settings: Settings,
     guard: Guard,
-    /// What was sent last; `None` while the kernel's state is in doubt.
+    /// What was sent last; `None` while the kernel's state is not known.
     sent: Option<Sent>,
     drains: Drains,
     found: BTreeSet<(Protocol, Frontend)>,
 }
 
 struct Sent {
-    around: Surroundings,
-    claims: Claims,
-    present: Present,
+    around: NodeContext,
+    desired: DesiredState,
+    observed: ObservedState,
     total: RuleCounts,
 }
 
@@ -97,9 +96,7 @@ impl<K: Kernel> Syncer<K> {
         let made = ensure_jumps(&mut self.kernel, jumps.iter().copied(), saved)?;
         let transaction = difference(wanted, saved);
         let mut report = Report { total, jumps: made, ..Report::of(&transaction) };
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
+        self.kernel.commit(&transaction)?;
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, saved)?;
         report.jumps += gone;
@@ -116,30 +113,30 @@ impl<K: Kernel> Mode for Syncer<K> {
         self.sent.is_none()
     }
 
-    fn doubt(&mut self) {
+    fn require_full_sync(&mut self) {
         self.sent = None;
-        self.guard.doubt();
+        self.guard.require_full_sync();
     }
 
-    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         std::mem::take(&mut self.found)
     }
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        let around = |addresses| Surroundings::new(node.clone(), addresses, &self.settings.scheduler);
+        let around = |addresses| NodeContext::new(node.clone(), addresses, &self.settings.scheduler);
         around(before) != around(after)
     }
 
     /// Tables, virtual servers and addresses: each can be flushed by one command.
-    fn lost(&mut self) -> Result<Option<String>, IpvsError> {
+    fn detect_flush(&mut self) -> Result<Option<String>, IpvsError> {
         let Some(sent) = &self.sent else { return Ok(None) };
         if let Some(lost) = self.guard.lost(&mut self.kernel)? {
             return Ok(Some(lost));
         }
         let servers = self.kernel.servers(sent.around.node.family)?;
         let addresses = self.kernel.addresses(sent.around.node.family)?;
-        let server = sent.present.servers.keys().find(|key| !servers.contains_key(key));
-        let address = sent.present.addresses.keys().find(|address| !addresses.contains_key(address));
+        let server = sent.observed.servers.keys().find(|key| !servers.contains_key(key));
+        let address = sent.observed.addresses.keys().find(|address| !addresses.contains_key(address));
         let server = server.map(|key| format!("virtual server {key}"));
         Ok(server.or_else(|| address.map(|address| format!("address {address}"))))
     }
@@ -150,19 +147,19 @@ impl<K: Kernel> Mode for Syncer<K> {
         addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IpvsError> {
-        self.doubt();
+        self.require_full_sync();
         let family = node.family;
-        let around = Surroundings::new(node, addresses, &self.settings.scheduler);
-        let mut claims = Claims::default();
-        let mut touched = Touched::default();
+        let around = NodeContext::new(node, addresses, &self.settings.scheduler);
+        let mut desired = DesiredState::default();
+        let mut dirty = DirtyKeys::default();
         for plan in plans {
-            claims.replace(&plan.name, Some(render(plan, &around)), &mut touched);
+            desired.replace(&plan.name, Some(render(plan, &around)), &mut dirty);
         }
-        drop(touched);
-        let mut present = Present::read(&mut self.kernel, family, &claims, &self.settings.exclude)?;
-        self.found.extend(present.datagram_frontends());
-        let steps = Steps::full(&claims, &present);
-        let saved = difference::read(&mut self.kernel)?;
+        drop(dirty);
+        let mut observed = ObservedState::read(&mut self.kernel, family, &desired, &self.settings.exclude)?;
+        self.found.extend(observed.conntrack_frontends());
+        let steps = Steps::full(&desired, &observed);
+        let saved = self.kernel.read(&Table::ALL)?;
         steps.prepare(&mut self.kernel, family)?;
         // Rules of iptables mode keep leading packets until ours stand in their place, and to addresses that are on the
         // device already. Without such rules ours must come first: what reaches IPVS must be masqueraded.
@@ -175,13 +172,13 @@ impl<K: Kernel> Mode for Syncer<K> {
             steps.bind(&mut self.kernel)?;
         }
         steps.remove(&mut self.kernel, family)?;
-        steps.note(&mut present);
-        self.drains.keep(&present);
-        let keys: Vec<ServerKey> = present.servers.keys().copied().collect();
-        self.drains.note(&keys, &claims, &present);
+        steps.note(&mut observed);
+        self.drains.keep(&observed);
+        let keys: Vec<ServerKey> = observed.servers.keys().copied().collect();
+        self.drains.note(&keys, &desired, &observed);
         report.full = true;
         report.changes = steps.len();
-        self.sent = Some(Sent { around, claims, present, total: report.total });
+        self.sent = Some(Sent { around, desired, observed, total: report.total });
         Ok(report)
     }
 
@@ -189,17 +186,17 @@ impl<K: Kernel> Mode for Syncer<K> {
         // Doubt until everything has been taken.
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
         let family = sent.around.node.family;
-        let mut touched = Touched::default();
+        let mut dirty = DirtyKeys::default();
         for (name, plan) in changed {
-            let fragment = plan.map(|plan| render(&plan, &sent.around));
-            sent.claims.replace(&name, fragment, &mut touched);
+            let objects = plan.map(|plan| render(&plan, &sent.around));
+            sent.desired.replace(&name, objects, &mut dirty);
         }
-        let steps = Steps::of(&touched, &sent.claims, &sent.present);
+        let steps = Steps::of(&dirty, &sent.desired, &sent.observed);
         steps.prepare(&mut self.kernel, family)?;
         steps.bind(&mut self.kernel)?;
         steps.remove(&mut self.kernel, family)?;
-        steps.note(&mut sent.present);
-        self.drains.note(&touched.servers, &sent.claims, &sent.present);
+        steps.note(&mut sent.observed);
+        self.drains.note(&dirty.servers, &sent.desired, &sent.observed);
         let report = Report { changes: steps.len(), total: sent.total, ..Report::default() };
         self.sent = Some(sent);
         Ok(report)
@@ -214,7 +211,7 @@ impl<K: Kernel> Mode for Syncer<K> {
         let states = self.kernel.destinations(&keys)?;
         let over = self.drains.over(&states, now, self.settings.drain_limit);
         self.kernel.change_servers(&over)?;
-        over.iter().for_each(|change| note_server(change, &mut sent.present));
+        over.iter().for_each(|change| note_server(change, &mut sent.observed));
         self.drains.gone(&over);
         Ok(self.drains.next(now))
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::claims::Claims;
+use super::desired::DesiredState;
 use super::sets::SetId;
 use super::steps::WEIGHT;
 use crate::kernel::dummy::{AddressState, DEVICE};
@@ -11,10 +11,10 @@ use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Family;
 
 /// Virtual servers with their destinations, as `ipvsadm -Sn` prints them.
-pub fn ipvsadm(claims: &Claims) -> String {
+pub fn ipvsadm(desired: &DesiredState) -> String {
     let mut text = String::new();
-    for key in claims.servers() {
-        let Some(server) = claims.server(key) else { continue };
+    for key in desired.servers() {
+        let Some(server) = desired.server(key) else { continue };
         let _ = writeln!(text, "{}", server_line(key, &server.spec));
         for destination in &server.destinations {
             let _ = writeln!(text, "-a {key} -r {destination} -m -w {WEIGHT}");
@@ -35,10 +35,10 @@ fn server_line(key: &ServerKey, spec: &ServerSpec) -> String {
 }
 
 /// Sets with their members, as `ipset save` prints them.
-pub fn ipset(claims: &Claims, family: Family) -> String {
+pub fn ipset(desired: &DesiredState, family: Family) -> String {
     let mut text = String::new();
     for set in SetId::ALL {
-        let members: Vec<&Member> = claims.members(set).collect();
+        let members: Vec<&Member> = desired.members(set).collect();
         let header = set.header(family, members.len());
         let _ = writeln!(text, "{header}");
         for member in members {
@@ -49,7 +49,7 @@ pub fn ipset(claims: &Claims, family: Family) -> String {
 }
 
 /// The addresses on the device, as `ip` would be told of them.
-pub fn addresses(claims: &Claims) -> String {
+pub fn addresses(desired: &DesiredState) -> String {
     let line = |address: &std::net::IpAddr| {
         let length = Family::of(address).address_bits();
         let preferred = match AddressState::of_bound(address) {
@@ -58,5 +58,5 @@ pub fn addresses(claims: &Claims) -> String {
         };
         format!("ip addr add {address}/{length} dev {DEVICE}{preferred}\n")
     };
-    claims.addresses().map(line).collect()
+    desired.addresses().map(line).collect()
 }

@@ -2,9 +2,9 @@
 
 use super::jumps;
 use super::names;
-use super::saved::{Saved, SavedTable};
-use super::transaction::Transaction;
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
+use crate::ruleset::{Saved, Table, Transaction};
 
 /// What dumps hold of this proxy or kube-proxy, in any mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub fn count(saved: &Saved) -> Found {
         let (count, rules) = ours.fold((0, 0), |(count, sum), (_, rules)| (count + 1, sum + rules.len()));
         let is_jump = |from: &str, rule: &str| {
             let mut jumps = jumps::of_all_modes().filter(|jump| jump.table == table && jump.to != names::FIREWALL);
-            jumps.any(|jump| jump.from == from && jump.rule == rule)
+            jumps.any(|jump| jump.from == from && jump.rule().to_string() == rule)
         };
         let jumps = chains.iter().flat_map(|(from, rules)| rules.iter().filter(|rule| is_jump(from, rule)));
         found = Found { chains: found.chains + count, rules: found.rules + rules + jumps.count() };
@@ -37,11 +37,10 @@ pub fn count(saved: &Saved) -> Found {
 ///
 /// # Errors
 /// When a command fails; what could be removed before it is.
-pub fn cleanup<K: Iptables>(kernel: &mut K) -> Result<usize, IptablesError> {
+pub fn cleanup<K: PacketFilter>(kernel: &mut K) -> Result<usize, IptablesError> {
     let mut removed = 0;
     for table in Table::ALL {
-        let mut whole = Saved::default();
-        whole.tables.insert(table, SavedTable::parse(&kernel.save(table)?));
+        let whole = kernel.read(&[table])?;
         let Some(saved) = whole.tables.get(&table) else { continue };
         let mut done: Vec<&jumps::Jump> = Vec::new();
         let mut transaction = Transaction::default();
@@ -59,7 +58,7 @@ pub fn cleanup<K: Iptables>(kernel: &mut K) -> Result<usize, IptablesError> {
         change.remove = chains.into_iter().cloned().collect();
         removed += change.remove.len();
         if !transaction.is_empty() {
-            transaction.send(kernel)?;
+            kernel.commit(&transaction)?;
         }
     }
     Ok(removed)

@@ -1,30 +1,29 @@
 //! Chains that every mode with iptables has, with the same rules.
 
 use super::names;
-use super::rule::Rule;
-use crate::kernel::iptables::Table;
 use crate::model::Family;
 use crate::plan::NodePlan;
+use crate::ruleset::Table;
+use crate::ruleset::{ConnectionStates, Rule, Target};
 
 /// A chain of a table, with its rules.
-pub type Chain = (Table, &'static str, Vec<String>);
+pub type Chain = (Table, &'static str, Vec<Rule>);
 
 /// `KUBE-MARK-MASQ`: marks a packet for masquerade.
 pub fn mark_masq(node: &NodePlan) -> Chain {
     let mark = node.masquerade_mark;
-    let rules = vec![Rule::new().target(format_args!("MARK --set-xmark {mark:#x}/{mark:#x}"))];
+    let rules = vec![Rule::new().target(Target::Mark { mark, mask: mark })];
     (Table::Nat, names::MARK_MASQ, rules)
 }
 
 /// The end of `KUBE-POSTROUTING`: marked packets are masqueraded.
-pub fn masquerade_marked(node: &NodePlan, random_fully: bool) -> Vec<String> {
+pub fn masquerade_marked(node: &NodePlan, random_fully: bool) -> Vec<Rule> {
     let mark = node.masquerade_mark;
-    let random = if random_fully { " --random-fully" } else { "" };
     vec![
-        Rule::new().marked(mark, true).target("RETURN"),
+        Rule::new().marked(mark, true).target(Target::Return),
         // The mark is taken off again, so that a packet that comes by once more (IPsec, overlay) is not masqueraded twice.
-        Rule::new().target(format_args!("MARK --set-xmark {mark:#x}/0x0")),
-        Rule::commented("kubernetes service traffic requiring SNAT").target(format_args!("MASQUERADE{random}")),
+        Rule::new().target(Target::Mark { mark, mask: 0 }),
+        Rule::commented("kubernetes service traffic requiring SNAT").target(Target::Masquerade { random_fully }),
     ]
 }
 
@@ -32,13 +31,14 @@ pub fn masquerade_marked(node: &NodePlan, random_fully: bool) -> Vec<String> {
 pub fn forward(node: &NodePlan, drop_invalid: bool) -> Chain {
     let mut rules = Vec::new();
     if drop_invalid {
-        rules.push(Rule::new().conntrack("--ctstate INVALID").target("DROP"));
+        rules.push(Rule::new().conntrack(ConnectionStates::INVALID).target(Target::Drop));
     }
     // Node-port traffic is forwarded even where the FORWARD policy is DROP.
-    rules.push(Rule::commented("kubernetes forwarding rules").marked(node.masquerade_mark, false).target("ACCEPT"));
-    let established =
-        Rule::commented("kubernetes forwarding conntrack rule").conntrack("--ctstate RELATED,ESTABLISHED");
-    rules.push(established.target("ACCEPT"));
+    rules.push(
+        Rule::commented("kubernetes forwarding rules").marked(node.masquerade_mark, false).target(Target::Accept),
+    );
+    let established = Rule::commented("kubernetes forwarding conntrack rule").conntrack(ConnectionStates::ESTABLISHED);
+    rules.push(established.target(Target::Accept));
     (Table::Filter, names::FORWARD, rules)
 }
 
@@ -48,10 +48,10 @@ pub fn canaries() -> impl Iterator<Item = Chain> {
 }
 
 /// `route_localnet` opens the loopback range to the network; this closes it again (CVE-2020-8558).
-pub fn loopback_guard(family: Family) -> String {
+pub fn loopback_guard(family: Family) -> Rule {
     Rule::commented("block incoming localnet connections")
         .destination_loopback(family, false)
         .source_not_loopback(family)
-        .conntrack("! --ctstate RELATED,ESTABLISHED,DNAT")
-        .target("DROP")
+        .conntrack_not(ConnectionStates::ESTABLISHED.or(ConnectionStates::DNAT))
+        .target(Target::Drop)
 }

@@ -1,25 +1,13 @@
 //! From what the tables hold to what they should hold.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use super::jumps::{self, Jump};
 use super::names;
-use super::saved::{Saved, SavedTable};
-use super::transaction::Transaction;
-use super::{Chains, Tables};
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
-
-/// Reads all tables.
-///
-/// # Errors
-/// When a command fails.
-pub fn read<K: Iptables>(kernel: &mut K) -> Result<Saved, IptablesError> {
-    let mut saved = Saved::default();
-    for table in Table::ALL {
-        saved.tables.insert(table, SavedTable::parse(&kernel.save(table)?));
-    }
-    Ok(saved)
-}
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
+use crate::ruleset::{Chains, Rule, Saved, SavedTable, Table, Tables, Transaction};
 
 /// What brings `saved` to `wanted`. A chain of ours, of whatever mode, that nobody wants is emptied, and removed unless
 /// a rule of somebody else, or a jump of another mode, still leads to it: such a jump would make the kernel refuse the
@@ -43,17 +31,33 @@ pub fn difference(wanted: Tables, saved: &Saved) -> Transaction {
             let present = saved.chains.get(&chain);
             if chain == names::FIREWALL {
                 // kubelet may have rules of its own in it: ours only has to be there.
-                if present.is_none_or(|present| !rules.iter().all(|rule| present.contains(rule))) {
-                    let mut kept = present.cloned().unwrap_or_default();
-                    kept.extend(rules);
-                    change.write.insert(chain, kept);
+                let missing = rules.into_iter().filter(|rule| !present.is_some_and(|present| holds(present, rule)));
+                change.append.extend(missing.map(|rule| (chain.clone(), rule)));
+                if present.is_none() {
+                    change.write.insert(chain, Vec::new());
                 }
-            } else if present != Some(&rules) {
+            } else if !present.is_some_and(|present| is_same(present, &rules)) {
                 change.write.insert(chain, rules);
             }
         }
     }
     transaction
+}
+
+/// Whether a chain of a dump holds this rule.
+fn holds(present: &[String], rule: &Rule) -> bool {
+    let text = rule.to_string();
+    present.iter().any(|present| *present == text)
+}
+
+/// Whether a chain of a dump holds these rules and no others.
+fn is_same(present: &[String], rules: &[Rule]) -> bool {
+    let mut text = String::new();
+    present.len() == rules.len()
+        && present.iter().zip(rules).all(|(present, rule)| {
+            text.clear();
+            write!(text, "{rule}").is_ok() && *present == text
+        })
 }
 
 /// Chains of ours that are there and not wanted.
@@ -79,7 +83,7 @@ fn is_elsewhere(table: Table, wanted: &Chains, from: &str) -> bool {
 ///
 /// # Errors
 /// When a command fails.
-pub fn ensure_jumps<'a, K: Iptables>(
+pub fn ensure_jumps<'a, K: PacketFilter>(
     kernel: &mut K,
     wanted: impl IntoIterator<Item = &'a Jump>,
     saved: &Saved,
@@ -91,11 +95,11 @@ pub fn ensure_jumps<'a, K: Iptables>(
         if !there {
             change.write.entry(jump.to.to_owned()).or_default();
         }
-        change.insert.push((jump.from.to_owned(), jump.rule.to_owned()));
+        change.insert.push((jump.from.to_owned(), jump.rule()));
         missing += 1;
     }
     if missing > 0 {
-        transaction.send(kernel)?;
+        kernel.commit(&transaction)?;
     }
     Ok(missing)
 }
@@ -104,7 +108,7 @@ pub fn ensure_jumps<'a, K: Iptables>(
 ///
 /// # Errors
 /// When a command fails.
-pub fn remove_other_modes<K: Iptables>(
+pub fn remove_other_modes<K: PacketFilter>(
     kernel: &mut K,
     wanted_jumps: &[&Jump],
     wanted: impl Fn(Table, &str) -> bool,
@@ -127,7 +131,7 @@ pub fn remove_other_modes<K: Iptables>(
     for (table, chain) in freed {
         let Some(saved) = saved.tables.get(&table) else { continue };
         let is_stale_jump = |from: &str, rule: &str| {
-            stale.iter().any(|jump| jump.table == table && jump.from == from && jump.rule == rule)
+            stale.iter().any(|jump| jump.table == table && jump.from == from && jump.rule().to_string() == rule)
         };
         let elsewhere = |from: &str| !wanted(table, from) && !names::is_ours(table, from);
         if !wanted(table, chain) && !saved.is_referred_to_but(chain, elsewhere, is_stale_jump) {
@@ -136,7 +140,7 @@ pub fn remove_other_modes<K: Iptables>(
     }
     let removed = transaction.tables.values().map(|change| change.remove.len()).sum();
     if !transaction.is_empty() {
-        transaction.send(kernel)?;
+        kernel.commit(&transaction)?;
     }
     Ok((stale.len(), removed))
 }

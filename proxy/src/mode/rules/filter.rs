@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use super::names;
 use super::node_ports::Scope;
-use super::rule::Rule;
-use crate::kernel::iptables::Table;
 use crate::model::Protocol;
-use crate::plan::{External, NodePlan, ServicePortPlan, Verdict};
+use crate::plan::{ExternalFrontends, NodePlan, ServicePortPlan, Verdict};
+use crate::ruleset::Table;
+use crate::ruleset::{Rule, Target};
 
 /// The chains that these lines are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ impl FilterChain {
     }
 
     /// What a service port contributes to it.
-    pub fn lines(self, lines: &FilterLines) -> &[String] {
+    pub fn lines(self, lines: &FilterLines) -> &[Rule] {
         match self {
             FilterChain::RefusedInternal => &lines.refused_internal,
             FilterChain::RefusedExternal => &lines.refused_external,
@@ -50,13 +50,13 @@ impl FilterChain {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilterLines {
     /// In `KUBE-SERVICES`.
-    pub refused_internal: Vec<String>,
+    pub refused_internal: Vec<Rule>,
     /// In `KUBE-EXTERNAL-SERVICES`.
-    pub refused_external: Vec<String>,
+    pub refused_external: Vec<Rule>,
     /// In `KUBE-PROXY-FIREWALL`.
-    pub firewall: Vec<String>,
+    pub firewall: Vec<Rule>,
     /// In `KUBE-NODEPORTS`.
-    pub health_check: Vec<String>,
+    pub health_check: Vec<Rule>,
 }
 
 /// What differs from mode to mode: words of comments.
@@ -80,7 +80,7 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>) -> Filt
     let writer = Writer { plan, node, name: plan.name.to_string(), words };
     let refused_internal = plan.internal.and_then(|internal| {
         let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), plan.port);
-        writer.refusal(internal.treatment.verdict, to_cluster_ip)
+        writer.refusal(internal.action.verdict, to_cluster_ip)
     });
     let mut lines = FilterLines {
         refused_internal: refused_internal.into_iter().collect(),
@@ -104,33 +104,33 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// The rule for a frontend that nobody answers, or `None` if somebody does.
-    fn refusal(&self, verdict: Verdict, matching: impl FnOnce(Rule) -> Rule) -> Option<String> {
+    fn refusal(&self, verdict: Verdict, matching: impl FnOnce(Rule) -> Rule) -> Option<Rule> {
         let commented = |why: &str| matching(Rule::commented(format!("{} {why}", self.name)));
         match verdict {
             Verdict::Deliver(_) => None,
             Verdict::Reject => Some(commented(self.words.refused).reject(self.node.family)),
-            Verdict::Drop => Some(commented("has no local endpoints").target("DROP")),
+            Verdict::Drop => Some(commented("has no local endpoints").target(Target::Drop)),
         }
     }
 
     /// Whoever nat has not let through to a load-balancer IP is dropped. With nobody to answer, allowed sources too must
     /// meet the refusal and not the firewall.
-    fn firewall(&self, external: &External) -> Vec<String> {
+    fn firewall(&self, external: &ExternalFrontends) -> Vec<Rule> {
         if external.allowed_sources.is_none() || !external.delivers() {
             return Vec::new();
         }
         let drop = |address: &IpAddr| {
             let comment = format!("{} traffic not accepted by {}", self.name, self.words.accepting);
             let rule = Rule::commented(comment).destination(*address);
-            rule.port(self.plan.protocol(), self.plan.port).target("DROP")
+            rule.port(self.plan.protocol(), self.plan.port).target(Target::Drop)
         };
         external.load_balancer_ips.iter().map(drop).collect()
     }
 
-    fn refused_external(&self, external: &External) -> Vec<String> {
-        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.treatment.verdict);
+    fn refused_external(&self, external: &ExternalFrontends) -> Vec<Rule> {
+        let (protocol, port, verdict) = (self.plan.protocol(), self.plan.port, external.action.verdict);
         let addresses = external.external_ips.iter().chain(&external.load_balancer_ips);
-        let mut lines: Vec<String> = addresses
+        let mut lines: Vec<Rule> = addresses
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
             .collect();
         if let Some(node_port) = external.node_port {
@@ -141,9 +141,9 @@ impl Writer<'_> {
         lines
     }
 
-    fn health_check(&self) -> Vec<String> {
+    fn health_check(&self) -> Vec<Rule> {
         let Some(check) = &self.plan.health_check else { return Vec::new() };
         let rule = Rule::commented(format!("{} health check node port", self.name));
-        vec![rule.port(Protocol::Tcp, check.port).target("ACCEPT")]
+        vec![rule.port(Protocol::Tcp, check.port).target(Target::Accept)]
     }
 }

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 
 use super::jumps::Jump;
+use super::names;
 use super::report::Report;
-use super::saved::target;
-use super::{Tables, names};
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
+use crate::ruleset::{Rule, Table, Tables};
 
 /// A chain's table and name.
 type Place = (Table, String);
@@ -25,9 +26,9 @@ struct Content {
 }
 
 impl Content {
-    fn of(rules: &[String]) -> Content {
+    fn of(rules: &[Rule]) -> Content {
         let mut leads: BTreeMap<String, usize> = BTreeMap::new();
-        for chain in rules.iter().filter_map(|rule| target(rule)).filter(|target| target.starts_with("KUBE-")) {
+        for chain in rules.iter().filter_map(|rule| rule.target.chain()).filter(|target| target.starts_with("KUBE-")) {
             *leads.entry(chain.to_owned()).or_default() += 1;
         }
         Content { rules: rules.len(), leads }
@@ -61,7 +62,7 @@ impl Standing {
 /// Looks after one family's rules.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// `None` while the kernel's state is in doubt.
+    /// `None` while the kernel's state is not known.
     standing: Option<Standing>,
     /// The last loss, with what was seen in its place.
     suspicion: Option<(Place, usize)>,
@@ -70,8 +71,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The kernel's state is in doubt: nothing can be missed.
-    pub fn doubt(&mut self) {
+    /// The kernel's state is not known: nothing can be missed.
+    pub fn require_full_sync(&mut self) {
         self.standing = None;
     }
 
@@ -98,7 +99,7 @@ impl Guard {
     }
 
     /// A partial sync has written a chain anew.
-    pub fn rewritten(&mut self, table: Table, chain: &str, rules: &[String]) {
+    pub fn rewritten(&mut self, table: Table, chain: &str, rules: &[Rule]) {
         if let Some(standing) = &mut self.standing {
             standing.chains.insert((table, chain.to_owned()), Content::of(rules));
         }
@@ -115,7 +116,7 @@ impl Guard {
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn lost<K: Iptables>(&mut self, kernel: &mut K) -> Result<Option<String>, IptablesError> {
+    pub fn lost<K: PacketFilter>(&mut self, kernel: &mut K) -> Result<Option<String>, IptablesError> {
         let Some(standing) = &self.standing else { return Ok(None) };
         for table in Table::ALL {
             let least = standing.least(table);
@@ -143,23 +144,29 @@ impl Guard {
 mod tests {
     use super::*;
     use crate::kernel::iptables::Fake;
+    use crate::model::Protocol;
+    use crate::ruleset::Target;
 
-    const JUMP: Jump = Jump::new(Table::Nat, "PREROUTING", names::SERVICES, "-j KUBE-SERVICES");
+    const JUMP: Jump = Jump::new(Table::Nat, "PREROUTING", names::SERVICES, &[]);
 
     fn stands() -> (Fake, Guard) {
-        let rules = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>();
+        let tcp = || Rule::new().protocol(Protocol::Tcp);
+        let mark = Rule::new().target(Target::Mark { mark: 0x4000, mask: 0x4000 });
+        let endpoint = tcp().dnat(Protocol::Tcp, "10.0.0.1:80".parse().unwrap());
+        let hairpin = Rule::new().source_ip("10.0.0.1".parse().unwrap()).jump(names::MARK_MASQ);
         let nat = BTreeMap::from([
-            (names::SERVICES.to_owned(), rules(&["-p tcp -j KUBE-SVC-A", "-j KUBE-NODEPORTS"])),
-            (names::NODE_PORTS.to_owned(), rules(&[])),
-            (names::MARK_MASQ.to_owned(), rules(&["-j MARK --set-xmark 0x4000/0x4000"])),
-            ("KUBE-SVC-A".to_owned(), rules(&["-s 10.0.0.1/32 -j KUBE-MARK-MASQ", "-p tcp -j DNAT"])),
+            (names::SERVICES.to_owned(), vec![tcp().jump("KUBE-SVC-A"), Rule::new().jump(names::NODE_PORTS)]),
+            (names::NODE_PORTS.to_owned(), Vec::new()),
+            (names::MARK_MASQ.to_owned(), vec![mark]),
+            ("KUBE-SVC-A".to_owned(), vec![hairpin, endpoint]),
         ]);
         let mut guard = Guard::default();
         guard.expect(&BTreeMap::from([(Table::Nat, nat.clone())]), 1, [&JUMP]);
         let mut kernel = Fake::default();
         let table = kernel.tables.get_mut(&Table::Nat).unwrap();
-        table.extend(nat);
-        table.insert("PREROUTING".to_owned(), rules(&[JUMP.rule]));
+        let text = |rules: Vec<Rule>| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+        table.extend(nat.into_iter().map(|(chain, rules)| (chain, text(rules))));
+        table.insert("PREROUTING".to_owned(), text(vec![JUMP.rule()]));
         (kernel, guard)
     }
 
@@ -194,13 +201,13 @@ mod tests {
         let nat = kernel.tables.get_mut(&Table::Nat).unwrap();
         nat.remove("KUBE-SVC-A");
         nat.get_mut("KUBE-SERVICES").unwrap().remove(0);
-        let services = nat["KUBE-SERVICES"].clone();
+        let services = vec![Rule::new().jump(names::NODE_PORTS)];
         guard.rewritten(Table::Nat, "KUBE-SERVICES", &services);
         guard.marking(1, 0);
         assert_eq!(guard.lost(&mut kernel).unwrap(), None);
         guard.marking(0, 1);
         assert!(guard.lost(&mut kernel).unwrap().is_some());
-        guard.doubt();
+        guard.require_full_sync();
         assert_eq!(guard.lost(&mut kernel).unwrap(), None);
     }
 

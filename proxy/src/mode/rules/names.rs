@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use data_encoding::BASE32;
 use sha2::{Digest, Sha256};
 
-use crate::kernel::iptables::Table;
 use crate::model::ServicePortName;
+use crate::ruleset::Table;
 
 /// nat and filter: every service address.
 pub const SERVICES: &str = "KUBE-SERVICES";

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::rule::Rule;
 use crate::model::Family;
 use crate::plan::{NodePlan, NodePortScope};
+use crate::ruleset::Rule;
 
 /// Some of the node's addresses, as many as one rule can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

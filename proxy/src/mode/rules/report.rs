@@ -1,7 +1,6 @@
 //! What a sync tells about itself.
 
-use super::transaction::Transaction;
-use crate::kernel::iptables::Table;
+use crate::ruleset::{Rule, Table, Transaction};
 
 /// Rules of the proxy's own by table; mangle has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub struct RuleCounts {
 }
 
 impl RuleCounts {
-    pub(in crate::mode) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<String>)>) -> RuleCounts {
+    pub(in crate::mode) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<Rule>)>) -> RuleCounts {
         let mut counts = RuleCounts::default();
         for (table, rules) in chains {
             counts.replace(table, 0, rules.len());

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::mode::rules::names;
-use crate::mode::rules::saved::SavedTable;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::BackendSet;
 use crate::relay::Listener;
+use crate::ruleset::SavedTable;
 use crate::source::ObjectKey;
 
 /// The port of each listener, as filter's rules for listening ports name them.
@@ -20,7 +20,7 @@ fn listener(rule: &str) -> Option<(Listener, u16)> {
     let word = |option: &str| after(option)?.split(' ').next();
     let protocol = Protocol::from_api(Some(&word("-p ")?.to_uppercase()))?;
     let comment = after("--comment \"")?.split('"').next()?;
-    let (comment, set) = match comment.strip_suffix(super::fragment::ON_THIS_NODE) {
+    let (comment, set) = match comment.strip_suffix(super::objects::ON_THIS_NODE) {
         Some(name) => (name, BackendSet::Local),
         None => (comment, BackendSet::Cluster),
     };

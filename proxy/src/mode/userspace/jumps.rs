@@ -1,15 +1,13 @@
 //! The jumps of this mode: those of iptables mode in filter, and upstream's of old in nat.
 
-use crate::kernel::iptables::Table;
 use crate::mode::iptables;
-use crate::mode::rules::jumps::Jump;
+use crate::mode::rules::jumps::{Jump, On};
 use crate::mode::rules::names;
+use crate::ruleset::Table;
 
-const PORTALS: &str = "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-CONTAINER";
-const PORTALS_HOST: &str =
-    "-m comment --comment \"handle ClusterIPs; NOTE: this must be before the NodePort rules\" -j KUBE-PORTALS-HOST";
-const NODE_PORTS: &str = "-m addrtype --dst-type LOCAL -m comment --comment \"handle service NodePorts; NOTE: this must be the last rule in the chain\" -j KUBE-NODEPORT-CONTAINER";
-const NODE_PORTS_HOST: &str = "-m addrtype --dst-type LOCAL -m comment --comment \"handle service NodePorts; NOTE: this must be the last rule in the chain\" -j KUBE-NODEPORT-HOST";
+const PORTALS: &[On] = &[On::Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")];
+const NODE_PORTS: &[On] =
+    &[On::ToLocalAddress, On::Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")];
 
 /// The jumps that no other mode has, in the order in which they are put before what stands in the kernel's chain: the last
 /// one is the first that a packet meets.
@@ -18,12 +16,12 @@ pub const ALL: [Jump; 5] = [
         Table::Filter,
         "INPUT",
         names::NODEPORT_NON_LOCAL,
-        "-m comment --comment \"Ensure that non-local NodePort traffic can flow\" -j KUBE-NODEPORT-NON-LOCAL",
+        &[On::Comment("Ensure that non-local NodePort traffic can flow")],
     ),
     Jump::new(Table::Nat, "PREROUTING", names::NODEPORT_CONTAINER, NODE_PORTS),
     Jump::new(Table::Nat, "PREROUTING", names::PORTALS_CONTAINER, PORTALS),
-    Jump::new(Table::Nat, "OUTPUT", names::NODEPORT_HOST, NODE_PORTS_HOST),
-    Jump::new(Table::Nat, "OUTPUT", names::PORTALS_HOST, PORTALS_HOST),
+    Jump::new(Table::Nat, "OUTPUT", names::NODEPORT_HOST, NODE_PORTS),
+    Jump::new(Table::Nat, "OUTPUT", names::PORTALS_HOST, PORTALS),
 ];
 
 /// The jumps that a node needs.

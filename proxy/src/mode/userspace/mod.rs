@@ -1,6 +1,6 @@
 //! Userspace mode: rules lead packets to listening ports of this process, which relays them.
 //!
-//! [`ports`] gives each listener its port, [`fragment`] writes one service port down, [`ruleset`] puts the chains together,
+//! [`ports`] gives each listener its port, [`objects`] writes one service port down, [`ruleset`] puts the chains together,
 //! [`syncer`] brings listeners and rules where they should be; [`found`] reads the ports out of a predecessor's rules. What
 //! listens and relays is [`crate::relay`].
 //!
@@ -8,8 +8,8 @@
 //! is held to the policy Local is decided by rules, which see where a packet comes from; which backend it gets, by the relay.
 
 pub mod found;
-pub mod fragment;
 pub mod jumps;
+pub mod objects;
 pub mod ports;
 pub mod ruleset;
 pub mod syncer;
@@ -17,16 +17,16 @@ pub mod syncer;
 use std::collections::BTreeSet;
 
 use crate::model::Protocol;
-use crate::plan::{BackendSet, External, ServicePortPlan, Treatment, Verdict};
+use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, ServicePortPlan, Verdict};
 
 /// A service port as this mode can serve it: SCTP is not relayed, so its service ports refuse.
 pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     let mut plan = plan.clone();
     if plan.protocol() == Protocol::Sctp {
-        let refuse = |treatment: &mut Treatment| treatment.verdict = Verdict::Reject;
-        plan.internal.iter_mut().for_each(|internal| refuse(&mut internal.treatment));
+        let refuse = |action: &mut FrontendAction| action.verdict = Verdict::Reject;
+        plan.internal.iter_mut().for_each(|internal| refuse(&mut internal.action));
         if let Some(external) = &mut plan.external {
-            refuse(&mut external.treatment);
+            refuse(&mut external.action);
             external.short_circuit = None;
         }
     }
@@ -35,13 +35,13 @@ pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
 
 /// The sets of backends that somebody is led to.
 pub fn sets(plan: &ServicePortPlan) -> BTreeSet<BackendSet> {
-    let of_external = |external: &External| {
+    let of_external = |external: &ExternalFrontends| {
         let short = external.short_circuit.map(|short| [short.pods, short.node]);
-        short.into_iter().flatten().chain([external.treatment]).collect::<Vec<_>>()
+        short.into_iter().flatten().chain([external.action]).collect::<Vec<_>>()
     };
     let treatments = plan.external.iter().flat_map(of_external);
-    let treatments = treatments.chain(plan.internal.map(|internal| internal.treatment));
-    let delivered = treatments.filter_map(|treatment| match treatment.verdict {
+    let treatments = treatments.chain(plan.internal.map(|internal| internal.action));
+    let delivered = treatments.filter_map(|action| match action.verdict {
         Verdict::Deliver(set) => Some(set),
         Verdict::Reject | Verdict::Drop => None,
     });

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::fragment::Fragment;
-use crate::kernel::iptables::Table;
+use super::objects::ServiceObjects;
 use crate::mode::rules::common;
 use crate::mode::rules::filter::FilterChain;
-use crate::mode::rules::rule::Rule;
-use crate::mode::rules::{Tables, names};
+use crate::mode::rules::names;
 use crate::model::ServicePortName;
 use crate::plan::NodePlan;
+use crate::ruleset::Table;
+use crate::ruleset::{ConnectionStates, Rule, Tables, Target};
 
 /// Every service port's share, in order of name.
-pub type Fragments = BTreeMap<ServicePortName, Fragment>;
+pub type ServiceObjectsByName = BTreeMap<ServicePortName, ServiceObjects>;
 
 /// A chain that collects lines of service ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,36 +58,36 @@ impl Shared {
     }
 
     /// What a service port contributes to it.
-    pub fn lines(self, fragment: &Fragment) -> &[String] {
+    pub fn lines(self, objects: &ServiceObjects) -> &[Rule] {
         match self {
-            Shared::PortalsContainer => &fragment.portals_container,
-            Shared::PortalsHost => &fragment.portals_host,
-            Shared::NodePortContainer => &fragment.node_port_container,
-            Shared::NodePortHost => &fragment.node_port_host,
-            Shared::Listeners => &fragment.listeners,
-            Shared::Filter(chain) => chain.lines(&fragment.filter),
+            Shared::PortalsContainer => &objects.portals_container,
+            Shared::PortalsHost => &objects.portals_host,
+            Shared::NodePortContainer => &objects.node_port_container,
+            Shared::NodePortHost => &objects.node_port_host,
+            Shared::Listeners => &objects.listeners,
+            Shared::Filter(chain) => chain.lines(&objects.filter),
         }
     }
 
     /// The whole chain.
-    pub fn assemble(self, fragments: &Fragments) -> Vec<String> {
+    pub fn assemble(self, objects: &ServiceObjectsByName) -> Vec<Rule> {
         let mut rules = if self == Shared::Listeners { established() } else { Vec::new() };
-        rules.extend(fragments.values().flat_map(|fragment| self.lines(fragment)).cloned());
+        rules.extend(objects.values().flat_map(|objects| self.lines(objects)).cloned());
         rules
     }
 }
 
 /// Packets of connections that were let in before meet two rules, not those of all listeners.
-fn established() -> Vec<String> {
-    let led = Rule::commented("service traffic that was led here before").conntrack("--ctstate DNAT");
+fn established() -> Vec<Rule> {
+    let led = Rule::commented("service traffic that was led here before").conntrack(ConnectionStates::DNAT);
     vec![
-        led.conntrack("--ctstate RELATED,ESTABLISHED").target("ACCEPT"),
-        Rule::new().conntrack("! --ctstate NEW").target("RETURN"),
+        led.conntrack(ConnectionStates::ESTABLISHED).target(Target::Accept),
+        Rule::new().conntrack_not(ConnectionStates::NEW).target(Target::Return),
     ]
 }
 
 /// Everything, put together.
-pub fn assemble(fragments: &Fragments, node: &NodePlan) -> Tables {
+pub fn assemble(objects: &ServiceObjectsByName, node: &NodePlan) -> Tables {
     let mut tables = Tables::new();
     // Connections that another mode has led are forwarded until they end.
     for (table, chain, rules) in common::canaries().chain([common::forward(node, node.drop_invalid)]) {
@@ -95,7 +95,7 @@ pub fn assemble(fragments: &Fragments, node: &NodePlan) -> Tables {
     }
     for shared in Shared::ALL {
         let (table, chain) = shared.place();
-        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(fragments));
+        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(objects));
     }
     tables
 }

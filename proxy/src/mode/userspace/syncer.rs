@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use tracing::error;
 
 use super::found::listening_ports;
-use super::fragment::{Fragment, Surroundings, render};
+use super::objects::{NodeContext, ServiceObjects, render};
 use super::ports::{Assigned, Ports};
-use super::ruleset::{Fragments, Shared, assemble};
+use super::ruleset::{ServiceObjectsByName, Shared, assemble};
 use super::{jumps, served, sets};
 use crate::config::NodeAddresses;
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::Mode;
-use crate::mode::rules::Tables;
-use crate::mode::rules::difference::{self, difference, ensure_jumps, remove_other_modes};
-use crate::mode::rules::found::datagram_frontends;
+use crate::mode::rules::difference::{difference, ensure_jumps, remove_other_modes};
+use crate::mode::rules::found::conntrack_frontends;
 use crate::mode::rules::guard::Guard;
 use crate::mode::rules::report::{Report, RuleCounts};
-use crate::mode::rules::transaction::Transaction;
 use crate::model::{Family, Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 use crate::port_range::PortRange;
 use crate::relay::{Backends, ListenError, Listener, Relays};
+use crate::ruleset::{Table, Tables, Transaction};
 
 /// When a port is looked for again that could not be had.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -38,9 +38,9 @@ pub struct Syncer<K, R> {
     relays: R,
     range: PortRange,
     ports: Ports,
-    led: BTreeSet<ServicePortName>,
+    active: BTreeSet<ServicePortName>,
     guard: Guard,
-    /// What was sent last; `None` while the kernel's state is in doubt.
+    /// What was sent last; `None` while the kernel's state is not known.
     sent: Option<Sent>,
     found: BTreeSet<(Protocol, Frontend)>,
     /// The rules of a predecessor have been read.
@@ -52,15 +52,15 @@ pub struct Syncer<K, R> {
 }
 
 struct Sent {
-    around: Surroundings,
-    fragments: Fragments,
+    around: NodeContext,
+    objects: ServiceObjectsByName,
     total: RuleCounts,
     /// What failed restores would have written, or did.
     unsure: BTreeSet<Shared>,
     failures: u32,
 }
 
-impl<K: Iptables, R: Relays> Syncer<K, R> {
+impl<K: PacketFilter, R: Relays> Syncer<K, R> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(kernel: K, relays: R, range: PortRange) -> Syncer<K, R> {
         Syncer {
@@ -68,7 +68,7 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
             relays,
             range,
             ports: Ports::new(range),
-            led: BTreeSet::new(),
+            active: BTreeSet::new(),
             guard: Guard::default(),
             sent: None,
             found: BTreeSet::new(),
@@ -96,18 +96,18 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
     /// Everything that the tables should hold, with the listeners that it needs.
     pub fn wanted(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &[ServicePortPlan]) -> Tables {
         let around = self.surroundings(node, addresses);
-        assemble(&self.fragments(plans, &around), &around.node)
+        assemble(&self.objects(plans, &around), &around.node)
     }
 
     /// An interface without an address is remembered: on such a node another one will come with the next pod.
-    fn surroundings(&mut self, node: NodePlan, addresses: &NodeAddresses) -> Surroundings {
+    fn surroundings(&mut self, node: NodePlan, addresses: &NodeAddresses) -> NodeContext {
         self.bare |= addresses.bare.contains(&node.family);
         let host = host(&node, addresses);
         // From elsewhere nothing can be led to the loopback range.
-        Surroundings { host, redirect: !self.bare || host.is_loopback(), node }
+        NodeContext { host, redirect: !self.bare || host.is_loopback(), node }
     }
 
-    fn fragments(&mut self, plans: &[ServicePortPlan], around: &Surroundings) -> Fragments {
+    fn objects(&mut self, plans: &[ServicePortPlan], around: &NodeContext) -> ServiceObjectsByName {
         plans.iter().map(|plan| (plan.name.clone(), render(plan, self.prepare(plan), around))).collect()
     }
 
@@ -116,9 +116,9 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
     fn prepare(&mut self, plan: &ServicePortPlan) -> Assigned {
         let plan = served(plan);
         let sets = sets(&plan);
-        if !sets.is_empty() || self.led.contains(&plan.name) {
-            self.relays.lead(&plan.name, Some(Backends::of(&plan)));
-            self.led.insert(plan.name.clone());
+        if !sets.is_empty() || self.active.contains(&plan.name) {
+            self.relays.set_backends(&plan.name, Some(Backends::of(&plan)));
+            self.active.insert(plan.name.clone());
         }
         for set in sets {
             let listener = Listener { name: plan.name.clone(), set };
@@ -159,33 +159,31 @@ impl<K: Iptables, R: Relays> Syncer<K, R> {
                     self.ports.release(&listener);
                 }
             }
-            if wanted.is_empty() && self.led.remove(name) {
-                self.relays.lead(name, None);
+            if wanted.is_empty() && self.active.remove(name) {
+                self.relays.set_backends(name, None);
             }
         }
     }
 
     fn send(&mut self, transaction: &Transaction) -> Result<Report, IptablesError> {
-        if !transaction.is_empty() {
-            transaction.send(&mut self.kernel)?;
-        }
+        self.kernel.commit(transaction)?;
         Ok(Report::of(transaction))
     }
 }
 
-impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
+impl<K: PacketFilter, R: Relays> Mode for Syncer<K, R> {
     type Error = IptablesError;
 
     fn needs_full(&self) -> bool {
         self.sent.is_none()
     }
 
-    fn doubt(&mut self) {
+    fn require_full_sync(&mut self) {
         self.sent = None;
-        self.guard.doubt();
+        self.guard.require_full_sync();
     }
 
-    fn take_found(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         std::mem::take(&mut self.found)
     }
 
@@ -198,7 +196,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         becomes_bare || host(node, before) != host(node, after)
     }
 
-    fn lost(&mut self) -> Result<Option<String>, IptablesError> {
+    fn detect_flush(&mut self) -> Result<Option<String>, IptablesError> {
         // After a restore that failed either state may be there.
         if self.sent.as_ref().is_none_or(|sent| sent.failures > 0) {
             return Ok(None);
@@ -212,17 +210,17 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         addresses: &NodeAddresses,
         plans: &[ServicePortPlan],
     ) -> Result<Report, IptablesError> {
-        self.doubt();
+        self.require_full_sync();
         self.again = None;
-        let saved = difference::read(&mut self.kernel)?;
-        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(datagram_frontends));
+        let saved = self.kernel.read(&Table::ALL)?;
+        self.found.extend(saved.tables.get(&Table::Nat).into_iter().flat_map(conntrack_frontends));
         if !self.adopted {
             self.ports.adopt(saved.tables.get(&Table::Filter).map(listening_ports).unwrap_or_default());
             self.adopted = true;
         }
         let around = self.surroundings(node, addresses);
-        let fragments = self.fragments(plans, &around);
-        let wanted = assemble(&fragments, &around.node);
+        let objects = self.objects(plans, &around);
+        let wanted = assemble(&objects, &around.node);
         let total =
             RuleCounts::of(wanted.iter().flat_map(|(table, chains)| chains.values().map(|rules| (*table, rules))));
         let jumps: Vec<_> = jumps::wanted().collect();
@@ -234,7 +232,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         self.ports.forget_found();
         let is_wanted = |table: Table, chain: &str| ours.contains(&(table, chain.to_owned()));
         let (gone, chains) = remove_other_modes(&mut self.kernel, &jumps, is_wanted, &saved)?;
-        let unplanned = self.led.iter().filter(|name| !fragments.contains_key(*name)).map(|name| (name.clone(), None));
+        let unplanned = self.active.iter().filter(|name| !objects.contains_key(*name)).map(|name| (name.clone(), None));
         let planned = plans.iter().map(|plan| (plan.name.clone(), Some(plan.clone())));
         let all = planned.chain(unplanned).collect();
         self.close_unwanted(&all);
@@ -243,7 +241,7 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         report.removed_chains += chains;
         report.total = total;
         self.guard.mended(&report);
-        self.sent = Some(Sent { around, fragments, total, unsure: BTreeSet::new(), failures: 0 });
+        self.sent = Some(Sent { around, objects, total, unsure: BTreeSet::new(), failures: 0 });
         Ok(report)
     }
 
@@ -252,21 +250,21 @@ impl<K: Iptables, R: Relays> Mode for Syncer<K, R> {
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
     ) -> Result<Report, IptablesError> {
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
-        let nothing = Fragment::default();
+        let nothing = ServiceObjects::default();
         for (name, plan) in &changed {
             let after = plan.as_ref().map(|plan| render(plan, self.prepare(plan), &sent.around));
-            let before = sent.fragments.remove(name);
+            let before = sent.objects.remove(name);
             let (old, new) = (before.as_ref().unwrap_or(&nothing), after.as_ref().unwrap_or(&nothing));
             for shared in Shared::ALL.into_iter().filter(|shared| shared.lines(old) != shared.lines(new)) {
                 sent.total.replace(shared.place().0, shared.lines(old).len(), shared.lines(new).len());
                 sent.unsure.insert(shared);
             }
-            sent.fragments.extend(after.map(|after| (name.clone(), after)));
+            sent.objects.extend(after.map(|after| (name.clone(), after)));
         }
         let mut transaction = Transaction::default();
         for shared in &sent.unsure {
             let (table, chain) = shared.place();
-            let rules = shared.assemble(&sent.fragments);
+            let rules = shared.assemble(&sent.objects);
             self.guard.rewritten(table, chain, &rules);
             transaction.table(table).write.insert(chain.to_owned(), rules);
         }

@@ -173,7 +173,7 @@ impl Kept {
             Kind::Node => About::Node,
         };
         self.log(&format!("{} skipped: {}{kept}", self.name(key), faults.line));
-        self.events.tell(Event {
+        self.events.record(Event {
             kind: EventType::Warning,
             about,
             reason: "InvalidObject",

@@ -9,13 +9,13 @@ use tokio::time::timeout;
 
 use super::super::object::Kind;
 use super::super::problem::quote;
-use super::Told;
+use super::WatchUpdate;
 use super::answer::{LARGEST_PAGE, ask, body};
 use super::decode::decode;
 use super::kept::Kept;
-use super::reflect::{Failure, Reflector, tell};
+use super::reflect::{Failure, Reflector, report};
 
-/// Objects of a list that are decoded and told at a time: decoded ones are several times as large as what is kept.
+/// Objects of a list that are decoded and reported at a time: decoded ones are several times as large as what is kept.
 const PIECE: usize = 50;
 /// Most pages of a list: a server may give empty ones, but not for ever. Full ones hold [`OBJECTS`](super::kept::OBJECTS).
 const PAGES: usize = 2_000;
@@ -47,7 +47,7 @@ impl Reflector {
         &mut self,
         client: &Client,
         kept: &mut Kept,
-        told: &mpsc::Sender<Told>,
+        updates: &mpsc::Sender<WatchUpdate>,
     ) -> Result<String, Failure> {
         kept.list_begins();
         let mut page = ListParams::default().limit(self.page);
@@ -75,7 +75,7 @@ impl Reflector {
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
                 let changes = decoded.into_iter().filter_map(|object| kept.here(object)).collect();
-                tell(self.kind, told, changes, None).await?;
+                report(self.kind, updates, changes, None).await?;
             }
             match meta.continue_token.filter(|token| !token.is_empty()) {
                 Some(token) => page.continue_token = Some(token),
@@ -141,7 +141,7 @@ mod tests {
             (r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#, format!("a \"\" of \"\" {asked}")),
         ] {
             match page_of(Kind::Service, text.as_bytes()) {
-                Err(Failure::Nonsense(told)) => assert_eq!(told, fault),
+                Err(Failure::Nonsense(updates)) => assert_eq!(updates, fault),
                 other => panic!("{text}: {other:?}"),
             }
         }

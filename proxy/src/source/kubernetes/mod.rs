@@ -4,7 +4,7 @@
 //! - The loop of list and watch is its own (on `kube`'s client), because a bookmark must be seen here: it moves the
 //!   version that `/healthz` tells. `kube`'s watcher keeps bookmarks and the versions of lists to itself.
 //! - Objects are not kept. What stays in memory is a fingerprint of each (see [`kept`]), so a list after an outage is
-//!   told as a difference, and a large cluster costs little.
+//!   reported as a difference, and a large cluster costs little.
 
 mod access;
 mod answer;
@@ -63,7 +63,7 @@ pub struct Timing {
     pub silence: Duration,
     /// A watch that lasted so long was a good one: the server is well, and the next failure is a first one again.
     pub settled: Duration,
-    /// Changes that come within so long of each other are told together, up to ten times as long after the first.
+    /// Changes that come within so long of each other are reported together, up to ten times as long after the first.
     pub gather: Duration,
     /// Objects in a page of a list (client-go's default page).
     pub page: u32,
@@ -92,9 +92,9 @@ pub struct Reports {
     pub events: Recorder,
 }
 
-/// What one watch tells the source: the changes since it last told something, and how far it has seen.
+/// What one watch reports to the source: the changes since its last report, and how far it has seen.
 #[derive(Debug)]
-struct Told {
+struct WatchUpdate {
     kind: Kind,
     changes: Vec<Change>,
     /// Nothing in the middle of a list.
@@ -106,7 +106,7 @@ struct Told {
 /// A watched API server. Failures are logged, once per kind of failure; the source never ends because of one.
 #[derive(Debug)]
 pub struct KubernetesSource {
-    received: mpsc::Receiver<Told>,
+    received: mpsc::Receiver<WatchUpdate>,
     pending: Batch,
     unlisted: BTreeSet<Kind>,
     due: Option<Instant>,
@@ -141,14 +141,14 @@ impl KubernetesSource {
         }
     }
 
-    fn take_in(&mut self, told: Told) {
-        let changes = !told.changes.is_empty();
-        self.pending.changes.extend(told.changes);
-        if let Some(version) = told.version {
-            *self.pending.resource_versions.of(told.kind) = Some(version);
+    fn take_in(&mut self, updates: WatchUpdate) {
+        let changes = !updates.changes.is_empty();
+        self.pending.changes.extend(updates.changes);
+        if let Some(version) = updates.version {
+            *self.pending.resource_versions.of(updates.kind) = Some(version);
         }
-        if told.listed {
-            self.unlisted.remove(&told.kind);
+        if updates.listed {
+            self.unlisted.remove(&updates.kind);
         }
         self.pending.partial = !self.unlisted.is_empty();
         if self.pending.partial {
@@ -188,8 +188,8 @@ impl Source for KubernetesSource {
                     self.due = None;
                     return Ok(Some(std::mem::take(&mut self.pending)));
                 }
-                told = self.received.recv() => match told {
-                    Some(told) => self.take_in(told),
+                updates = self.received.recv() => match updates {
+                    Some(updates) => self.take_in(updates),
                     None => return Err(SourceError::Watches),
                 },
             }
@@ -236,7 +236,7 @@ mod tests {
             skipped: SkippedObjects::default(),
             _watches: JoinSet::new(),
         };
-        let version = |number: u32| Told {
+        let version = |number: u32| WatchUpdate {
             kind: Kind::Node,
             changes: vec![Change::Node(format!("node-{number}"), None)],
             version: Some(number.to_string()),

@@ -16,7 +16,7 @@ use super::connector::Connector;
 use super::kept::Kept;
 use super::trouble::Trouble;
 use super::watching::Watched;
-use super::{Timing, Told};
+use super::{Timing, WatchUpdate};
 use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
 /// So many watches in a row that end at once and bring nothing are a failure, and everything is listed anew.
@@ -99,11 +99,11 @@ impl Reflector {
     }
 
     /// Runs until nothing is listening any more.
-    pub(super) async fn run(mut self, mut kept: Kept, trouble: Arc<Trouble>, told: mpsc::Sender<Told>) {
+    pub(super) async fn run(mut self, mut kept: Kept, trouble: Arc<Trouble>, updates: mpsc::Sender<WatchUpdate>) {
         let mut backoff = Backoff::new(self.timing.first_retry, self.timing.longest_retry);
         loop {
             let mut wait = Duration::ZERO;
-            match self.attempt(&mut kept, &trouble, &told, &mut backoff).await {
+            match self.attempt(&mut kept, &trouble, &updates, &mut backoff).await {
                 Ok(()) => debug!(kind = self.kind.name(), "watch ended; going on"),
                 Err(Failure::Closed) => return,
                 Err(Failure::Smaller) => continue,
@@ -126,20 +126,24 @@ impl Reflector {
         &mut self,
         kept: &mut Kept,
         trouble: &Trouble,
-        told: &mpsc::Sender<Told>,
+        updates: &mpsc::Sender<WatchUpdate>,
         backoff: &mut Backoff,
     ) -> Result<(), Failure> {
         let connection = self.connector.connect().await?;
         let outcome = async {
             if self.version.is_none() {
-                let version = self.list(&connection.client, kept, told).await?;
+                let version = self.list(&connection.client, kept, updates).await?;
                 self.version = Some(version.clone());
-                let message =
-                    Told { kind: self.kind, changes: kept.list_is_whole(), version: Some(version), listed: true };
-                told.send(message).await.map_err(|_| Failure::Closed)?;
+                let message = WatchUpdate {
+                    kind: self.kind,
+                    changes: kept.list_is_whole(),
+                    version: Some(version),
+                    listed: true,
+                };
+                updates.send(message).await.map_err(|_| Failure::Closed)?;
             }
             let mut went = Watched::default();
-            let outcome = self.watch(&connection.client, kept, (trouble, backoff, &mut went), told).await;
+            let outcome = self.watch(&connection.client, kept, (trouble, backoff, &mut went), updates).await;
             self.judge(&went, outcome)
         }
         .await;
@@ -190,15 +194,15 @@ impl Reflector {
 }
 
 /// Tells changes, and how far a watch has come.
-pub(super) async fn tell(
+pub(super) async fn report(
     kind: Kind,
-    told: &mpsc::Sender<Told>,
+    updates: &mpsc::Sender<WatchUpdate>,
     changes: Vec<Change>,
     version: Option<String>,
 ) -> Result<(), Failure> {
     if changes.is_empty() && version.is_none() {
         return Ok(());
     }
-    let message = Told { kind, changes, version, listed: false };
-    told.send(message).await.map_err(|_| Failure::Closed)
+    let message = WatchUpdate { kind, changes, version, listed: false };
+    updates.send(message).await.map_err(|_| Failure::Closed)
 }

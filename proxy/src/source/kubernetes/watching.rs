@@ -11,12 +11,12 @@ use tracing::debug;
 
 use super::super::Change;
 use super::super::object::Kind;
-use super::Told;
+use super::WatchUpdate;
 use super::answer::{Lines, ask};
 use super::backoff::{Backoff, chance};
 use super::decode::{Envelope, decode};
 use super::kept::Kept;
-use super::reflect::{Failure, Reflector, tell};
+use super::reflect::{Failure, Reflector, report};
 use super::trouble::Trouble;
 
 /// How long the server shall keep a watch open, at least and at most: it is asked for some time in between, so that
@@ -46,7 +46,7 @@ impl Reflector {
         client: &Client,
         kept: &mut Kept,
         (trouble, backoff, went): (&Trouble, &mut Backoff, &mut Watched),
-        told: &mpsc::Sender<Told>,
+        updates: &mpsc::Sender<WatchUpdate>,
     ) -> Result<(), Failure> {
         let Some(version) = self.version.clone() else { return Ok(()) };
         let mut parameters = WatchParams::default().timeout(watch_seconds());
@@ -77,7 +77,7 @@ impl Reflector {
             }
             went.events = true;
             silent = Instant::now() + self.timing.silence;
-            tell(self.kind, told, changes, self.version.clone()).await?;
+            report(self.kind, updates, changes, self.version.clone()).await?;
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::fragment::{Fragment, Right, Server};
+use super::objects::{Right, Server, ServiceObjects};
 use super::sets::SetId;
 use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::ServerKey;
@@ -13,8 +13,8 @@ use crate::model::ServicePortName;
 
 /// The shares of all service ports.
 #[derive(Debug, Default)]
-pub struct Claims {
-    fragments: BTreeMap<ServicePortName, Fragment>,
+pub struct DesiredState {
+    objects: BTreeMap<ServicePortName, ServiceObjects>,
     servers: BTreeMap<ServerKey, BTreeSet<(Right, ServicePortName)>>,
     members: BTreeMap<(SetId, Member), u32>,
     addresses: BTreeMap<IpAddr, u32>,
@@ -22,7 +22,7 @@ pub struct Claims {
 
 /// What somebody began or ceased to want, or wants in another way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct DirtyKeys {
     /// Virtual servers.
     pub servers: BTreeSet<ServerKey>,
     /// Members of sets.
@@ -31,16 +31,16 @@ pub struct Touched {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-impl Claims {
+impl DesiredState {
     /// A service port wants this now, or nothing any more.
-    pub fn replace(&mut self, name: &ServicePortName, fragment: Option<Fragment>, touched: &mut Touched) {
-        let before = self.fragments.remove(name).unwrap_or_default();
-        let after = fragment.as_ref();
-        let nothing = Fragment::default();
+    pub fn replace(&mut self, name: &ServicePortName, objects: Option<ServiceObjects>, dirty: &mut DirtyKeys) {
+        let before = self.objects.remove(name).unwrap_or_default();
+        let after = objects.as_ref();
+        let nothing = ServiceObjects::default();
         let now = after.unwrap_or(&nothing);
         for (key, server) in &before.servers {
             if now.servers.get(key) != Some(server) {
-                touched.servers.insert(*key);
+                dirty.servers.insert(*key);
             }
             if now.servers.get(key).is_none_or(|now| now.right != server.right)
                 && let Some(names) = self.servers.get_mut(key)
@@ -53,20 +53,20 @@ impl Claims {
         }
         let is_new = |key: &ServerKey, server: &Server| before.servers.get(key).is_none_or(|b| b.right != server.right);
         for (key, server) in now.servers.iter().filter(|(key, server)| is_new(key, server)) {
-            touched.servers.insert(*key);
+            dirty.servers.insert(*key);
             self.servers.entry(*key).or_default().insert((server.right, name.clone()));
         }
-        count(&mut self.members, &before.members, &now.members, &mut touched.members);
-        count(&mut self.addresses, &before.addresses, &now.addresses, &mut touched.addresses);
-        if let Some(fragment) = fragment {
-            self.fragments.insert(name.clone(), fragment);
+        count(&mut self.members, &before.members, &now.members, &mut dirty.members);
+        count(&mut self.addresses, &before.addresses, &now.addresses, &mut dirty.addresses);
+        if let Some(objects) = objects {
+            self.objects.insert(name.clone(), objects);
         }
     }
 
     /// A virtual server, if it is wanted.
     pub fn server(&self, key: &ServerKey) -> Option<&Server> {
         let (_, first) = self.servers.get(key)?.first()?;
-        self.fragments.get(first)?.servers.get(key)
+        self.objects.get(first)?.servers.get(key)
     }
 
     /// Whether a member is wanted.
@@ -101,21 +101,21 @@ fn count<T: Ord + Copy>(
     counts: &mut BTreeMap<T, u32>,
     before: &BTreeSet<T>,
     now: &BTreeSet<T>,
-    touched: &mut BTreeSet<T>,
+    dirty: &mut BTreeSet<T>,
 ) {
     for thing in now.difference(before) {
-        let claims = counts.entry(*thing).or_default();
-        *claims += 1;
-        if *claims == 1 {
-            touched.insert(*thing);
+        let desired = counts.entry(*thing).or_default();
+        *desired += 1;
+        if *desired == 1 {
+            dirty.insert(*thing);
         }
     }
     for thing in before.difference(now) {
-        if let Some(claims) = counts.get_mut(thing) {
-            *claims -= 1;
-            if *claims == 0 {
+        if let Some(desired) = counts.get_mut(thing) {
+            *desired -= 1;
+            if *desired == 0 {
                 counts.remove(thing);
-                touched.insert(*thing);
+                dirty.insert(*thing);
             }
         }
     }

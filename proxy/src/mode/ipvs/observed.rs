@@ -11,18 +11,18 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::IpvsError;
-use super::claims::Claims;
+use super::desired::DesiredState;
 use super::kernel::Kernel;
 use super::sets::SetId;
 use crate::kernel::dummy::AddressState;
 use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader};
 use crate::kernel::ipvs::{ServerKey, ServerSpec};
 use crate::model::{Family, Protocol};
-use crate::plan::flows::{Frontend, is_judged};
+use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
 
 /// A virtual server in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PresentServer {
+pub struct ObservedServer {
     /// What it is like.
     pub spec: ServerSpec,
     /// Destinations and their weights.
@@ -31,16 +31,16 @@ pub struct PresentServer {
 
 /// Everything of ours in one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Present {
+pub struct ObservedState {
     /// Virtual servers.
-    pub servers: BTreeMap<ServerKey, PresentServer>,
+    pub servers: BTreeMap<ServerKey, ObservedServer>,
     /// Members by set.
     pub sets: BTreeMap<SetId, BTreeSet<Member>>,
     /// Addresses on the device.
     pub addresses: BTreeMap<IpAddr, AddressState>,
 }
 
-impl Present {
+impl ObservedState {
     /// Reads it. Sets and the device are made where they are missing, and sets with too little room for what is wanted are
     /// made larger.
     ///
@@ -49,32 +49,33 @@ impl Present {
     pub fn read<K: Kernel>(
         kernel: &mut K,
         family: Family,
-        claims: &Claims,
+        desired: &DesiredState,
         exclude: &[IpNet],
-    ) -> Result<Present, IpvsError> {
-        let mut present = Present::default();
+    ) -> Result<ObservedState, IpvsError> {
+        let mut observed = ObservedState::default();
         for set in SetId::ALL {
-            present.sets.insert(set, read_set(kernel, set, family, claims)?);
+            observed.sets.insert(set, read_set(kernel, set, family, desired)?);
         }
         kernel.ensure_device()?;
         let on_device = kernel.addresses(family)?;
-        let ours = |address: &IpAddr| present.has(SetId::IpvsIps, Member::Ip(*address)) || claims.has_address(address);
+        let ours =
+            |address: &IpAddr| observed.has(SetId::IpvsIps, Member::Ip(*address)) || desired.has_address(address);
         let kept =
-            |address: &IpAddr| exclude.iter().any(|range| range.contains(address)) && !claims.has_address(address);
+            |address: &IpAddr| exclude.iter().any(|range| range.contains(address)) && !desired.has_address(address);
         let addresses = on_device.into_iter().filter(|(address, _)| ours(address) && !kept(address)).collect();
-        present.addresses = addresses;
+        observed.addresses = addresses;
         let excluded = |key: &ServerKey| exclude.iter().any(|range| range.contains(&key.address.ip()));
         let all = kernel.servers(family)?;
         let ours: Vec<(ServerKey, ServerSpec)> = all
             .into_iter()
-            .filter(|(key, _)| claims.server(key).is_some() || (present.owns(key) && !excluded(key)))
+            .filter(|(key, _)| desired.server(key).is_some() || (observed.owns(key) && !excluded(key)))
             .collect();
         let keys: Vec<ServerKey> = ours.iter().map(|(key, _)| *key).collect();
         for ((key, spec), destinations) in ours.into_iter().zip(kernel.destinations(&keys)?) {
             let destinations = destinations.into_iter().map(|(address, state)| (address, state.weight)).collect();
-            present.servers.insert(key, PresentServer { spec, destinations });
+            observed.servers.insert(key, ObservedServer { spec, destinations });
         }
-        Ok(present)
+        Ok(observed)
     }
 
     /// Whether a set has a member.
@@ -96,7 +97,7 @@ impl Present {
     }
 
     /// The frontends of datagram protocols.
-    pub fn datagram_frontends(&self) -> BTreeSet<(Protocol, Frontend)> {
+    pub fn conntrack_frontends(&self) -> BTreeSet<(Protocol, Frontend)> {
         let mut found = BTreeSet::new();
         for (set, members) in &self.sets {
             found.extend(members.iter().filter_map(|member| datagram_frontend(*set, member)));
@@ -115,16 +116,16 @@ fn datagram_frontend(set: SetId, member: &Member) -> Option<(Protocol, Frontend)
         ) => (*protocol, Frontend::Address(SocketAddr::new(*ip, *port))),
         _ => return None,
     };
-    Some(found).filter(|(protocol, _)| is_judged(*protocol))
+    Some(found).filter(|(protocol, _)| needs_conntrack_cleanup(*protocol))
 }
 
 fn read_set<K: Kernel>(
     kernel: &mut K,
     set: SetId,
     family: Family,
-    claims: &Claims,
+    desired: &DesiredState,
 ) -> Result<BTreeSet<Member>, IpvsError> {
-    let wanted = claims.members(set).count();
+    let wanted = desired.members(set).count();
     let header = set.header(family, wanted);
     let Some(found) = kernel.set(&header.name)? else {
         kernel.create_set(&header)?;

@@ -1,15 +1,9 @@
-//! What is sent to `iptables-restore --noflush`: per table, chains to rewrite and chains to remove, and single rules in the
-//! kernel's own chains.
+//! A change of the tables: chains to rewrite and chains to remove, and single rules in the kernel's own chains.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Chains, names};
-use crate::kernel::iptables::{Iptables, IptablesError, Table};
-
-/// Rules in a transaction where the kernel takes no large ones: with the usual `net.core.wmem_max` of 212,992 bytes
-/// about 480 rules with a comment were taken by iptables-nft 1.8.9.
-const PART: usize = 200;
+use super::{Chains, Rule, Table};
 
 /// One table's part. The kernel takes it as a whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,15 +13,18 @@ pub struct TableChange {
     /// Chains to empty and remove.
     pub remove: Vec<String>,
     /// Rules, each with its chain, to put before all others of it: the last one comes first.
-    pub insert: Vec<(String, String)>,
+    pub insert: Vec<(String, Rule)>,
+    /// Rules, each with its chain, to put behind all others of it.
+    pub append: Vec<(String, Rule)>,
     /// Rules, each with its chain, to delete once. It is an error of the kernel's if there is none.
-    pub delete: Vec<(String, String)>,
+    pub delete: Vec<(String, Rule)>,
 }
 
 impl TableChange {
     /// Nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.write.is_empty() && self.remove.is_empty() && self.insert.is_empty() && self.delete.is_empty()
+        let single = [&self.append, &self.insert, &self.delete];
+        self.write.is_empty() && self.remove.is_empty() && single.iter().all(|rules| rules.is_empty())
     }
 
     /// Rules in it.
@@ -54,28 +51,16 @@ impl Transaction {
         self.tables.entry(table).or_default()
     }
 
-    /// Brings the change to the kernel: in one transaction, or in several where it takes no larger ones.
-    ///
-    /// # Errors
-    /// When the kernel refuses it; parts before may have been taken.
-    pub fn send<K: Iptables>(&self, kernel: &mut K) -> Result<(), IptablesError> {
-        match kernel.restore(&self.text()) {
-            Err(IptablesError::TooLarge { .. }) => {
-                self.parts(PART).iter().try_for_each(|part| kernel.restore(&part.text()))
-            }
-            result => result,
-        }
-    }
-
     /// The same change in several transactions of about `rules` rules, for a kernel that takes no larger ones. What is
     /// jumped to comes before what jumps to it, and removal last: a packet meets a service as it was or as it will be.
     /// A single chain is never split, so a part may be larger.
-    fn parts(&self, rules: usize) -> Vec<Transaction> {
-        let mut writes: Vec<(u8, Table, &String, &Vec<String>)> = Vec::new();
+    pub fn parts(&self, rules: usize) -> Vec<Transaction> {
+        let mut writes: Vec<(usize, Table, &String, &Vec<Rule>)> = Vec::new();
         for (table, change) in &self.tables {
-            writes.extend(change.write.iter().map(|(chain, content)| (rank(chain), *table, chain, content)));
+            let mut heights = Heights { chains: &change.write, known: BTreeMap::new() };
+            writes.extend(change.write.iter().map(|(chain, rules)| (heights.of(chain), *table, chain, rules)));
         }
-        writes.sort_unstable();
+        writes.sort_unstable_by_key(|(height, table, chain, _)| (*height, *table, *chain));
         let mut parts = Vec::new();
         let mut part = Transaction::default();
         let mut size = 0;
@@ -90,9 +75,10 @@ impl Transaction {
             full(&mut part, &mut size, content.len() + 1);
             part.table(table).write.insert(chain.clone(), content.clone());
         }
-        // The jumps are few: they are sent together.
+        // Single rules are few: they are sent together.
         for (table, change) in &self.tables {
-            full(&mut part, &mut size, change.insert.len() + change.delete.len());
+            full(&mut part, &mut size, change.append.len() + change.insert.len() + change.delete.len());
+            part.table(*table).append.clone_from(&change.append);
             part.table(*table).insert.clone_from(&change.insert);
             part.table(*table).delete.clone_from(&change.delete);
         }
@@ -128,7 +114,7 @@ impl Transaction {
                     let _ = writeln!(text, "-A {chain} {rule}");
                 }
             }
-            for (option, rules) in [("-D", &change.delete), ("-I", &change.insert)] {
+            for (option, rules) in [("-A", &change.append), ("-D", &change.delete), ("-I", &change.insert)] {
                 for (chain, rule) in rules {
                     let _ = writeln!(text, "{option} {chain} {rule}");
                 }
@@ -142,22 +128,31 @@ impl Transaction {
     }
 }
 
-/// Where a chain stands in the order of jumps, targets first.
-fn rank(chain: &str) -> u8 {
-    match chain {
-        names::MARK_MASQ | names::CANARY => 0,
-        _ if chain.starts_with(names::SEP) => 1,
-        _ if chain.starts_with(names::SVC) || chain.starts_with(names::SVL) => 2,
-        _ if chain.starts_with(names::EXT) => 3,
-        _ if chain.starts_with(names::FW) => 4,
-        names::SERVICES => 6,
-        _ => 5,
+/// How far chains are from the ends of jumps: what is jumped to is lower than what jumps to it.
+struct Heights<'a> {
+    chains: &'a Chains,
+    known: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Heights<'a> {
+    /// 0 for a chain that jumps to no other one of these. A loop, which the kernel would refuse, ends where it began.
+    fn of(&mut self, chain: &str) -> usize {
+        if let Some(height) = self.known.get(chain) {
+            return *height;
+        }
+        let Some((chain, rules)) = self.chains.get_key_value(chain) else { return 0 };
+        self.known.insert(chain, 0);
+        let targets = rules.iter().filter_map(|rule| rule.target.chain()).filter(|to| self.chains.contains_key(*to));
+        let height = targets.collect::<Vec<_>>().into_iter().map(|to| self.of(to) + 1).max().unwrap_or(0);
+        self.known.insert(chain, height);
+        height
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ruleset::Target;
 
     #[test]
     fn an_empty_change_is_not_sent() {
@@ -171,10 +166,10 @@ mod tests {
     fn removal_comes_after_everything_else() {
         let mut transaction = Transaction::default();
         let nat = transaction.table(Table::Nat);
-        nat.write.insert("B".into(), vec!["-j ACCEPT".into()]);
+        nat.write.insert("B".into(), vec![Rule::new().target(Target::Accept)]);
         nat.remove.push("A".into());
-        nat.insert.push(("OUTPUT".into(), "-j B".into()));
-        nat.delete.push(("OUTPUT".into(), "-j A".into()));
+        nat.insert.push(("OUTPUT".into(), Rule::new().jump("B")));
+        nat.delete.push(("OUTPUT".into(), Rule::new().jump("A")));
         let text = "*nat\n:B - [0:0]\n:A - [0:0]\n-A B -j ACCEPT\n-D OUTPUT -j A\n-I OUTPUT -j B\n-X A\nCOMMIT\n";
         assert_eq!(transaction.text(), text);
         let parts: Vec<String> = transaction.parts(1).iter().map(Transaction::text).collect();

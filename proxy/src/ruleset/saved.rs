@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::kernel::iptables::Table;
+use super::Table;
 
 /// One table as the kernel has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,12 +42,12 @@ impl SavedTable {
         self.chains
             .iter()
             .filter(|(from, _)| elsewhere(from))
-            .any(|(from, rules)| rules.iter().any(|rule| target(rule) == Some(chain) && !leaving(from, rule)))
+            .any(|(from, rules)| rules.iter().any(|rule| target_of(rule) == Some(chain) && !leaving(from, rule)))
     }
 }
 
 /// The chain or target that a rule jumps or goes to.
-pub fn target(rule: &str) -> Option<&str> {
+pub fn target_of(rule: &str) -> Option<&str> {
     let rest = rule.split_once("-j ").or_else(|| rule.split_once("-g "))?.1;
     // A comment may hold `-j `; the jump proper is the last one.
     let rest = rest.rsplit_once(" -j ").map_or(rest, |(_, last)| last);

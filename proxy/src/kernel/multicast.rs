@@ -7,18 +7,18 @@ use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProto
 
 /// A socket that listens.
 #[derive(Debug)]
-pub struct Announcements(OwnedFd);
+pub struct MulticastListener(OwnedFd);
 
-impl Announcements {
+impl MulticastListener {
     /// Listens to multicast groups of this network namespace; `groups` has a bit for each, the lowest for number 1.
     ///
     /// # Errors
     /// When the kernel refuses the socket.
-    pub fn of(protocol: SockProtocol, groups: u32) -> io::Result<Announcements> {
+    pub fn of(protocol: SockProtocol, groups: u32) -> io::Result<MulticastListener> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
-        Ok(Announcements(fd))
+        Ok(MulticastListener(fd))
     }
 
     /// Takes everything that is queued; whether there was anything. A queue that ran over (ENOBUFS) had something, too.
@@ -55,7 +55,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-impl AsRawFd for Announcements {
+impl AsRawFd for MulticastListener {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

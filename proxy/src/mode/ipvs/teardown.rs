@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::present::Present;
+use super::observed::ObservedState;
 use super::sets::SetId;
 use crate::kernel::conntrack::{Conntrack, Filter};
 use crate::kernel::dummy::{AddressChange, Device};
@@ -13,14 +13,14 @@ use crate::kernel::ipset::Sets;
 use crate::kernel::ipvs::{ServerChange, ServerKey, Servers};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
-use crate::plan::flows::{Flow, is_judged};
+use crate::plan::flows::{Flow, needs_conntrack_cleanup};
 
 /// How often what is left is looked at while something needs it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
-pub enum LeaveError {
+pub enum TeardownError {
     /// With virtual servers, sets or addresses.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -47,37 +47,37 @@ pub struct Left {
 /// # Errors
 /// When the kernel refuses; what could be taken away before it is.
 pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
-    Going::look(kernel, family, gently)?.go(kernel, &BTreeSet::new())
+    TeardownBatch::look(kernel, family, gently)?.go(kernel, &BTreeSet::new())
 }
 
 /// What of one family is about to go.
-struct Going {
+struct TeardownBatch {
     family: Family,
-    present: Present,
+    observed: ObservedState,
     /// Virtual servers that go.
     idle: Keys,
     /// Those that are spared.
     busy: Keys,
 }
 
-impl Going {
-    fn look<K: Servers + Sets>(kernel: &mut K, family: Family, gently: bool) -> Result<Going, NetlinkError> {
-        let present = sets_that_are(kernel, family)?;
-        let ours: Keys = kernel.servers(family)?.into_keys().filter(|key| present.owns(key)).collect();
+impl TeardownBatch {
+    fn look<K: Servers + Sets>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownBatch, NetlinkError> {
+        let observed = sets_that_are(kernel, family)?;
+        let ours: Keys = kernel.servers(family)?.into_keys().filter(|key| observed.owns(key)).collect();
         let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
-        Ok(Going { family, present, idle, busy })
+        Ok(TeardownBatch { family, observed, idle, busy })
     }
 
     /// Our addresses that are still there.
     fn addresses<K: Device>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
-        let ours = |address: &IpAddr| self.present.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
+        let ours = |address: &IpAddr| self.observed.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
         Ok(kernel.addresses(self.family)?.into_keys().filter(ours).collect())
     }
 
     /// Makes them go, but for the addresses that are in use.
     fn go<K: Servers + Sets + Device>(self, kernel: &mut K, used: &BTreeSet<IpAddr>) -> Result<Left, NetlinkError> {
         let addresses = self.addresses(kernel)?;
-        let Going { family, present, idle, busy } = self;
+        let TeardownBatch { family, observed, idle, busy } = self;
         let mut left = Left { removed: idle.len(), spared: busy.len() };
         let deletions: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
         kernel.change_servers(&deletions)?;
@@ -88,7 +88,7 @@ impl Going {
         left.spared += kept.len();
         kernel.change_addresses(&gone.into_iter().map(AddressChange::Unbind).collect::<Vec<_>>())?;
         if left.spared == 0 {
-            for set in present.sets.keys() {
+            for set in observed.sets.keys() {
                 kernel.destroy_set(&set.name(family))?;
                 left.removed += 1;
             }
@@ -111,14 +111,14 @@ pub fn remove_empty_device<K: Device>(kernel: &mut K) -> Result<(), NetlinkError
 }
 
 /// The sets that are there, with their members.
-fn sets_that_are<K: Sets>(kernel: &mut K, family: Family) -> Result<Present, NetlinkError> {
-    let mut present = Present::default();
+fn sets_that_are<K: Sets>(kernel: &mut K, family: Family) -> Result<ObservedState, NetlinkError> {
+    let mut observed = ObservedState::default();
     for set in SetId::ALL {
         if let Some(found) = kernel.set(&set.name(family))?.filter(|found| found.kind == set.kind().as_str()) {
-            present.sets.insert(set, found.members);
+            observed.sets.insert(set, found.members);
         }
     }
-    Ok(present)
+    Ok(observed)
 }
 
 type Keys = Vec<ServerKey>;
@@ -141,7 +141,7 @@ fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkE
 ///
 /// What the node itself sends to a service's address that it has bound comes from that very address, whoever leads it on.
 /// So such an address stays for as long as flows come from it, and new ones come from the node's own address.
-pub struct Leaving<K, C> {
+pub struct IpvsTeardown<K, C> {
     kernel: K,
     conntrack: C,
     own: Vec<IpAddr>,
@@ -150,23 +150,23 @@ pub struct Leaving<K, C> {
     limit: Duration,
 }
 
-impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
+impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
     /// By these kernel adapters, on a node whose own addresses are these, the preferred one of each family first; with so much
     /// time for connections.
-    pub fn new(kernel: K, conntrack: C, own: Vec<IpAddr>, limit: Duration) -> Leaving<K, C> {
-        Leaving { kernel, conntrack, own, yielded: BTreeSet::new(), began: None, limit }
+    pub fn new(kernel: K, conntrack: C, own: Vec<IpAddr>, limit: Duration) -> IpvsTeardown<K, C> {
+        IpvsTeardown { kernel, conntrack, own, yielded: BTreeSet::new(), began: None, limit }
     }
 
     /// Takes away what can go; when to come again, if anything is left.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, LeaveError> {
+    pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, TeardownError> {
         let began = *self.began.get_or_insert(now);
         let gently = now.saturating_duration_since(began) < self.limit;
         let mut spared = 0;
         for family in Family::ALL {
-            let going = Going::look(&mut self.kernel, family, gently)?;
+            let going = TeardownBatch::look(&mut self.kernel, family, gently)?;
             self.forget_flows(family, &going.idle)?;
             let used = if gently { self.used(&going)? } else { BTreeSet::new() };
             spared += going.go(&mut self.kernel, &used)?.spared;
@@ -179,7 +179,7 @@ impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
     }
 
     /// Lets addresses yield, and then says which of them flows still come from.
-    fn used(&mut self, going: &Going) -> Result<BTreeSet<IpAddr>, LeaveError> {
+    fn used(&mut self, going: &TeardownBatch) -> Result<BTreeSet<IpAddr>, TeardownError> {
         let addresses = going.addresses(&mut self.kernel)?;
         if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == going.family) {
             let fresh: Vec<IpAddr> = addresses.difference(&self.yielded).copied().collect();
@@ -191,19 +191,19 @@ impl<K: Servers + Sets + Device, C: Conntrack> Leaving<K, C> {
         if addresses.is_empty() {
             return Ok(addresses);
         }
-        let clients = self.conntrack.clients(going.family).map_err(LeaveError::Clients)?;
+        let clients = self.conntrack.clients(going.family).map_err(TeardownError::Clients)?;
         Ok(addresses.intersection(&clients).copied().collect())
     }
 
-    fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), LeaveError> {
-        let going: BTreeSet<&ServerKey> = led_by.iter().filter(|key| is_judged(key.protocol)).collect();
+    fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), TeardownError> {
+        let going: BTreeSet<&ServerKey> = led_by.iter().filter(|key| needs_conntrack_cleanup(key.protocol)).collect();
         if going.is_empty() {
             return Ok(());
         }
         let was_led = |flow: &Flow| {
             flow.by_ipvs && going.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
         };
-        self.conntrack.delete(family, &[Filter::NONE], &was_led).map(drop).map_err(LeaveError::Flows)
+        self.conntrack.delete(family, &[Filter::NONE], &was_led).map(drop).map_err(TeardownError::Flows)
     }
 
     /// The kernel adapters, for tests.

@@ -3,22 +3,24 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::names;
-use super::rule::Rule;
-use crate::mode::rules::Chains;
 use crate::mode::rules::filter::{self, FilterLines, Words};
+use crate::mode::rules::matching::from_pods;
 use crate::plan::{
-    BackendSet, External, Internal, Masquerade, NodePlan, PodSource, ServicePortPlan, ShortCircuit, Treatment, Verdict,
+    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, PodSource, ServicePortPlan,
+    ShortCircuit, Verdict,
 };
+use crate::ruleset::Chains;
+use crate::ruleset::Rule;
 
 /// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceObjects {
     /// Its own chains in nat.
     pub chains: Chains,
     /// Its lines in nat `KUBE-SERVICES`.
-    pub services: Vec<String>,
+    pub services: Vec<Rule>,
     /// Its line in nat `KUBE-NODEPORTS`.
-    pub node_ports: Vec<String>,
+    pub node_ports: Vec<Rule>,
     /// Its lines in filter.
     pub filter: FilterLines,
 }
@@ -46,10 +48,10 @@ impl EndpointComments {
 }
 
 /// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> Fragment {
+pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> ServiceObjects {
     let accepting = names::service_port_chain(names::FW, &plan.name);
     let filter = filter::render(plan, node, Words::no_endpoints(&accepting));
-    let out = Fragment { filter, ..Fragment::default() };
+    let out = ServiceObjects { filter, ..ServiceObjects::default() };
     let mut backends: Vec<SocketAddr> = [&plan.cluster_backends[..], &plan.local_backends].concat();
     backends.sort_unstable();
     backends.dedup();
@@ -77,7 +79,7 @@ struct Writer<'a> {
     name: String,
     /// Every backend, sorted, with the name of its chain: a hash, which is most of what rendering costs.
     endpoints: Vec<(SocketAddr, String)>,
-    out: Fragment,
+    out: ServiceObjects,
 }
 
 impl Writer<'_> {
@@ -97,7 +99,7 @@ impl Writer<'_> {
         at.ok().and_then(|at| self.endpoints.get(at)).map_or("", |(_, chain)| chain)
     }
 
-    fn append(&mut self, chain: &str, rule: String) {
+    fn append(&mut self, chain: &str, rule: Rule) {
         self.out.chains.entry(chain.to_owned()).or_default().push(rule);
     }
 
@@ -114,15 +116,15 @@ impl Writer<'_> {
         Rule::commented(format!("{} {kind}", self.name)).destination(address).port(self.plan.protocol(), self.plan.port)
     }
 
-    fn internal(&mut self, internal: &Internal) {
-        let (address, Treatment { verdict, masquerade }) = (internal.address, internal.treatment);
+    fn internal(&mut self, internal: &ClusterIpFrontend) {
+        let (address, FrontendAction { verdict, masquerade }) = (internal.address, internal.action);
         let Verdict::Deliver(set) = verdict else { return };
         let chain = self.set_chain(set);
-        self.out.services.push(self.to(address, "cluster IP").target(&chain));
+        self.out.services.push(self.to(address, "cluster IP").jump(&chain));
         let matching = self.to(address, "cluster IP");
         let masqueraded = match (masquerade, &self.node.pods) {
-            (Masquerade::Always, _) => Some(matching.masquerade()),
-            (Masquerade::NotPods, Some(pods)) => Some(matching.pods(pods, true).masquerade()),
+            (Masquerade::Always, _) => Some(matching.jump(names::MARK_MASQ)),
+            (Masquerade::NotPods, Some(pods)) => Some(from_pods(matching, pods, true).jump(names::MARK_MASQ)),
             (Masquerade::NotPods, None) | (Masquerade::Never, _) => None,
         };
         if let Some(rule) = masqueraded {
@@ -130,7 +132,7 @@ impl Writer<'_> {
         }
     }
 
-    fn external(&mut self, external: &External) {
+    fn external(&mut self, external: &ExternalFrontends) {
         if !external.delivers() {
             return;
         }
@@ -141,46 +143,48 @@ impl Writer<'_> {
         }
     }
 
-    fn external_jumps(&mut self, external: &External) {
+    fn external_jumps(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         let by_load_balancer = if external.allowed_sources.is_some() { self.chain(names::FW) } else { entry.clone() };
         for address in &external.external_ips {
-            self.out.services.push(self.to(*address, "external IP").target(&entry));
+            self.out.services.push(self.to(*address, "external IP").jump(&entry));
         }
         for address in &external.load_balancer_ips {
-            self.out.services.push(self.to(*address, "loadbalancer IP").target(&by_load_balancer));
+            self.out.services.push(self.to(*address, "loadbalancer IP").jump(&by_load_balancer));
         }
         if let Some(port) = external.node_port {
-            self.out.node_ports.push(Rule::commented(&self.name).port(self.plan.protocol(), port).target(&entry));
+            self.out.node_ports.push(Rule::commented(&self.name).port(self.plan.protocol(), port).jump(&entry));
         }
     }
 
     /// `KUBE-EXT-`: first those that the policy does not hold, then everybody.
-    fn entry_chain(&mut self, external: &External) {
+    fn entry_chain(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         self.out.chains.entry(entry.clone()).or_default();
         let comment = |text: &str| Rule::commented(text.replace("{}", &self.name));
         let mut rules = Vec::new();
-        if external.treatment.masquerade == Masquerade::Always {
-            rules.push(comment("masquerade traffic for {} external destinations").masquerade());
+        if external.action.masquerade == Masquerade::Always {
+            rules.push(comment("masquerade traffic for {} external destinations").jump(names::MARK_MASQ));
         }
         if let Some(ShortCircuit { pods, node }) = external.short_circuit {
             if let (Some(source), Verdict::Deliver(set)) = (&self.node.pods, pods.verdict) {
-                let rule = comment("pod traffic for {} external destinations").pods(source, false);
-                rules.push(rule.target(self.set_chain(set)));
+                let rule = from_pods(comment("pod traffic for {} external destinations"), source, false);
+                rules.push(rule.jump(self.set_chain(set)));
             }
             if node.masquerade == Masquerade::Always {
                 rules.push(
-                    comment("masquerade LOCAL traffic for {} external destinations").from_local_address().masquerade(),
+                    comment("masquerade LOCAL traffic for {} external destinations")
+                        .from_local_address()
+                        .jump(names::MARK_MASQ),
                 );
             }
             if let Verdict::Deliver(set) = node.verdict {
                 let rule = comment("route LOCAL traffic for {} external destinations").from_local_address();
-                rules.push(rule.target(self.set_chain(set)));
+                rules.push(rule.jump(self.set_chain(set)));
             }
         }
-        if let Verdict::Deliver(set) = external.treatment.verdict {
-            rules.push(Rule::new().target(self.set_chain(set)));
+        if let Verdict::Deliver(set) = external.action.verdict {
+            rules.push(Rule::new().jump(self.set_chain(set)));
         }
         self.out.chains.insert(entry, rules);
     }
@@ -192,13 +196,13 @@ impl Writer<'_> {
         for range in ranges {
             // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
             let rule = if range.prefix_len() == 0 { allow(&self.name) } else { allow(&self.name).source(*range) };
-            self.append(&chain, rule.target(&entry));
+            self.append(&chain, rule.jump(&entry));
         }
         for address in own.into_iter().flatten() {
-            self.append(&chain, allow(&self.name).source_ip(*address).target(&entry));
+            self.append(&chain, allow(&self.name).source_ip(*address).jump(&entry));
         }
         let end = format!("other traffic to {} will be dropped by {}", self.name, names::PROXY_FIREWALL);
-        self.append(&chain, Rule::commented(end).text());
+        self.append(&chain, Rule::commented(end));
     }
 
     /// `KUBE-SVC-` or `KUBE-SVL-`: affinity first, then an even draw.
@@ -209,13 +213,13 @@ impl Writer<'_> {
             for backend in backends {
                 let list = self.endpoint_chain(backend);
                 let rule = comment(backend).recent_check(list, timeout.as_secs(), self.node.family);
-                rules.push(rule.target(list));
+                rules.push(rule.jump(list));
             }
         }
         for (index, backend) in backends.iter().enumerate() {
             let left = backends.len() - index;
             let rule = if left > 1 { comment(backend).one_in(left) } else { comment(backend) };
-            rules.push(rule.target(self.endpoint_chain(backend)));
+            rules.push(rule.jump(self.endpoint_chain(backend)));
         }
         if !rules.is_empty() {
             self.out.chains.entry(chain).or_default().extend(rules);
@@ -226,7 +230,7 @@ impl Writer<'_> {
     fn endpoints(&mut self) {
         for (backend, chain) in std::mem::take(&mut self.endpoints) {
             let rule = || self.of_endpoint(|| self.name.clone());
-            let hairpin = rule().source_ip(backend.ip()).masquerade();
+            let hairpin = rule().source_ip(backend.ip()).jump(names::MARK_MASQ);
             let rule = rule();
             let rule = match self.plan.affinity {
                 Some(_) => rule.recent_set(&chain, self.node.family),

@@ -10,35 +10,36 @@ use ipnet::IpNet;
 use super::ports::Assigned;
 use super::{served, sets};
 use crate::mode::rules::filter::{self, FilterLines, Words};
+use crate::mode::rules::matching::from_pods;
 use crate::mode::rules::names;
 use crate::mode::rules::node_ports::Scope;
-use crate::mode::rules::rule::Rule;
 use crate::model::Protocol;
-use crate::plan::{BackendSet, External, NodePlan, PodSource, ServicePortPlan, Treatment, Verdict};
+use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, NodePlan, PodSource, ServicePortPlan, Verdict};
+use crate::ruleset::{ConnectionStates, Rule, Target};
 
 /// Ends the comment of the rule that lets in who is led to backends on this node only.
 pub const ON_THIS_NODE: &str = " on this node";
 
 /// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceObjects {
     /// In nat `KUBE-PORTALS-CONTAINER`.
-    pub portals_container: Vec<String>,
+    pub portals_container: Vec<Rule>,
     /// In nat `KUBE-PORTALS-HOST`.
-    pub portals_host: Vec<String>,
+    pub portals_host: Vec<Rule>,
     /// In nat `KUBE-NODEPORT-CONTAINER`.
-    pub node_port_container: Vec<String>,
+    pub node_port_container: Vec<Rule>,
     /// In nat `KUBE-NODEPORT-HOST`.
-    pub node_port_host: Vec<String>,
+    pub node_port_host: Vec<Rule>,
     /// In filter `KUBE-NODEPORT-NON-LOCAL`.
-    pub listeners: Vec<String>,
+    pub listeners: Vec<Rule>,
     /// In filter's other chains.
     pub filter: FilterLines,
 }
 
 /// What a service port's lines depend on besides its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct NodeContext {
     /// The node.
     pub node: NodePlan,
     /// The address of the node that its own traffic is led to.
@@ -50,7 +51,7 @@ pub struct Surroundings {
 
 /// Writes down one service port whose listeners have these ports. One whose listener has none, because no port could be had,
 /// refuses.
-pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) -> Fragment {
+pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceObjects {
     let mut words = Words::no_endpoints(names::PORTALS_CONTAINER);
     let mut plan = served(plan);
     if plan.protocol() == Protocol::Sctp {
@@ -60,9 +61,9 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) ->
         refuse(&mut plan);
     }
     let filter = filter::render(&plan, &around.node, words);
-    let mut writer = Writer { plan: &plan, ports, around, out: Fragment { filter, ..Fragment::default() } };
+    let mut writer = Writer { plan: &plan, ports, around, out: ServiceObjects { filter, ..ServiceObjects::default() } };
     if let Some(internal) = &plan.internal {
-        writer.address(internal.address, internal.treatment, internal.treatment);
+        writer.address(internal.address, internal.action, internal.action);
     }
     if let Some(external) = &plan.external {
         writer.external(external);
@@ -73,10 +74,10 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &Surroundings) ->
 
 fn refuse(plan: &mut ServicePortPlan) {
     if let Some(internal) = &mut plan.internal {
-        internal.treatment.verdict = Verdict::Reject;
+        internal.action.verdict = Verdict::Reject;
     }
     if let Some(external) = &mut plan.external {
-        external.treatment.verdict = Verdict::Reject;
+        external.action.verdict = Verdict::Reject;
         external.short_circuit = None;
     }
 }
@@ -84,8 +85,8 @@ fn refuse(plan: &mut ServicePortPlan) {
 struct Writer<'a> {
     plan: &'a ServicePortPlan,
     ports: Assigned,
-    around: &'a Surroundings,
-    out: Fragment,
+    around: &'a NodeContext,
+    out: ServiceObjects,
 }
 
 impl Writer<'_> {
@@ -94,23 +95,23 @@ impl Writer<'_> {
         Rule::commented(format!("{}:{}", self.plan.name.service, self.plan.name.port))
     }
 
-    fn port_of(&self, treatment: Treatment) -> Option<u16> {
-        match treatment.verdict {
+    fn port_of(&self, action: FrontendAction) -> Option<u16> {
+        match action.verdict {
             Verdict::Deliver(set) => self.ports.get(set),
             Verdict::Reject | Verdict::Drop => None,
         }
     }
 
-    fn redirect(&self, port: u16) -> String {
-        if self.around.redirect { format!("REDIRECT --to-ports {port}") } else { self.dnat(port) }
+    fn redirect(&self, port: u16) -> Target {
+        if self.around.redirect { Target::Redirect(port) } else { self.dnat(port) }
     }
 
-    fn dnat(&self, port: u16) -> String {
-        format!("DNAT --to-destination {}", SocketAddr::new(self.around.host, port))
+    fn dnat(&self, port: u16) -> Target {
+        Target::Dnat(SocketAddr::new(self.around.host, port))
     }
 
     /// Everybody's traffic to an address, from elsewhere and from the node itself.
-    fn address(&mut self, address: IpAddr, container: Treatment, host: Treatment) {
+    fn address(&mut self, address: IpAddr, container: FrontendAction, host: FrontendAction) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
         let from_node = self.port_of(host).map(|port| rule().target(self.dnat(port)));
@@ -118,7 +119,7 @@ impl Writer<'_> {
         self.out.portals_host.extend(from_node);
     }
 
-    fn external(&mut self, external: &External) {
+    fn external(&mut self, external: &ExternalFrontends) {
         for address in &external.external_ips {
             self.external_address(*address, external, None);
         }
@@ -136,16 +137,16 @@ impl Writer<'_> {
         }
     }
 
-    /// The treatment of the node's own traffic.
-    fn of_node(external: &External) -> Treatment {
-        external.short_circuit.map_or(external.treatment, |short| short.node)
+    /// The action of the node's own traffic.
+    fn of_node(external: &ExternalFrontends) -> FrontendAction {
+        external.short_circuit.map_or(external.action, |short| short.node)
     }
 
-    fn external_address(&mut self, address: IpAddr, external: &External, allowed: Option<&[IpNet]>) {
+    fn external_address(&mut self, address: IpAddr, external: &ExternalFrontends, allowed: Option<&[IpNet]>) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let mut container = Vec::new();
-        for (from, treatment) in self.origins_elsewhere(external) {
-            let Some(port) = self.port_of(treatment) else { continue };
+        for (from, action) in self.origins_elsewhere(external) {
+            let Some(port) = self.port_of(action) else { continue };
             let matching = restricted(from, allowed).into_iter();
             container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
         }
@@ -161,12 +162,12 @@ impl Writer<'_> {
         self.out.portals_host.extend(host);
     }
 
-    fn node_port(&mut self, node_port: u16, external: &External, scope: Scope) {
+    fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: Scope) {
         // Jumps lead here what goes to the node's own addresses.
         let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
-        for (from, treatment) in self.origins_elsewhere(external) {
-            let line = self.port_of(treatment).map(|port| from.apply(rule()).target(self.redirect(port)));
+        for (from, action) in self.origins_elsewhere(external) {
+            let line = self.port_of(action).map(|port| from.apply(rule()).target(self.redirect(port)));
             container.extend(line);
         }
         let host = self.port_of(Self::of_node(external)).map(|port| rule().target(self.dnat(port)));
@@ -175,10 +176,10 @@ impl Writer<'_> {
     }
 
     /// Who comes from elsewhere, and what happens to them: pods before everybody.
-    fn origins_elsewhere(&self, external: &External) -> Vec<(From, Treatment)> {
+    fn origins_elsewhere(&self, external: &ExternalFrontends) -> Vec<(From, FrontendAction)> {
         let pods = external.short_circuit.zip(self.around.node.pods.clone());
         let pods = pods.map(|(short, pods)| (From { pods: Some(pods), range: None }, short.pods));
-        pods.into_iter().chain([(From::default(), external.treatment)]).collect()
+        pods.into_iter().chain([(From::default(), external.action)]).collect()
     }
 
     /// Whoever was led to a listening port is let in, whatever the node's own rules for incoming traffic say; nobody gets there
@@ -192,7 +193,8 @@ impl Writer<'_> {
                 BackendSet::Cluster => "",
                 BackendSet::Local => ON_THIS_NODE,
             };
-            let led = rule(of_set).conntrack("--ctstate DNAT").port(self.plan.protocol(), port).target("ACCEPT");
+            let led =
+                rule(of_set).conntrack(ConnectionStates::DNAT).port(self.plan.protocol(), port).target(Target::Accept);
             let others = rule(" is reached by way of its service only");
             let others = others.port(self.plan.protocol(), port).reject(self.around.node.family);
             self.out.listeners.extend([led, others]);
@@ -213,7 +215,7 @@ impl From {
     }
 
     fn apply(self, rule: Rule) -> Rule {
-        let rule = self.pods.iter().fold(rule, |rule, pods| rule.pods(pods, false));
+        let rule = self.pods.iter().fold(rule, |rule, pods| from_pods(rule, pods, false));
         // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
         self.range.into_iter().filter(|range| range.prefix_len() > 0).fold(rule, Rule::source)
     }

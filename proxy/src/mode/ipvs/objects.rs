@@ -11,7 +11,7 @@ use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Protocol;
 use crate::plan::{
-    AllowedSources, BackendSet, External, Masquerade, NodePlan, NodePortScope, ServicePortPlan, Verdict,
+    AllowedSources, BackendSet, ExternalFrontends, Masquerade, NodePlan, NodePortScope, ServicePortPlan, Verdict,
 };
 
 /// Why a virtual server is wanted. State has decided who has an address with its port, and who a node port; on one of the
@@ -37,7 +37,7 @@ pub struct Server {
 
 /// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceObjects {
     /// Its virtual servers.
     pub servers: BTreeMap<ServerKey, Server>,
     /// Its members in sets.
@@ -48,7 +48,7 @@ pub struct Fragment {
 
 /// What a service port's share depends on besides its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct NodeContext {
     /// What holds for all services.
     pub node: NodePlan,
     /// The node's addresses that accept node ports.
@@ -59,9 +59,9 @@ pub struct Surroundings {
     pub scheduler: String,
 }
 
-impl Surroundings {
+impl NodeContext {
     /// With the node's addresses as they are now.
-    pub fn new(node: NodePlan, addresses: &NodeAddresses, scheduler: &str) -> Surroundings {
+    pub fn new(node: NodePlan, addresses: &NodeAddresses, scheduler: &str) -> NodeContext {
         let of_family = |ip: &&IpAddr| crate::model::Family::of(ip) == node.family;
         let local: BTreeSet<IpAddr> = addresses.local.iter().filter(of_family).copied().collect();
         // A virtual server on the loopback range has no effect: its destinations cannot answer there.
@@ -70,7 +70,7 @@ impl Surroundings {
             NodePortScope::Addresses(addresses) => addresses.clone(),
         };
         let node_ports = scope.into_iter().filter(|ip| !ip.is_loopback()).collect();
-        Surroundings { node, node_ports, local, scheduler: scheduler.to_owned() }
+        NodeContext { node, node_ports, local, scheduler: scheduler.to_owned() }
     }
 }
 
@@ -82,8 +82,8 @@ fn is_link_local(address: &IpAddr) -> bool {
 }
 
 /// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, around: &Surroundings) -> Fragment {
-    let mut writer = Writer { plan, around, out: Fragment::default() };
+pub fn render(plan: &ServicePortPlan, around: &NodeContext) -> ServiceObjects {
+    let mut writer = Writer { plan, around, out: ServiceObjects::default() };
     writer.internal();
     if let Some(external) = &plan.external {
         writer.external(external);
@@ -100,8 +100,8 @@ pub fn render(plan: &ServicePortPlan, around: &Surroundings) -> Fragment {
 
 struct Writer<'a> {
     plan: &'a ServicePortPlan,
-    around: &'a Surroundings,
-    out: Fragment,
+    around: &'a NodeContext,
+    out: ServiceObjects,
 }
 
 impl Writer<'_> {
@@ -141,7 +141,7 @@ impl Writer<'_> {
         let member = self.frontend(internal.address);
         self.member(SetId::ClusterIp, member);
         self.bind(internal.address);
-        let backends = match internal.treatment.verdict {
+        let backends = match internal.action.verdict {
             Verdict::Deliver(set) => Some(set),
             Verdict::Reject => None,
             Verdict::Drop => {
@@ -152,10 +152,10 @@ impl Writer<'_> {
         self.server(internal.address, self.plan.port, backends, Right::Address);
     }
 
-    fn external(&mut self, external: &External) {
+    fn external(&mut self, external: &ExternalFrontends) {
         // A virtual server has one set of backends for everybody. Where outside gets nobody, those who are not held to
         // the policy get theirs, and a rule keeps outside away.
-        let backends = match external.treatment.verdict {
+        let backends = match external.action.verdict {
             Verdict::Deliver(set) => Some(set),
             Verdict::Reject => None,
             Verdict::Drop => external.short_circuit.and_then(|short| match short.node.verdict {
@@ -163,8 +163,8 @@ impl Writer<'_> {
                 Verdict::Reject | Verdict::Drop => None,
             }),
         };
-        let lost = external.treatment.verdict == Verdict::Drop;
-        let keeps_source = external.treatment.masquerade == Masquerade::Never;
+        let lost = external.action.verdict == Verdict::Drop;
+        let keeps_source = external.action.masquerade == Masquerade::Never;
         for address in &external.external_ips {
             let member = self.frontend(*address);
             self.member(if keeps_source { SetId::ExternalIpLocal } else { SetId::ExternalIp }, member);

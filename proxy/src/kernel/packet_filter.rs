@@ -1,0 +1,63 @@
+//! The tables of one address family, whoever writes them: the iptables commands, or netlink.
+
+use super::iptables::{Iptables, IptablesError};
+use crate::ruleset::{Saved, SavedTable, Table, Transaction};
+
+/// Rules of a transaction that is split because the kernel takes no larger ones: with the usual `net.core.wmem_max` of 212,992
+/// bytes about 480 rules with a comment were taken by iptables-nft 1.8.9.
+const PART: usize = 200;
+
+/// Reads and changes the tables.
+pub trait PacketFilter {
+    /// What stands in these tables.
+    ///
+    /// # Errors
+    /// When the kernel, or the command, does not say.
+    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError>;
+
+    /// Brings a change to the kernel: in one transaction, or in several where it takes no larger ones.
+    ///
+    /// # Errors
+    /// When it is refused; tables, or parts, before may have been taken.
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError>;
+
+    /// How much each of these chains is in use: its rules, plus the rules of whatever chain that lead to it. `None`: it is not
+    /// there.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
+
+    /// Whether MASQUERADE can draw ports at random.
+    fn random_fully(&self) -> bool;
+}
+
+impl<K: Iptables> PacketFilter for K {
+    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+        let mut saved = Saved::default();
+        for table in tables {
+            saved.tables.insert(*table, SavedTable::parse(&self.save(*table)?));
+        }
+        Ok(saved)
+    }
+
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        match self.restore(&change.text()) {
+            Err(IptablesError::TooLarge { .. }) => {
+                change.parts(PART).iter().try_for_each(|part| self.restore(&part.text()))
+            }
+            result => result,
+        }
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        Iptables::uses(self, table, chains)
+    }
+
+    fn random_fully(&self) -> bool {
+        Iptables::random_fully(self)
+    }
+}
