@@ -43,6 +43,8 @@ pub enum Endpoints {
     Replaced(u32),
     /// None is there.
     None,
+    /// One alone, at this address.
+    At(Ipv4Addr),
 }
 
 impl Size {
@@ -90,12 +92,17 @@ impl Size {
         let endpoint = |position: u32| {
             let address = match state {
                 Endpoints::Replaced(generation) if position == 0 => address([10, 250, 0, 1], generation % 0xffff),
+                Endpoints::At(address) => address,
                 _ => address([10, 128, 0, 1], index * self.endpoints + position),
             };
             let conditions = EndpointConditions { ready: Some(true), ..EndpointConditions::default() };
             Endpoint { addresses: vec![address.to_string()], conditions: Some(conditions), ..Endpoint::default() }
         };
-        let count = if state == Endpoints::None { 0 } else { self.endpoints };
+        let count = match state {
+            Endpoints::None => 0,
+            Endpoints::At(_) => 1,
+            Endpoints::Original(_) | Endpoints::Replaced(_) => self.endpoints,
+        };
         let slice = EndpointSlice {
             metadata,
             address_type: "IPv4".into(),

@@ -11,7 +11,7 @@ use crate::measure::{Bench, Id, timed};
 use crate::results::Detail;
 use crate::sandbox;
 use crate::sections::floor_name;
-use crate::subject::daemon::{Running, Took};
+use crate::subject::daemon::{Host, Running, Took};
 use crate::subject::{KernelKind, Mode, WRITERS, Writer};
 
 /// What one endpoint count of a cluster is measured for.
@@ -116,7 +116,7 @@ fn start(writer: &Writer, size: Size) -> Result<(Took, String)> {
 fn start_and_stay(writer: &Writer, size: Size) -> Result<(Running, Took, String)> {
     let input = Event::First.input(size, 0);
     let ((running, took), total) = timed(|| {
-        let mut running = Running::start(writer)?;
+        let mut running = Running::start(writer, Host::Empty)?;
         running.keep_texts();
         let took = running.follow(input)?;
         Ok((running, took))

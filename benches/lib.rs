@@ -9,6 +9,7 @@ pub mod floor;
 pub mod ladder;
 pub mod measure;
 pub mod options;
+pub mod packets;
 pub mod page;
 pub mod plot;
 pub mod results;

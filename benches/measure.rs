@@ -87,6 +87,14 @@ impl Bench {
         self.run(id, Some(throughput), |iterations| Ok((many(iterations)?, Vec::new())))
     }
 
+    /// As [`Bench::rate`], where the time of one is the figure.
+    ///
+    /// # Errors
+    /// What `many` returns.
+    pub fn time_of_one(&mut self, id: &Id, mut many: impl FnMut(u64) -> Result<Duration>) -> Result<bool> {
+        self.run(id, None, |iterations| Ok((many(iterations)?, Vec::new())))
+    }
+
     fn run(
         &mut self,
         id: &Id,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::events::Event;
+use crate::packets;
 use crate::results::Point;
 use crate::subject::WRITERS;
 
@@ -26,7 +27,8 @@ pub fn all(points: &[Point]) -> Vec<Section> {
 
 fn known() -> Vec<Section> {
     let section = |group: &str, about: &str| Section { group: group.to_owned(), about: about.to_owned() };
-    Event::ALL.into_iter().map(|event| section(event.name(), event.about())).collect()
+    let events = Event::ALL.into_iter().map(|event| section(event.name(), event.about()));
+    events.chain(packets::GROUPS.map(|(group, about)| section(group, about))).collect()
 }
 
 /// The order of rows: each writer before its floor.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use svcbench::allocations::Counting;
 use svcbench::measure::{Bench, output_directory};
 use svcbench::options::Options;
-use svcbench::{counts, ladder, page, sandbox};
+use svcbench::{counts, ladder, packets, page, sandbox};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -19,7 +19,9 @@ fn main() -> Result<()> {
     // `cargo bench` says so on the command line; anything else (`cargo test --benches`) only wants to see it run.
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let mut bench = Bench::new(output_directory()?, is_measuring);
-    let left_out = ladder::run(&mut bench, options.large)?;
+    let mut left_out = ladder::run(&mut bench, options.large)?;
+    let runtime = tokio::runtime::Runtime::new().context("start a runtime for the lab")?;
+    left_out.extend(packets::run(&mut bench, &runtime)?);
     bench.finish();
     if is_measuring { page::write(&bench, &left_out) } else { Ok(()) }
 }

@@ -11,7 +11,7 @@ use svcproxy::daemon::{Daemon, HealthChecks, Runner, Stop};
 use svcproxy::events::Recorder;
 use svcproxy::health::HealthState;
 use svcproxy::http::Room;
-use svcproxy::kernel::addresses::Addresses;
+use svcproxy::kernel::addresses::{Addresses, Reader};
 use svcproxy::kernel::conntrack::Netlink;
 use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::netlink::NetlinkError;
@@ -34,6 +34,15 @@ use crate::events::Input;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks at what is applied: what a figure may be too large by.
 const LOOK: Duration = Duration::from_micros(20);
+
+/// Where a daemon runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// An empty network namespace; what addresses the node has is [`Input::has_address`]'s to say.
+    Empty,
+    /// A node with links and addresses of its own.
+    Node,
+}
 
 /// What following an event took.
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,11 +91,11 @@ impl Running {
     ///
     /// # Errors
     /// When the commands are not installed or the kernel refuses what a daemon needs.
-    pub fn start(writer: &Writer) -> Result<Running> {
+    pub fn start(writer: &Writer, host: Host) -> Result<Running> {
         let log = Log::default();
         let kernel = Observed::new(writer.open()?, log.clone());
         match writer.mode {
-            Mode::Iptables => Running::with(writer, log, iptables::syncer::Syncer::new(kernel)),
+            Mode::Iptables => Running::with(writer, host, log, iptables::syncer::Syncer::new(kernel)),
             Mode::Userspace => {
                 let descriptors = Shares::of(descriptors::raise()).relays;
                 let hour = Duration::from_secs(3600);
@@ -94,13 +103,13 @@ impl Running {
                 let udp = relay::udp::Timeouts { single: hour, conversation: hour };
                 let shared = relay::engine::Shared::new(relay::limits::Limits::of(descriptors), tcp, udp);
                 let relays = Engine::new(Family::V4, shared);
-                Running::with(writer, log, userspace::syncer::Syncer::new(kernel, relays, port_range()?))
+                Running::with(writer, host, log, userspace::syncer::Syncer::new(kernel, relays, port_range()?))
             }
             mode => bail!("the benchmarks have no daemon in {mode} mode"),
         }
     }
 
-    fn with<M: AtWork + Send + 'static>(writer: &Writer, log: Log, mode: M) -> Result<Running> {
+    fn with<M: AtWork + Send + 'static>(writer: &Writer, host: Host, log: Log, mode: M) -> Result<Running> {
         let config = config(writer.mode);
         let addresses = Arc::new(Mutex::new(node_addresses(false)));
         let health = HealthState::new(config.sync_period, &[Family::V4]);
@@ -118,7 +127,10 @@ impl Running {
             let runner = Runner {
                 family: FamilyProxy::with_mode(config.clone(), Family::V4, mode),
                 watch,
-                addresses: Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
+                addresses: match host {
+                    Host::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
+                    Host::Node => Box::new(Reader::default()),
+                },
                 conntrack: Netlink,
             };
             daemon(config, runner, inbox, health.clone())?
