@@ -107,7 +107,9 @@ impl Size {
             metadata,
             address_type: "IPv4".into(),
             endpoints: Some((0..count).map(endpoint).collect()),
+            // As the API server fills it in: kube-proxy passes over ports whose name is left out.
             ports: Some(vec![EndpointPort {
+                name: Some(String::new()),
                 port: Some(i32::from(PORT)),
                 protocol: Some(protocol(index).into()),
                 ..EndpointPort::default()

@@ -2,6 +2,7 @@
 //! figures, [`subject`] all that is known of the proxy's library.
 
 pub mod allocations;
+pub mod client_view;
 pub mod cluster;
 pub mod counts;
 pub mod events;

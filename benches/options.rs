@@ -16,7 +16,8 @@ pub struct Options {
     pub update: bool,
     /// `--large`: a cluster of 20,000 services, too.
     pub large: bool,
-    /// `--proxy FILE`: compare with another proxy, as the lab's `--proxy FILE` describes it.
+    /// `--proxy FILE`: measure only what a client sees, of this proxy and of the one that FILE describes (as for the lab's
+    /// `--proxy FILE`).
     pub proxies: Vec<PathBuf>,
 }
 

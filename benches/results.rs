@@ -253,7 +253,7 @@ mod tests {
             is_fresh: true,
             change: Some(-0.25),
         };
-        assert_eq!(points, [expected.clone()]);
+        assert_eq!(points, std::slice::from_ref(&expected));
         let later = SystemTime::now() + Duration::from_secs(60);
         let earlier = Point { is_fresh: false, change: None, ..expected };
         assert_eq!(read(&output, later).unwrap(), [earlier]);

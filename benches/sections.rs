@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::events::Event;
-use crate::packets;
 use crate::results::Point;
 use crate::subject::WRITERS;
+use crate::{client_view, packets};
 
 /// One group of benchmarks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub fn all(points: &[Point]) -> Vec<Section> {
 fn known() -> Vec<Section> {
     let section = |group: &str, about: &str| Section { group: group.to_owned(), about: about.to_owned() };
     let events = Event::ALL.into_iter().map(|event| section(event.name(), event.about()));
-    events.chain(packets::GROUPS.map(|(group, about)| section(group, about))).collect()
+    let others = packets::GROUPS.into_iter().chain(client_view::GROUPS);
+    events.chain(others.map(|(group, about)| section(group, about))).collect()
 }
 
 /// The order of rows: each writer before its floor.

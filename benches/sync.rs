@@ -1,17 +1,26 @@
 //! The benchmarks: `./just bench`. Flags are criterion's, and those of [`Options`].
 
 use std::io::Write;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use svcbench::allocations::Counting;
 use svcbench::measure::{Bench, output_directory};
 use svcbench::options::Options;
-use svcbench::{counts, ladder, packets, page, sandbox};
+use svcbench::subject::as_proxy;
+use svcbench::{client_view, counts, ladder, packets, page, sandbox};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
+    match as_proxy() {
+        Some(code) => Ok(code),
+        None => run().map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn run() -> Result<()> {
     let Some(options) = sandbox::inside()? else {
         let (options, rest) = Options::take(std::env::args_os().skip(1))?;
         return if options.quick { quick(options.update) } else { sandbox::enter(&options, &rest) };
@@ -19,9 +28,13 @@ fn main() -> Result<()> {
     // `cargo bench` says so on the command line; anything else (`cargo test --benches`) only wants to see it run.
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let mut bench = Bench::new(output_directory()?, is_measuring);
-    let mut left_out = ladder::run(&mut bench, options.large)?;
     let runtime = tokio::runtime::Runtime::new().context("start a runtime for the lab")?;
-    left_out.extend(packets::run(&mut bench, &runtime)?);
+    let mut left_out = Vec::new();
+    if options.proxies.is_empty() {
+        left_out.extend(ladder::run(&mut bench, options.large)?);
+        left_out.extend(packets::run(&mut bench, &runtime)?);
+    }
+    left_out.extend(client_view::run(&mut bench, &runtime, &options.proxies)?);
     bench.finish();
     if is_measuring { page::write(&bench, &left_out) } else { Ok(()) }
 }

@@ -57,6 +57,11 @@ impl Wires {
         Ok(self.cluster.run(&pod("client"), work).await?)
     }
 
+    /// The cluster as it stands.
+    pub fn spec(&self) -> ClusterSpec {
+        self.cluster.spec()
+    }
+
     /// Starts a program on the node; it is killed when the handle is dropped.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ pub mod direct;
 pub mod kernel;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -79,6 +80,14 @@ impl Writer {
             KernelKind::Commands(variant) => Box::new(Commands::find(Family::V4, variant)?),
         })
     }
+}
+
+/// Set in a process that is to be the proxy itself.
+pub const AS_PROXY: &str = "SVCBENCH_AS_PROXY";
+
+/// The proxy's own program, if this process is to be it: it has the same code within as everything that is measured.
+pub fn as_proxy() -> Option<ExitCode> {
+    std::env::var_os(AS_PROXY).map(|_| svcproxy::cli::main())
 }
 
 /// The settings of every proxy here: kube-proxy's own, but that syncs need not wait for one another and that node ports are
