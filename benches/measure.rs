@@ -161,3 +161,35 @@ pub fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let value = work()?;
     Ok((value, start.elapsed()))
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn what_fails_is_an_error_and_leaves_no_figure() {
+        let output = std::env::temp_dir().join(format!("svcbench-measure-{}", std::process::id()));
+        let criterion =
+            Criterion::default().sample_size(10).without_plots().output_directory(&output.join("criterion"));
+        let moment = Duration::from_millis(1);
+        let criterion = criterion.warm_up_time(moment).measurement_time(10 * moment);
+        let mut bench = Bench { criterion, output: output.clone(), began: SystemTime::now(), is_measuring: true };
+        let apply = Detail { apply: Some(moment), ..Detail::default() };
+        let [good, bad] = ["good", "bad"].map(|series| Id::new("group", series, "10x10"));
+        assert!(bench.point(&good, || Ok((moment, apply))).unwrap());
+        let mut times = 0;
+        let error = bench.point(&bad, || {
+            times += 1;
+            if times > 3 { bail!("the fourth fails") } else { Ok((moment, apply)) }
+        });
+        let error = format!("{:#}", error.unwrap_err());
+        assert_eq!(error, "group of 10x10 with bad: the fourth fails");
+        let saved = |place: &str, id: &Id| output.join(place).join(&id.group).join(&id.series).exists();
+        assert!(saved("criterion", &good) && saved("details", &good));
+        assert!(!saved("criterion", &bad) && !saved("details", &bad));
+        assert_eq!(times, 4, "nothing is run after a failure");
+        fs::remove_dir_all(output).unwrap();
+    }
+}

@@ -188,9 +188,14 @@ impl Running {
 }
 
 impl Drop for Running {
+    /// Ends the source, and so the daemon. Its runner may be at work still: a runtime that goes under it would make it panic.
     fn drop(&mut self) {
         drop(self.batches.take());
         if let Some(runtime) = self.runtime.take() {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while runtime.metrics().num_alive_tasks() > 0 && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
             runtime.shutdown_timeout(Duration::from_secs(10));
         }
     }
