@@ -56,7 +56,7 @@ impl Line {
     fn counts(&self) -> [(&'static str, u64, u64); 9] {
         let exact = |name, count: usize| (name, count as u64, count as u64);
         let about = |name, count: u64| (name, count, (count as f64 * TOLERANCE) as u64);
-        let Asked { dumps, restores, looks, bytes, rules, chains, removed_chains } = self.asked;
+        let Asked { dumps, restores, looks, messages: _, bytes, rules, chains, removed_chains } = self.asked;
         [
             exact("dumps", dumps),
             exact("restores", restores),
@@ -90,9 +90,9 @@ fn of(mode: Mode, size: Size) -> Result<BTreeMap<String, Line>> {
     let mut lines = BTreeMap::new();
     let mut note = |event: Event, cost: Cost| lines.insert(event.name().to_owned(), Line::from(cost));
     let mut proxy = Direct::new(mode, Left::default())?;
-    proxy.keep_texts();
+    proxy.keep_sent();
     note(Event::First, proxy.follow(&Event::First.input(size, 0))?);
-    let mut proxy = Direct::new(mode, Direct::left(&proxy.keep_texts())?)?;
+    let mut proxy = Direct::new(mode, Direct::left(&proxy.keep_sent())?)?;
     note(Event::Restart, proxy.follow(&Event::Restart.input(size, 0))?);
     for (event, round) in Event::ALL.into_iter().zip(0..).filter(|(event, _)| !event.is_start()) {
         // What is made once, at the first event of a kind, is not counted.

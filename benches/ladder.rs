@@ -6,12 +6,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cluster::Size;
 use crate::events::Event;
-use crate::floor;
+use crate::floor::Floor;
 use crate::measure::{Bench, Id, timed};
 use crate::results::Detail;
 use crate::sandbox;
 use crate::sections::floor_name;
 use crate::subject::daemon::{Host, Running, Took};
+use crate::subject::kernel::Sent;
 use crate::subject::{KernelKind, Mode, WRITERS, Writer};
 
 /// What one endpoint count of a cluster is measured for.
@@ -67,14 +68,14 @@ fn rung(bench: &mut Bench, writer: &Writer, size: Size, events: &[Event]) -> Res
     }
     for event in changes {
         bench.point(&id(event, writer.name, size), || standing.follow(event))?;
-        if let Some(command) = writer.restore_command().filter(|_| standing.sends(event)) {
-            let mut text = None;
+        if writer.has_floor() && standing.sends(event) {
+            let mut floor = None;
             bench.point(&id(event, &floor_name(writer.name), size), || {
-                let text = match &text {
-                    Some(text) => text,
-                    None => text.insert(standing.texts(event)?),
+                let floor = match &floor {
+                    Some(floor) => floor,
+                    None => floor.insert(standing.floor(event)?),
                 };
-                timed(|| floor::restore(command, text)).map(|((), took)| (took, Detail::default()))
+                Ok((floor.send()?, Detail::default()))
             })?;
         }
     }
@@ -86,44 +87,43 @@ fn id(event: Event, series: &str, size: Size) -> Id {
 }
 
 fn first(bench: &mut Bench, writer: &Writer, size: Size) -> Result<()> {
-    let mut text = None;
     bench.point(&id(Event::First, writer.name, size), || {
         sandbox::fresh_network()?;
-        let (took, texts) = start(writer, size)?;
-        text = Some(texts);
+        let (_running, took, _) = start(writer, size, false)?;
+        let written = took.asked.rules.max(took.asked.messages);
+        ensure!(written as u32 >= size.services, "a first sync must send a rule for each service at least");
         Ok((took.total, detail(took)))
     })?;
-    let Some(command) = writer.restore_command() else { return Ok(()) };
-    bench.point(&id(Event::First, &floor_name(writer.name), size), || {
-        sandbox::fresh_network()?;
-        if text.is_none() {
-            text = Some(start(writer, size)?.1);
+    if writer.has_floor() {
+        let mut floor = None;
+        bench.point(&id(Event::First, &floor_name(writer.name), size), || {
             sandbox::fresh_network()?;
-        }
-        let text = text.as_deref().context("the text of a first sync")?;
-        timed(|| floor::restore(command, text)).map(|((), took)| (took, Detail::default()))
-    })?;
+            if floor.is_none() {
+                let (_, _, sent) = start(writer, size, true)?;
+                floor = Some(Floor::new(writer.restore_command(), Vec::new(), sent));
+                sandbox::fresh_network()?;
+            }
+            let floor = floor.as_ref().context("what a first sync sends")?;
+            Ok((floor.send()?, Detail::default()))
+        })?;
+    }
     Ok(())
 }
 
-/// A first sync of a daemon that ends after it, and what it sent.
-fn start(writer: &Writer, size: Size) -> Result<(Took, String)> {
-    let (_, took, texts) = start_and_stay(writer, size)?;
-    ensure!(took.asked.rules as u32 >= size.services, "a first sync must send a rule for each service at least");
-    Ok((took, texts))
-}
-
-fn start_and_stay(writer: &Writer, size: Size) -> Result<(Running, Took, String)> {
+/// A daemon after its first sync, from its start; with all that it sent, if that is to be kept.
+fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<Sent>)> {
     let input = Event::First.input(size, 0);
     let ((running, took), total) = timed(|| {
         let mut running = Running::start(writer, Host::Empty)?;
-        running.keep_texts();
+        if keep {
+            running.keep_sent();
+        }
         let took = running.follow(input)?;
         Ok((running, took))
     })?;
-    let texts = running.keep_texts().concat();
-    running.forget_texts();
-    Ok((running, Took { total, ..took }, texts))
+    let sent = if keep { running.keep_sent() } else { Vec::new() };
+    running.forget_sent();
+    Ok((running, Took { total, ..took }, sent))
 }
 
 fn detail(took: Took) -> Detail {
@@ -142,7 +142,7 @@ impl Standing<'_> {
     fn running(&mut self) -> Result<&mut Running> {
         if self.running.is_none() {
             sandbox::fresh_network()?;
-            self.running = Some(start_and_stay(self.writer, self.size)?.0);
+            self.running = Some(start(self.writer, self.size, false)?.0);
         }
         self.running.as_mut().context("a standing proxy")
     }
@@ -151,7 +151,7 @@ impl Standing<'_> {
     fn restart(&mut self) -> Result<(Duration, Detail)> {
         self.running()?;
         self.running = None;
-        let (running, took, _) = start_and_stay(self.writer, self.size)?;
+        let (running, took, _) = start(self.writer, self.size, false)?;
         self.running = Some(running);
         ensure!(took.asked.restores == 0, "a proxy that finds everything in place must send nothing");
         Ok((took.total, detail(took)))
@@ -177,18 +177,27 @@ impl Standing<'_> {
         event != Event::Nothing && !(is_userspace && endpoints_alone)
     }
 
-    /// What the proxy sends at an event.
-    fn texts(&mut self, event: Event) -> Result<String> {
-        let (size, round) = (self.size, self.round + 1);
+    /// What the proxy sends at an event. Batches name handles, so those are of a proxy that has done nothing else.
+    fn floor(&mut self, event: Event) -> Result<Floor> {
+        let (size, command, round) = (self.size, self.writer.restore_command(), self.round + 1);
         self.round = round;
-        let running = self.running()?;
-        if let Some(before) = event.before(size) {
-            running.follow(before)?;
+        let mut fresh = None;
+        let (running, mut before) = match command {
+            Some(_) => (self.running()?, Vec::new()),
+            None => {
+                sandbox::fresh_network()?;
+                let (running, _, sent) = start(self.writer, size, true)?;
+                (fresh.insert(running), sent)
+            }
+        };
+        running.keep_sent();
+        if let Some(input) = event.before(size) {
+            running.follow(input)?;
         }
-        running.keep_texts();
+        before.extend(running.keep_sent());
         running.follow(event.input(size, round))?;
-        let texts = running.keep_texts().concat();
-        running.forget_texts();
-        Ok(texts)
+        let sent = running.keep_sent();
+        running.forget_sent();
+        Ok(Floor::new(command, before, sent))
     }
 }

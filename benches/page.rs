@@ -26,7 +26,7 @@ td:first-child, th:first-child { text-align: left } h2 { margin-top: 2em } small
 ";
 
 const NOTE: &str = "Medians. Columns are services x endpoints of each. A row that ends in -floor is the same objects sent by the shortest \
-program that can; (x 1.2) is the ratio to it. Read figures as ratios: they are of the machine that ran them, and of what else it \
+program that can; (× 1.2) is the ratio to it. Read figures as ratios: they are of the machine that ran them, and of what else it \
 did.";
 
 /// Writes both files from everything that criterion has saved, and prints the first.
@@ -120,7 +120,10 @@ fn cell(table: &Table, name: &str, column: usize, point: Option<&Point>) -> Stri
     let mut text = point.throughput.map_or_else(|| duration(point.median), |amount| rate(amount, point.median));
     let floor = table.rows.iter().find(|(other, _)| *other == floor_name(name));
     if let Some(floor) = floor.and_then(|(_, cells)| cells.get(column)?.as_ref()) {
-        let _ = write!(text, " (x {:.2})", point.median / floor.median);
+        let _ = write!(text, " (× {:.2})", point.median / floor.median);
+    }
+    if let Some(peak) = point.detail.peak_memory {
+        let _ = write!(text, ", {:.0} MB", peak as f64 / 1e6);
     }
     if let Some(change) = point.change {
         let _ = write!(text, " {:+.0} %", change * 100.0);
@@ -138,13 +141,13 @@ fn details(point: &Point) -> Option<String> {
         let share = apply.as_nanos() as f64 / point.median;
         parts.push(format!("{:.0} % in the kernel and commands", share.min(1.0) * 100.0));
     }
-    if let Some(Asked { dumps, restores, bytes, rules, chains, removed_chains, .. }) = point.detail.asked {
-        parts.push(format!(
-            "{dumps} tables read, {restores} transactions: {rules} rules, {chains} chains, {removed_chains} removed, {bytes} bytes"
-        ));
-    }
-    if let Some(peak) = point.detail.peak_memory {
-        parts.push(format!("{:.1} MB at most", peak as f64 / 1e6));
+    if let Some(Asked { dumps, restores, messages, bytes, rules, chains, removed_chains, .. }) = point.detail.asked {
+        let what = if messages > 0 {
+            format!("{messages} messages")
+        } else {
+            format!("{rules} rules, {chains} chains, {removed_chains} removed")
+        };
+        parts.push(format!("{dumps} tables read, {restores} transactions: {what}, {bytes} bytes"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -179,12 +182,12 @@ mod tests {
         let expected = "| | 10x10 | 100x10 |\n\
                         |---|---:|---:|\n\
                         | own-work | 500 µs | - |\n\
-                        | iptables-nft | 3.00 ms (x 1.50) | 4.00 ms +50 %† |\n\
+                        | iptables-nft | 3.00 ms (× 1.50) | 4.00 ms +50 %† |\n\
                         | iptables-nft-floor | 2.00 ms | - |\n\
                         \nLeft out: this with that: too slow.\n";
         assert!(text.ends_with(expected), "{text}");
         let page = html(&points, &[]).unwrap();
-        assert!(page.contains("<td>3.00 ms (x 1.50)</td>") && page.contains("<svg"), "{page}");
+        assert!(page.contains("<td>3.00 ms (× 1.50)</td>") && page.contains("<svg"), "{page}");
         assert!(!page.contains("src=") && !page.contains("href="), "the page needs nothing else");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::events::Event;
 use crate::results::Point;
-use crate::subject::WRITERS;
+use crate::subject::{WRITERS, Writer};
 use crate::{client_view, packets};
 
 /// One group of benchmarks.
@@ -32,9 +32,13 @@ fn known() -> Vec<Section> {
     events.chain(others.map(|(group, about)| section(group, about))).collect()
 }
 
-/// The order of rows: each writer before its floor.
+/// The order of rows: each writer, its floor, and its parts.
 pub fn order() -> Vec<String> {
-    WRITERS.iter().flat_map(|writer| [writer.name.to_owned(), floor_name(writer.name)]).collect()
+    let of = |writer: &Writer| {
+        let places = ["first", "middle", "last"].map(|place| format!("{}-{place}", writer.name));
+        [writer.name.to_owned(), floor_name(writer.name)].into_iter().chain(places)
+    };
+    std::iter::once("without-proxy".to_owned()).chain(WRITERS.iter().flat_map(of)).collect()
 }
 
 /// The name of a series' floor.

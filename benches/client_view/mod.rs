@@ -50,14 +50,12 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf]) -> Result<Ve
     let programs = Program::all(files)?;
     for size in SIZES {
         for variant in &VARIANTS {
-            if let Some(why) = variant.too_large(size) {
-                left_out.push(format!("what a client sees of {} with {size}: {why}", variant.name));
-                continue;
-            }
             for program in &programs {
-                of(bench, runtime, &format!("{}-{}", program.name(), variant.name), size, || {
-                    Scene::build(runtime, program, variant, size)
-                })?;
+                let series = format!("{}-{}", program.name(), variant.name);
+                match variant.too_large(program, size) {
+                    Some(why) => left_out.push(format!("what a client sees of {series} with {size}: {why}")),
+                    None => of(bench, runtime, &series, size, || Scene::build(runtime, program, variant, size))?,
+                }
             }
         }
     }

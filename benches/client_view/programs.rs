@@ -34,10 +34,10 @@ pub const VARIANTS: [Variant; 2] = [
 ];
 
 impl Variant {
-    /// Why a cluster of this size is left out, if it is.
-    pub fn too_large(&self, size: Size) -> Option<&'static str> {
+    /// Why a cluster of this size is left out for a program, if it is. This project's own writes nft tables by netlink.
+    pub fn too_large(&self, program: &Program, size: Size) -> Option<&'static str> {
         let (most, why) = self.up_to;
-        (size.services * size.endpoints > most).then_some(why)
+        (matches!(program, Program::Foreign(_)) && size.services * size.endpoints > most).then_some(why)
     }
 
     /// `PATH` with this variant's commands first.

@@ -31,7 +31,7 @@ const SIZES: [Size; 3] = [
 const SMALL: Size = Size { services: 10, endpoints: 10 };
 
 /// Connections that are made in one go.
-const MANY: u64 = 64;
+const MANY: u64 = 128;
 
 /// Groups of this part, and what they are.
 pub const GROUPS: [(&str, &str); 5] = [
@@ -40,7 +40,7 @@ pub const GROUPS: [(&str, &str); 5] = [
         "a TCP connect() from a pod to the first, a middle and the last service; without-proxy: to the pod itself",
     ),
     ("tcp-throughput", "one established TCP connection from pod to pod"),
-    ("new-connections", "a connection, a request, an answer, by four clients in turn"),
+    ("new-connections", "a connection, a request, an answer, by sixteen clients at once"),
     ("requests-on-50-connections", "a request and its answer on each of 50 established connections"),
     ("udp-packets", "datagrams there and back over an established flow, 32 at a time"),
 ];

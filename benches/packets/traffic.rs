@@ -20,7 +20,7 @@ pub const WINDOW: usize = 32;
 /// Connections of [`requests`].
 pub const CONNECTIONS: usize = 50;
 /// Clients of [`new_connections`].
-const CLIENTS: u64 = 4;
+const CLIENTS: u64 = 16;
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 

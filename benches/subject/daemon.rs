@@ -15,6 +15,7 @@ use svcproxy::kernel::addresses::{Addresses, Reader};
 use svcproxy::kernel::conntrack::Netlink;
 use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::netlink::NetlinkError;
+use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::kernel::watch::Watch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::family::FamilyProxy;
@@ -26,7 +27,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::kernel::{Asked, Log, Observed};
+use super::kernel::{Asked, Log, Observed, ObservedNetlink, Sent};
 use super::{KernelKind, Writer, config, node_addresses, port_range};
 use crate::events::Input;
 
@@ -93,7 +94,19 @@ impl Running {
     /// When the commands are not installed or the kernel refuses what a daemon needs.
     pub fn start(writer: &Writer, host: Host) -> Result<Running> {
         let log = Log::default();
-        let kernel = Observed::new(writer.open()?, log.clone());
+        match writer.kernel {
+            KernelKind::Netlink => {
+                let kernel = ObservedNetlink::open(Family::V4, log.clone())?;
+                Running::over(writer, host, log, kernel)
+            }
+            KernelKind::Silent | KernelKind::Commands(_) => {
+                let kernel = Observed::new(writer.open()?, log.clone());
+                Running::over(writer, host, log, kernel)
+            }
+        }
+    }
+
+    fn over<K: PacketFilter + Send + 'static>(writer: &Writer, host: Host, log: Log, kernel: K) -> Result<Running> {
         match writer.mode {
             Mode::Iptables => Running::with(writer, host, log, iptables::syncer::Syncer::new(kernel)),
             Mode::Userspace => {
@@ -121,8 +134,8 @@ impl Running {
             let _context = runtime.enter();
             let watch = match writer.kernel {
                 KernelKind::Silent => Watch::notified(Family::V4, Arc::new(Notify::new())),
-                KernelKind::Commands(_) if writer.is_nft() => Watch::nft(Family::V4)?,
-                KernelKind::Commands(_) => Watch::legacy(Family::V4),
+                _ if writer.is_nft() => Watch::nft(Family::V4)?,
+                KernelKind::Commands(_) | KernelKind::Netlink => Watch::legacy(Family::V4),
             };
             let runner = Runner {
                 family: FamilyProxy::with_mode(config.clone(), Family::V4, mode),
@@ -171,14 +184,14 @@ impl Running {
         Ok(Took { total, apply: busy_now - busy, asked: asked_now - asked })
     }
 
-    /// Keeps the text of every transaction from now on, or returns those that were kept.
-    pub fn keep_texts(&self) -> Vec<String> {
-        self.log.lock().texts.replace(Vec::new()).unwrap_or_default()
+    /// Keeps every transaction from now on, and returns those that were kept before.
+    pub fn keep_sent(&self) -> Vec<Sent> {
+        self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Keeps no text any more.
-    pub fn forget_texts(&self) {
-        self.log.lock().texts = None;
+    /// Keeps no transaction any more.
+    pub fn forget_sent(&self) {
+        self.log.lock().sent = None;
     }
 
     fn seen(&self) -> (Asked, Duration) {

@@ -8,7 +8,7 @@ use svcproxy::mode::{Mode as AtWork, iptables, userspace};
 use svcproxy::model::Family;
 use svcproxy::relay;
 
-use super::kernel::{Asked, Log, Observed};
+use super::kernel::{Asked, Log, Observed, Sent};
 use super::{config, node_addresses, port_range};
 use crate::allocations::Allocated;
 use crate::events::Input;
@@ -95,16 +95,20 @@ impl Direct {
     ///
     /// # Errors
     /// When that refuses something.
-    pub fn left(texts: &[String]) -> Result<Left> {
+    pub fn left(sent: &[Sent]) -> Result<Left> {
         use svcproxy::kernel::iptables::Iptables;
         let mut kernel = Fake::default();
-        texts.iter().try_for_each(|text| kernel.restore(text))?;
+        for sent in sent {
+            if let Sent::Text(text) = sent {
+                kernel.restore(text)?;
+            }
+        }
         kernel.restored.clear();
         Ok(Left(kernel))
     }
 
-    /// Keeps the text of every transaction from now on, or returns those that were kept.
-    pub fn keep_texts(&self) -> Vec<String> {
-        self.log.lock().texts.replace(Vec::new()).unwrap_or_default()
+    /// Keeps every transaction from now on, and returns those that were kept before.
+    pub fn keep_sent(&self) -> Vec<Sent> {
+        self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }
 }

@@ -3,8 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nf_tables::Batch;
 use serde::{Deserialize, Serialize};
-use svcproxy::kernel::iptables::{Iptables, IptablesError, Table};
+use svcproxy::kernel::iptables::{Iptables, IptablesError};
+use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::model::Family;
+use svcproxy::ruleset::{Saved, Table, Transaction};
 
 use crate::allocations::Allocated;
 
@@ -16,6 +21,9 @@ pub struct Asked {
     pub dumps: usize,
     /// Transactions sent: with the commands, child processes that write.
     pub restores: usize,
+    /// Netlink messages in them.
+    #[serde(default)]
+    pub messages: usize,
     /// Looks at how chains are in use.
     pub looks: usize,
     /// Bytes sent.
@@ -35,6 +43,7 @@ impl std::ops::Sub for Asked {
         Asked {
             dumps: self.dumps - before.dumps,
             restores: self.restores - before.restores,
+            messages: self.messages - before.messages,
             looks: self.looks - before.looks,
             bytes: self.bytes - before.bytes,
             rules: self.rules - before.rules,
@@ -42,6 +51,15 @@ impl std::ops::Sub for Asked {
             removed_chains: self.removed_chains - before.removed_chains,
         }
     }
+}
+
+/// A transaction.
+#[derive(Debug, Clone)]
+pub enum Sent {
+    /// What a command was fed with.
+    Text(String),
+    /// Netlink messages, for any generation of the tables.
+    Batch(Batch),
 }
 
 /// All that was seen of a proxy's calls.
@@ -55,8 +73,8 @@ pub struct Seen {
     pub allocated: Allocated,
     /// The first failure.
     pub error: Option<String>,
-    /// The transactions as text, if they are to be kept.
-    pub texts: Option<Vec<String>>,
+    /// The transactions, if they are to be kept.
+    pub sent: Option<Vec<Sent>>,
 }
 
 /// A handle on what is seen, for whoever measures.
@@ -67,6 +85,25 @@ impl Log {
     /// What was seen so far.
     pub fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Times `call`, and counts it.
+    fn watch<T>(
+        &self,
+        call: impl FnOnce() -> Result<T, IptablesError>,
+        count: impl FnOnce(&mut Asked),
+    ) -> Result<T, IptablesError> {
+        let (start, allocated) = (Instant::now(), Allocated::by_this_thread());
+        let result = call();
+        let (busy, allocated) = (start.elapsed(), Allocated::by_this_thread() - allocated);
+        let mut seen = self.lock();
+        count(&mut seen.asked);
+        seen.busy += busy;
+        seen.allocated += allocated;
+        if let Err(error) = &result {
+            seen.error.get_or_insert_with(|| error.to_string());
+        }
+        result
     }
 }
 
@@ -87,17 +124,8 @@ impl Observed {
         call: impl FnOnce(&mut dyn Iptables) -> Result<T, IptablesError>,
         count: impl FnOnce(&mut Asked),
     ) -> Result<T, IptablesError> {
-        let (start, allocated) = (Instant::now(), Allocated::by_this_thread());
-        let result = call(&mut *self.kernel);
-        let (busy, allocated) = (start.elapsed(), Allocated::by_this_thread() - allocated);
-        let mut seen = self.log.lock();
-        count(&mut seen.asked);
-        seen.busy += busy;
-        seen.allocated += allocated;
-        if let Err(error) = &result {
-            seen.error.get_or_insert_with(|| error.to_string());
-        }
-        result
+        let kernel = &mut *self.kernel;
+        self.log.watch(|| call(kernel), count)
     }
 }
 
@@ -108,8 +136,8 @@ impl Iptables for Observed {
 
     fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
         let before = Allocated::by_this_thread();
-        if let Some(texts) = &mut self.log.lock().texts {
-            texts.push(input.to_owned());
+        if let Some(sent) = &mut self.log.lock().sent {
+            sent.push(Sent::Text(input.to_owned()));
         }
         let kept = Allocated::by_this_thread() - before;
         self.log.lock().allocated += kept;
@@ -136,6 +164,64 @@ impl Iptables for Observed {
 
     fn random_fully(&self) -> bool {
         self.kernel.random_fully()
+    }
+}
+
+/// Counts and times every call of the netlink writer. Encoding a change is part of what is timed: it is the writer's.
+pub struct ObservedNetlink {
+    tables: NfTables,
+    log: Log,
+}
+
+impl ObservedNetlink {
+    /// Opens the writer of a family.
+    ///
+    /// # Errors
+    /// When the kernel has no nf_tables, or no right is given to change them.
+    pub fn open(family: Family, log: Log) -> Result<ObservedNetlink, IptablesError> {
+        let (mut tables, seen) = (NfTables::open(family)?, log.clone());
+        tables.observe(Box::new(move |batch| {
+            let mut seen = seen.lock();
+            seen.asked.restores += 1;
+            seen.asked.messages += batch.messages();
+            seen.asked.bytes += batch.len();
+            if let Some(sent) = &mut seen.sent {
+                let mut batch = batch.clone();
+                batch.set_generation(None);
+                sent.push(Sent::Batch(batch));
+            }
+        }));
+        Ok(ObservedNetlink { tables, log })
+    }
+}
+
+impl PacketFilter for ObservedNetlink {
+    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+        self.log.watch(|| self.tables.read(tables), |asked| asked.dumps += tables.len())
+    }
+
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        self.log.watch(|| self.tables.commit(change), |_| {})
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.log.watch(|| self.tables.uses(table, chains), |asked| asked.looks += 1)
+    }
+
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        self.log.watch(|| self.tables.generation(), |_| {})
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.tables.is_untouched(now)
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        self.tables.trust(generation);
+    }
+
+    fn random_fully(&self) -> bool {
+        self.tables.random_fully()
     }
 }
 

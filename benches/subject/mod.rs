@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use svcproxy::config::{Config, NodeAddresses, NodePortAddresses, Variant};
 use svcproxy::kernel::iptables::{Commands, Iptables};
 use svcproxy::model::Family;
@@ -40,17 +40,20 @@ pub enum KernelKind {
     Silent,
     /// The commands of this variant of iptables.
     Commands(Variant),
+    /// nf_tables, by netlink.
+    Netlink,
 }
 
 const ANY: (u32, &str) = (u32::MAX, "");
 const SLOW_NFT: (u32, &str) = (10_000, "iptables-nft-restore 1.8.9 takes over five minutes for it");
 
 /// All writers. Another one is one line here, if it is a [`KernelKind`].
-pub const WRITERS: [Writer; 4] = [
+pub const WRITERS: [Writer; 5] = [
     Writer { name: "own-work", mode: Mode::Iptables, kernel: KernelKind::Silent, up_to: ANY },
     Writer { name: "iptables-legacy", mode: Mode::Iptables, kernel: KernelKind::Commands(Variant::Legacy), up_to: ANY },
     Writer { name: "iptables-nft", mode: Mode::Iptables, kernel: KernelKind::Commands(Variant::Nft), up_to: SLOW_NFT },
-    Writer { name: "userspace", mode: Mode::Userspace, kernel: KernelKind::Commands(Variant::Nft), up_to: ANY },
+    Writer { name: "iptables-netlink", mode: Mode::Iptables, kernel: KernelKind::Netlink, up_to: ANY },
+    Writer { name: "userspace", mode: Mode::Userspace, kernel: KernelKind::Netlink, up_to: ANY },
 ];
 
 impl Writer {
@@ -60,23 +63,29 @@ impl Writer {
         (size.services * size.endpoints > most).then_some(why)
     }
 
-    /// The program that takes the same text as the proxy's command does: the floor.
+    /// The program that takes the text, where text is sent.
     pub fn restore_command(&self) -> Option<&'static str> {
         match self.kernel {
-            KernelKind::Silent => None,
+            KernelKind::Silent | KernelKind::Netlink => None,
             KernelKind::Commands(Variant::Auto) => Some("iptables-restore"),
             KernelKind::Commands(Variant::Nft) => Some("iptables-nft-restore"),
             KernelKind::Commands(Variant::Legacy) => Some("iptables-legacy-restore"),
         }
     }
 
+    /// Whether there is a floor: there is none for what sends nothing.
+    pub fn has_floor(&self) -> bool {
+        self.kernel != KernelKind::Silent
+    }
+
     fn is_nft(&self) -> bool {
-        self.kernel == KernelKind::Commands(Variant::Nft)
+        matches!(self.kernel, KernelKind::Commands(Variant::Nft) | KernelKind::Netlink)
     }
 
     fn open(&self) -> Result<Box<dyn Iptables + Send>> {
         Ok(match self.kernel {
             KernelKind::Silent => Box::new(Silent),
+            KernelKind::Netlink => bail!("the netlink writer is no iptables command"),
             KernelKind::Commands(variant) => Box::new(Commands::find(Family::V4, variant)?),
         })
     }

@@ -17,9 +17,9 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestRng, TestRunner};
-use svcproxy::config::{Config, DetectLocal, NodeAddresses, Variant};
-use svcproxy::kernel::iptables::Commands;
+use svcproxy::config::{Config, DetectLocal, NodeAddresses, Variant, WriterChoice};
 use svcproxy::kernel::ipvs::{ServerChange, Servers};
+use svcproxy::kernel::writer::Writer;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
@@ -75,7 +75,7 @@ fn proxy(changes: &[Change]) -> Proxy {
         ..Config::for_node("node-a")
     };
     let settings = Settings { scheduler: "rr".to_owned(), exclude: Vec::new(), drain_limit: Duration::from_secs(900) };
-    let kernel = Linux::open(Commands::find(Family::V4, Variant::Nft).unwrap()).unwrap();
+    let kernel = Linux::open(Writer::open(Family::V4, Variant::Nft, WriterChoice::Auto).unwrap().writer).unwrap();
     let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(kernel, settings));
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],

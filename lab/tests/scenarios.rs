@@ -14,13 +14,15 @@ fn main() {
     let arguments = Arguments::from_args();
     let ways = [
         ("nft", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft"]),
+        ("nft-commands", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft-commands"]),
         ("legacy", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "legacy"]),
         ("userspace", Mode::Userspace, &["--mode", "userspace", "--iptables-variant", "nft"]),
     ];
     let trials = names_for_host().into_iter().flat_map(|name| {
         let scenario = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read");
         // One that is about a variant is run with that one only.
-        let others = ["nft", "legacy"].into_iter().filter(|way| scenario.variant.is_some_and(|own| own.name() != *way));
+        let variants = ["nft", "nft-commands", "legacy"].into_iter();
+        let others = variants.filter(|way| scenario.variant.is_some_and(|own| !way.starts_with(own.name())));
         let others: Vec<&str> = others.collect();
         let is_for = |(way, mode, _): &(&str, Mode, _)| scenario.modes.contains(mode) && !others.contains(way);
         let its_own = ways.into_iter().filter(is_for).collect::<Vec<_>>();

@@ -145,6 +145,18 @@ impl fmt::Display for Variant {
     }
 }
 
+/// How the tables are written (`--iptables-writer`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriterChoice {
+    /// By netlink, where the tables are the nft variant's; else by the commands.
+    #[default]
+    Auto,
+    /// By netlink.
+    Netlink,
+    /// By `iptables-restore`.
+    Commands,
+}
+
 /// Settings of IPVS mode (`ipvs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
@@ -214,6 +226,8 @@ pub struct Config {
     pub min_sync_period: Duration,
     /// Which commands.
     pub variant: Variant,
+    /// How tables are written.
+    pub writer: WriterChoice,
     /// The family that must be proxied; the other one is, where the node can (by `bindAddress`).
     pub primary_family: Family,
     /// This node's primary address of its family, if the operator knows better than the Node object (`bindAddress`).
@@ -253,6 +267,7 @@ impl Config {
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
             variant: Variant::Auto,
+            writer: WriterChoice::Auto,
             primary_family: Family::V4,
             bind_address: None,
             bind_address_hard_fail: false,

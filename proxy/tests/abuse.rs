@@ -165,7 +165,8 @@ fn scrapes_that_are_abandoned_while_a_command_hangs_leave_nothing() {
     std::fs::write(commands.join("iptables"), script).unwrap();
     shell(&format!("chmod 755 {}/iptables", commands.display()));
     let path = format!("{}:{}", commands.display(), std::env::var("PATH").unwrap());
-    let flags = ["--hostname-override=node-a", "--manifests", manifests.to_str().unwrap()];
+    let flags =
+        ["--hostname-override=node-a", "--iptables-writer=commands", "--manifests", manifests.to_str().unwrap()];
     let proxy = Proxy::with_path(&path, &flags);
     proxy.synced(Some("1"));
     let whole = || {

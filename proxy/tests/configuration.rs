@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use svcproxy::cli::settings::{Origin, Resolved, Settings};
-use svcproxy::config::{Config, Conntrack, DetectLocal, FeatureGates, Ipvs, Mode, NodePortAddresses, Variant};
+use svcproxy::config::{
+    Config, Conntrack, DetectLocal, FeatureGates, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice,
+};
 use svcproxy::kernel::ipvs::Timeouts;
 use svcproxy::kubeproxy_config::{self, KubeProxyConfiguration};
 use svcproxy::model::Family;
@@ -169,6 +171,7 @@ fn every_field_reaches_the_proxy() {
         sync_period: Duration::from_secs(60),
         min_sync_period: Duration::from_secs(2),
         variant: Variant::Legacy,
+        writer: WriterChoice::Auto,
         primary_family: Family::V6,
         bind_address: Some("fd00::7".parse().unwrap()),
         bind_address_hard_fail: true,

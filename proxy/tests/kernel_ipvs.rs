@@ -8,10 +8,10 @@ use std::net::IpAddr;
 
 use support::{every_kind, inside, shell, wait_for};
 
-use svcproxy::config::{Config, DetectLocal, Variant};
+use svcproxy::config::{Config, DetectLocal, Variant, WriterChoice};
 use svcproxy::kernel::dummy::{AddressChange, AddressState, Device};
 use svcproxy::kernel::ipset::{Kind, Member, Nfnetlink, SetChange, SetHeader, Sets};
-use svcproxy::kernel::iptables::Commands;
+use svcproxy::kernel::writer::Writer;
 use svcproxy::kernel::{dummy, ipvs};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Parts;
@@ -22,11 +22,25 @@ use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::source::{Reading, read_directory};
 
-type Kernel = Parts<Commands, ipvs::Fake, Nfnetlink, dummy::Fake>;
+type Kernel = Parts<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
 type Proxy = FamilyProxy<Syncer<Kernel>>;
 
-fn kernel(family: Family, variant: Variant, servers: ipvs::Fake, device: dummy::Fake) -> Kernel {
-    Parts { rules: Commands::find(family, variant).unwrap(), servers, sets: Nfnetlink::open().unwrap(), device }
+/// Who writes which tables.
+type Way = (Variant, WriterChoice);
+
+const WAYS: [Way; 3] = [
+    (Variant::Nft, WriterChoice::Netlink),
+    (Variant::Nft, WriterChoice::Commands),
+    (Variant::Legacy, WriterChoice::Commands),
+];
+
+fn kernel(family: Family, (variant, writer): Way, servers: ipvs::Fake, device: dummy::Fake) -> Kernel {
+    Parts {
+        rules: Writer::open(family, variant, writer).unwrap().writer,
+        servers,
+        sets: Nfnetlink::open().unwrap(),
+        device,
+    }
 }
 
 fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &Reading) -> Proxy {
@@ -56,7 +70,7 @@ fn a_second_synchronisation_sends_nothing() {
         Config { masquerade_all: true, ..base.clone() },
         base,
     ];
-    for variant in [Variant::Nft, Variant::Legacy] {
+    for variant in WAYS {
         for family in Family::ALL {
             let (mut servers, mut device) = (ipvs::Fake::default(), dummy::Fake::default());
             for config in &configs {

@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use serde_json::json;
 use support::{Proxy, dump, every_kind, http_get, inside, shell, svcproxy, without_guard};
-use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses, Variant};
-use svcproxy::kernel::iptables::Commands;
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses, Variant, WriterChoice};
+use svcproxy::kernel::writer::Writer;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::userspace::syncer::Syncer;
 use svcproxy::model::Family;
@@ -39,15 +39,17 @@ fn a_second_synchronisation_sends_nothing() {
             ..base
         },
     ];
-    for variant in [Variant::Nft, Variant::Legacy] {
+    let ways = [
+        (Variant::Nft, WriterChoice::Netlink),
+        (Variant::Nft, WriterChoice::Commands),
+        (Variant::Legacy, WriterChoice::Commands),
+    ];
+    for (variant, writer) in ways {
         for family in Family::ALL {
             for config in &configs {
                 let sync = || {
-                    let syncer = Syncer::new(
-                        Commands::find(family, variant).unwrap(),
-                        relay::Fake::default(),
-                        config.port_range,
-                    );
+                    let tables = Writer::open(family, variant, writer).unwrap().writer;
+                    let syncer = Syncer::new(tables, relay::Fake::default(), config.port_range);
                     let mut proxy = FamilyProxy::with_mode(config.clone(), family, syncer);
                     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
                     proxy.set_addresses(&NodeAddresses { local: local.to_vec(), ..NodeAddresses::default() });

@@ -124,8 +124,13 @@ impl From<SourceArg> for Source {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum VariantArg {
+    /// As the machine has it.
     Auto,
+    /// iptables-nft; svcproxy writes by netlink.
     Nft,
+    /// iptables-nft; svcproxy writes with the commands.
+    NftCommands,
+    /// iptables-legacy.
     Legacy,
 }
 
@@ -134,6 +139,7 @@ impl From<VariantArg> for Variant {
         match variant {
             VariantArg::Auto => Variant::Auto,
             VariantArg::Nft => Variant::Nft,
+            VariantArg::NftCommands => Variant::NftCommands,
             VariantArg::Legacy => Variant::Legacy,
         }
     }

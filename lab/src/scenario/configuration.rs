@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use serde_saphyr::Location;
 
 use super::error::Problem;
-use super::file::{DetectLocalMode, Mode, ProxyFile, Scheduler};
+use super::file::{DetectLocalMode, Mode, ProxyFile, Scheduler, Writer};
 use crate::cluster::spec::ClusterSpec;
 
 /// What a scenario says about its proxies, the same on every node.
@@ -61,7 +61,14 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
         fields.set("featureGates", gate, Some(*on));
     }
     let drain = file.ipvs.drain_limit.map(|limit| format!("--ipvs-drain-limit={}", time(limit.0)));
-    ProxySettings { configuration: fields.0, flags: drain.into_iter().collect() }
+    let writer = iptables.writer.map(|writer| {
+        let word = match writer {
+            Writer::Netlink => "netlink",
+            Writer::Commands => "commands",
+        };
+        format!("--iptables-writer={word}")
+    });
+    ProxySettings { configuration: fields.0, flags: drain.into_iter().chain(writer).collect() }
 }
 
 /// How the proxy tells pods from others.

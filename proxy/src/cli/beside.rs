@@ -2,9 +2,10 @@
 
 use tracing::{debug, info, warn};
 
-use crate::config::Variant;
-use crate::kernel::iptables::{Commands, IptablesError, holds_any};
+use crate::config::{Variant, WriterChoice};
+use crate::kernel::iptables::{IptablesError, holds_any};
 use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::writer::Writer;
 use crate::mode::rules::cleanup::{Found, cleanup, count};
 use crate::mode::rules::names;
 use crate::model::Family;
@@ -53,14 +54,14 @@ pub(super) fn clean(family: Family, other: Variant) -> Result<(), IptablesError>
     }
 }
 
-/// The commands of a variant whose tables hold something of ours.
-fn open(family: Family, variant: Variant) -> Result<Option<Commands>, IptablesError> {
+/// The writer of a variant whose tables hold something of ours.
+fn open(family: Family, variant: Variant) -> Result<Option<Writer>, IptablesError> {
     if !holds_any(family, variant, &names::FIXED)? {
         return Ok(None);
     }
-    Commands::find(family, variant).map(Some)
+    Writer::open(family, variant, WriterChoice::Auto).map(|opened| Some(opened.writer))
 }
 
-fn found(commands: &mut Commands) -> Result<Found, IptablesError> {
-    Ok(count(&commands.read(&Table::ALL)?))
+fn found(writer: &mut Writer) -> Result<Found, IptablesError> {
+    Ok(count(&writer.read(&Table::ALL)?))
 }

@@ -2,8 +2,8 @@
 
 use super::beside;
 use crate::config::{Config, Variant};
-use crate::kernel::iptables::Commands;
 use crate::kernel::netlink::NetlinkError;
+use crate::kernel::writer::Writer;
 use crate::mode::ipvs::kernel::Parts;
 use crate::mode::ipvs::teardown::{leave, remove_empty_device};
 use crate::mode::rules::cleanup::cleanup;
@@ -13,7 +13,8 @@ use crate::model::Family;
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {
-        let result = Commands::find(family, config.variant).and_then(|mut commands| cleanup(&mut commands));
+        let result =
+            Writer::open(family, config.variant, config.writer).and_then(|mut opened| cleanup(&mut opened.writer));
         match result {
             Ok(removed) => tracing::info!(%family, removed, "cleaned up"),
             Err(error) => {

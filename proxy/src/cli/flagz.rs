@@ -22,6 +22,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     let path =
         |path: &Option<std::path::PathBuf>| path.as_ref().map_or_else(String::new, |path| path.display().to_string());
     let variant = settings.iptables_variant.to_possible_value();
+    let writer = settings.iptables_writer.to_possible_value();
     let others = [
         ("config", path(&settings.config)),
         ("manifests", path(&settings.manifests)),
@@ -30,6 +31,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
         ("metrics-port", settings.metrics_port.unwrap_or(METRICS_PORT).to_string()),
         ("service-counters", settings.service_counters.to_string()),
         ("iptables-variant", variant.map_or_else(String::new, |variant| variant.get_name().to_owned())),
+        ("iptables-writer", writer.map_or_else(String::new, |writer| writer.get_name().to_owned())),
         ("ipvs-drain-limit", settings.ipvs_drain_limit.to_string()),
         // With one of these nothing would be served.
         ("cleanup", false.to_string()),

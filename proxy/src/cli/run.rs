@@ -18,9 +18,9 @@ use crate::http::Room;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::descriptors::{self, Shares};
 use crate::kernel::dummy::DEVICE;
-use crate::kernel::iptables::{Commands, Counters, Iptables, Table};
 use crate::kernel::ipvs::Genetlink;
 use crate::kernel::watch::Watch;
+use crate::kernel::writer::{CounterReader, Opened, Writer};
 use crate::kernel::{addresses, capabilities, limits, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, Metrics, MetricsServer, Slis};
@@ -59,16 +59,16 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     match config.mode {
         Mode::Ipvs => {
             let settings = ipvs::syncer::Settings::of(&config.ipvs);
-            let mode = |commands| Ok(ipvs::syncer::Syncer::new(Linux::open(commands)?, settings.clone()));
+            let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
             let usable = usable(&config, mode)?;
             start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Userspace => {
             let (shared, mut stats) = (relays(&config, shares), Vec::new());
-            let mut usable = usable(&config, |commands| {
-                let relays = Engine::new(commands.family(), Arc::clone(&shared));
-                stats.push((commands.family(), relays.stats()));
-                Ok(userspace::syncer::Syncer::new(commands, relays, config.port_range))
+            let mut usable = usable(&config, |writer: Writer| {
+                let relays = Engine::new(writer.family(), Arc::clone(&shared));
+                stats.push((writer.family(), relays.stats()));
+                Ok(userspace::syncer::Syncer::new(writer, relays, config.port_range))
             })?;
             usable.leftovers = leaving(&config);
             usable.relays = stats;
@@ -76,8 +76,8 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         }
         Mode::Iptables | Mode::Nftables => {
             let counters = config.service_counters;
-            let mut usable = usable(&config, |commands| {
-                let mode = iptables::syncer::Syncer::new(commands);
+            let mut usable = usable(&config, |writer: Writer| {
+                let mode = iptables::syncer::Syncer::new(writer);
                 Ok(if counters { mode.counting_by_comment() } else { mode })
             })?;
             usable.leftovers = leaving(&config);
@@ -238,7 +238,7 @@ struct Usable<M> {
     /// One proxy per family whose tables can be used.
     families: Vec<FamilyProxy<M>>,
     /// Their rules' counters.
-    counters: Vec<(Family, Counters)>,
+    counters: Vec<(Family, CounterReader)>,
     /// They are the nft variant's.
     nft: bool,
     /// What another mode left.
@@ -249,22 +249,22 @@ struct Usable<M> {
 
 fn usable<M: ModeAtWork>(
     config: &Config,
-    mut mode: impl FnMut(Commands) -> anyhow::Result<M>,
+    mut mode: impl FnMut(Writer) -> anyhow::Result<M>,
 ) -> anyhow::Result<Usable<M>> {
     let (mut families, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
-        let commands = Commands::find(family, config.variant).and_then(|mut commands| {
-            nft = commands.is_nft();
-            // A dump is the cheapest question that needs the rights and the kernel support which the work needs.
-            commands.save(Table::Nat)?;
-            Ok(commands)
+        let opened = Writer::open(family, config.variant, config.writer).and_then(|mut opened| {
+            nft = opened.writer.is_nft();
+            opened.writer.probe()?;
+            Ok(opened)
         });
-        match commands {
-            Ok(commands) => {
-                beside::warn_of_rules(family, commands.is_nft());
-                counters.push((family, commands.counters()));
-                families.push(FamilyProxy::with_mode(config.clone(), family, mode(commands)?));
+        match opened {
+            Ok(Opened { writer, because }) => {
+                info!(%family, writer = writer.name(), "how the tables are written: {because}");
+                beside::warn_of_rules(family, nft);
+                counters.push((family, writer.counters()));
+                families.push(FamilyProxy::with_mode(config.clone(), family, mode(writer)?));
             }
             // As upstream: a node without IPv6 is no reason not to proxy IPv4, nor the other way round.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::flagz;
 use super::given::Given;
-use crate::config::{Config, Mode, Variant};
+use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::kubeproxy_config::{
     self, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration, LoadedConfig, METRICS_PORT,
 };
@@ -46,6 +46,17 @@ pub enum VariantFlag {
     Legacy,
 }
 
+/// How to write the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WriterFlag {
+    /// By netlink where the tables are iptables-nft's, else by the commands
+    Auto,
+    /// By netlink; no command is run, and none needs to be installed
+    Netlink,
+    /// By iptables-restore
+    Commands,
+}
+
 /// The flags.
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
@@ -70,6 +81,9 @@ pub struct Settings {
     /// Which iptables commands
     #[arg(long, value_enum, default_value = "auto")]
     pub iptables_variant: VariantFlag,
+    /// How to write the tables of iptables
+    #[arg(long, value_enum, default_value = "auto")]
+    pub iptables_writer: WriterFlag,
     /// IPVS mode: how long a backend that leaves keeps its connections
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub ipvs_drain_limit: GoDuration,
@@ -129,6 +143,15 @@ impl Settings {
             VariantFlag::Nft => Variant::Nft,
             VariantFlag::Legacy => Variant::Legacy,
         };
+        config.writer = match self.iptables_writer {
+            WriterFlag::Auto => WriterChoice::Auto,
+            WriterFlag::Netlink => WriterChoice::Netlink,
+            WriterFlag::Commands => WriterChoice::Commands,
+        };
+        if config.writer == WriterChoice::Netlink && config.variant == Variant::Legacy {
+            let problem = "netlink writes the tables of the nft variant only, and --iptables-variant is legacy";
+            return Err(UsageError::flag("--iptables-writer", problem));
+        }
         config.service_counters = self.service_counters;
         if config.service_counters && config.mode != Mode::Iptables {
             let problem = format!("counts by rules of iptables mode, and the mode is {}", config.mode);

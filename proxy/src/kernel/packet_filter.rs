@@ -28,6 +28,22 @@ pub trait PacketFilter {
     /// When the kernel does not answer.
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
+    /// A number that every write to the tables changes, and that the adapter follows over its own; `None` where there is none.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        Ok(None)
+    }
+
+    /// Whether the tables are certainly as they were when they were last read, or trusted, but for changes made by this adapter.
+    fn is_untouched(&mut self, _now: Option<u32>) -> bool {
+        false
+    }
+
+    /// At this generation everything that was written stood.
+    fn trust(&mut self, _generation: Option<u32>) {}
+
     /// Whether MASQUERADE can draw ports at random.
     fn random_fully(&self) -> bool;
 }

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration, gates};
-use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant};
+use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice};
 use crate::kernel::ipvs::Timeouts;
 use crate::mode::iptables::objects::pod_source_fits;
 use crate::mode::ipvs::prepare::SCHEDULERS;
@@ -56,6 +56,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         sync_period,
         min_sync_period,
         variant: Variant::Auto,
+        writer: WriterChoice::Auto,
         primary_family: Family::of(&bind),
         bind_address: Some(bind).filter(|address| !address.is_unspecified()),
         bind_address_hard_fail: from.bind_address_hard_fail,

@@ -152,6 +152,7 @@ pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
     ("service-counters", "Count connections per service port: each scrape then reads the filter and nat tables (iptables mode; not upstream's)", Honoured),
     ("ipvs-drain-limit", "IPVS mode: how long a backend that leaves keeps its connections, 15m by default (not upstream's)", Honoured),
     ("iptables-variant", "Which iptables commands: auto, nft or legacy (not upstream's)", Honoured),
+    ("iptables-writer", "How to write the tables: auto, netlink (iptables-nft's tables, without its commands) or commands (not upstream's)", Honoured),
 ];
 
 /// One sentence for each field that is set to something other than its default and has no effect, and for each
@@ -227,7 +228,7 @@ warnings come, is the same one (a test compares them).
 
 As upstream: with `--config` the file decides. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
 other `--log…` flags go before it, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
-`--service-counters`, `--iptables-variant` and `--ipvs-drain-limit` are no fields of it; every other flag is ignored, which the log says. An
+`--service-counters`, `--iptables-variant`, `--iptables-writer` and `--ipvs-drain-limit` are no fields of it; every other flag is ignored, which the log says. An
 empty text, a `null` or a zero time in the file means the default.
 
 Objects come from exactly one place: `--manifests DIR`; or the API server, by `--kubeconfig` (in the file:

@@ -51,16 +51,23 @@ impl Transaction {
         self.tables.entry(table).or_default()
     }
 
+    /// The chains to write, in the order of jumps: what is jumped to comes before what jumps to it.
+    pub fn writes(&self) -> Vec<(Table, &str, &[Rule])> {
+        let mut writes: Vec<(usize, Table, &str, &[Rule])> = Vec::new();
+        for (table, change) in &self.tables {
+            let mut heights = Heights { chains: &change.write, known: BTreeMap::new() };
+            writes
+                .extend(change.write.iter().map(|(chain, rules)| (heights.of(chain), *table, &chain[..], &rules[..])));
+        }
+        writes.sort_unstable_by_key(|(height, table, chain, _)| (*height, *table, *chain));
+        writes.into_iter().map(|(_, table, chain, rules)| (table, chain, rules)).collect()
+    }
+
     /// The same change in several transactions of about `rules` rules, for a kernel that takes no larger ones. What is
     /// jumped to comes before what jumps to it, and removal last: a packet meets a service as it was or as it will be.
     /// A single chain is never split, so a part may be larger.
     pub fn parts(&self, rules: usize) -> Vec<Transaction> {
-        let mut writes: Vec<(usize, Table, &String, &Vec<Rule>)> = Vec::new();
-        for (table, change) in &self.tables {
-            let mut heights = Heights { chains: &change.write, known: BTreeMap::new() };
-            writes.extend(change.write.iter().map(|(chain, rules)| (heights.of(chain), *table, chain, rules)));
-        }
-        writes.sort_unstable_by_key(|(height, table, chain, _)| (*height, *table, *chain));
+        let writes = self.writes();
         let mut parts = Vec::new();
         let mut part = Transaction::default();
         let mut size = 0;
@@ -71,9 +78,9 @@ impl Transaction {
             }
             *size += more;
         };
-        for (_, table, chain, content) in writes {
+        for (table, chain, content) in writes {
             full(&mut part, &mut size, content.len() + 1);
-            part.table(table).write.insert(chain.clone(), content.clone());
+            part.table(table).write.insert(chain.to_owned(), content.to_vec());
         }
         // Single rules are few: they are sent together.
         for (table, change) in &self.tables {

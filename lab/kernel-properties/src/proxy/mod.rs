@@ -14,7 +14,7 @@ use svclab::traffic::probe::Place;
 use svclab_oracle::Cluster;
 use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, changes};
-use svcproxy::config::{Config, Mode, Variant};
+use svcproxy::config::{Config, Mode, Variant, WriterChoice};
 use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
 use svcproxy::model::Family;
 use svcproxy::source::Change;
@@ -72,7 +72,10 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
     let nodes = cluster.objects.nodes.len();
     let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
     let done = everywhere(lab, cluster, |name| {
-        let config = Config { variant, ..node::config(&cluster.world, name) };
+        // Tables of iptables-nft are written by both writers in turn.
+        let by_netlink = variant == Variant::Nft && salt % 2 == 0;
+        let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
+        let config = Config { variant, writer, ..node::config(&cluster.world, name) };
         let work = Work { config, families: node::families(&cluster.world), changes: Arc::clone(&changes), first };
         let commands = commands(variant, cluster, name);
         Box::new(move || {

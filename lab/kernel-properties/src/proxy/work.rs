@@ -9,7 +9,7 @@ use svclab_properties::proxies;
 use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
 use svcproxy::kernel::descriptors::{self, Shares};
-use svcproxy::kernel::iptables::Commands;
+use svcproxy::kernel::writer::Writer;
 use svcproxy::kernel::{addresses, sysctl};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 const SILENT: Duration = Duration::from_secs(3600);
 
 /// A proxy of userspace mode.
-type Relaying = FamilyProxy<userspace::syncer::Syncer<Commands, Engine>>;
+type Relaying = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
 
 /// What a node's proxies are given: first so many of the changes, then the others.
 #[derive(Debug, Clone)]
@@ -47,8 +47,8 @@ impl Work {
             Mode::Ipvs => {
                 ipvs::prepare::apply(false).map_err(said)?;
                 let settings = ipvs::syncer::Settings::of(&self.config.ipvs);
-                let open = |commands| {
-                    let kernel = Linux::open(commands).map_err(said)?;
+                let open = |writer| {
+                    let kernel = Linux::open(writer).map_err(said)?;
                     Ok(ipvs::syncer::Syncer::new(kernel, settings.clone()))
                 };
                 self.bring_all(open).map(|_| None)
@@ -57,7 +57,7 @@ impl Work {
                 if routes_loopback(&self.config) {
                     sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
                 }
-                self.bring_all(|commands| Ok(iptables::syncer::Syncer::new(commands))).map(|_| None)
+                self.bring_all(|writer| Ok(iptables::syncer::Syncer::new(writer))).map(|_| None)
             }
         }
     }
@@ -65,12 +65,12 @@ impl Work {
     /// The proxies of all families, after their work.
     fn bring_all<M: mode::Mode>(
         &self,
-        open: impl Fn(Commands) -> Result<M, String>,
+        open: impl Fn(Writer) -> Result<M, String>,
     ) -> Result<Vec<FamilyProxy<M>>, String> {
         let own = addresses::read().map_err(said)?;
         let proxies = self.families.iter().map(|family| {
-            let commands = Commands::find(*family, self.config.variant).map_err(said)?;
-            self.bring(FamilyProxy::with_mode(self.config.clone(), *family, open(commands)?), &own)
+            let opened = Writer::open(*family, self.config.variant, self.config.writer).map_err(said)?;
+            self.bring(FamilyProxy::with_mode(self.config.clone(), *family, open(opened.writer)?), &own)
         });
         proxies.collect()
     }

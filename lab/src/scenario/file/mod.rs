@@ -22,7 +22,9 @@ pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use metric::{Asked, HealthCheckFile, HealthPath, MetricFile};
-pub use proxy::{ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler};
+pub use proxy::{
+    ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler, Writer,
+};
 pub use scan::ScanFile;
 pub use start::{Different, StartFile};
 

@@ -53,6 +53,17 @@ pub struct IptablesFile {
     pub localhost_node_ports: Option<bool>,
     pub sync_period: Option<Span>,
     pub min_sync_period: Option<Span>,
+    pub writer: Option<Writer>,
+}
+
+/// How svcproxy writes the tables of iptables-nft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Writer {
+    /// By netlink.
+    Netlink,
+    /// With the commands.
+    Commands,
 }
 
 /// Who gets the next connection in IPVS mode: the kernel's schedulers that kube-proxy knows, by ipvsadm(8)'s names.

@@ -277,7 +277,7 @@ fn machine_path() -> String {
 fn tools(variant: Variant) -> Result<Option<PathBuf>, StartError> {
     let program = match variant {
         Variant::Auto => return Ok(None),
-        Variant::Nft => "xtables-nft-multi",
+        Variant::Nft | Variant::NftCommands => "xtables-nft-multi",
         Variant::Legacy => "xtables-legacy-multi",
     };
     let directory = PathBuf::from(WORK_DIR).join(variant.name());

@@ -43,20 +43,34 @@ pub enum Variant {
     #[default]
     #[serde(skip)]
     Auto,
-    /// nf_tables.
+    /// nf_tables; svcproxy writes by netlink.
     Nft,
+    /// nf_tables; svcproxy writes with the commands.
+    #[serde(skip)]
+    NftCommands,
     /// xtables.
     Legacy,
 }
 
 impl Variant {
-    /// As the proxy's `--iptables-variant` has it.
+    /// As `--iptables-variant` has it.
     pub fn name(self) -> &'static str {
         match self {
             Variant::Auto => "auto",
             Variant::Nft => "nft",
+            Variant::NftCommands => "nft-commands",
             Variant::Legacy => "legacy",
         }
+    }
+
+    /// What svcproxy is told of it, beside `also`: flags of the scenario's own.
+    pub(super) fn flags(self, also: &[String]) -> Vec<String> {
+        let (variant, writer) = match self {
+            Variant::NftCommands => ("nft", Some("--iptables-writer=commands".to_owned())),
+            other => (other.name(), None),
+        };
+        let own = writer.filter(|writer| !also.contains(writer));
+        [format!("--iptables-variant={variant}")].into_iter().chain(own).chain(also.iter().cloned()).collect()
     }
 }
 

@@ -90,10 +90,9 @@ impl Proxies {
                 let mut args = vec![
                     format!("--config={}", self.configured(feed, node)?.display()),
                     format!("--hostname-override={node}"),
-                    format!("--iptables-variant={}", self.variant.name()),
                 ];
                 args.extend(feed.manifests().map(|directory| format!("--manifests={}", directory.display())));
-                args.extend(self.settings.flags.iter().cloned());
+                args.extend(self.variant.flags(&self.settings.flags));
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
             }
             Proxy::Foreign(foreign) => self.foreign(&foreign.command, feed, node)?,
@@ -170,8 +169,9 @@ impl Proxies {
         let argv = match &self.proxy {
             Proxy::Own(program) => {
                 let config = format!("--config={}", self.configured(feed, node)?.display());
-                let variant = format!("--iptables-variant={}", self.variant.name());
-                vec![program.display().to_string(), "--cleanup".to_owned(), config, variant]
+                let mut line = vec![program.display().to_string(), "--cleanup".to_owned(), config];
+                line.extend(self.variant.flags(&self.settings.flags));
+                line
             }
             Proxy::Foreign(foreign) => match &foreign.cleanup {
                 Some(command) => {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -48,6 +49,12 @@ const ATTR_IPADDR_IPV6: u16 = 2;
 
 /// `IPSET_ERR_EXIST`: the member is there already, or is not.
 const ERR_EXIST: i32 = 4103;
+/// `IPSET_ERR_BUSY`: a rule refers to the set, or did a moment ago: nf_tables lets go of what rules referred to in the background,
+/// after their deletion was confirmed (`nf_tables_trans_destroy_work` in `net/netfilter/nf_tables_api.c`).
+const ERR_BUSY: i32 = 4100;
+/// How long a set that is to go is waited for, and how often it is tried.
+const RELEASE: Duration = Duration::from_secs(2);
+const RELEASE_LOOK: Duration = Duration::from_millis(5);
 /// Members in one request: each takes up to 72 bytes, and an attribute has room for 65,535.
 const MEMBERS: usize = 500;
 
@@ -158,8 +165,17 @@ impl Sets for Nfnetlink {
     }
 
     fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
-        let attributes = begin().text(ATTR_SETNAME, name);
-        self.netlink.send(&[request(CMD_DESTROY, attributes, &format!("destroy the set {name}"), &[libc::ENOENT])])
+        let request =
+            request(CMD_DESTROY, begin().text(ATTR_SETNAME, name), &format!("destroy the set {name}"), &[libc::ENOENT]);
+        let deadline = Instant::now() + RELEASE;
+        loop {
+            match self.netlink.send(std::slice::from_ref(&request)) {
+                Err(error) if error.code() == Some(ERR_BUSY) && Instant::now() < deadline => {
+                    std::thread::sleep(RELEASE_LOOK);
+                }
+                result => return result,
+            }
+        }
     }
 }
 

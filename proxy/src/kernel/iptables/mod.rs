@@ -96,6 +96,37 @@ pub enum IptablesError {
         /// What it said, with the line that it complained of.
         message: String,
     },
+    /// nf_tables did not answer, or not as it should; worth another try.
+    #[error("cannot {operation}: {source}")]
+    NfTables {
+        /// What was attempted.
+        operation: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// nf_tables refused a part of a change, and so took nothing of it.
+    #[error("the kernel refuses the change of chain {chain} in table {table}: {problem}")]
+    Refused {
+        /// The table of the first part that was refused.
+        table: Table,
+        /// Its chain.
+        chain: String,
+        /// What the kernel, or the encoder, said.
+        problem: String,
+    },
+    /// A rule is about an IP set that is not there.
+    #[error("there is no IP set {name}, which a rule is about [{rule}]")]
+    NoSuchSet {
+        /// Its name.
+        name: String,
+        /// The rule.
+        rule: String,
+    },
+    /// What was asked for is not possible.
+    #[error(
+        "netlink writes the tables of the nft variant only: leave out --iptables-writer, or --iptables-variant legacy"
+    )]
+    LegacyByNetlink,
     /// The kernel did not say how chains are used.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -106,6 +137,10 @@ impl IptablesError {
     /// such as a lock that another program holds (exit status 4, `RESOURCE_PROBLEM` in iptables' xtables.h), says nothing
     /// of them.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, IptablesError::Failed { status, .. } if *status != 4)
+        match self {
+            IptablesError::Failed { status, .. } => *status != 4,
+            IptablesError::Refused { .. } | IptablesError::NoSuchSet { .. } => true,
+            _ => false,
+        }
     }
 }

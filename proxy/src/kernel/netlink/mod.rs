@@ -48,7 +48,8 @@ impl NetlinkError {
 
     /// The kernel's error number.
     pub fn code(&self) -> Option<i32> {
-        self.source.raw_os_error()
+        let ipset = || Some(self.source.get_ref()?.downcast_ref::<IpsetError>()?.0);
+        self.source.raw_os_error().or_else(ipset)
     }
 }
 
@@ -276,8 +277,12 @@ fn code(payload: &[u8]) -> Option<i32> {
 }
 
 /// ipset has numbers of its own (`include/uapi/linux/netfilter/ipset/ip_set.h`).
-fn error_of(code: i32) -> io::Error {
-    let said = match code {
+#[derive(Debug, thiserror::Error)]
+#[error("{}", ipset_words(*.0).unwrap_or("an error of ipset"))]
+struct IpsetError(i32);
+
+fn ipset_words(code: i32) -> Option<&'static str> {
+    Some(match code {
         4096 => "ipset: a private error",
         4097 => "ipset: the kernel speaks another version of its protocol",
         4098 => "the kernel has no such set type",
@@ -288,9 +293,15 @@ fn error_of(code: i32) -> io::Error {
         4103 => "the member is there already, or is not",
         4108 => "the set is referred to",
         4352 => "the set is full",
-        _ => return io::Error::from_raw_os_error(code),
-    };
-    io::Error::other(said)
+        _ => return None,
+    })
+}
+
+fn error_of(code: i32) -> io::Error {
+    match ipset_words(code) {
+        Some(_) => io::Error::other(IpsetError(code)),
+        None => io::Error::from_raw_os_error(code),
+    }
 }
 
 #[cfg(test)]

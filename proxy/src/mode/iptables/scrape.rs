@@ -7,15 +7,17 @@ use tracing::debug;
 
 use super::connections::{Connections, Meter, Sort};
 use super::names;
-use crate::kernel::iptables::{Counted, Counters, IptablesError, Table};
+use crate::kernel::iptables::{Counted, IptablesError};
+use crate::kernel::writer::CounterReader;
 use crate::metrics::{AtScrape, Samples};
 use crate::model::Family;
+use crate::ruleset::Table;
 
 /// Packets that conntrack called INVALID and `KUBE-FORWARD` dropped, of all families together, as upstream has it.
 ///
 /// # Errors
 /// When the metric's name is none, which is a mistake here.
-pub fn invalid_packets(counters: Vec<Counters>) -> Result<AtScrape, Error> {
+pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
     let read = move || {
         let rules = counters.iter().filter_map(|one| told(one.of_chain(Table::Filter, names::FORWARD))).flatten();
         let drops: Vec<u64> =
@@ -30,7 +32,7 @@ pub fn invalid_packets(counters: Vec<Counters>) -> Result<AtScrape, Error> {
 ///
 /// # Errors
 /// When a metric's name is none, which is a mistake here.
-pub fn service_ports(counters: Vec<(Family, Counters)>) -> Result<AtScrape, Error> {
+pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape, Error> {
     let state: Vec<_> =
         counters.into_iter().map(|(family, one)| (family, one, Mutex::new(Connections::default()))).collect();
     let read = move || {
@@ -63,7 +65,7 @@ pub fn service_ports(counters: Vec<(Family, Counters)>) -> Result<AtScrape, Erro
         .counter("svcproxy_service_refused_packets_total", "Packets to the service port that were refused", &labels)
 }
 
-fn of_both_tables(counters: &Counters) -> Result<Vec<Counted>, IptablesError> {
+fn of_both_tables(counters: &CounterReader) -> Result<Vec<Counted>, IptablesError> {
     let mut rules = counters.of_table(Table::Nat)?;
     rules.extend(counters.of_table(Table::Filter)?);
     Ok(rules)

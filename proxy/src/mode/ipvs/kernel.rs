@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use crate::kernel::dummy::{self, AddressChange, AddressState, Device, Rtnetlink};
 use crate::kernel::ipset::{self, Nfnetlink, Set, SetChange, SetHeader, Sets};
-use crate::kernel::iptables::{self, Commands, IptablesError};
+use crate::kernel::iptables::{self, IptablesError};
 use crate::kernel::ipvs::{self, Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::writer::Writer;
 use crate::model::Family;
 use crate::ruleset::{Saved, Table, Transaction};
 
@@ -31,16 +32,16 @@ pub struct Parts<R, V, S, D> {
 }
 
 /// The node's own kernel.
-pub type Linux = Parts<Commands, Genetlink, Nfnetlink, Rtnetlink>;
+pub type Linux = Parts<Writer, Genetlink, Nfnetlink, Rtnetlink>;
 /// A kernel in memory.
 pub type Fake = Parts<iptables::Fake, ipvs::Fake, ipset::Fake, dummy::Fake>;
 
 impl Linux {
-    /// With these commands.
+    /// With this writer of rules.
     ///
     /// # Errors
     /// When the kernel has no IPVS or no IP sets.
-    pub fn open(rules: Commands) -> Result<Linux, NetlinkError> {
+    pub fn open(rules: Writer) -> Result<Linux, NetlinkError> {
         let (servers, sets, device) = (Genetlink::open()?, Nfnetlink::open()?, Rtnetlink::open()?);
         Ok(Parts { rules, servers, sets, device })
     }
@@ -71,6 +72,18 @@ impl<R: PacketFilter, V, S, D> PacketFilter for Parts<R, V, S, D> {
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         self.rules.uses(table, chains)
+    }
+
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        self.rules.generation()
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.rules.is_untouched(now)
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        self.rules.trust(generation);
     }
 
     fn random_fully(&self) -> bool {

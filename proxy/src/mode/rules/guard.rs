@@ -118,6 +118,10 @@ impl Guard {
     /// When the kernel does not answer.
     pub fn lost<K: PacketFilter>(&mut self, kernel: &mut K) -> Result<Option<String>, IptablesError> {
         let Some(standing) = &self.standing else { return Ok(None) };
+        let generation = kernel.generation()?;
+        if kernel.is_untouched(generation) {
+            return Ok(None);
+        }
         for table in Table::ALL {
             let least = standing.least(table);
             let chains: Vec<&str> = least.iter().map(|(chain, _)| *chain).collect();
@@ -136,6 +140,7 @@ impl Guard {
                 }
             }
         }
+        kernel.trust(generation);
         Ok(None)
     }
 }

@@ -1,0 +1,281 @@
+//! A batch: operations that the kernel applies all together or not at all.
+
+mod chains;
+mod elements;
+mod rules;
+mod sets;
+
+use nix::libc;
+
+use crate::error::EncodeError;
+use crate::family::Family;
+use crate::writer::Writer;
+
+pub use chains::{BaseChain, Hook, Policy};
+pub(crate) use elements::INTERVAL_END;
+pub use elements::{Element, Value};
+pub use rules::Position;
+pub use sets::{MapData, SetFlags, SetSpec};
+
+/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type, and the resource that a batch is for.
+pub(crate) const SUBSYSTEM: u16 = 10;
+/// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
+const BEGIN: u16 = 16;
+const END: u16 = 17;
+/// `NFNL_BATCH_GENID`.
+const BATCH_GENERATION: u16 = 1;
+/// Length of `struct nlmsghdr`, and with `struct nfgenmsg` behind it.
+pub(crate) const NLMSG_HEADER: usize = 16;
+const MESSAGE_HEADER: usize = 20;
+/// Where the lower byte of `nlmsg_type` is, and `nlmsg_flags`.
+const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
+const FLAGS: usize = 6;
+/// Messages that make one object.
+const ADDITIONS: [libc::c_int; 4] =
+    [libc::NFT_MSG_NEWTABLE, libc::NFT_MSG_NEWCHAIN, libc::NFT_MSG_NEWRULE, libc::NFT_MSG_NEWSET];
+/// The sequence number of the batch's beginning; those of its operations follow.
+pub(crate) const BEGIN_SEQUENCE: u32 = 1;
+const FIRST_SEQUENCE: u32 = 2;
+
+/// Flags of `include/uapi/linux/netlink.h` as they stand in a message.
+pub(crate) mod flag {
+    use nix::libc;
+
+    pub(crate) const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+    pub(crate) const ACK: u16 = libc::NLM_F_ACK as u16;
+    pub(crate) const ECHO: u16 = libc::NLM_F_ECHO as u16;
+    pub(crate) const CREATE: u16 = libc::NLM_F_CREATE as u16;
+    pub(crate) const APPEND: u16 = libc::NLM_F_APPEND as u16;
+    pub(crate) const REPLACE: u16 = libc::NLM_F_REPLACE as u16;
+    pub(crate) const DUMP: u16 = libc::NLM_F_DUMP as u16;
+    pub(crate) const DUMP_INTERRUPTED: u16 = libc::NLM_F_DUMP_INTR as u16;
+}
+
+/// Which operation of a batch, counted from 0 in the order in which they were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Operation(pub u32);
+
+impl Operation {
+    /// The operation that an answer with this sequence number belongs to.
+    pub(crate) fn of_sequence(sequence: u32) -> Option<Operation> {
+        sequence.checked_sub(FIRST_SEQUENCE).map(Operation)
+    }
+
+    /// All messages of an operation have the same sequence number.
+    fn sequence(self) -> u32 {
+        self.0 + FIRST_SEQUENCE
+    }
+}
+
+/// A place in a batch to return to.
+#[derive(Debug, Clone, Copy)]
+pub struct Checkpoint {
+    bytes: usize,
+    last: usize,
+    operations: u32,
+    messages: usize,
+}
+
+/// Operations, encoded one behind the other in one buffer.
+///
+/// [`Socket::commit`](crate::Socket::commit) sends it. What cannot be encoded is refused where it is added, and the batch is
+/// as it was before. [`Batch::clear`] keeps the memory for the next one.
+///
+/// ```
+/// use nf_tables::{Batch, Family, Rule, Table, Verdict};
+///
+/// let table = Table::new(Family::Inet, "example");
+/// let mut batch = Batch::new();
+/// batch.add_table(table)?;
+/// batch.add_chain(table, "web")?;
+/// let mut rule = Rule::new();
+/// let operation = batch.add_rule(table, "web", rule.counter().verdict(Verdict::Accept))?;
+/// assert_eq!((operation.0, batch.operations()), (2, 3));
+/// # Ok::<(), nf_tables::EncodeError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    writer: Writer,
+    /// Where the last message begins.
+    last: usize,
+    operations: u32,
+    messages: usize,
+    generation: Option<u32>,
+    echo: bool,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Starts over, in the same memory and without a generation.
+    pub fn clear(&mut self) {
+        self.writer.clear();
+        (self.last, self.operations, self.messages) = (0, 0, 0);
+        (self.generation, self.echo) = (None, false);
+    }
+
+    /// Applies only while the tables of this network namespace are still of this generation
+    /// ([`Socket::generation`](crate::Socket::generation)); otherwise the commit answers
+    /// [`CommitError::Restart`](crate::CommitError::Restart). `None` applies whatever came in between.
+    pub fn set_generation(&mut self, generation: Option<u32>) {
+        self.generation = generation;
+    }
+
+    /// Whether the operations that follow report what they made: the handles of
+    /// [`Committed::handles`](crate::Committed::handles). Each costs a message from the kernel.
+    pub fn set_echo(&mut self, echo: bool) {
+        self.echo = echo;
+    }
+
+    /// How many operations it has.
+    pub fn operations(&self) -> u32 {
+        self.operations
+    }
+
+    /// How many netlink messages it has, without its beginning and end. Elements can take several for one operation.
+    pub fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// Whether there is nothing to commit.
+    pub fn is_empty(&self) -> bool {
+        self.operations == 0
+    }
+
+    /// Bytes that are sent, with the batch's beginning and end; compare with
+    /// [`Socket::largest_batch`](crate::Socket::largest_batch).
+    pub fn len(&self) -> usize {
+        let generation = if self.generation.is_some() { 8 } else { 0 };
+        self.writer.bytes.len() + 2 * MESSAGE_HEADER + generation
+    }
+
+    /// This place, for [`Batch::rollback`]: to take back a group of operations that made the batch too large.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let Batch { last, operations, messages, .. } = *self;
+        Checkpoint { bytes: self.writer.bytes.len(), last, operations, messages }
+    }
+
+    /// Takes back what was added since.
+    pub fn rollback(&mut self, to: Checkpoint) {
+        self.writer.bytes.truncate(to.bytes);
+        (self.last, self.operations, self.messages) = (to.last, to.operations, to.messages);
+    }
+
+    /// One operation of one message.
+    fn operation(
+        &mut self,
+        kind: libc::c_int,
+        flags: u16,
+        family: Family,
+        fill: impl FnOnce(&mut Writer),
+    ) -> Result<Operation, EncodeError> {
+        self.operation_of(|batch| {
+            batch.message(kind, flags, family, fill);
+        })
+    }
+
+    /// One operation; after a mistake the batch is as it was before.
+    fn operation_of(&mut self, messages: impl FnOnce(&mut Batch)) -> Result<Operation, EncodeError> {
+        if self.operations >= u32::MAX - FIRST_SEQUENCE {
+            return Err(EncodeError::TooManyOperations);
+        }
+        let before = self.checkpoint();
+        messages(self);
+        match self.writer.take_error() {
+            None => {
+                let operation = Operation(self.operations);
+                self.operations += 1;
+                Ok(operation)
+            }
+            Some(error) => {
+                self.rollback(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// One message of the operation in the making.
+    fn message(&mut self, kind: libc::c_int, flags: u16, family: Family, fill: impl FnOnce(&mut Writer)) {
+        self.last = self.writer.bytes.len();
+        self.messages += 1;
+        let echo = if self.echo { flag::ECHO } else { 0 };
+        // Message types of nf_tables are below 256.
+        let kind = SUBSYSTEM << 8 | u16::try_from(kind).unwrap_or_default();
+        let sequence = Operation(self.operations).sequence();
+        let bytes = &mut self.writer.bytes;
+        bytes.extend_from_slice(&header(kind, flag::REQUEST | flags | echo, sequence, family.code(), 0));
+        fill(&mut self.writer);
+        patch_length(&mut self.writer.bytes, self.last);
+    }
+
+    /// What is sent: beginning, first header, middle, last header, rest and end. The last operation is to be acknowledged,
+    /// which kernels before 6.10 do not do for the end of a batch. The first one is, too: an error of the whole batch
+    /// differs from one of the first operation by what follows it. And it is echoed, where that is a single message: then
+    /// the kernel reports the new generation as well.
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        let body = &self.writer.bytes[..];
+        let mut begin = header(BEGIN, flag::REQUEST, BEGIN_SEQUENCE, 0, SUBSYSTEM).to_vec();
+        if let Some(generation) = self.generation {
+            let mut attributes = Writer::default();
+            attributes.be32(BATCH_GENERATION, generation);
+            begin.extend_from_slice(&attributes.bytes);
+            patch_length(&mut begin, 0);
+        }
+        let end = header(END, flag::REQUEST, Operation(self.operations).sequence(), 0, SUBSYSTEM);
+        let (first, rest) = body.split_first_chunk().map_or(([0; NLMSG_HEADER], body), |(first, rest)| (*first, rest));
+        // Deletions and elements are echoed one by one.
+        let adds = ADDITIONS.iter().any(|kind| *kind == libc::c_int::from(first[KIND]));
+        let first = with_flags(first, if adds { flag::ACK | flag::ECHO } else { flag::ACK });
+        let middle = self.last.saturating_sub(NLMSG_HEADER);
+        match rest.split_at_checked(middle).and_then(|(middle, rest)| Some((middle, rest.split_first_chunk()?))) {
+            Some((middle, (last, rest))) if self.last > 0 => {
+                Parts { begin, first, middle, last: Some(with_flags(*last, flag::ACK)), rest, end }
+            }
+            _ => Parts { begin, first, middle: rest, last: None, rest: &[], end },
+        }
+    }
+
+    /// The sequence number of the last operation.
+    pub(crate) fn last_sequence(&self) -> u32 {
+        Operation(self.operations.saturating_sub(1)).sequence()
+    }
+}
+
+/// A batch in the pieces that are sent.
+pub(crate) struct Parts<'a> {
+    pub(crate) begin: Vec<u8>,
+    pub(crate) first: [u8; NLMSG_HEADER],
+    pub(crate) middle: &'a [u8],
+    pub(crate) last: Option<[u8; NLMSG_HEADER]>,
+    pub(crate) rest: &'a [u8],
+    pub(crate) end: [u8; MESSAGE_HEADER],
+}
+
+/// `struct nlmsghdr` and `struct nfgenmsg`, of a message without attributes.
+pub(crate) fn header(kind: u16, flags: u16, sequence: u32, family: u8, resource: u16) -> [u8; MESSAGE_HEADER] {
+    let mut header = [0; MESSAGE_HEADER];
+    header[..4].copy_from_slice(&(MESSAGE_HEADER as u32).to_ne_bytes());
+    header[4..6].copy_from_slice(&kind.to_ne_bytes());
+    header[FLAGS..8].copy_from_slice(&flags.to_ne_bytes());
+    header[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    header[16] = family;
+    header[18..].copy_from_slice(&resource.to_be_bytes());
+    header
+}
+
+/// Puts the length of the message that begins here and ends with the buffer into its header.
+pub(crate) fn patch_length(bytes: &mut [u8], at: usize) {
+    let length = u32::try_from(bytes.len() - at).unwrap_or(u32::MAX);
+    if let Some(field) = bytes.get_mut(at..at + 4) {
+        field.copy_from_slice(&length.to_ne_bytes());
+    }
+}
+
+fn with_flags(mut header: [u8; NLMSG_HEADER], flags: u16) -> [u8; NLMSG_HEADER] {
+    let flags = u16::from_ne_bytes([header[FLAGS], header[FLAGS + 1]]) | flags;
+    header[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
+    header
+}

@@ -1,0 +1,245 @@
+//! Rules as bytes that compare: what was sent against what the kernel reports of it.
+//!
+//! The kernel puts attributes in an order of its own, leaves flags out, adds what has a default, and counts. The canonical
+//! form has the attributes of an expression by type, without flags and padding, without counters' values, and without what
+//! equals the kernel's default.
+
+use crate::attributes::{Attribute, Attributes};
+use crate::inspect::expressions;
+
+/// Types of attributes up to here are sorted; no expression has higher ones.
+const TYPES: usize = 32;
+
+/// Attributes that are left out where they have this value: expression, type, value.
+const DEFAULTS: &[(&str, u16, &[u8])] = &[
+    // `NFTA_BITWISE_OP`: `NFT_BITWISE_MASK_XOR`.
+    ("bitwise", 6, &[0; 4]),
+    // `NFTA_LOOKUP_FLAGS`.
+    ("lookup", 5, &[0; 4]),
+    // `NFTA_NG_OFFSET`.
+    ("numgen", 4, &[0; 4]),
+    // `NFTA_DYNSET_TIMEOUT` (the set's own), `NFTA_DYNSET_FLAGS`.
+    ("dynset", 6, &[0; 8]),
+    ("dynset", 9, &[0; 4]),
+    // `NFTA_REJECT_ICMP_CODE`, which a TCP reset does not have.
+    ("reject", 2, &[0]),
+];
+
+/// Attributes whose value says nothing of what a rule does: expression, type.
+const IGNORED: &[(&str, u16)] = &[
+    // `NFTA_COUNTER_BYTES`, `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_PAD`.
+    ("counter", 1),
+    ("counter", 2),
+    ("counter", 3),
+    // `NFTA_LOOKUP_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`: numbers within a batch, and padding.
+    ("lookup", 4),
+    ("dynset", 2),
+    ("dynset", 8),
+];
+
+/// Attributes that the kernel reports as a copy of another, where that was all that was sent: expression, type, the other.
+const COPIES: &[(&str, u16, u16)] = &[
+    // `NFTA_NAT_REG_ADDR_MAX`, `NFTA_NAT_REG_PROTO_MAX`, `NFTA_MASQ_REG_PROTO_MAX`, `NFTA_REDIR_REG_PROTO_MAX`.
+    ("nat", 4, 3),
+    ("nat", 6, 5),
+    ("masq", 3, 2),
+    ("redir", 2, 1),
+];
+
+/// Attributes of flags of which some follow from what else is there: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
+const RANGE_FLAGS: &[(&str, u16)] = &[("nat", 7), ("masq", 1), ("redir", 3)];
+/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel sets where there is an address, and a port
+/// (`include/uapi/linux/netfilter/nf_nat.h`).
+const IMPLIED: u32 = 0b11;
+
+/// Attributes that hold data: expression, type.
+const DATA: &[(&str, u16)] =
+    &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
+
+/// The canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`), appended to `out`: two rules that do the same have
+/// the same bytes, and rules that differ have not.
+pub fn canonical_into(rule: &[u8], out: &mut Vec<u8>) {
+    for expression in expressions(rule) {
+        out.extend_from_slice(expression.name.as_bytes());
+        out.push(0);
+        let name = expression.name;
+        let end = open(out);
+        sorted(expression.attributes, |all, attribute| {
+            let Attribute { kind, value } = attribute;
+            let copy = |(of, copy, original): &(&str, u16, u16)| {
+                (*of, *copy) == (name, kind) && all.get(usize::from(*original)).copied().flatten() == Some(value)
+            };
+            if IGNORED.contains(&(name, kind)) || DEFAULTS.contains(&(name, kind, value)) || COPIES.iter().any(copy) {
+                return;
+            }
+            if let (true, Ok(flags)) = (RANGE_FLAGS.contains(&(name, kind)), value.try_into()) {
+                let flags = u32::from_be_bytes(flags) & !IMPLIED;
+                return if flags != 0 {
+                    write(kind, &flags.to_be_bytes(), Shape::Plain, out)
+                };
+            }
+            let shape = if DATA.contains(&(name, kind)) { Shape::Data } else { Shape::Plain };
+            write(kind, value, shape, out);
+        });
+        close(out, end);
+    }
+}
+
+/// As [`canonical_into`], in a buffer of its own.
+pub fn canonical(rule: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(rule.len());
+    canonical_into(rule, &mut out);
+    out
+}
+
+/// What an attribute's value is.
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    /// Bytes.
+    Plain,
+    /// Data (`enum nft_data_attributes`): bytes, or a verdict.
+    Data,
+    /// A verdict (`enum nft_verdict_attributes`): a number, and a chain's name.
+    Verdict,
+}
+
+fn write(kind: u16, value: &[u8], shape: Shape, out: &mut Vec<u8>) {
+    /// `NFTA_DATA_VERDICT`.
+    const DATA_VERDICT: u16 = 2;
+    out.extend_from_slice(&kind.to_ne_bytes());
+    let end = open(out);
+    if shape == Shape::Plain {
+        out.extend_from_slice(value);
+    } else {
+        sorted(Attributes::new(value), |_, Attribute { kind, value }| {
+            let verdict = shape == Shape::Data && kind == DATA_VERDICT;
+            write(kind, value, if verdict { Shape::Verdict } else { Shape::Plain }, out);
+        });
+    }
+    close(out, end);
+}
+
+/// Attributes by type; of several of a type the last, as the kernel takes it. The ones of unknown types come last.
+fn sorted<'a>(attributes: Attributes<'a>, mut each: impl FnMut(&[Option<&'a [u8]>; TYPES], Attribute<'a>)) {
+    let mut all = [None; TYPES];
+    for attribute in attributes {
+        if let Some(slot) = all.get_mut(usize::from(attribute.kind)) {
+            *slot = Some(attribute.value);
+        }
+    }
+    for (kind, value) in (0u16..).zip(&all) {
+        if let Some(value) = *value {
+            each(&all, Attribute { kind, value });
+        }
+    }
+    attributes.filter(|attribute| usize::from(attribute.kind) >= TYPES).for_each(|attribute| each(&all, attribute));
+}
+
+/// Room for a length.
+fn open(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; 4]);
+    out.len()
+}
+
+fn close(out: &mut [u8], begin: usize) {
+    let length = u32::try_from(out.len() - begin).unwrap_or(u32::MAX);
+    if let Some(room) = out.get_mut(begin - 4..begin) {
+        room.copy_from_slice(&length.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Compare, Lookup, Numgen, Register, Rule};
+    use crate::verdict::Verdict;
+    use crate::writer::Writer;
+    use proptest::prelude::*;
+
+    /// An expression as the kernel could report it: these attributes in this order.
+    fn dumped(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut data = Writer::default();
+        attributes.iter().for_each(|(kind, value)| data.put(*kind, value));
+        let mut rule = Rule::new();
+        rule.raw(name, &data.bytes);
+        rule.expressions().to_vec()
+    }
+
+    #[test]
+    fn the_order_of_attributes_and_defaults_do_not_matter() {
+        let (one, two, zero) = (1u32.to_be_bytes(), 2u32.to_be_bytes(), [0; 4]);
+        let cases = [
+            (dumped("meta", &[(1, &one), (2, &two)]), dumped("meta", &[(2, &two), (1, &one)])),
+            (dumped("meta", &[(1, &one)]), dumped("meta", &[(1 | 1 << 14, &one)])),
+            (dumped("meta", &[(1, &one)]), dumped("meta", &[(1, &two), (1, &one)])),
+            (dumped("lookup", &[(2, &one)]), dumped("lookup", &[(2, &one), (4, &two), (5, &zero)])),
+            (dumped("nat", &[(3, &one)]), dumped("nat", &[(3, &one), (4, &one), (7, &one)])),
+            (
+                dumped("counter", &[(1, &[0; 8]), (2, &[0; 8])]),
+                dumped("counter", &[(1, &[9; 8]), (3, &[]), (2, &[8; 8])]),
+            ),
+        ];
+        for (sent, dumped) in cases {
+            assert_eq!(canonical(&sent), canonical(&dumped));
+        }
+        let differ = [
+            (dumped("meta", &[(1, &one), (2, &two)]), dumped("meta", &[(1, &two), (2, &one)])),
+            (dumped("meta", &[(1, &one)]), dumped("rt", &[(1, &one)])),
+            (dumped("lookup", &[(2, &one)]), dumped("lookup", &[(2, &one), (5, &one)])),
+            (dumped("nat", &[(3, &one)]), dumped("nat", &[(3, &one), (4, &two)])),
+            (dumped("nat", &[(3, &one), (7, &one)]), dumped("nat", &[(3, &one), (7, &17u32.to_be_bytes())])),
+            (dumped("unknown", &[(40, &one)]), dumped("unknown", &[(40, &two)])),
+        ];
+        for (a, b) in differ {
+            assert_ne!(canonical(&a), canonical(&b));
+        }
+    }
+
+    /// One of a few rules that have something in common.
+    fn drawn() -> impl Strategy<Value = Vec<(u8, u32)>> {
+        prop::collection::vec((0..7u8, 0..3u32), 0..4)
+    }
+
+    fn rule(drawn: &[(u8, u32)]) -> Rule {
+        let mut rule = Rule::new();
+        for (form, number) in drawn {
+            let bytes = number.to_be_bytes();
+            match form {
+                0 => rule.cmp(Register::R1, Compare::Equal, &bytes),
+                1 => rule.cmp(Register::R1, Compare::NotEqual, &bytes[1..]),
+                2 => rule.numgen(Numgen::Random, 3, *number, Register::R1),
+                3 => rule.verdict(Verdict::Jump(["a", "b", "ab"][*number as usize])),
+                4 => rule.verdict([Verdict::Accept, Verdict::Drop, Verdict::Goto("a")][*number as usize]),
+                5 => rule.lookup(Register::R1, Lookup::set(["a", "b", "ab"][*number as usize])),
+                _ => rule.immediate(&bytes, Register::R2),
+            };
+        }
+        rule
+    }
+
+    proptest! {
+        #[test]
+        fn rules_are_equal_exactly_if_their_canonical_bytes_are((a, b) in (drawn(), drawn())) {
+            let same = canonical(rule(&a).expressions()) == canonical(rule(&b).expressions());
+            prop_assert_eq!(same, a == b);
+            prop_assert_eq!(canonical(rule(&a).expressions()), canonical(rule(&a).expressions()));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            canonical(&bytes);
+        }
+
+        /// Bytes that get past the outer attributes.
+        #[test]
+        fn no_expression_makes_it_panic(
+            name in prop::sample::select(vec!["cmp", "nat", "immediate", "bitwise", "counter", "lookup", "x"]),
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(4), Just(8), Just(2), any::<u8>()], 0..60),
+        ) {
+            let mut rule = Rule::new();
+            rule.raw(name, &bytes);
+            canonical(rule.expressions());
+            let _ = (crate::verdict(rule.expressions()), crate::counter(rule.expressions()));
+        }
+    }
+}

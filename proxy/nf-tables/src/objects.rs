@@ -1,0 +1,238 @@
+//! Tables, chains, rules, sets and elements as the kernel has them.
+//!
+//! Attribute types are those of `include/uapi/linux/netfilter/nf_tables.h`.
+
+use crate::attributes::{Attributes, text};
+use crate::batch::{Hook, INTERVAL_END, MapData, Policy, SetFlags, Value};
+use crate::rule::Compat;
+use crate::rule::USER_DATA_COMMENT;
+use crate::verdict::Verdict;
+
+/// `NFT_DATA_VERDICT`.
+const DATA_VERDICT: u32 = 0xffff_ff00;
+
+/// A table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableInfo<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The number that the kernel gave it.
+    pub handle: u64,
+    /// Bits of `enum nft_table_flags`: 1 is dormant.
+    pub flags: u32,
+    /// How many chains, sets and other objects it has.
+    pub uses: u32,
+}
+
+impl<'a> TableInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<TableInfo<'a>> {
+        Some(TableInfo {
+            name: attributes.text(1)?,
+            flags: attributes.be32(2).unwrap_or_default(),
+            uses: attributes.be32(3).unwrap_or_default(),
+            handle: attributes.be64(4).unwrap_or_default(),
+        })
+    }
+}
+
+/// What makes a chain a base chain, as far as this crate knows its hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaseChainInfo<'a> {
+    /// `filter`, `nat` or `route`.
+    pub kind: &'a str,
+    /// Where packets come from; `None` for hooks of other families.
+    pub hook: Option<Hook>,
+    /// Order among the chains of a hook.
+    pub priority: i32,
+    /// What happens at its end.
+    pub policy: Policy,
+}
+
+/// A chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainInfo<'a> {
+    /// Its table.
+    pub table: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The number that the kernel gave it.
+    pub handle: u64,
+    /// Its rules plus the jumps and elements that lead to it: at 0 it is empty and unused.
+    pub uses: u32,
+    /// Where its packets come from, if not by jumps alone.
+    pub base: Option<BaseChainInfo<'a>>,
+    /// What was kept with it.
+    pub user_data: &'a [u8],
+}
+
+impl<'a> ChainInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<ChainInfo<'a>> {
+        let hook = attributes.nested(4);
+        let base = hook.be32(1).map(|number| BaseChainInfo {
+            kind: attributes.text(7).unwrap_or_default(),
+            hook: Hook::from_number(number),
+            priority: hook.be32(2).unwrap_or_default().cast_signed(),
+            policy: if attributes.be32(5) == Some(0) { Policy::Drop } else { Policy::Accept },
+        });
+        Some(ChainInfo {
+            table: attributes.text(1)?,
+            name: attributes.text(3)?,
+            handle: attributes.be64(2).unwrap_or_default(),
+            uses: attributes.be32(6).unwrap_or_default(),
+            base,
+            user_data: attributes.get(12).unwrap_or_default(),
+        })
+    }
+}
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleInfo<'a> {
+    /// The number that the kernel gave it.
+    pub handle: u64,
+    /// Its chain.
+    pub chain: &'a str,
+    /// Its expressions: [`expressions`](crate::expressions) walks through them, and
+    /// [`canonical`](crate::canonical()) makes them comparable.
+    pub expressions: &'a [u8],
+    /// For which protocol its xt matches were checked; kernels do not report it for every rule.
+    pub compat: Option<Compat>,
+    /// What was kept with it.
+    pub user_data: &'a [u8],
+}
+
+impl<'a> RuleInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<RuleInfo<'a>> {
+        let compat = attributes.nested(5);
+        let compat = compat.be32(1).map(|protocol| Compat {
+            protocol,
+            // `NFT_RULE_COMPAT_F_INV`.
+            inverted: compat.be32(2).unwrap_or_default() & 2 != 0,
+        });
+        Some(RuleInfo {
+            handle: attributes.be64(3)?,
+            chain: attributes.text(2)?,
+            expressions: attributes.get(4).unwrap_or_default(),
+            compat,
+            user_data: attributes.get(7).unwrap_or_default(),
+        })
+    }
+
+    /// The comment in its user data, as [`Rule::set_comment`](crate::Rule::set_comment) writes it.
+    pub fn comment(&self) -> Option<&'a str> {
+        let mut rest = self.user_data;
+        while let [kind, length, after @ ..] = rest {
+            let value = after.get(..usize::from(*length))?;
+            if *kind == USER_DATA_COMMENT {
+                return text(value);
+            }
+            rest = after.get(value.len()..)?;
+        }
+        None
+    }
+}
+
+/// A set or map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetInfo<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The number that the kernel gave it.
+    pub handle: u64,
+    /// Its flags.
+    pub flags: SetFlags,
+    /// The type of its key, for `nft`.
+    pub key_type: u32,
+    /// Length of its key.
+    pub key_length: u32,
+    /// What elements have besides their key, in maps.
+    pub data: Option<MapData>,
+    /// Milliseconds after which elements go.
+    pub timeout: Option<u64>,
+    /// At most so many elements, where that was given.
+    pub size: Option<u32>,
+    /// What was kept with it.
+    pub user_data: &'a [u8],
+}
+
+impl<'a> SetInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<SetInfo<'a>> {
+        let flags = SetFlags(attributes.be32(3).unwrap_or_default());
+        let data = match attributes.be32(6) {
+            Some(DATA_VERDICT) => Some(MapData::Verdict),
+            Some(kind) => Some(MapData::Value { kind, length: attributes.be32(7).unwrap_or_default() }),
+            None => None,
+        };
+        Some(SetInfo {
+            name: attributes.text(2)?,
+            handle: attributes.be64(16).unwrap_or_default(),
+            flags,
+            key_type: attributes.be32(4).unwrap_or_default(),
+            key_length: attributes.be32(5).unwrap_or_default(),
+            data: data.filter(|_| flags.0 & SetFlags::MAP.0 != 0),
+            timeout: attributes.be64(11),
+            size: attributes.nested(9).be32(1),
+            user_data: attributes.get(13).unwrap_or_default(),
+        })
+    }
+}
+
+/// An element of a set or map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElementInfo<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// The last key of a range, in sets of concatenated ranges.
+    pub key_end: Option<&'a [u8]>,
+    /// The first key behind a range, in sets of plain ranges.
+    pub interval_end: bool,
+    /// What it leads to, in maps.
+    pub value: Option<Value<'a>>,
+    /// Milliseconds that it was given.
+    pub timeout: Option<u64>,
+    /// Milliseconds that are left.
+    pub expires: Option<u64>,
+    /// What was kept with it.
+    pub user_data: &'a [u8],
+}
+
+impl<'a> ElementInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<ElementInfo<'a>> {
+        let data = attributes.nested(2);
+        // `NFTA_DATA_VALUE`, else `NFTA_DATA_VERDICT`.
+        let value = data.get(1).map(Value::Data).or_else(|| Verdict::read(data).map(Value::Verdict));
+        Some(ElementInfo {
+            key: attributes.nested(1).get(1)?,
+            key_end: attributes.nested(10).get(1),
+            interval_end: attributes.be32(3).unwrap_or_default() & INTERVAL_END != 0,
+            value,
+            timeout: attributes.be64(4),
+            expires: attributes.be64(5),
+            user_data: attributes.get(6).unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_comment_is_found_behind_other_user_data() {
+        let rule = |user_data| RuleInfo { handle: 1, chain: "a", expressions: &[], compat: None, user_data };
+        assert_eq!(rule(&[7, 2, 9, 9, 0, 3, b'h', b'i', 0]).comment(), Some("hi"));
+        assert_eq!(rule(&[7, 2, 9, 9]).comment(), None);
+        assert_eq!(rule(&[0, 9, b'h', b'i', 0]).comment(), None, "cut off");
+        assert_eq!(rule(&[]).comment(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..200)) {
+            let attributes = Attributes::new(&bytes);
+            let _ = (TableInfo::read(attributes), ChainInfo::read(attributes), SetInfo::read(attributes));
+            let _ = (RuleInfo::read(attributes).map(|rule| rule.comment().is_some()), ElementInfo::read(attributes));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Expressions that do something: verdicts, counters, address translation, refusals, changes to sets.
+
+use super::Rule;
+use super::load::{MetaKey, Register};
+use crate::family::Family;
+use crate::verdict::Verdict;
+
+/// Which address is translated (`enum nft_nat_types`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum NatKind {
+    /// The source's.
+    Source = 0,
+    /// The destination's.
+    Destination = 1,
+}
+
+/// Translation to an address, and a port where one is given, out of registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nat {
+    /// Which address.
+    pub kind: NatKind,
+    /// The family of the new one: IPv4 or IPv6, in tables of `inet`, too.
+    pub family: Family,
+    /// Where the new address is.
+    pub address: Option<Register>,
+    /// Where the new port is, in the network's order.
+    pub port: Option<Register>,
+    /// Bits of `NF_NAT_RANGE_*` (`include/uapi/linux/netfilter/nf_nat.h`): random-fully is 0x10.
+    pub flags: u32,
+}
+
+/// How a packet is refused (`enum nft_reject_types`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reject {
+    /// ICMP or ICMPv6 unreachable with this code: port unreachable is 3 in IPv4 and 4 in IPv6.
+    Icmp(u8),
+    /// A TCP reset.
+    TcpReset,
+    /// Unreachable in either family, with a code of `enum nft_reject_inet_code`: port unreachable is 1.
+    IcmpX(u8),
+}
+
+/// What a rule does to a set (`enum nft_dynset_ops`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SetUpdate {
+    /// Adds the key, if it is not there.
+    Add = 0,
+    /// Adds the key, or lets its time begin anew.
+    Update = 1,
+    /// Deletes the key.
+    Delete = 2,
+}
+
+/// Attribute types are those of the enumerations named, in `include/uapi/linux/netfilter/nf_tables.h`.
+impl Rule {
+    /// Counts packets and bytes, from zero (`enum nft_counter_attributes`).
+    pub fn counter(&mut self) -> &mut Rule {
+        self.counter_from(0, 0)
+    }
+
+    /// Counts packets and bytes, from these on.
+    pub fn counter_from(&mut self, packets: u64, bytes: u64) -> &mut Rule {
+        self.expression("counter", |writer| {
+            writer.be64(1, bytes);
+            writer.be64(2, packets);
+        })
+    }
+
+    /// A verdict (`enum nft_immediate_attributes`).
+    pub fn verdict(&mut self, verdict: Verdict<'_>) -> &mut Rule {
+        self.expression("immediate", |writer| {
+            writer.be32(1, Register::VERDICT.0);
+            writer.nest(2, |writer| verdict.write(writer));
+        })
+    }
+
+    /// Sets something of the packet from a register (`enum nft_meta_attributes`).
+    pub fn set_meta(&mut self, key: MetaKey, from: Register) -> &mut Rule {
+        self.expression("meta", |writer| {
+            writer.be32(2, key.0);
+            writer.be32(3, from.0);
+        })
+    }
+
+    /// Translates an address (`enum nft_nat_attributes`).
+    pub fn nat(&mut self, nat: Nat) -> &mut Rule {
+        self.expression("nat", |writer| {
+            writer.be32(1, nat.kind as u32);
+            writer.be32(2, u32::from(nat.family.code()));
+            if let Some(address) = nat.address {
+                writer.be32(3, address.0);
+            }
+            if let Some(port) = nat.port {
+                writer.be32(5, port.0);
+            }
+            if nat.flags != 0 {
+                writer.be32(7, nat.flags);
+            }
+        })
+    }
+
+    /// Translates the source to the output interface's address (`enum nft_masq_attributes`).
+    pub fn masquerade(&mut self, flags: u32) -> &mut Rule {
+        self.expression("masq", |writer| {
+            if flags != 0 {
+                writer.be32(1, flags);
+            }
+        })
+    }
+
+    /// Translates the destination to this machine, and to the port in a register (`enum nft_redir_attributes`).
+    pub fn redirect(&mut self, port: Option<Register>, flags: u32) -> &mut Rule {
+        self.expression("redir", |writer| {
+            if let Some(port) = port {
+                writer.be32(1, port.0);
+            }
+            if flags != 0 {
+                writer.be32(3, flags);
+            }
+        })
+    }
+
+    /// Refuses the packet (`enum nft_reject_attributes`).
+    pub fn reject(&mut self, reject: Reject) -> &mut Rule {
+        let (kind, code) = match reject {
+            Reject::Icmp(code) => (0, code),
+            Reject::TcpReset => (1, 0),
+            Reject::IcmpX(code) => (2, code),
+        };
+        self.expression("reject", |writer| {
+            writer.be32(1, kind);
+            writer.put(2, &[code]);
+        })
+    }
+
+    /// Changes a set by the key in a register (`enum nft_dynset_attributes`); the set needs
+    /// [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC). `timeout` is in milliseconds, 0 for the set's own.
+    pub fn update_set(&mut self, set: &str, update: SetUpdate, key: Register, timeout: u64) -> &mut Rule {
+        self.expression("dynset", |writer| {
+            writer.name(1, "set", set);
+            writer.be32(3, update as u32);
+            writer.be32(4, key.0);
+            if timeout != 0 {
+                writer.be64(6, timeout);
+            }
+        })
+    }
+}

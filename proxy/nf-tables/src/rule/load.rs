@@ -1,0 +1,211 @@
+//! Expressions that bring something into a register: parts of the packet, what the kernel knows of it, numbers.
+
+use super::{Rule, value};
+
+/// A register. The kernel has 64 bytes of them: four of 16 bytes, which are also sixteen of four bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register(pub(super) u32);
+
+impl Register {
+    /// Verdicts, of immediates and of verdict maps.
+    pub const VERDICT: Register = Register(0);
+    /// The first of 16 bytes.
+    pub const R1: Register = Register(1);
+    /// The second of 16 bytes.
+    pub const R2: Register = Register(2);
+    /// The third of 16 bytes.
+    pub const R3: Register = Register(3);
+    /// The fourth of 16 bytes.
+    pub const R4: Register = Register(4);
+
+    /// One of four bytes, 0 to 15 (`NFT_REG32_00` and on): fields of a concatenation stand in consecutive ones. The first of
+    /// four is the same as one of 16 bytes, and the kernel reports it as that.
+    pub fn word(index: u32) -> Register {
+        if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
+    }
+}
+
+/// Where an offset into a packet counts from (`enum nft_payload_bases`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Header {
+    /// The link layer's.
+    Link = 0,
+    /// IPv4 or IPv6.
+    Network = 1,
+    /// TCP, UDP and so on.
+    Transport = 2,
+}
+
+/// What a `meta` expression reads or sets (`enum nft_meta_keys`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaKey(pub u32);
+
+impl MetaKey {
+    /// The packet's mark; the host's byte order.
+    pub const MARK: MetaKey = MetaKey(3);
+    /// Name of the input interface, 16 bytes.
+    pub const IIFNAME: MetaKey = MetaKey(6);
+    /// Name of the output interface, 16 bytes.
+    pub const OIFNAME: MetaKey = MetaKey(7);
+    /// The family, one byte.
+    pub const NFPROTO: MetaKey = MetaKey(15);
+    /// The transport protocol, one byte.
+    pub const L4PROTO: MetaKey = MetaKey(16);
+}
+
+/// What a `ct` expression reads or sets (`enum nft_ct_keys`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CtKey(pub u32);
+
+impl CtKey {
+    /// Bits of `NF_CT_STATE_BIT`: invalid 1, established 2, related 4, new 8.
+    pub const STATE: CtKey = CtKey(0);
+    /// Bits of `enum ip_conntrack_status`: source NAT 0x10, destination NAT 0x20.
+    pub const STATUS: CtKey = CtKey(2);
+    /// The connection's mark.
+    pub const MARK: CtKey = CtKey(3);
+}
+
+/// What a look into the routes yields (`enum nft_fib_result`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FibResult {
+    /// Index of the output interface.
+    Oif = 1,
+    /// Its name.
+    Oifname = 2,
+    /// The type of the address: `RTN_LOCAL` is 2.
+    AddressType = 3,
+}
+
+/// `NFTA_FIB_F_SADDR`: looks up the source.
+pub const FIB_SOURCE: u32 = 1;
+/// `NFTA_FIB_F_DADDR`: looks up the destination.
+pub const FIB_DESTINATION: u32 = 2;
+
+/// How numbers are generated (`enum nft_ng_types`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Numgen {
+    /// One after the other.
+    Increment = 0,
+    /// At random.
+    Random = 1,
+}
+
+/// `register = (register & mask) ^ xor`; both as long as the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bitwise<'a> {
+    /// Bits that are kept.
+    pub mask: &'a [u8],
+    /// Bits that are turned.
+    pub xor: &'a [u8],
+}
+
+/// A look into a set or a map of the same table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lookup<'a> {
+    set: &'a str,
+    to: Option<Register>,
+    inverted: bool,
+}
+
+impl<'a> Lookup<'a> {
+    /// Goes on where the set has the key.
+    pub fn set(set: &'a str) -> Lookup<'a> {
+        Lookup { set, to: None, inverted: false }
+    }
+
+    /// Goes on where the set does not have the key (`NFT_LOOKUP_F_INV`).
+    pub fn not_in(set: &'a str) -> Lookup<'a> {
+        Lookup { set, to: None, inverted: true }
+    }
+
+    /// Goes on where the map has the key, with its value in `to`: [`Register::VERDICT`] for verdict maps.
+    pub fn map(map: &'a str, to: Register) -> Lookup<'a> {
+        Lookup { set: map, to: Some(to), inverted: false }
+    }
+}
+
+/// Attribute types are those of the enumerations named, in `include/uapi/linux/netfilter/nf_tables.h`.
+impl Rule {
+    /// Bytes of the packet (`enum nft_payload_attributes`).
+    pub fn payload(&mut self, header: Header, offset: u32, length: u32, to: Register) -> &mut Rule {
+        self.expression("payload", |writer| {
+            writer.be32(1, to.0);
+            writer.be32(2, header as u32);
+            writer.be32(3, offset);
+            writer.be32(4, length);
+        })
+    }
+
+    /// What the kernel knows of the packet (`enum nft_meta_attributes`).
+    pub fn meta(&mut self, key: MetaKey, to: Register) -> &mut Rule {
+        self.expression("meta", |writer| {
+            writer.be32(2, key.0);
+            writer.be32(1, to.0);
+        })
+    }
+
+    /// What the kernel knows of the connection (`enum nft_ct_attributes`).
+    pub fn ct(&mut self, key: CtKey, to: Register) -> &mut Rule {
+        self.expression("ct", |writer| {
+            writer.be32(1, to.0);
+            writer.be32(2, key.0);
+        })
+    }
+
+    /// A look into the routes (`enum nft_fib_attributes`), by [`FIB_SOURCE`] or [`FIB_DESTINATION`].
+    pub fn fib(&mut self, result: FibResult, flags: u32, to: Register) -> &mut Rule {
+        self.expression("fib", |writer| {
+            writer.be32(1, to.0);
+            writer.be32(2, result as u32);
+            writer.be32(3, flags);
+        })
+    }
+
+    /// A number from 0 to `modulus - 1`, plus `offset` (`enum nft_ng_attributes`).
+    pub fn numgen(&mut self, kind: Numgen, modulus: u32, offset: u32, to: Register) -> &mut Rule {
+        self.expression("numgen", |writer| {
+            writer.be32(1, to.0);
+            writer.be32(2, modulus);
+            writer.be32(3, kind as u32);
+            writer.be32(4, offset);
+        })
+    }
+
+    /// Masks and turns bits of a register (`enum nft_bitwise_attributes`).
+    pub fn bitwise(&mut self, from: Register, to: Register, bits: Bitwise<'_>) -> &mut Rule {
+        let length = u32::try_from(bits.mask.len()).unwrap_or(u32::MAX);
+        self.expression("bitwise", |writer| {
+            writer.be32(1, from.0);
+            writer.be32(2, to.0);
+            writer.be32(3, length);
+            value(writer, 4, bits.mask);
+            value(writer, 5, bits.xor);
+        })
+    }
+
+    /// A fixed value (`enum nft_immediate_attributes`).
+    pub fn immediate(&mut self, data: &[u8], to: Register) -> &mut Rule {
+        self.expression("immediate", |writer| {
+            writer.be32(1, to.0);
+            value(writer, 2, data);
+        })
+    }
+
+    /// Looks for a register's value in a set or map (`enum nft_lookup_attributes`).
+    pub fn lookup(&mut self, key: Register, lookup: Lookup<'_>) -> &mut Rule {
+        self.expression("lookup", |writer| {
+            writer.name(1, "set", lookup.set);
+            writer.be32(2, key.0);
+            if let Some(to) = lookup.to {
+                writer.be32(3, to.0);
+            }
+            if lookup.inverted {
+                writer.be32(5, 1);
+            }
+        })
+    }
+}

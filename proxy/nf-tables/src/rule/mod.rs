@@ -1,0 +1,198 @@
+//! A rule in the making: expressions, and what belongs to the rule as a whole.
+
+mod action;
+mod load;
+mod test;
+
+use crate::error::EncodeError;
+use crate::writer::Writer;
+
+pub use action::{Nat, NatKind, Reject, SetUpdate};
+pub use load::{Bitwise, FibResult, Header, Lookup, Numgen, Register};
+pub use load::{CtKey, FIB_DESTINATION, FIB_SOURCE, MetaKey};
+pub use test::Compare;
+
+/// `NFTA_LIST_ELEM`, `NFTA_EXPR_NAME`, `NFTA_EXPR_DATA` (`include/uapi/linux/netfilter/nf_tables.h`).
+const LIST_ELEM: u16 = 1;
+const EXPR_NAME: u16 = 1;
+const EXPR_DATA: u16 = 2;
+/// `NFTA_DATA_VALUE`.
+const DATA_VALUE: u16 = 1;
+/// `NFT_RULE_MAXEXPRS` (`net/netfilter/nf_tables_api.c`).
+const MAX_EXPRESSIONS: usize = 128;
+/// `NFT_USERDATA_MAXLEN`.
+const USER_DATA_MAX: usize = 256;
+/// The type of a comment among a rule's user data (`NFTNL_UDATA_RULE_COMMENT` of libnftnl).
+pub(crate) const USER_DATA_COMMENT: u8 = 0;
+/// Longest comment in user data, without its final zero: `nft` takes no longer one (`NFTNL_UDATA_COMMENT_MAXLEN`).
+const COMMENT_MAX: usize = 128;
+
+/// For which protocol a rule's xt matches and targets are checked (`NFTA_RULE_COMPAT`); an xt `tcp` match needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Compat {
+    /// The transport protocol, such as 6; 0 for any.
+    pub protocol: u32,
+    /// The rule is for any protocol but that (`NFT_RULE_COMPAT_F_INV`).
+    pub inverted: bool,
+}
+
+/// Expressions in order, with what belongs to the rule as a whole. One value serves any number of rules: [`Rule::clear`]
+/// keeps the memory.
+///
+/// Methods append and can be chained. The first mistake is kept: [`Rule::error`] returns it, and
+/// [`Batch::add_rule`](crate::Batch::add_rule) refuses such a rule.
+///
+/// ```
+/// use nf_tables::{Compare, Header, Register, Rule, Verdict};
+///
+/// // `ip daddr 10.96.0.10 counter jump web`
+/// let mut rule = Rule::new();
+/// rule.payload(Header::Network, 16, 4, Register::R1)
+///     .cmp(Register::R1, Compare::Equal, &[10, 96, 0, 10])
+///     .counter()
+///     .verdict(Verdict::Jump("web"));
+/// assert_eq!(rule.len(), 4);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Rule {
+    writer: Writer,
+    count: usize,
+    compat: Option<Compat>,
+    user_data: Vec<u8>,
+}
+
+impl Rule {
+    /// A rule without expressions: it matches everything and does nothing.
+    pub fn new() -> Rule {
+        Rule::default()
+    }
+
+    /// Starts over, in the same memory.
+    pub fn clear(&mut self) -> &mut Rule {
+        self.writer.clear();
+        self.count = 0;
+        self.compat = None;
+        self.user_data.clear();
+        self
+    }
+
+    /// How many expressions it has.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether it has no expressions.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The expressions as `NFTA_RULE_EXPRESSIONS` holds them. Of no use after a mistake.
+    pub fn expressions(&self) -> &[u8] {
+        &self.writer.bytes
+    }
+
+    /// The first mistake that was made.
+    pub fn error(&self) -> Option<&EncodeError> {
+        self.writer.error()
+    }
+
+    /// Appends an expression that this crate has no method for: its name, and what `fill` writes as its attributes.
+    pub(crate) fn expression(&mut self, name: &str, fill: impl FnOnce(&mut Writer)) -> &mut Rule {
+        if self.count == MAX_EXPRESSIONS {
+            self.writer.fail(EncodeError::TooManyExpressions);
+            return self;
+        }
+        self.count += 1;
+        self.writer.nest(LIST_ELEM, |writer| {
+            writer.name(EXPR_NAME, "expression", name);
+            writer.nest(EXPR_DATA, fill);
+        });
+        self
+    }
+
+    /// An expression of any kind, with its attributes (`NFTA_EXPR_DATA`) as bytes.
+    pub fn raw(&mut self, name: &str, attributes: &[u8]) -> &mut Rule {
+        self.expression(name, |writer| writer.bytes.extend_from_slice(attributes))
+    }
+
+    /// For which protocol the xt matches and targets are checked.
+    pub fn set_compat(&mut self, compat: Compat) -> &mut Rule {
+        self.compat = Some(compat);
+        self
+    }
+
+    /// For which protocol the xt matches and targets are checked.
+    pub fn compat(&self) -> Option<Compat> {
+        self.compat
+    }
+
+    /// User data, which the kernel keeps and does not read: at most 256 bytes.
+    pub fn set_user_data(&mut self, bytes: &[u8]) -> &mut Rule {
+        if bytes.len() > USER_DATA_MAX {
+            self.fail_long("user data", bytes.len(), USER_DATA_MAX);
+        }
+        self.user_data.clear();
+        self.user_data.extend_from_slice(bytes);
+        self
+    }
+
+    /// A comment as user data, as `nft` keeps it: at most 127 bytes. `iptables-nft-save` prints it, too, behind all matches.
+    pub fn set_comment(&mut self, text: &str) -> &mut Rule {
+        self.user_data.clear();
+        match u8::try_from(text.len() + 1) {
+            Ok(length) if usize::from(length) <= COMMENT_MAX => {
+                self.user_data.extend_from_slice(&[USER_DATA_COMMENT, length]);
+                self.user_data.extend_from_slice(text.as_bytes());
+                self.user_data.push(0);
+            }
+            _ => self.fail_long("comment in user data", text.len(), COMMENT_MAX - 1),
+        }
+        self
+    }
+
+    /// User data.
+    pub fn user_data(&self) -> &[u8] {
+        &self.user_data
+    }
+
+    pub(crate) fn fail(&mut self, error: EncodeError) {
+        self.writer.fail(error);
+    }
+
+    fn fail_long(&mut self, what: &'static str, length: usize, most: usize) {
+        self.writer.fail(EncodeError::TooLong { what, length, most });
+    }
+}
+
+/// An attribute of data that holds a value.
+fn value(writer: &mut Writer, kind: u16, bytes: &[u8]) {
+    writer.nest(kind, |writer| writer.put(DATA_VALUE, bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_at_most_128_expressions() {
+        let mut rule = Rule::new();
+        for _ in 0..128 {
+            rule.counter();
+        }
+        assert_eq!((rule.len(), rule.error()), (128, None));
+        rule.counter();
+        assert_eq!(rule.error(), Some(&EncodeError::TooManyExpressions));
+        assert_eq!(rule.clear().error(), None);
+    }
+
+    #[test]
+    fn user_data_is_bounded() {
+        let mut rule = Rule::new();
+        assert_eq!(rule.set_comment("web").user_data(), [0, 4, b'w', b'e', b'b', 0]);
+        assert_eq!(rule.set_comment(&"x".repeat(127)).error(), None);
+        let too_long = EncodeError::TooLong { what: "comment in user data", length: 128, most: 127 };
+        assert_eq!(rule.set_comment(&"x".repeat(128)).error(), Some(&too_long));
+        let too_long = EncodeError::TooLong { what: "user data", length: 257, most: 256 };
+        assert_eq!(rule.clear().set_user_data(&[0; 257]).error(), Some(&too_long));
+    }
+}

@@ -1,0 +1,195 @@
+//! A question and its answer, of one moment.
+//!
+//! The kernel does not notice all that happens to a dump (`NLM_F_DUMP_INTR`): not a change during its last piece; and between
+//! two pieces it remembers a number, and counts what others have inserted and not committed, or deleted and not yet unlinked.
+//! So the generation is asked for behind each dump, and one that can have come in several pieces is believed when the next one
+//! reports the same objects.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{io, mem};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::MsgFlags;
+
+use super::Socket;
+use super::error::ReadError;
+use crate::attributes::Attributes;
+use crate::batch::{SUBSYSTEM, flag, header, patch_length};
+use crate::family::Family;
+use crate::message::{Content, Messages};
+use crate::writer::Writer;
+
+/// The message type that asks for elements.
+const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
+/// An answer of up to so many bytes came in one piece, and there was nothing more to report: the kernel has at least a page of
+/// 4 KiB, less 320 bytes, for a piece (`netlink_dump`), and rules of over 1.5 KiB are rare. The end is a piece of its own.
+const ONE_PIECE: usize = 2048;
+/// How often a dump is asked for anew because what it reports changed meanwhile.
+const DUMPS: usize = 100;
+
+/// A request: its message type, flags besides `NLM_F_REQUEST`, and whose tables.
+pub(super) struct Request {
+    pub(super) what: &'static str,
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+    pub(super) family: Family,
+}
+
+impl Request {
+    pub(super) fn new(what: &'static str, kind: libc::c_int, flags: u16, family: Family) -> Request {
+        Request { what, kind: SUBSYSTEM << 8 | u16::try_from(kind).unwrap_or_default(), flags, family }
+    }
+}
+
+/// What a question came to.
+enum Outcome {
+    /// Everything was reported; if it was anything, while the generation had this lower half.
+    Whole(Option<u16>),
+    /// A dump that is not of one moment.
+    Interrupted,
+    /// An error number.
+    Refused(i32),
+}
+
+/// Which objects these are, whatever they counted meanwhile: the first three attributes of a table, a chain, a rule and a set
+/// are names, handles and flags.
+fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let names = objects.flatten().filter(|attribute| attribute.kind <= 3);
+    names.for_each(|attribute| attribute.value.hash(&mut hasher));
+    hasher.finish()
+}
+
+impl Socket {
+    /// Reads several things of one moment: `read` is called until the generation is the same before and after. Within it
+    /// dumps are not checked one by one, which saves a question for each.
+    ///
+    /// # Errors
+    /// Those of `read`, and where the tables do not hold still.
+    pub fn snapshot<T>(&mut self, mut read: impl FnMut(&mut Socket) -> Result<T, ReadError>) -> Result<T, ReadError> {
+        for _ in 0..DUMPS {
+            let before = self.generation()?;
+            self.snapshot = Some(before);
+            let result = read(self);
+            self.snapshot = None;
+            if self.generation()? == before {
+                return result;
+            }
+        }
+        Err(ReadError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
+    }
+
+    /// What was answered last.
+    pub(super) fn objects(&self) -> impl Iterator<Item = Attributes<'_>> {
+        Messages(&self.answer).filter_map(|message| match message.content() {
+            Content::Object { attributes, .. } => Some(attributes),
+            Content::Answer { .. } | Content::Done { .. } => None,
+        })
+    }
+
+    /// As [`Socket::ask`]; false, and no objects, where what is asked for is not there.
+    pub(super) fn ask_for(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<bool, ReadError> {
+        match self.ask(request, fill) {
+            Ok(()) => Ok(true),
+            Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => {
+                self.answer.clear();
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks until the answer is of one moment, and keeps it.
+    pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<(), ReadError> {
+        let failed = |source| ReadError { what: request.what, source };
+        let dump = request.flags & flag::DUMP == flag::DUMP;
+        let mut before = None;
+        for _ in 0..DUMPS {
+            match self.ask_once(request, &fill).map_err(failed)? {
+                Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
+                Outcome::Whole(_) if !dump => return Ok(()),
+                Outcome::Whole(generation) => {
+                    let now = match self.snapshot {
+                        Some(generation) => generation,
+                        None => self.generation_now().map_err(failed)?,
+                    };
+                    match generation {
+                        Some(then) if then != now as u16 && self.snapshot.is_some() => break,
+                        Some(then) if then != now as u16 => continue,
+                        _ => {}
+                    }
+                    let in_pieces = self.answer.len() > ONE_PIECE && request.kind != GET_ELEMENTS;
+                    let reported = in_pieces.then(|| (now, identity(self.objects())));
+                    if reported == before || reported.is_none() {
+                        self.read_at = Some(now);
+                        return Ok(());
+                    }
+                    before = reported;
+                }
+                Outcome::Interrupted => {}
+            }
+        }
+        Err(failed(io::ErrorKind::ResourceBusy.into()))
+    }
+
+    /// The generation, without a change to the answer that is kept.
+    fn generation_now(&mut self) -> io::Result<u32> {
+        mem::swap(&mut self.answer, &mut self.spare);
+        let generation = self.generation();
+        mem::swap(&mut self.answer, &mut self.spare);
+        generation.map_err(|error| error.source)
+    }
+
+    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> io::Result<Outcome> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        let mut question = mem::take(&mut self.question);
+        question.clear();
+        let flags = flag::REQUEST | request.flags;
+        question.bytes.extend_from_slice(&header(request.kind, flags, sequence, request.family.code(), 0));
+        fill(&mut question);
+        patch_length(&mut question.bytes, 0);
+        let sent = match question.take_error() {
+            Some(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error.to_string())),
+            None => self.send([&question.bytes]).map_err(io::Error::from),
+        };
+        self.question = question;
+        sent?;
+        self.answer.clear();
+        let (mut interrupted, mut generation) = (false, None);
+        loop {
+            let piece = match self.receive(MsgFlags::empty()) {
+                Ok(piece) => piece,
+                Err(Errno::EAGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            };
+            let mut end = None;
+            for message in Messages(piece).filter(|message| message.sequence == sequence) {
+                interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
+                match message.content() {
+                    Content::Answer { code, .. } | Content::Done { code } => end = Some(code),
+                    Content::Object { generation: of, .. } => {
+                        interrupted |= *generation.get_or_insert(of) != of;
+                        // Neither an acknowledgement nor the end of a dump is to come.
+                        if request.flags == 0 {
+                            end = Some(0);
+                        }
+                    }
+                }
+            }
+            let length = piece.len();
+            self.answer.extend_from_slice(self.piece.get(..length).unwrap_or_default());
+            if let Some(code) = end {
+                self.stale = false;
+                return Ok(match code {
+                    0 if interrupted => Outcome::Interrupted,
+                    // The kernel's own name for a dump that it gave up because the tables changed.
+                    libc::EINTR => Outcome::Interrupted,
+                    0 => Outcome::Whole(generation),
+                    code => Outcome::Refused(code),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What is there: tables, chains, rules, sets and elements.
+
+use std::io;
+
+use nix::libc;
+
+use super::Socket;
+use super::ask::Request;
+use super::error::ReadError;
+use crate::attributes::Attributes;
+use crate::batch::flag;
+use crate::family::{Family, Table};
+use crate::objects::{ChainInfo, ElementInfo, RuleInfo, SetInfo, TableInfo};
+
+/// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_CMD_GET_BYINDEX`, `IPSET_PROTOCOL`
+/// (`include/uapi/linux/netfilter/ipset/ip_set.h`).
+const IP_SET_BY_NAME: u16 = 6 << 8 | 14;
+const IP_SET_BY_INDEX: u16 = 6 << 8 | 15;
+const IP_SET_PROTOCOL: u8 = 7;
+/// `IPSET_ATTR_PROTOCOL`, `IPSET_ATTR_SETNAME`, `IPSET_ATTR_INDEX`.
+const IP_SET_ATTR_PROTOCOL: u16 = 1;
+const IP_SET_ATTR_NAME: u16 = 2;
+const IP_SET_ATTR_INDEX: u16 = 11;
+/// `NLA_F_NET_BYTEORDER`.
+const NETWORK_ORDER: u16 = 1 << 14;
+
+/// Dumps are of one moment: where the tables change meanwhile they are asked for anew. What is returned reads the answer where
+/// it stands.
+impl Socket {
+    /// The generation of the tables in this network namespace: every commit that changes something, of any process, makes a new
+    /// one.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn generation(&mut self) -> Result<u32, ReadError> {
+        // `NFTA_GEN_ID`.
+        let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
+        self.ask(&request, |_| {})?;
+        let generation = self.objects().find_map(|attributes| attributes.be32(1));
+        generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
+    }
+
+    /// The generation that the last dump was of. Several dumps are of one moment if they are of the same generation.
+    pub fn read_at(&self) -> Option<u32> {
+        self.read_at
+    }
+
+    /// The tables of a family.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the tables do not hold still.
+    pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, ReadError> {
+        let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
+        self.ask(&request, |_| {})?;
+        Ok(self.objects().filter_map(TableInfo::read))
+    }
+
+    /// The chains of all tables of a family.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, ReadError> {
+        let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
+        self.ask(&request, |_| {})?;
+        Ok(self.objects().filter_map(ChainInfo::read))
+    }
+
+    /// One chain; `None` where there is no such chain, or no such table.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, ReadError> {
+        // `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`.
+        let request = Request::new("a chain", libc::NFT_MSG_GETCHAIN, flag::ACK, table.family);
+        let there = self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.name(3, "chain", chain);
+        })?;
+        Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
+    }
+
+    /// The rules of one chain in their order; none where there is no such chain. This costs the kernel the chain's rules; a
+    /// dump of a whole table would cost it the square.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
+        // `NFTA_RULE_TABLE`, `NFTA_RULE_CHAIN`.
+        let request = Request::new("the rules of a chain", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.name(2, "chain", chain);
+        })?;
+        Ok(self.objects().filter_map(RuleInfo::read))
+    }
+
+    /// The sets and maps of a table; none where there is no such table.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, ReadError> {
+        // `NFTA_SET_TABLE`.
+        let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
+        Ok(self.objects().filter_map(SetInfo::read))
+    }
+
+    /// The elements of a set or map; none where there is no such set. Packets and time change sets without a new generation,
+    /// so a large set is not asked for twice: while another's batch for it is being applied, elements can be missing.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn elements(
+        &mut self,
+        table: Table<'_>,
+        set: &str,
+    ) -> Result<impl Iterator<Item = ElementInfo<'_>>, ReadError> {
+        // `NFTA_SET_ELEM_LIST_TABLE`, `NFTA_SET_ELEM_LIST_SET`, `NFTA_SET_ELEM_LIST_ELEMENTS`.
+        let request = Request::new("the elements of a set", libc::NFT_MSG_GETSETELEM, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| {
+            writer.name(1, "table", table.name);
+            writer.name(2, "set", set);
+        })?;
+        let lists = self.objects().map(|attributes| attributes.nested(3));
+        Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
+    }
+
+    /// The number by which the kernel knows an IP set (ipset), as [`xt::set`](crate::xt::set) needs it; `None` where there
+    /// is no such set. It changes when sets are swapped or made anew.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or has no ipset.
+    pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, ReadError> {
+        let request = Request { what: "an IP set", kind: IP_SET_BY_NAME, flags: flag::ACK, family: Family::Ipv4 };
+        let there = self.ask_for(&request, |writer| {
+            writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
+            writer.name(IP_SET_ATTR_NAME, "IP set", name);
+        })?;
+        let index =
+            |attributes: Attributes<'_>| Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?));
+        Ok(if there { self.objects().find_map(index) } else { None })
+    }
+
+    /// The name of the IP set that the kernel knows by this number; `None` where there is none.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or has no ipset.
+    pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, ReadError> {
+        let request = Request { what: "an IP set", kind: IP_SET_BY_INDEX, flags: flag::ACK, family: Family::Ipv4 };
+        let there = self.ask_for(&request, |writer| {
+            writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
+            writer.put(NETWORK_ORDER | IP_SET_ATTR_INDEX, &index.to_be_bytes());
+        })?;
+        let name = |attributes: Attributes<'_>| attributes.text(IP_SET_ATTR_NAME).map(str::to_owned);
+        Ok(if there { self.objects().find_map(name) } else { None })
+    }
+}

@@ -1,0 +1,297 @@
+//! A change on its way into the kernel.
+
+use std::collections::BTreeMap;
+
+use nf_tables::{Batch, CommitError, EncodeError, Operation, Position, canonical};
+
+use super::edit::{Edit, Present, edits};
+use super::encode::encode;
+use super::{NfTables, Seen, read_error};
+use crate::kernel::iptables::IptablesError;
+use crate::ruleset::{Rule, Table, TableChange, Transaction};
+
+/// What stops a change.
+enum Stop {
+    /// Another program wrote to the tables: the change must be computed anew.
+    Restart,
+    Failed(IptablesError),
+}
+
+impl From<IptablesError> for Stop {
+    fn from(error: IptablesError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// A rule as it is sent, and as it compares.
+struct Encoded {
+    rule: nf_tables::Rule,
+    canonical: Vec<u8>,
+}
+
+impl AsRef<[u8]> for Encoded {
+    fn as_ref(&self) -> &[u8] {
+        &self.canonical
+    }
+}
+
+/// Operations from this one on belong to this chain.
+struct Mark {
+    from: u32,
+    table: Table,
+    chain: String,
+}
+
+/// What is under way.
+struct Sending<'a> {
+    tables: &'a mut NfTables,
+    batch: Batch,
+    marks: Vec<Mark>,
+    /// Numbers of IP sets.
+    sets: BTreeMap<String, u16>,
+    /// Only while no other program writes.
+    guarded: bool,
+    /// The generation that the batch is for.
+    generation: u32,
+}
+
+impl NfTables {
+    /// Makes the change; `false` where another program was faster, and the change is `guarded` against that. What does not fit into the socket's buffer is sent in several
+    /// transactions: what is jumped to before what jumps to it.
+    pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
+        let generation = self.socket.generation().map_err(read_error)?;
+        let seen = self.seen.take().filter(|seen| seen.generation == generation);
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        batch.set_generation(guarded.then_some(generation));
+        let mut sending =
+            Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation };
+        let result = sending.all(change, seen.as_ref()).and_then(|()| sending.flush());
+        let batch = std::mem::take(&mut sending.batch);
+        self.batch = batch;
+        if result.is_err() {
+            // The chains may have been in the batch that was not taken.
+            self.ready.clear();
+        }
+        match result {
+            Ok(()) => Ok(true),
+            Err(Stop::Restart) => Ok(false),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+}
+
+impl Sending<'_> {
+    fn all(&mut self, change: &Transaction, seen: Option<&Seen>) -> Result<(), Stop> {
+        for (table, change) in change.tables.iter().filter(|(_, change)| !change.is_empty()) {
+            self.built_in(*table)?;
+            // Before any rule that jumps to one of them.
+            for chain in change.write.keys() {
+                if !is_there(seen, *table, chain).unwrap_or(false) {
+                    let on = self.tables.table(*table);
+                    self.add(*table, chain, |batch| batch.add_chain(on, chain))?;
+                }
+            }
+        }
+        for (table, chain, rules) in change.writes() {
+            self.write(table, chain, rules, is_there(seen, table, chain) == Some(false))?;
+        }
+        for (table, change) in &change.tables {
+            self.single_rules(*table, change)?;
+        }
+        for (table, change) in &change.tables {
+            self.remove(*table, &change.remove)?;
+        }
+        Ok(())
+    }
+
+    /// iptables-nft makes all chains of a table together. What is there is left as it is: its policy may be another.
+    fn built_in(&mut self, table: Table) -> Result<(), Stop> {
+        if self.tables.ready.contains(&table) {
+            return Ok(());
+        }
+        let on = self.tables.table(table);
+        for (_, name, base) in nf_tables::iptables::BUILT_IN.iter().filter(|(of, ..)| *of == table.as_str()) {
+            if self.tables.socket.chain(on, name).map_err(read_error)?.is_none() {
+                self.add(table, name, |batch| batch.add_table(on))?;
+                self.add(table, name, |batch| batch.add_base_chain(on, name, base))?;
+            }
+        }
+        self.tables.ready.insert(table);
+        Ok(())
+    }
+
+    fn write(&mut self, table: Table, chain: &str, rules: &[Rule], is_new: bool) -> Result<(), Stop> {
+        let on = self.tables.table(table);
+        if is_new {
+            let mut encoded = nf_tables::Rule::new();
+            for rule in rules {
+                self.encode(table, chain, rule, &mut encoded)?;
+                self.add(table, chain, |batch| batch.add_rule(on, chain, &encoded))?;
+            }
+            return Ok(());
+        }
+        let present = self.present(table, chain)?;
+        let wanted = rules.iter().map(|rule| self.encoded(table, chain, rule)).collect::<Result<Vec<_>, _>>()?;
+        for edit in edits(&present, &wanted) {
+            match edit {
+                Edit::Delete(handle) => self.add(table, chain, |batch| batch.delete_rule(on, chain, handle))?,
+                Edit::Insert(index, before) => {
+                    let position = before.map_or(Position::Last, Position::Before);
+                    let Some(Encoded { rule, .. }) = wanted.get(index) else { continue };
+                    self.add(table, chain, |batch| batch.insert_rule(on, chain, position, rule))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn single_rules(&mut self, table: Table, change: &TableChange) -> Result<(), Stop> {
+        let on = self.tables.table(table);
+        for (chain, rule) in &change.append {
+            let rule = self.encoded(table, chain, rule)?.rule;
+            self.add(table, chain, |batch| batch.add_rule(on, chain, &rule))?;
+        }
+        // Copies of the same rule go one by one.
+        let mut gone = Vec::new();
+        for (chain, rule) in &change.delete {
+            let wanted = self.encoded(table, chain, rule)?.canonical;
+            let present = self.present(table, chain)?;
+            let copy = present.iter().find(|(handle, bytes)| *bytes == wanted && !gone.contains(handle));
+            if let Some((handle, _)) = copy {
+                gone.push(*handle);
+                self.add(table, chain, |batch| batch.delete_rule(on, chain, *handle))?;
+            }
+        }
+        for (chain, rule) in &change.insert {
+            let wanted = self.encoded(table, chain, rule)?;
+            // It may be there from a try before, of which a part was taken.
+            if !self.present(table, chain)?.iter().any(|(_, bytes)| *bytes == wanted.canonical) {
+                self.add(table, chain, |batch| batch.insert_rule(on, chain, Position::First, &wanted.rule))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Emptied first, since they may jump to one another.
+    fn remove(&mut self, table: Table, chains: &[String]) -> Result<(), Stop> {
+        let on = self.tables.table(table);
+        let mut there = Vec::new();
+        for chain in chains {
+            if self.tables.socket.chain(on, chain).map_err(read_error)?.is_some() {
+                self.add(table, chain, |batch| batch.flush_chain(on, chain))?;
+                there.push(chain);
+            }
+        }
+        there.into_iter().try_for_each(|chain| self.add(table, chain, |batch| batch.delete_chain(on, chain)))
+    }
+
+    fn present(&mut self, table: Table, chain: &str) -> Result<Vec<Present>, Stop> {
+        let rules = self.tables.rules(table, chain)?;
+        Ok(rules.into_iter().map(|(handle, bytes)| (handle, canonical(&bytes))).collect())
+    }
+
+    fn encoded(&mut self, table: Table, chain: &str, rule: &Rule) -> Result<Encoded, Stop> {
+        let mut encoded = nf_tables::Rule::new();
+        self.encode(table, chain, rule, &mut encoded)?;
+        let canonical = canonical(encoded.expressions());
+        Ok(Encoded { rule: encoded, canonical })
+    }
+
+    fn encode(&mut self, table: Table, chain: &str, rule: &Rule, out: &mut nf_tables::Rule) -> Result<(), Stop> {
+        let (sets, socket) = (&mut self.sets, &mut self.tables.socket);
+        let family = self.tables.family;
+        encode(rule, family, out, |name| {
+            if let Some(index) = sets.get(name) {
+                return Ok(*index);
+            }
+            let missing = || IptablesError::NoSuchSet { name: name.to_owned(), rule: rule.to_string() };
+            let index = socket.ip_set(name).map_err(read_error)?.ok_or_else(missing)?;
+            sets.insert(name.to_owned(), index);
+            Ok(index)
+        })
+        .map_err(Stop::Failed)?;
+        match out.error() {
+            None => Ok(()),
+            Some(problem) => Err(unencodable(table, chain, &rule.to_string(), &problem.to_string()).into()),
+        }
+    }
+
+    /// Adds an operation. If the batch gets too large by it, what was there before is sent first.
+    fn add(
+        &mut self,
+        table: Table,
+        chain: &str,
+        operation: impl Fn(&mut Batch) -> Result<Operation, EncodeError>,
+    ) -> Result<(), Stop> {
+        let failed = |problem: EncodeError| Stop::Failed(unencodable(table, chain, "", &problem.to_string()));
+        let before = self.batch.checkpoint();
+        let is_first = self.batch.is_empty();
+        let mut at = operation(&mut self.batch).map_err(failed)?;
+        if self.batch.len() > self.tables.socket.largest_batch() && !is_first {
+            self.batch.rollback(before);
+            self.flush()?;
+            at = operation(&mut self.batch).map_err(failed)?;
+        }
+        if self.marks.last().is_none_or(|mark| mark.table != table || mark.chain != chain) {
+            self.marks.push(Mark { from: at.0, table, chain: chain.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Sends what there is.
+    fn flush(&mut self) -> Result<(), Stop> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        if let Some(observe) = &mut self.tables.observer {
+            observe(&self.batch);
+        }
+        let committed = self.tables.socket.commit(&self.batch);
+        let marks = std::mem::take(&mut self.marks);
+        let made = committed.map_err(|error| of_commit(error, &marks))?.generation;
+        // Another program may have written just before, or just after where the kernel does not say what we made.
+        let followed = self.guarded && self.tables.known == Some(self.generation);
+        self.tables.known = made.filter(|_| followed);
+        self.generation = made.map_or_else(|| self.tables.socket.generation().map_err(read_error), Ok)?;
+        self.batch.clear();
+        self.batch.set_generation(self.guarded.then_some(self.generation));
+        Ok(())
+    }
+}
+
+/// Whether a chain was there at the last look, if that is still of use.
+fn is_there(seen: Option<&Seen>, table: Table, chain: &str) -> Option<bool> {
+    seen.map(|seen| seen.chains.contains(&(table, chain.to_owned())))
+}
+
+fn unencodable(table: Table, chain: &str, rule: &str, problem: &str) -> IptablesError {
+    IptablesError::Refused { table, chain: chain.to_owned(), problem: format!("{problem} [{rule}]") }
+}
+
+fn of_commit(error: CommitError, marks: &[Mark]) -> Stop {
+    Stop::Failed(match error {
+        CommitError::Restart => return Stop::Restart,
+        CommitError::NotPermitted => IptablesError::NotPermitted { command: "netlink".into() },
+        CommitError::TooLarge { .. } => IptablesError::TooLarge { command: "netlink".into() },
+        CommitError::Refused(refusals) => {
+            let first = refusals.first();
+            let operation = first.map_or(0, |refusal| refusal.operation.0);
+            let mark = marks.partition_point(|mark| mark.from <= operation).checked_sub(1).and_then(|at| marks.get(at));
+            let problem = first.map_or_else(String::new, ToString::to_string);
+            match mark {
+                Some(Mark { table, chain, .. }) => {
+                    IptablesError::Refused { table: *table, chain: chain.clone(), problem }
+                }
+                None => commit_failed(std::io::Error::other(problem)),
+            }
+        }
+        CommitError::Whole(source) => IptablesError::NfTables { operation: "commit the change".into(), source },
+        CommitError::Send(source) | CommitError::Unknown(source) => commit_failed(source),
+        other => commit_failed(std::io::Error::other(other.to_string())),
+    })
+}
+
+fn commit_failed(source: std::io::Error) -> IptablesError {
+    IptablesError::NfTables { operation: "send a change to nf_tables".into(), source }
+}

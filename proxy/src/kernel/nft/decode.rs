@@ -1,0 +1,233 @@
+//! A rule of the kernel's, read. Only forms that the proxy writes are understood: what is read is encoded again, and where that
+//! gives other bytes, it is another rule.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+use nf_tables::{Attributes, Expression, Verdict, canonical, expressions, verdict};
+
+use super::encode::{encode, protocol_number};
+use crate::model::{Family, Protocol};
+use crate::ruleset::{AddressType, ConnectionStates, Direction, Interface, Match, Not, Rule, Target};
+
+/// A rule as `iptables-save` would print it. For one that is not understood: words that no rule of ours has, with the chain that
+/// it jumps to.
+pub(super) fn text(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> String {
+    if let Some(rule) = decode(bytes, family, sets) {
+        return rule.to_string();
+    }
+    match verdict(bytes) {
+        Some(Verdict::Jump(chain)) => format!("-m not-understood -j {chain}"),
+        Some(Verdict::Goto(chain)) => format!("-m not-understood -g {chain}"),
+        _ => "-m not-understood".to_owned(),
+    }
+}
+
+/// The rule, if it is of a form that the proxy writes.
+pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> Option<Rule> {
+    let mut reader =
+        Reader { family, rule: Rule::new(), loaded: Loaded::Nothing, mask: None, sets, indices: Vec::new() };
+    expressions(bytes).try_for_each(|expression| reader.read(&expression))?;
+    let Reader { mut rule, indices, .. } = reader;
+    match verdict(bytes) {
+        Some(Verdict::Accept) => rule.target = Target::Accept,
+        Some(Verdict::Drop) => rule.target = Target::Drop,
+        Some(Verdict::Return) => rule.target = Target::Return,
+        Some(Verdict::Jump(chain)) => rule.target = Target::Jump(chain.into()),
+        Some(Verdict::Goto(_) | Verdict::Continue) => return None,
+        None => {}
+    }
+    let mut again = nf_tables::Rule::new();
+    let index = |name: &str| indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index).ok_or(());
+    encode(&rule, family, &mut again, index).ok()?;
+    (again.error().is_none() && canonical(again.expressions()) == canonical(bytes)).then_some(rule)
+}
+
+/// What the last expression has put into the register that `cmp` compares.
+#[derive(Clone, Copy)]
+enum Loaded {
+    Nothing,
+    Input,
+    Protocol,
+    Mark,
+    Source,
+    Destination,
+    Port,
+}
+
+struct Reader<'a> {
+    family: Family,
+    rule: Rule,
+    loaded: Loaded,
+    /// The mask of the last `bitwise`.
+    mask: Option<Vec<u8>>,
+    sets: &'a mut dyn FnMut(u16) -> Option<String>,
+    /// Sets that were looked up, by name.
+    indices: Vec<(String, u16)>,
+}
+
+impl Reader<'_> {
+    /// `None` ends the reading. What is passed over here is noticed when the rule is encoded again.
+    fn read(&mut self, expression: &Expression<'_>) -> Option<()> {
+        let attributes = expression.attributes;
+        match expression.name {
+            // `NFTA_META_KEY`; `NFT_META_IIFNAME`, `NFT_META_L4PROTO`, `NFT_META_MARK`.
+            "meta" => {
+                self.loaded = match attributes.be32(2)? {
+                    6 => Loaded::Input,
+                    16 => Loaded::Protocol,
+                    3 => Loaded::Mark,
+                    _ => return None,
+                }
+            }
+            // `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`; `NFT_PAYLOAD_NETWORK_HEADER` is 1, the transport header 2.
+            "payload" => {
+                self.loaded = match (self.family, attributes.be32(2)?, attributes.be32(3)?) {
+                    (Family::V4, 1, 12) | (Family::V6, 1, 8) => Loaded::Source,
+                    (Family::V4, 1, 16) | (Family::V6, 1, 24) => Loaded::Destination,
+                    (_, 2, 2) => Loaded::Port,
+                    _ => return None,
+                }
+            }
+            // `NFTA_BITWISE_MASK`, `NFTA_DATA_VALUE`.
+            "bitwise" => self.mask = Some(attributes.nested(4).get(1)?.to_vec()),
+            "cmp" => self.compare(attributes)?,
+            "match" => {
+                let one = self.xt_match(attributes.text(1)?, attributes.get(3)?)?;
+                self.rule.matches.push(one);
+            }
+            // What it counted says nothing of what it does.
+            "counter" => {}
+            // Read with the rule as a whole.
+            "immediate" => {}
+            "target" => self.rule.target = self.xt_target(attributes.text(1)?, attributes.get(3)?)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn compare(&mut self, attributes: Attributes<'_>) -> Option<()> {
+        // `NFTA_CMP_OP`, `NFTA_CMP_DATA`; `NFT_CMP_EQ` is 0, `NFT_CMP_NEQ` 1.
+        let (negated, data) = (attributes.be32(2)? == 1, attributes.nested(3).get(1)?);
+        let mask = self.mask.take();
+        match std::mem::replace(&mut self.loaded, Loaded::Nothing) {
+            Loaded::Nothing => return None,
+            Loaded::Input => self.rule.input = Some(Not { negated, value: interface(data)? }),
+            Loaded::Protocol => self.rule.protocol = Some(protocol(*data.first()?)?),
+            Loaded::Mark => {
+                let mark = u32::from_ne_bytes(data.try_into().ok()?);
+                self.rule.matches.push(Match::Mark(Not { negated, value: mark }));
+            }
+            Loaded::Source => self.rule.source = Some(Not { negated, value: self.net(data, mask.as_deref())? }),
+            Loaded::Destination => {
+                self.rule.destination = Some(Not { negated, value: self.net(data, mask.as_deref())? });
+            }
+            Loaded::Port => {
+                let port = u16::from_be_bytes(data.try_into().ok()?);
+                self.rule.matches.push(Match::Port(self.rule.protocol?, port));
+            }
+        }
+        Some(())
+    }
+
+    /// Fewer bytes than an address has are a range by themselves.
+    fn net(&self, data: &[u8], mask: Option<&[u8]>) -> Option<IpNet> {
+        let ones = |mask: &[u8]| mask.iter().map(|byte| byte.count_ones()).sum();
+        let length = mask.map_or_else(|| u32::try_from(data.len() * 8).unwrap_or(u32::MAX), ones);
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+        let address: IpAddr = match self.family {
+            Family::V4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(..4)?).ok()?).into(),
+            Family::V6 => Ipv6Addr::from(bytes).into(),
+        };
+        IpNet::new(address, u8::try_from(length).ok()?).ok()
+    }
+
+    /// Layouts: the structures named at [`nf_tables::xt`]'s functions.
+    fn xt_match(&mut self, name: &str, info: &[u8]) -> Option<Match> {
+        let u16_at = |at: usize| Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?));
+        let u32_at = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
+        Some(match name {
+            "comment" => Match::Comment(text_of(info)?.into()),
+            "tcp" => Match::Transport(Protocol::Tcp),
+            "udp" => Match::Transport(Protocol::Udp),
+            "sctp" => match u32_at(284)? {
+                0 => Match::Transport(Protocol::Sctp),
+                _ => Match::Port(Protocol::Sctp, u16_at(0)?),
+            },
+            "conntrack" => Match::Conntrack(Not { negated: u16_at(148)? != 0, value: ConnectionStates(u16_at(150)?) }),
+            "addrtype" => {
+                let value = if u16_at(0)? != 0 { AddressType::Source } else { AddressType::Destination };
+                Match::LocalAddress(Not { negated: u32_at(4)? != 0, value })
+            }
+            "statistic" => {
+                let kept = f64::from(u32_at(4)?).max(1.0);
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2^31")]
+                let n = (f64::from(1u32 << 31) / kept).round() as usize;
+                Match::OneIn(n)
+            }
+            "recent" => {
+                let (list, family) = (text_of(info.get(10..210)?)?.into(), self.family);
+                match u32_at(0)? {
+                    0 => Match::RecentSet { list, family },
+                    seconds => Match::RecentCheck { list, seconds, family },
+                }
+            }
+            "set" => {
+                let (index, dimensions, flags) = (u16_at(0)?, *info.get(2)?, *info.get(3)?);
+                let name = (self.sets)(index)?;
+                self.indices.push((name.clone(), index));
+                Match::Set(Not { negated: flags & 1 != 0, value: (name.into(), directions(dimensions, flags)?) })
+            }
+            _ => return None,
+        })
+    }
+
+    fn xt_target(&self, name: &str, info: &[u8]) -> Option<Target> {
+        let u32_at = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
+        let port_at = |at: usize| Some(u16::from_be_bytes(info.get(at..at + 2)?.try_into().ok()?));
+        let v4 = self.family == Family::V4;
+        Some(match name {
+            "MARK" => Target::Mark { mark: u32_at(0)?, mask: u32_at(4)? },
+            "MASQUERADE" => Target::Masquerade { random_fully: u32_at(if v4 { 4 } else { 0 })? != 0 },
+            "REJECT" => Target::Reject(self.family),
+            "REDIRECT" => Target::Redirect(port_at(if v4 { 16 } else { 36 })?),
+            "DNAT" => {
+                let address: IpAddr = if v4 {
+                    Ipv4Addr::from(<[u8; 4]>::try_from(info.get(4..8)?).ok()?).into()
+                } else {
+                    Ipv6Addr::from(<[u8; 16]>::try_from(info.get(4..20)?).ok()?).into()
+                };
+                Target::Dnat(SocketAddr::new(address, port_at(36)?))
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn protocol(number: u8) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| protocol_number(*protocol) == number)
+}
+
+/// A whole name ends with a zero.
+fn interface(data: &[u8]) -> Option<Interface> {
+    let name = text_of(data)?.into();
+    Some(if data.contains(&0) { Interface::Name(name) } else { Interface::Prefix(name) })
+}
+
+/// Those that the proxy uses.
+fn directions(dimensions: u8, flags: u8) -> Option<&'static [Direction]> {
+    use Direction::{Destination as D, Source as S};
+    const KNOWN: [&[Direction]; 4] = [&[D], &[D, D], &[S, D], &[D, D, S]];
+    let source = |at: usize| flags & 2 << at != 0;
+    let fits = |known: &&[Direction]| {
+        known.len() == usize::from(dimensions) && known.iter().enumerate().all(|(at, one)| source(at) == (*one == S))
+    };
+    KNOWN.into_iter().find(fits)
+}
+
+/// Text up to its final zero, if it has one.
+fn text_of(bytes: &[u8]) -> Option<&str> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(bytes.get(..end)?).ok()
+}

@@ -1,0 +1,134 @@
+//! From the rules that a chain has to those that it should have, with as few changes as order allows: rules that stay keep their
+//! counters, and cost nothing.
+
+use std::collections::HashMap;
+
+/// A rule of the kernel's: its handle, and its canonical bytes.
+pub(super) type Present = (u64, Vec<u8>);
+
+/// One change of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edit {
+    /// The rule with this handle goes.
+    Delete(u64),
+    /// The wanted rule of this index goes before the rule with this handle, or to the end.
+    Insert(usize, Option<u64>),
+}
+
+/// The changes, in the order in which they are to be made.
+pub(super) fn edits<W: AsRef<[u8]>>(present: &[Present], wanted: &[W]) -> Vec<Edit> {
+    let kept = kept(present, wanted);
+    let mut edits: Vec<Edit> = Vec::new();
+    let mut stays = vec![false; present.len()];
+    kept.iter().flatten().for_each(|at| stays[*at] = true);
+    edits.extend(present.iter().zip(stays).filter(|(_, stays)| !stays).map(|((handle, _), _)| Edit::Delete(*handle)));
+    // From the end, so that each insertion knows the next rule that stays.
+    let mut inserts = Vec::new();
+    let mut next = None;
+    for (index, kept) in kept.iter().enumerate().rev() {
+        match kept {
+            Some(at) => next = Some(present[*at].0),
+            None => inserts.push(Edit::Insert(index, next)),
+        }
+    }
+    edits.extend(inserts.into_iter().rev());
+    edits
+}
+
+/// For each wanted rule the place of the one that stays for it. The places ascend.
+fn kept<W: AsRef<[u8]>>(present: &[Present], wanted: &[W]) -> Vec<Option<usize>> {
+    let is = |at: usize, index: usize| present[at].1 == wanted[index].as_ref();
+    let shorter = present.len().min(wanted.len());
+    let begin = (0..shorter).take_while(|at| is(*at, *at)).count();
+    let end = (0..shorter - begin).take_while(|at| is(present.len() - 1 - at, wanted.len() - 1 - at)).count();
+    let mut kept: Vec<Option<usize>> = vec![None; wanted.len()];
+    (0..begin).for_each(|at| kept[at] = Some(at));
+    (0..end).for_each(|at| kept[wanted.len() - 1 - at] = Some(present.len() - 1 - at));
+    let (middle, last) = (begin..wanted.len() - end, present.len() - end);
+    if middle.is_empty() || begin == last {
+        return kept;
+    }
+    let mut places: HashMap<&[u8], Vec<usize>> = HashMap::new();
+    for at in (begin..last).rev() {
+        places.entry(&present[at].1).or_default().push(at);
+    }
+    let candidates: Vec<(usize, usize)> =
+        middle.filter_map(|index| Some((index, places.get_mut(wanted[index].as_ref())?.pop()?))).collect();
+    for (index, at) in ascending(&candidates) {
+        kept[index] = Some(at);
+    }
+    kept
+}
+
+/// A longest part of these pairs whose second numbers ascend.
+fn ascending(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    // For each length the pair that ends such a part with the lowest number, and for each pair the one before it.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
+    for (number, (_, at)) in pairs.iter().enumerate() {
+        let length = ends.partition_point(|end| pairs[*end].1 < *at);
+        before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        match ends.get_mut(length) {
+            Some(end) => *end = number,
+            None => ends.push(number),
+        }
+    }
+    let mut part: Vec<(usize, usize)> =
+        std::iter::successors(ends.last().copied(), |number| before[*number]).map(|number| pairs[number]).collect();
+    part.reverse();
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn present(rules: &[u8]) -> Vec<Present> {
+        (100..).zip(rules).map(|(handle, rule)| (handle, vec![*rule])).collect()
+    }
+
+    /// As the kernel does it.
+    fn apply(mut rules: Vec<Present>, wanted: &[Vec<u8>], edits: &[Edit]) -> Vec<Present> {
+        for edit in edits {
+            let place = |rules: &[Present], handle: u64| rules.iter().position(|(known, _)| *known == handle).unwrap();
+            match edit {
+                Edit::Delete(handle) => {
+                    let at = place(&rules, *handle);
+                    rules.remove(at);
+                }
+                Edit::Insert(index, before) => {
+                    let at = before.map_or(rules.len(), |handle| place(&rules, handle));
+                    rules.insert(at, (0, wanted[*index].clone()));
+                }
+            }
+        }
+        rules
+    }
+
+    fn wanted(rules: &[u8]) -> Vec<Vec<u8>> {
+        rules.iter().map(|rule| vec![*rule]).collect()
+    }
+
+    #[test]
+    fn what_stays_is_not_touched() {
+        assert_eq!(edits(&present(b"abc"), &wanted(b"abc")), []);
+        assert_eq!(edits(&present(b"abc"), &wanted(b"abxc")), [Edit::Insert(2, Some(102))]);
+        assert_eq!(edits(&present(b"abc"), &wanted(b"ac")), [Edit::Delete(101)]);
+        assert_eq!(edits(&present(b""), &wanted(b"ab")), [Edit::Insert(0, None), Edit::Insert(1, None)]);
+        let moved = edits(&present(b"abcdef"), &wanted(b"bcdefa"));
+        assert_eq!(moved, [Edit::Delete(100), Edit::Insert(5, None)]);
+    }
+
+    proptest! {
+        #[test]
+        fn edits_lead_to_what_is_wanted(before in prop::collection::vec(0u8..6, 0..12), after in prop::collection::vec(0u8..6, 0..12)) {
+            let (present, wanted) = (present(&before), wanted(&after));
+            let edits = edits(&present, &wanted);
+            let done = apply(present, &wanted, &edits);
+            prop_assert_eq!(done.into_iter().map(|(_, rule)| rule).collect::<Vec<_>>(), wanted);
+            prop_assert!(edits.len() <= before.len() + after.len());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A rule as iptables-nft 1.8.9 would write it.
+
+use ipnet::IpNet;
+use nf_tables::iptables::{self, Builder};
+use nf_tables::{Verdict, xt};
+
+use crate::model::{Family, Protocol};
+use crate::ruleset::{AddressType, Direction, Interface, Match, Not, Rule, Target};
+
+/// The family, as nf_tables numbers it.
+pub(super) fn family(family: Family) -> nf_tables::Family {
+    match family {
+        Family::V4 => nf_tables::Family::Ipv4,
+        Family::V6 => nf_tables::Family::Ipv6,
+    }
+}
+
+/// `IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`.
+pub(super) fn protocol_number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+        Protocol::Sctp => 132,
+    }
+}
+
+fn prefix(net: &Not<IpNet>) -> iptables::Prefix {
+    iptables::Prefix { address: net.value.addr(), length: net.value.prefix_len(), negated: net.negated }
+}
+
+fn interface(interface: &Not<Interface>) -> iptables::Interface<'_> {
+    let (name, prefix) = match &interface.value {
+        Interface::Name(name) => (name, false),
+        Interface::Prefix(name) => (name, true),
+    };
+    iptables::Interface { name, prefix, negated: interface.negated }
+}
+
+/// Writes `rule` into `out`, in place of what is there. `set_index`: the number by which the kernel knows an IP set. What cannot
+/// be encoded is kept as [`nf_tables::Rule::error`].
+///
+/// # Errors
+/// The name of a set that is not there.
+pub(super) fn encode<'r, E>(
+    rule: &'r Rule,
+    of: Family,
+    out: &mut nf_tables::Rule,
+    mut set_index: impl FnMut(&'r str) -> Result<u16, E>,
+) -> Result<(), E> {
+    out.clear();
+    let header = iptables::Header {
+        input: rule.input.as_ref().map(interface),
+        output: None,
+        protocol: rule.protocol.map(protocol_number),
+        source: rule.source.as_ref().map(prefix),
+        destination: rule.destination.as_ref().map(prefix),
+    };
+    let mut builder = Builder::new(out, family(of), &header);
+    for one in &rule.matches {
+        builder = match one {
+            Match::Comment(text) => builder.comment(text),
+            Match::Port(_, port) => builder.destination_port(*port),
+            Match::Transport(_) => builder.protocol_match(),
+            Match::Conntrack(states) => builder.conntrack_state(states.value.0, states.negated),
+            Match::LocalAddress(side) => builder.address_type(address_type(side)),
+            Match::Set(Not { negated, value: (name, directions) }) => {
+                let directions: Vec<xt::Direction> = directions.iter().map(direction).collect();
+                builder.set(set_index(name)?, &directions, *negated)
+            }
+            Match::Mark(mark) => builder.mark(mark.value, mark.value, mark.negated),
+            Match::OneIn(n) => builder.one_in(u32::try_from(*n).unwrap_or(u32::MAX)),
+            Match::RecentCheck { list, seconds, .. } => builder.recent_check(list, *seconds),
+            Match::RecentSet { list, .. } => builder.recent_set(list),
+        };
+    }
+    match &rule.target {
+        Target::None => builder.count(),
+        Target::Jump(chain) => builder.jump(chain),
+        Target::Accept => builder.verdict(Verdict::Accept),
+        Target::Drop => builder.verdict(Verdict::Drop),
+        Target::Return => builder.verdict(Verdict::Return),
+        Target::Reject(_) => builder.reject(),
+        Target::Mark { mark, mask } => builder.set_xmark(*mark, *mask),
+        Target::Masquerade { random_fully } => builder.masquerade(*random_fully),
+        Target::Dnat(to) => builder.dnat(*to),
+        Target::Redirect(port) => builder.redirect(*port),
+    }
+    Ok(())
+}
+
+fn address_type(side: &Not<AddressType>) -> xt::AddressType {
+    let local = xt::AddressType::LOCAL;
+    match side.value {
+        AddressType::Source => {
+            xt::AddressType { source: local, source_inverted: side.negated, ..xt::AddressType::default() }
+        }
+        AddressType::Destination => {
+            xt::AddressType { destination: local, destination_inverted: side.negated, ..xt::AddressType::default() }
+        }
+    }
+}
+
+fn direction(direction: &Direction) -> xt::Direction {
+    match direction {
+        Direction::Source => xt::Direction::Source,
+        Direction::Destination => xt::Direction::Destination,
+    }
+}
