@@ -31,7 +31,7 @@ const SIZES: [Size; 3] = [
 const SMALL: Size = Size { services: 10, endpoints: 10 };
 
 /// Connections that are made in one go.
-const MANY: u64 = 128;
+pub const MANY: u64 = 128;
 
 /// Groups of this part, and what they are.
 pub const GROUPS: [(&str, &str); 5] = [
