@@ -43,7 +43,7 @@ mutants:
     cargo run --quiet -p svclab-properties --example mutants
     cargo run --quiet -p svclab-kernel-properties --example scenario_mutants scenarios/*.yaml scenarios/microvm/*.yaml scenarios/seeds/*.yaml
 
-# Measure rule count against sync time (under 10 minutes); a table and a plot end up in target/bench/.
+# Measure syncs and packets (10 to 15 minutes); a filter, --quick, --large, --proxy FILE or criterion's flags: docs/benchmarks.md.
 bench *ARGS:
     cargo bench -p svcbench --bench sync -- "$@"
 

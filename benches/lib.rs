@@ -1,8 +1,19 @@
-//! What the benchmarks share: clusters of a given size, a sandbox, and the table and plot at the end.
-//! The benchmarks themselves are `sync.rs`.
+//! What the benchmarks are made of. `sync.rs` runs them; [`ladder`] is what is measured of syncs, [`page`] what becomes of the
+//! figures, [`subject`] all that is known of the proxy's library.
 
+pub mod allocations;
+pub mod client_view;
 pub mod cluster;
+pub mod counts;
+pub mod events;
+pub mod floor;
+pub mod ladder;
+pub mod measure;
+pub mod options;
+pub mod packets;
+pub mod page;
 pub mod plot;
 pub mod results;
 pub mod sandbox;
-pub mod silent;
+pub mod sections;
+pub mod subject;

@@ -1,138 +1,130 @@
-//! A plot of the results as SVG: both axes logarithmic, a line for each group and series.
+//! A plot of a table as SVG, with the library `plotters`: both axes logarithmic, a line for each series.
 
-use std::fmt::Write;
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
 
-use crate::results::{Point, milliseconds};
+use crate::results::{Table, duration, numbers};
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 440.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 190.0;
-const TOP: f64 = 40.0;
-const BOTTOM: f64 = 50.0;
+const SIZE: (u32, u32) = (860, 420);
 
-/// Line colours that people with colour blindness can tell apart (Okabe and Ito's palette).
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// Colours that people with colour blindness can tell apart (Okabe and Ito's palette).
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x00, 0x00, 0x00),
+    RGBColor(0x88, 0x88, 0x88),
+];
 
-/// One axis: powers of ten from `low` to `high`, drawn from `start` to `end`.
-struct Axis {
-    low: i32,
-    high: i32,
-    start: f64,
-    end: f64,
-}
-
-impl Axis {
-    fn over(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Axis {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|v| *v > 0.0) {
-            low = low.min(value.log10());
-            high = high.max(value.log10());
-        }
-        if low > high {
-            (low, high) = (0.0, 1.0);
-        }
-        let low = low.floor() as i32;
-        Axis { low, high: (high.ceil() as i32).max(low + 1), start, end }
+/// Time against the number of services; empty where a table has not two sizes of cluster with the same number of endpoints.
+///
+/// # Errors
+/// When the library cannot draw, which text in memory gives no reason for.
+pub fn svg(title: &str, table: &Table) -> Result<String> {
+    let series = lines(table);
+    let all = || series.iter().flat_map(|(_, line)| line.iter());
+    let services = range(all().map(|point| point.0));
+    if services.end <= services.start {
+        return Ok(String::new());
     }
-
-    fn at(&self, value: f64) -> f64 {
-        let share = (value.log10() - f64::from(self.low)) / f64::from(self.high - self.low);
-        self.start + share * (self.end - self.start)
-    }
-
-    fn ticks(&self) -> impl Iterator<Item = f64> {
-        (self.low..=self.high).map(|power| 10f64.powi(power))
-    }
-}
-
-/// The plot, as a self-contained SVG document.
-pub fn svg(title: &str, points: &[Point]) -> String {
-    let x = Axis::over(points.iter().map(|p| f64::from(p.services)), LEFT, WIDTH - RIGHT);
-    let y = Axis::over(points.iter().map(|p| p.median_ms), HEIGHT - BOTTOM, TOP);
     let mut out = String::new();
-    let _ = writeln!(
-        out,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">
-<rect width="100%" height="100%" fill="white"/>
-<text x="{LEFT}" y="22" font-size="14">{title}</text>"#
-    );
-    grid(&mut out, &x, &y);
-    let mut names: Vec<(&str, &str)> = Vec::new();
-    for point in points {
-        if !names.contains(&(&point.group, &point.series)) {
-            names.push((&point.group, &point.series));
-        }
-    }
-    for (index, (group, series)) in names.iter().enumerate() {
-        let line: Vec<&Point> = points.iter().filter(|p| p.group == *group && p.series == *series).collect();
-        draw_line(&mut out, index, &format!("{group} {series}"), &line, &x, &y);
-    }
-    out.push_str("</svg>\n");
-    out
+    draw(&mut out, title, &series, services, range(all().map(|point| point.1)))
+        .map_err(|error| anyhow!("draw the plot of {title}: {error}"))?;
+    Ok(out)
 }
 
-fn grid(out: &mut String, x: &Axis, y: &Axis) {
-    for value in x.ticks() {
-        let at = x.at(value);
-        let (bottom, below) = (HEIGHT - BOTTOM, HEIGHT - BOTTOM + 16.0);
-        let _ = writeln!(
-            out,
-            r##"<path d="M{at:.1} {TOP}V{bottom}" stroke="#ddd"/><text x="{at:.1}" y="{below}" text-anchor="middle">{value}</text>"##
-        );
-    }
-    for value in y.ticks() {
-        let (at, right, label) = (y.at(value), WIDTH - RIGHT, milliseconds(value));
-        let _ = writeln!(
-            out,
-            r##"<path d="M{LEFT} {at:.1}H{right}" stroke="#ddd"/><text x="{}" y="{:.1}" text-anchor="end">{label}</text>"##,
-            LEFT - 6.0,
-            at + 4.0
-        );
-    }
-    let (middle, low) = ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 12.0);
-    let _ = writeln!(out, r#"<text x="{middle}" y="{low}" text-anchor="middle">services</text>"#);
+type Line = (String, Vec<(f64, f64)>);
+
+/// The points of each row that have ten endpoints for each service, or whatever number comes first.
+fn lines(table: &Table) -> Vec<Line> {
+    let parts: Vec<Vec<u64>> = table.columns.iter().map(|column| numbers(column)).collect();
+    let endpoints = |parts: &[u64]| if parts.len() > 1 { parts.first().copied() } else { None };
+    let all = || parts.iter().map(|parts| endpoints(parts));
+    let wanted = all().find(|one| *one == Some(10)).or_else(|| all().next()).flatten();
+    let rows = table.rows.iter().map(|(name, cells)| {
+        let points =
+            cells.iter().zip(&parts).filter(|(_, parts)| endpoints(parts) == wanted).filter_map(|(cell, parts)| {
+                let services = parts.last().copied().filter(|services| *services > 0)?;
+                Some((services as f64, cell.as_ref()?.median))
+            });
+        (name.clone(), points.collect())
+    });
+    rows.collect()
 }
 
-fn draw_line(out: &mut String, index: usize, name: &str, line: &[&Point], x: &Axis, y: &Axis) {
-    let colour = COLOURS[index % COLOURS.len()];
-    let mut path = String::new();
-    for point in line {
-        let (px, py) = (x.at(f64::from(point.services)), y.at(point.median_ms));
-        let _ = write!(path, "{}{px:.1} {py:.1}", if path.is_empty() { "M" } else { "L" });
-        let _ = writeln!(out, r#"<circle cx="{px:.1}" cy="{py:.1}" r="3" fill="{colour}"/>"#);
+fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
+    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+    low..high
+}
+
+fn draw(
+    out: &mut String,
+    title: &str,
+    series: &[Line],
+    services: std::ops::Range<f64>,
+    times: std::ops::Range<f64>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let area = SVGBackend::with_string(out, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let times = times.start / 1.5..times.end * 1.5;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(format!("{title}: median time against services"), ("sans-serif", 16))
+        .margin(10)
+        .margin_right(20)
+        .x_label_area_size(36)
+        .y_label_area_size(72)
+        .build_cartesian_2d(services.log_scale(), times.log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("services")
+        .x_label_formatter(&|value| format!("{value:.0}"))
+        .y_label_formatter(&|value| duration(*value))
+        .light_line_style(RGBColor(0xf2, 0xf2, 0xf2))
+        .draw()?;
+    for (index, (name, points)) in series.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
+        let drawn = chart.draw_series(line)?;
+        drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
     }
-    let (left, level) = (WIDTH - RIGHT + 14.0, TOP + 12.0 + 18.0 * index as f64);
-    let _ = writeln!(
-        out,
-        r#"<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>
-<rect x="{left}" y="{:.1}" width="10" height="10" fill="{colour}"/><text x="{}" y="{level:.1}">{name}</text>"#,
-        level - 9.0,
-        left + 15.0
-    );
+    let mut style = chart.configure_series_labels();
+    let style = style.position(SeriesLabelPosition::UpperLeft);
+    style.background_style(WHITE.mix(0.8)).border_style(RGBColor(0xcc, 0xcc, 0xcc)).draw()?;
+    area.present()?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_decade_is_the_same_distance_everywhere() {
-        let axis = Axis::over([10.0, 5000.0].into_iter(), 0.0, 300.0);
-        assert_eq!((axis.low, axis.high), (1, 4));
-        assert_eq!(axis.ticks().map(|t| axis.at(t).round()).collect::<Vec<_>>(), [0.0, 100.0, 200.0, 300.0]);
-    }
+    use crate::measure::Id;
+    use crate::results::{Detail, Point};
 
     #[test]
     fn every_series_has_its_line_and_its_name() {
-        let point = |series: &str, services, median_ms| Point {
-            group: "full".into(),
-            series: series.into(),
-            services,
-            median_ms,
+        let point = |series: &str, value: &str, median| Point {
+            id: Id::new("g", series, value),
+            median,
+            between: (median, median),
+            throughput: None,
+            detail: Detail::default(),
+            is_fresh: true,
+            change: None,
         };
-        let text = svg("t", &[point("nft", 10, 1.0), point("nft", 100, 10.0), point("legacy", 10, 2.0)]);
-        assert_eq!(text.matches("<circle").count(), 3);
-        assert!(text.contains(">full nft</text>") && text.contains(">full legacy</text>"));
+        let points = [
+            point("nft", "10x10", 1e6),
+            point("nft", "100x10", 1e7),
+            point("legacy", "10x10", 2e6),
+            point("legacy", "100x10", 3e6),
+            point("legacy", "100x1", 9e6),
+        ];
+        let text = svg("g", &Table::of(&points, "g", &[])).unwrap();
+        assert_eq!(text.matches("<circle").count(), 4, "{text}");
+        assert!(text.contains("\nnft\n") && text.contains("\nlegacy\n"), "{text}");
+        let one_size = Table::of(&points[..1], "g", &[]);
+        assert_eq!(svg("g", &one_size).unwrap(), "");
     }
 }

@@ -1,73 +1,225 @@
-//! What was measured: medians as criterion wrote them, and the table of them.
+//! What was measured: criterion's own files, and what the benchmarks say besides.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Id;
+use crate::subject::kernel::Asked;
+
+/// What a benchmark says of itself beside the time that it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Detail {
+    /// The part of the time that the kernel and commands took.
+    pub apply: Option<Duration>,
+    /// What was asked of the kernel.
+    pub asked: Option<Asked>,
+    /// The most memory that the process had, in bytes.
+    pub peak_memory: Option<u64>,
+}
+
+impl Detail {
+    /// The median of each part; counts are those of the last one.
+    pub fn median(details: Vec<Detail>) -> Option<Detail> {
+        let last = *details.last()?;
+        let mut apply: Vec<Duration> = details.iter().filter_map(|detail| detail.apply).collect();
+        apply.sort_unstable();
+        let peak_memory = details.iter().filter_map(|detail| detail.peak_memory).max();
+        let detail = Detail { apply: apply.get(apply.len() / 2).copied(), peak_memory, ..last };
+        (detail != Detail::default()).then_some(detail)
+    }
+
+    /// Saves it beside criterion's files.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, output: &Path, id: &Id) -> Result<()> {
+        let path = path(output, id);
+        let text = serde_json::to_string_pretty(self).context("write details as JSON")?;
+        let directory = path.parent().unwrap_or(output);
+        let written = fs::create_dir_all(directory).and_then(|()| fs::write(&path, text));
+        written.with_context(|| format!("write {}", path.display()))
+    }
+}
+
+fn path(output: &Path, id: &Id) -> std::path::PathBuf {
+    output.join("details").join(&id.group).join(&id.series).join(format!("{}.json", id.value))
+}
 
 /// One measured point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// What was measured, e.g. `apply-full`: criterion's group.
-    pub group: String,
-    /// How, e.g. `legacy`: criterion's function.
-    pub series: String,
-    /// Services in the cluster.
-    pub services: u32,
-    /// Median time of one run, in milliseconds.
-    pub median_ms: f64,
+    /// What it is.
+    pub id: Id,
+    /// Median time of one run, in nanoseconds.
+    pub median: f64,
+    /// The interval of confidence of it.
+    pub between: (f64, f64),
+    /// What one run moves or does, where that is known.
+    pub throughput: Option<Amount>,
+    /// What else is known.
+    pub detail: Detail,
+    /// It is of this run and not of an earlier one.
+    pub is_fresh: bool,
+    /// The change against the baseline that this run was compared with: 0.1 is ten per cent slower.
+    pub change: Option<f64>,
 }
 
-/// Reads the median of one benchmark from criterion's output directory.
-pub fn read_median_ms(output: &Path, group: &str, series: &str, services: u32) -> Result<f64> {
-    let path = output.join(group).join(series).join(services.to_string()).join("new/estimates.json");
-    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let estimates: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))?;
-    let nanoseconds = estimates["median"]["point_estimate"].as_f64();
-    nanoseconds.map(|ns| ns / 1e6).with_context(|| format!("no median.point_estimate in {}", path.display()))
+/// What one run moves or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Amount {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many times the thing that the group is named after.
+    Elements(u64),
 }
 
-/// A Markdown table: a row for each size, a column for each group and series, in the order given; `—` is a point
-/// that was not measured.
-pub fn table(points: &[Point], rules: &[(u32, usize)]) -> String {
-    let mut columns: Vec<(&str, &str)> = Vec::new();
-    for point in points {
-        let column = (point.group.as_str(), point.series.as_str());
-        if !columns.contains(&column) {
-            columns.push(column);
+#[derive(Deserialize)]
+struct SavedId {
+    group_id: String,
+    function_id: Option<String>,
+    value_str: Option<String>,
+    throughput: Option<Amount>,
+}
+
+#[derive(Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+    confidence_interval: Interval,
+}
+
+#[derive(Deserialize)]
+struct Interval {
+    lower_bound: f64,
+    upper_bound: f64,
+}
+
+/// Reads everything that criterion has saved under `output`; `began` tells this run's figures from earlier ones.
+///
+/// # Errors
+/// When a file of criterion's cannot be read or is of another shape.
+pub fn read(output: &Path, began: SystemTime) -> Result<Vec<Point>> {
+    let mut points = Vec::new();
+    for group in directories(&output.join("criterion")) {
+        for series in directories(&group) {
+            for value in directories(&series) {
+                let new = value.join("new");
+                if new.join("estimates.json").is_file() {
+                    points.push(point(output, &value, began)?);
+                }
+            }
         }
     }
-    let mut text = String::from("| services | rules |");
-    for (group, series) in &columns {
-        let _ = write!(text, " {group} {series} |");
-    }
-    text.push_str("\n|---:|---:|");
-    text.push_str(&"---:|".repeat(columns.len()));
-    text.push('\n');
-    for (services, rules) in rules {
-        let _ = write!(text, "| {services} | {rules} |");
-        for (group, series) in &columns {
-            let point =
-                points.iter().find(|p| (p.group.as_str(), p.series.as_str(), p.services) == (group, series, *services));
-            let _ = write!(text, " {} |", point.map_or_else(|| "—".to_owned(), |p| milliseconds(p.median_ms)));
+    Ok(points)
+}
+
+fn directories(path: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+fn json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))
+}
+
+fn point(output: &Path, directory: &Path, began: SystemTime) -> Result<Point> {
+    let is_fresh = |path: &Path| {
+        let modified = fs::metadata(path).and_then(|data| data.modified());
+        modified.is_ok_and(|modified| modified >= began)
+    };
+    let estimates_file = directory.join("new/estimates.json");
+    let saved: SavedId = json(&directory.join("new/benchmark.json"))?;
+    let estimates: Estimates = json(&estimates_file)?;
+    let id = Id::new(saved.group_id, saved.function_id.unwrap_or_default(), saved.value_str.unwrap_or_default());
+    let detail_file = path(output, &id);
+    let change_file = directory.join("change/estimates.json");
+    let change: Option<Estimates> = if is_fresh(&change_file) { Some(json(&change_file)?) } else { None };
+    let Estimate { point_estimate, confidence_interval } = estimates.median;
+    Ok(Point {
+        detail: if detail_file.is_file() { json(&detail_file)? } else { Detail::default() },
+        is_fresh: is_fresh(&estimates_file),
+        median: point_estimate,
+        between: (confidence_interval.lower_bound, confidence_interval.upper_bound),
+        throughput: saved.throughput,
+        change: change.map(|change| change.median.point_estimate),
+        id,
+    })
+}
+
+/// A table: columns are values such as cluster sizes, rows are series.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// Heads of the columns after the first, in order of size.
+    pub columns: Vec<String>,
+    /// Rows in the order of `order`, then by name.
+    pub rows: Vec<(String, Vec<Option<Point>>)>,
+}
+
+impl Table {
+    /// The points of one group; rows are in the order in which their names stand in `order`.
+    pub fn of(points: &[Point], group: &str, order: &[String]) -> Table {
+        let mut columns: Vec<(Vec<u64>, String)> = Vec::new();
+        let mut rows: BTreeMap<(usize, String), BTreeMap<String, Point>> = BTreeMap::new();
+        for point in points.iter().filter(|point| point.id.group == group) {
+            let column = (numbers(&point.id.value), point.id.value.clone());
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+            let place = order.iter().position(|name| *name == point.id.series).unwrap_or(order.len());
+            let row = rows.entry((place, point.id.series.clone())).or_default();
+            row.insert(point.id.value.clone(), point.clone());
         }
-        text.push('\n');
+        columns.sort();
+        let columns: Vec<String> = columns.into_iter().map(|(_, column)| column).collect();
+        let cells = |row: BTreeMap<String, Point>| columns.iter().map(|column| row.get(column).cloned()).collect();
+        Table { rows: rows.into_iter().map(|((_, name), row)| (name, cells(row))).collect(), columns }
     }
-    text
+}
+
+/// The numbers in a value: endpoints, which stand last, decide before services.
+pub fn numbers(value: &str) -> Vec<u64> {
+    value.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).rev().collect()
 }
 
 /// Three significant digits, in the unit that reads best.
-pub fn milliseconds(value: f64) -> String {
-    match value {
-        v if v >= 100_000.0 => format!("{:.0} s", v / 1000.0),
-        v if v >= 10_000.0 => format!("{:.1} s", v / 1000.0),
-        v if v >= 1000.0 => format!("{:.2} s", v / 1000.0),
-        v if v >= 100.0 => format!("{v:.0} ms"),
-        v if v >= 10.0 => format!("{v:.1} ms"),
-        v if v >= 1.0 => format!("{v:.2} ms"),
-        v => format!("{:.0} µs", v * 1000.0),
+pub fn duration(nanoseconds: f64) -> String {
+    match nanoseconds {
+        v if v >= 1e11 => format!("{:.0} s", v / 1e9),
+        v if v >= 1e10 => format!("{:.1} s", v / 1e9),
+        v if v >= 1e9 => format!("{:.2} s", v / 1e9),
+        v if v >= 1e8 => format!("{:.0} ms", v / 1e6),
+        v if v >= 1e7 => format!("{:.1} ms", v / 1e6),
+        v if v >= 1e6 => format!("{:.2} ms", v / 1e6),
+        v if v >= 1e5 => format!("{:.0} µs", v / 1e3),
+        v if v >= 1e4 => format!("{:.1} µs", v / 1e3),
+        v => format!("{:.2} µs", v / 1e3),
+    }
+}
+
+/// What is moved or done in a second.
+pub fn rate(amount: Amount, nanoseconds: f64) -> String {
+    let per_second = |amount: u64| amount as f64 / (nanoseconds / 1e9);
+    match amount {
+        Amount::Bytes(bytes) => format!("{:.2} Gbit/s", per_second(bytes) * 8.0 / 1e9),
+        Amount::Elements(count) => match per_second(count) {
+            v if v >= 1e6 => format!("{:.2} million/s", v / 1e6),
+            v if v >= 1e4 => format!("{:.1} thousand/s", v / 1e3),
+            v if v >= 1e3 => format!("{:.2} thousand/s", v / 1e3),
+            v => format!("{v:.0}/s"),
+        },
     }
 }
 
@@ -75,29 +227,63 @@ pub fn milliseconds(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn point(group: &str, series: &str, services: u32, median_ms: f64) -> Point {
-        Point { group: group.into(), series: series.into(), services, median_ms }
+    #[test]
+    fn a_point_comes_from_criterions_files_and_knows_its_age() {
+        let output = std::env::temp_dir().join(format!("svcbench-{}", std::process::id()));
+        let place = output.join("criterion/first-sync/nft/100x10");
+        for part in ["new", "change"] {
+            fs::create_dir_all(place.join(part)).unwrap();
+            let value = if part == "new" { 2.5e6 } else { -0.25 };
+            let interval = r#"{"confidence_level":0.95,"lower_bound":2e6,"upper_bound":3e6}"#;
+            let text = format!(r#"{{"median":{{"point_estimate":{value},"confidence_interval":{interval}}}}}"#);
+            fs::write(place.join(part).join("estimates.json"), text).unwrap();
+        }
+        let saved = r#"{"group_id":"first-sync","function_id":"nft","value_str":"100x10","throughput":{"Bytes":8}}"#;
+        fs::write(place.join("new/benchmark.json"), saved).unwrap();
+        let id = Id::new("first-sync", "nft", "100x10");
+        let detail = Detail { apply: Some(Duration::from_millis(2)), ..Detail::default() };
+        detail.write(&output, &id).unwrap();
+        let points = read(&output, SystemTime::UNIX_EPOCH).unwrap();
+        let expected = Point {
+            id,
+            median: 2.5e6,
+            between: (2e6, 3e6),
+            throughput: Some(Amount::Bytes(8)),
+            detail,
+            is_fresh: true,
+            change: Some(-0.25),
+        };
+        assert_eq!(points, std::slice::from_ref(&expected));
+        let later = SystemTime::now() + Duration::from_secs(60);
+        let earlier = Point { is_fresh: false, change: None, ..expected };
+        assert_eq!(read(&output, later).unwrap(), [earlier]);
+        fs::write(place.join("new/estimates.json"), "{}").unwrap();
+        assert!(read(&output, later).unwrap_err().to_string().contains("estimates.json"));
+        fs::remove_dir_all(output).unwrap();
     }
 
     #[test]
-    fn points_that_were_not_measured_are_dashes() {
-        let points =
-            [point("full", "nft", 10, 12.34), point("full", "legacy", 10, 0.5), point("full", "legacy", 100, 1234.0)];
-        let expected = "| services | rules | full nft | full legacy |\n\
-                        |---:|---:|---:|---:|\n\
-                        | 10 | 320 | 12.3 ms | 500 µs |\n\
-                        | 100 | 3200 | — | 1.23 s |\n";
-        assert_eq!(table(&points, &[(10, 320), (100, 3200)]), expected);
+    fn columns_are_in_order_of_size_and_rows_as_they_are_told() {
+        let point = |series: &str, value: &str| Point {
+            id: Id::new("g", series, value),
+            median: 1.0,
+            between: (1.0, 1.0),
+            throughput: None,
+            detail: Detail::default(),
+            is_fresh: true,
+            change: None,
+        };
+        let points = [point("b", "1000x10"), point("a", "100x10"), point("b", "100x100"), point("z", "100x10")];
+        let table = Table::of(&points, "g", &["b".to_owned(), "a".to_owned()]);
+        assert_eq!(table.columns, ["100x10", "1000x10", "100x100"]);
+        assert_eq!(table.rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["b", "a", "z"]);
+        assert_eq!(table.rows[1].1.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
     }
 
     #[test]
-    fn a_median_comes_from_criterions_file() {
-        let directory = std::env::temp_dir().join(format!("svcbench-{}", std::process::id()));
-        let place = directory.join("full/nft/10/new");
-        fs::create_dir_all(&place).unwrap();
-        fs::write(place.join("estimates.json"), r#"{"median":{"point_estimate":2500000.0}}"#).unwrap();
-        assert_eq!(read_median_ms(&directory, "full", "nft", 10).unwrap(), 2.5);
-        assert!(read_median_ms(&directory, "full", "nft", 100).is_err());
-        fs::remove_dir_all(directory).unwrap();
+    fn figures_have_three_digits() {
+        assert_eq!([1234.0, 81e3, 12.34e6, 3.31e9].map(duration), ["1.23 µs", "81.0 µs", "12.3 ms", "3.31 s"]);
+        assert_eq!(rate(Amount::Bytes(1_000_000_000), 1e9), "8.00 Gbit/s");
+        assert_eq!(rate(Amount::Elements(1), 1e5), "10.0 thousand/s");
     }
 }

@@ -96,7 +96,7 @@ impl ForeignProxy {
     }
 
     /// A command with its places filled in.
-    pub(super) fn fill(command: &[String], places: &[(&str, String)]) -> Vec<String> {
+    pub fn fill(command: &[String], places: &[(&str, String)]) -> Vec<String> {
         let fill = |part: &String| {
             places.iter().fold(part.clone(), |text, (place, value)| text.replace(&format!("{{{place}}}"), value))
         };
@@ -104,7 +104,7 @@ impl ForeignProxy {
     }
 
     /// The configuration of another's proxy in place of that for this project's own.
-    pub(super) fn configuration(&self, own: &Value) -> Value {
+    pub fn configuration(&self, own: &Value) -> Value {
         let mut config = json!({
             "clientConnection": { "contentType": "application/json" },
             // Only the first namespace may set these, and kube-proxy ends where it cannot; zero leaves them alone.

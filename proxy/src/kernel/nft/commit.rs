@@ -266,6 +266,9 @@ impl Sending<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
+        if let Some(observe) = &mut self.tables.observer {
+            observe(&self.batch);
+        }
         let committed = self.tables.socket.commit(&self.batch);
         let marks = std::mem::take(&mut self.marks);
         let made = committed.map_err(|error| of_commit(error, &marks))?.generation;

@@ -37,7 +37,11 @@ pub struct NfTables {
     /// The generation at which the tables were as they had been read, but for changes of ours; `None`: another program has
     /// written since.
     known: Option<u32>,
+    observer: Option<Observer>,
 }
+
+/// Sees each batch before it is sent.
+pub type Observer = Box<dyn FnMut(&nf_tables::Batch) + Send>;
 
 struct Seen {
     generation: u32,
@@ -55,12 +59,17 @@ impl NfTables {
         let mut socket = Socket::open().map_err(failed)?;
         socket.generation().map_err(read_error)?;
         let batch = nf_tables::Batch::new();
-        Ok(NfTables { family, socket, batch, seen: None, ready: BTreeSet::new(), known: None })
+        Ok(NfTables { family, socket, batch, seen: None, ready: BTreeSet::new(), known: None, observer: None })
     }
 
     /// The family.
     pub fn family(&self) -> Family {
         self.family
+    }
+
+    /// Shows every batch from now on to `observer`, which benchmarks count and repeat.
+    pub fn observe(&mut self, observer: Observer) {
+        self.observer = Some(observer);
     }
 
     fn table(&self, table: Table) -> nf_tables::Table<'static> {

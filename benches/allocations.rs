@@ -1,0 +1,80 @@
+//! Counts allocations, by thread. The program that counts names [`Counting`] as its global allocator.
+#![allow(unsafe_code, reason = "a global allocator is an unsafe trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::{AddAssign, Sub};
+
+use serde::{Deserialize, Serialize};
+
+/// The system's allocator, with a count.
+pub struct Counting;
+
+/// How much was allocated, whether or not it was freed again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocated {
+    /// Allocations and reallocations.
+    pub times: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+}
+
+thread_local! {
+    static ALLOCATED: Cell<Allocated> = const { Cell::new(Allocated { times: 0, bytes: 0 }) };
+}
+
+impl Allocated {
+    /// What this thread has allocated so far; nothing where [`Counting`] is not the allocator.
+    pub fn by_this_thread() -> Allocated {
+        ALLOCATED.get()
+    }
+}
+
+impl Sub for Allocated {
+    type Output = Allocated;
+
+    fn sub(self, before: Allocated) -> Allocated {
+        Allocated { times: self.times - before.times, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl AddAssign for Allocated {
+    fn add_assign(&mut self, more: Allocated) {
+        self.times += more.times;
+        self.bytes += more.bytes;
+    }
+}
+
+fn count(bytes: usize) {
+    // A thread that is going has no such value any more.
+    let _ = ALLOCATED.try_with(|allocated| {
+        let Allocated { times, bytes: before } = allocated.get();
+        allocated.set(Allocated { times: times + 1, bytes: before + bytes as u64 });
+    });
+}
+
+// SAFETY: every call goes on to the system's allocator, unchanged; the count allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size);
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}

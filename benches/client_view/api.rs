@@ -1,0 +1,63 @@
+//! The lab's Kubernetes API on the node, with the cluster's objects in it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use svclab::apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore};
+use svclab::netns::sandbox::WORK_DIR;
+use svclab::objects::{Kind, Object, ObjectKey, Store, StoreOptions};
+
+use crate::packets::wires::{NODE, Wires};
+use crate::subject::Change;
+
+const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
+
+/// The API; it ends when this is dropped.
+pub(super) struct Api {
+    server: ApiServer,
+    /// For clients on the node.
+    pub(super) kubeconfig: PathBuf,
+}
+
+impl Api {
+    /// Serves a cluster of one node with these objects.
+    pub(super) async fn serve(wires: &Wires, changes: &[Change]) -> Result<Api> {
+        let options = StoreOptions { seed: 0, max_endpoints_per_slice: 1000, vip_ranges: Vec::new() };
+        let mut store = Store::new(wires.spec(), options);
+        apply(&mut store, changes)?;
+        let shared = SharedStore::new(store);
+        let listener = wires.on_node(|| std::net::TcpListener::bind(ADDRESS)).await?.context("listen for the API")?;
+        let server = ApiServer::start(shared, [listener], ServeOptions::default()).context("serve the API")?;
+        let kubeconfig = PathBuf::from(WORK_DIR).join("kubeconfig");
+        let file = Kubeconfig { server: server.url(ADDRESS), token: None, ca_pem: None, client: NODE.to_owned() };
+        file.write(&kubeconfig)?;
+        Ok(Api { server, kubeconfig })
+    }
+
+    /// Changes objects; watches see it at once.
+    pub(super) fn apply(&self, changes: &[Change]) -> Result<()> {
+        self.server.store().write(|store| apply(store, changes))
+    }
+}
+
+fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
+    for change in changes {
+        match change {
+            Change::Service(_, Some(service)) => drop(store.apply(Object::Service(Box::new((**service).clone())))?),
+            Change::EndpointSlice(_, Some(slice)) => {
+                store.apply(Object::EndpointSlice(Box::new((**slice).clone())))?;
+            }
+            Change::Service(key, None) => remove(store, Kind::Service, key),
+            Change::EndpointSlice(key, None) => remove(store, Kind::EndpointSlice, key),
+            Change::Node(..) => {}
+        }
+    }
+    Ok(())
+}
+
+fn remove(store: &mut Store, kind: Kind, key: &crate::subject::ObjectKey) {
+    let key = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
+    // What is not there is gone.
+    let _ = store.remove(kind, &key);
+}

@@ -1,0 +1,134 @@
+//! The proxies that are looked at: this project's own, and what files describe.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use svclab::cluster::process::ProcessSpec;
+use svclab::netns::sandbox::WORK_DIR;
+use svclab::scenario::run::ForeignProxy;
+
+use super::api::Api;
+use crate::cluster::Size;
+use crate::packets::wires::NODE;
+use crate::subject::AS_PROXY;
+
+/// A variant of iptables, as every proxy finds it: by `PATH`.
+pub struct Variant {
+    /// Its name.
+    pub name: &'static str,
+    program: &'static str,
+    /// It is not measured with more endpoints than this in all, and why not.
+    up_to: (u32, &'static str),
+}
+
+/// Both variants.
+pub const VARIANTS: [Variant; 2] = [
+    Variant { name: "legacy", program: "xtables-legacy-multi", up_to: (u32::MAX, "") },
+    Variant {
+        name: "nft",
+        program: "xtables-nft-multi",
+        up_to: (10_000, "iptables-nft-restore 1.8.9 takes over five minutes for it"),
+    },
+];
+
+impl Variant {
+    /// Why a cluster of this size is left out for a program, if it is. This project's own writes nft tables by netlink.
+    pub fn too_large(&self, program: &Program, size: Size) -> Option<&'static str> {
+        let (most, why) = self.up_to;
+        (matches!(program, Program::Foreign(_)) && size.services * size.endpoints > most).then_some(why)
+    }
+
+    /// `PATH` with this variant's commands first.
+    fn path(&self) -> Result<String> {
+        let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
+        let mut places = std::env::split_paths(&path).chain(["/usr/sbin".into()]).map(|place| place.join(self.program));
+        let found = places.find(|file| file.is_file());
+        let found = found.with_context(|| format!("there is no {} (Debian package iptables)", self.program))?;
+        let directory = PathBuf::from(WORK_DIR).join(self.name);
+        fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+        for family in ["iptables", "ip6tables"] {
+            for verb in ["", "-save", "-restore"] {
+                let link = directory.join(format!("{family}{verb}"));
+                if !link.exists() {
+                    std::os::unix::fs::symlink(&found, &link).with_context(|| format!("make {}", link.display()))?;
+                }
+            }
+        }
+        Ok(format!("{}:{path}", directory.display()))
+    }
+}
+
+/// A proxy.
+pub enum Program {
+    /// This project's: this program, which has it within.
+    Own,
+    /// Another one.
+    Foreign(Box<ForeignProxy>),
+}
+
+impl Program {
+    /// The project's own, and those of `files`.
+    ///
+    /// # Errors
+    /// When a file cannot be used.
+    pub fn all(files: &[PathBuf]) -> Result<Vec<Program>> {
+        // cargo runs benchmarks in the folder of their package.
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let find = |file: &PathBuf| if file.is_file() { file.clone() } else { root.join(file) };
+        let foreign = files.iter().map(|file| Ok(Program::Foreign(Box::new(ForeignProxy::read(&find(file))?))));
+        std::iter::once(Ok(Program::Own)).chain(foreign).collect()
+    }
+
+    /// What its rows are called.
+    pub fn name(&self) -> &str {
+        match self {
+            Program::Own => "svcproxy",
+            Program::Foreign(foreign) => &foreign.name,
+        }
+    }
+
+    /// How it is started on the node, in iptables mode and with its configuration written.
+    pub(super) fn process(&self, variant: &Variant, api: &Api) -> Result<ProcessSpec> {
+        let own = configuration(&api.kubeconfig);
+        let (config, command) = match self {
+            Program::Own => (own, vec![]),
+            Program::Foreign(foreign) => (foreign.configuration(&own), foreign.command.clone()),
+        };
+        // A directory of its own: a proxy may watch the whole of it.
+        let directory = PathBuf::from(WORK_DIR).join("config");
+        let path = directory.join("config.yaml");
+        let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, format!("{config:#}\n")));
+        written.with_context(|| format!("write {}", path.display()))?;
+        let mut env = vec![("PATH".to_owned(), variant.path()?)];
+        if command.is_empty() {
+            env.push((AS_PROXY.to_owned(), "1".to_owned()));
+            let args = vec![format!("--config={}", path.display()), format!("--hostname-override={NODE}")];
+            let program = std::env::current_exe().context("find this program's own path")?;
+            return Ok(ProcessSpec { program, args, env });
+        }
+        let places = [
+            ("node", NODE.to_owned()),
+            ("kubeconfig", api.kubeconfig.display().to_string()),
+            ("config", path.display().to_string()),
+            ("mode", "iptables".to_owned()),
+        ];
+        let mut filled = ForeignProxy::fill(&command, &places).into_iter();
+        let program = filled.next().context("a program in the description")?.into();
+        Ok(ProcessSpec { program, args: filled.collect(), env })
+    }
+}
+
+/// kube-proxy's configuration file: its defaults, but that syncs need not wait for one another.
+fn configuration(kubeconfig: &Path) -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "iptables",
+        "clusterCIDR": "10.244.0.0/16",
+        "clientConnection": { "kubeconfig": kubeconfig },
+        "healthzBindAddress": "127.0.0.1:10256",
+        "iptables": { "minSyncPeriod": "1ms" },
+    })
+}

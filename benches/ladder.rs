@@ -1,0 +1,203 @@
+//! From the event to the kernel: every writer, on clusters of growing size.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cluster::Size;
+use crate::events::Event;
+use crate::floor::Floor;
+use crate::measure::{Bench, Id, timed};
+use crate::results::Detail;
+use crate::sandbox;
+use crate::sections::floor_name;
+use crate::subject::daemon::{Host, Running, Took};
+use crate::subject::kernel::Sent;
+use crate::subject::{KernelKind, Mode, WRITERS, Writer};
+
+/// What one endpoint count of a cluster is measured for.
+const FEW: [Event; 1] = [Event::Endpoint];
+/// What large clusters are measured for: with the legacy variant each change takes a second there.
+const LARGE: [Event; 5] = [Event::First, Event::Restart, Event::Nothing, Event::Endpoint, Event::Percent];
+
+/// The clusters, and what is measured on each; with `large` one of 20,000 services too.
+fn ladder(large: bool) -> Vec<(Size, &'static [Event])> {
+    let of = |services, endpoints| Size { services, endpoints };
+    let mut ladder: Vec<(Size, &'static [Event])> =
+        [10, 100, 1000].into_iter().map(|services| (of(services, 10), &Event::ALL[..])).collect();
+    ladder.push((of(5000, 10), &LARGE));
+    ladder.extend([of(100, 1), of(1000, 1), of(100, 100)].map(|size| (size, &FEW[..])));
+    if large {
+        ladder.push((of(20_000, 10), &LARGE));
+    }
+    ladder
+}
+
+/// Measures all of it, and returns what had to be left out.
+///
+/// # Errors
+/// When anything that is measured fails.
+pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
+    let mut left_out = Vec::new();
+    for writer in &WRITERS {
+        for (size, events) in ladder(large) {
+            match writer.too_large(size) {
+                Some(why) => left_out.push(format!("{} with {}: {why}", writer.name, size)),
+                None => rung(bench, writer, size, events)
+                    .with_context(|| format!("{} services of {} endpoints", size.services, size.endpoints))?,
+            }
+        }
+    }
+    Ok(left_out)
+}
+
+/// Events that say something about a writer: what reads the kernel needs one.
+fn applies(writer: &Writer, event: Event) -> bool {
+    writer.kernel != KernelKind::Silent || !matches!(event, Event::Restart | Event::Address)
+}
+
+fn rung(bench: &mut Bench, writer: &Writer, size: Size, events: &[Event]) -> Result<()> {
+    let events = events.iter().copied().filter(|event| applies(writer, *event));
+    let (starts, changes): (Vec<Event>, Vec<Event>) = events.partition(|event| event.is_start());
+    if starts.contains(&Event::First) {
+        first(bench, writer, size)?;
+    }
+    let mut standing = Standing { writer, size, running: None, round: 0 };
+    if starts.contains(&Event::Restart) {
+        bench.point(&id(Event::Restart, writer.name, size), || standing.restart())?;
+    }
+    for event in changes {
+        bench.point(&id(event, writer.name, size), || standing.follow(event))?;
+        if writer.has_floor() && standing.sends(event) {
+            let mut floor = None;
+            bench.point(&id(event, &floor_name(writer.name), size), || {
+                let floor = match &floor {
+                    Some(floor) => floor,
+                    None => floor.insert(standing.floor(event)?),
+                };
+                Ok((floor.send()?, Detail::default()))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn id(event: Event, series: &str, size: Size) -> Id {
+    Id::new(event.name(), series, size.to_string())
+}
+
+fn first(bench: &mut Bench, writer: &Writer, size: Size) -> Result<()> {
+    bench.point(&id(Event::First, writer.name, size), || {
+        sandbox::fresh_network()?;
+        let (_running, took, _) = start(writer, size, false)?;
+        let written = took.asked.rules.max(took.asked.messages);
+        ensure!(written as u32 >= size.services, "a first sync must send a rule for each service at least");
+        Ok((took.total, detail(took)))
+    })?;
+    if writer.has_floor() {
+        let mut floor = None;
+        bench.point(&id(Event::First, &floor_name(writer.name), size), || {
+            sandbox::fresh_network()?;
+            if floor.is_none() {
+                let (_, _, sent) = start(writer, size, true)?;
+                floor = Some(Floor::new(writer.restore_command(), Vec::new(), sent));
+                sandbox::fresh_network()?;
+            }
+            let floor = floor.as_ref().context("what a first sync sends")?;
+            Ok((floor.send()?, Detail::default()))
+        })?;
+    }
+    Ok(())
+}
+
+/// A daemon after its first sync, from its start; with all that it sent, if that is to be kept.
+fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<Sent>)> {
+    let input = Event::First.input(size, 0);
+    let ((running, took), total) = timed(|| {
+        let mut running = Running::start(writer, Host::Empty)?;
+        if keep {
+            running.keep_sent();
+        }
+        let took = running.follow(input)?;
+        Ok((running, took))
+    })?;
+    let sent = if keep { running.keep_sent() } else { Vec::new() };
+    running.forget_sent();
+    Ok((running, Took { total, ..took }, sent))
+}
+
+fn detail(took: Took) -> Detail {
+    Detail { apply: Some(took.apply), asked: Some(took.asked), peak_memory: None }
+}
+
+/// A proxy that has synced its cluster, made when it is first needed.
+struct Standing<'w> {
+    writer: &'w Writer,
+    size: Size,
+    running: Option<Running>,
+    round: u32,
+}
+
+impl Standing<'_> {
+    fn running(&mut self) -> Result<&mut Running> {
+        if self.running.is_none() {
+            sandbox::fresh_network()?;
+            self.running = Some(start(self.writer, self.size, false)?.0);
+        }
+        self.running.as_mut().context("a standing proxy")
+    }
+
+    /// One more proxy in place of the one that stands.
+    fn restart(&mut self) -> Result<(Duration, Detail)> {
+        self.running()?;
+        self.running = None;
+        let (running, took, _) = start(self.writer, self.size, false)?;
+        self.running = Some(running);
+        ensure!(took.asked.restores == 0, "a proxy that finds everything in place must send nothing");
+        Ok((took.total, detail(took)))
+    }
+
+    fn follow(&mut self, event: Event) -> Result<(Duration, Detail)> {
+        let (size, sends) = (self.size, self.sends(event));
+        self.round += 1;
+        let round = self.round;
+        let running = self.running()?;
+        if let Some(before) = event.before(size) {
+            running.follow(before)?;
+        }
+        let took = running.follow(event.input(size, round))?;
+        ensure!((took.asked.restores > 0) == sends, "{} transactions were sent", took.asked.restores);
+        Ok((took.total, detail(took)))
+    }
+
+    /// Whether an event changes a rule. In userspace mode relays follow their endpoints without.
+    fn sends(&self, event: Event) -> bool {
+        let is_userspace = self.writer.mode == Mode::Userspace;
+        let endpoints_alone = matches!(event, Event::Endpoint | Event::Percent | Event::Udp);
+        event != Event::Nothing && !(is_userspace && endpoints_alone)
+    }
+
+    /// What the proxy sends at an event. Batches name handles, so those are of a proxy that has done nothing else.
+    fn floor(&mut self, event: Event) -> Result<Floor> {
+        let (size, command, round) = (self.size, self.writer.restore_command(), self.round + 1);
+        self.round = round;
+        let mut fresh = None;
+        let (running, mut before) = match command {
+            Some(_) => (self.running()?, Vec::new()),
+            None => {
+                sandbox::fresh_network()?;
+                let (running, _, sent) = start(self.writer, size, true)?;
+                (fresh.insert(running), sent)
+            }
+        };
+        running.keep_sent();
+        if let Some(input) = event.before(size) {
+            running.follow(input)?;
+        }
+        before.extend(running.keep_sent());
+        running.follow(event.input(size, round))?;
+        let sent = running.keep_sent();
+        running.forget_sent();
+        Ok(Floor::new(command, before, sent))
+    }
+}

@@ -1,0 +1,195 @@
+//! Criterion, with a word for a run that fails.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
+
+use crate::results::Detail;
+
+/// One point: criterion's group, function and value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Id {
+    /// What is measured, such as `endpoint-replaced`.
+    pub group: String,
+    /// How, such as `iptables-nft`.
+    pub series: String,
+    /// On what, such as `1000x10`.
+    pub value: String,
+}
+
+impl Id {
+    /// An id of these three.
+    pub fn new(group: impl Into<String>, series: impl Into<String>, value: impl Into<String>) -> Id {
+        Id { group: group.into(), series: series.into(), value: value.into() }
+    }
+}
+
+/// Measures, and knows where the results go.
+pub struct Bench {
+    criterion: Criterion,
+    output: PathBuf,
+    /// When this run began: what is saved from before it is marked.
+    pub began: SystemTime,
+    is_measuring: bool,
+}
+
+impl Bench {
+    /// With results under `output`; criterion's flags are read from the command line.
+    pub fn new(output: PathBuf, is_measuring: bool) -> Bench {
+        let criterion = Criterion::default()
+            .sample_size(10)
+            .warm_up_time(Duration::from_millis(100))
+            .measurement_time(Duration::from_millis(500))
+            .without_plots()
+            .output_directory(&output.join("criterion"))
+            .configure_from_args();
+        Bench { criterion, output, began: SystemTime::now(), is_measuring }
+    }
+
+    /// Where the results go.
+    pub fn output(&self) -> &Path {
+        &self.output
+    }
+
+    /// Measures `once`, which returns what it took, and keeps what else it says about itself. The part of a run that is
+    /// spent in the kernel is the median of all runs.
+    ///
+    /// False: it is not among those that the command line selects.
+    ///
+    /// # Errors
+    /// What `once` returns.
+    pub fn point(&mut self, id: &Id, mut once: impl FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
+        self.run(id, None, |iterations| {
+            let (mut sum, mut details) = (Duration::ZERO, Vec::new());
+            for _ in 0..iterations {
+                let (took, detail) = once()?;
+                sum += took;
+                details.push(detail);
+            }
+            Ok((sum, details))
+        })
+    }
+
+    /// Measures `many`, which does something so many times and returns what that took; `throughput` is that of one time.
+    ///
+    /// # Errors
+    /// What `many` returns.
+    pub fn rate(
+        &mut self,
+        id: &Id,
+        throughput: Throughput,
+        mut many: impl FnMut(u64) -> Result<Duration>,
+    ) -> Result<bool> {
+        self.run(id, Some(throughput), |iterations| Ok((many(iterations)?, Vec::new())))
+    }
+
+    /// As [`Bench::rate`], where the time of one is the figure.
+    ///
+    /// # Errors
+    /// What `many` returns.
+    pub fn time_of_one(&mut self, id: &Id, mut many: impl FnMut(u64) -> Result<Duration>) -> Result<bool> {
+        self.run(id, None, |iterations| Ok((many(iterations)?, Vec::new())))
+    }
+
+    fn run(
+        &mut self,
+        id: &Id,
+        throughput: Option<Throughput>,
+        mut work: impl FnMut(u64) -> Result<(Duration, Vec<Detail>)>,
+    ) -> Result<bool> {
+        let (mut details, mut ran) = (Vec::new(), false);
+        let criterion = &mut self.criterion;
+        let measured = catch_unwind(AssertUnwindSafe(|| {
+            let mut benchmarks = criterion.benchmark_group(&id.group);
+            benchmarks.sampling_mode(SamplingMode::Flat);
+            if let Some(throughput) = throughput {
+                benchmarks.throughput(throughput);
+            }
+            benchmarks.bench_function(BenchmarkId::new(&id.series, &id.value), |bencher| {
+                ran = true;
+                bencher.iter_custom(|iterations| match work(iterations) {
+                    Ok((took, more)) => {
+                        details.extend(more);
+                        // Criterion divides by it.
+                        took.max(Duration::from_nanos(1))
+                    }
+                    // Past criterion, which would save a figure.
+                    Err(error) => resume_unwind(Box::new(error)),
+                });
+            });
+            benchmarks.finish();
+        }));
+        if let Err(thrown) = measured {
+            let error = thrown.downcast::<anyhow::Error>().unwrap_or_else(|other| resume_unwind(other));
+            return Err(error.context(format!("{} of {} with {}", id.group, id.value, id.series)));
+        }
+        if let Some(detail) = Detail::median(details).filter(|_| ran && self.is_measuring) {
+            detail.write(&self.output, id)?;
+        }
+        Ok(ran)
+    }
+
+    /// Criterion's last words.
+    pub fn finish(&self) {
+        self.criterion.final_summary();
+    }
+}
+
+/// `bench/` in the target directory that this program was built into.
+///
+/// # Errors
+/// When this program does not lie in a target directory, or the directory cannot be made.
+pub fn output_directory() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("find this program's own path")?;
+    // target/<profile>/deps/<program>
+    let target = program.ancestors().nth(3).context("this program does not lie in a target directory")?;
+    let output = target.join("bench");
+    fs::create_dir_all(&output).with_context(|| format!("make {}", output.display()))?;
+    Ok(output)
+}
+
+/// What `work` returns, and how long it took.
+///
+/// # Errors
+/// What `work` returns.
+pub fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+    let start = Instant::now();
+    let value = work()?;
+    Ok((value, start.elapsed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn what_fails_is_an_error_and_leaves_no_figure() {
+        let output = std::env::temp_dir().join(format!("svcbench-measure-{}", std::process::id()));
+        let criterion =
+            Criterion::default().sample_size(10).without_plots().output_directory(&output.join("criterion"));
+        let moment = Duration::from_millis(1);
+        let criterion = criterion.warm_up_time(moment).measurement_time(10 * moment);
+        let mut bench = Bench { criterion, output: output.clone(), began: SystemTime::now(), is_measuring: true };
+        let apply = Detail { apply: Some(moment), ..Detail::default() };
+        let [good, bad] = ["good", "bad"].map(|series| Id::new("group", series, "10x10"));
+        assert!(bench.point(&good, || Ok((moment, apply))).unwrap());
+        let mut times = 0;
+        let error = bench.point(&bad, || {
+            times += 1;
+            if times > 3 { bail!("the fourth fails") } else { Ok((moment, apply)) }
+        });
+        let error = format!("{:#}", error.unwrap_err());
+        assert_eq!(error, "group of 10x10 with bad: the fourth fails");
+        let saved = |place: &str, id: &Id| output.join(place).join(&id.group).join(&id.series).exists();
+        assert!(saved("criterion", &good) && saved("details", &good));
+        assert!(!saved("criterion", &bad) && !saved("details", &bad));
+        assert_eq!(times, 4, "nothing is run after a failure");
+        fs::remove_dir_all(output).unwrap();
+    }
+}

@@ -1,0 +1,64 @@
+//! HAProxy in TCP mode, beside userspace mode: the same backend, a listening port of the node.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use svclab::cluster::process::{ProcessHandle, ProcessSpec};
+
+use super::wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
+
+/// Where it listens.
+pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(NODE_ADDRESS), 8080);
+/// Longer than it takes to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// HAProxy with one way of moving bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HaProxy {
+    /// The row's name.
+    pub name: &'static str,
+    option: &'static str,
+}
+
+impl HaProxy {
+    /// Without and with splicing, which userspace mode does as well.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn find() -> Result<[HaProxy; 2], String> {
+        let answers = Command::new("haproxy").arg("-v").output().is_ok_and(|output| output.status.success());
+        if !answers {
+            return Err("not installed (Debian package haproxy)".to_owned());
+        }
+        let splicing = HaProxy { name: "haproxy-splice", option: "option splice-auto" };
+        Ok([HaProxy { name: "haproxy", option: "" }, splicing])
+    }
+
+    /// Starts it on the node, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it ends, or does not listen in time.
+    pub async fn start(&self, wires: &Wires) -> Result<ProcessHandle> {
+        let threads = std::thread::available_parallelism()?;
+        let path = PathBuf::from(svclab::netns::sandbox::WORK_DIR).join(format!("{}.cfg", self.name));
+        let text = format!(
+            "global\n  nbthread {threads}\n  maxconn 4000\ndefaults\n  mode tcp\n  {}\n  timeout connect 5s\n  timeout client 1h\n  \
+             timeout server 1h\nlisten bench\n  bind {ADDRESS}\n  server backend {BACKEND}:{FAR_PORT}\n",
+            self.option
+        );
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        let args = vec!["-db".to_owned(), "-f".to_owned(), path.display().to_string()];
+        let handle = wires.spawn_on_node(ProcessSpec { program: "haproxy".into(), args, env: Vec::new() }).await?;
+        let start = Instant::now();
+        while wires.on_node(|| std::net::TcpStream::connect(ADDRESS)).await?.is_err() {
+            if !handle.is_alive() || start.elapsed() > PATIENCE {
+                bail!("haproxy does not listen on {ADDRESS}: {}", handle.log_tail(5));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(handle)
+    }
+}

@@ -1,0 +1,160 @@
+//! Two pods and a node between them, by the lab's own cluster; servers in the backend's pod.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+
+use anyhow::{Context, Result};
+use svclab::cluster::Cluster;
+use svclab::cluster::process::{ProcessHandle, ProcessSpec};
+use svclab::cluster::spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
+use svclab::traffic::probe::Place;
+
+use super::traffic::{CHUNK, DATAGRAM, REQUEST};
+
+/// The backend's pod.
+pub const BACKEND: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 3);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 2);
+/// The port that it serves.
+pub const FAR_PORT: u16 = crate::cluster::PORT;
+
+/// The name of the node and of its proxy's Node object.
+pub const NODE: &str = "node-1";
+/// The node's address.
+pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
+
+/// The namespaces; they go when this is dropped.
+pub struct Wires {
+    cluster: Cluster,
+}
+
+impl Wires {
+    /// Builds them, with the servers listening.
+    ///
+    /// # Errors
+    /// When the kernel refuses something.
+    pub async fn build() -> Result<Wires> {
+        let cluster = Cluster::build(&spec()?).await?;
+        let listen = || anyhow::Ok((TcpListener::bind((BACKEND, FAR_PORT))?, UdpSocket::bind((BACKEND, FAR_PORT))?));
+        let (tcp, udp) = cluster.run(&pod("backend"), listen).await?.context("listen in the backend's pod")?;
+        serve(tcp, udp).context("start the servers")?;
+        Ok(Wires { cluster })
+    }
+
+    /// Runs `work` on the node.
+    ///
+    /// # Errors
+    /// When the namespace is gone.
+    pub async fn on_node<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        Ok(self.cluster.run(&Place::Node(NODE.to_owned()), work).await?)
+    }
+
+    /// Runs `work` in the client's pod; threads that it starts are of that pod too.
+    ///
+    /// # Errors
+    /// When the namespace is gone.
+    pub async fn on_client<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        Ok(self.cluster.run(&pod("client"), work).await?)
+    }
+
+    /// The cluster as it stands.
+    pub fn spec(&self) -> ClusterSpec {
+        self.cluster.spec()
+    }
+
+    /// Starts a program on the node; it is killed when the handle is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn spawn_on_node(&self, process: ProcessSpec) -> Result<ProcessHandle> {
+        Ok(self.cluster.spawn_on_node(NODE, process).await?)
+    }
+}
+
+fn pod(name: &str) -> Place {
+    Place::Pod { namespace: "bench".to_owned(), name: name.to_owned() }
+}
+
+/// A node with two pods on links of their own: what goes from one to the other is routed, through every hook.
+fn spec() -> Result<ClusterSpec> {
+    let pod = |name: &str, address: Ipv4Addr| PodSpec {
+        namespace: "bench".to_owned(),
+        name: name.to_owned(),
+        node: NODE.to_owned(),
+        addresses: vec![IpAddr::V4(address)],
+        host_network: false,
+        ports: Vec::new(),
+    };
+    Ok(ClusterSpec {
+        cni: Cni::PointToPoint,
+        node_network: vec!["192.168.0.0/24".parse()?],
+        service_cidrs: vec!["10.96.0.0/16".parse()?],
+        cluster_cidrs: vec!["10.244.0.0/16".parse()?],
+        nodes: vec![NodeSpec {
+            name: NODE.to_owned(),
+            zone: None,
+            addresses: vec![NODE_ADDRESS.into()],
+            extra_addresses: Vec::new(),
+            pod_cidrs: vec!["10.244.1.0/24".parse()?],
+        }],
+        pods: vec![pod("client", CLIENT), pod("backend", BACKEND)],
+        clients: Vec::new(),
+        load_balancer: None,
+    })
+}
+
+/// Serves on threads that end with the program: they are few, and their sockets are of a namespace that no one calls any more.
+fn serve(tcp: TcpListener, udp: UdpSocket) -> Result<()> {
+    thread::Builder::new().name("accept".to_owned()).spawn(move || {
+        for stream in tcp.incoming().flatten() {
+            let _ =
+                thread::Builder::new().name("serve".to_owned()).stack_size(256 << 10).spawn(move || converse(stream));
+        }
+    })?;
+    thread::Builder::new().name("udp".to_owned()).spawn(move || {
+        let mut datagram = [0; DATAGRAM];
+        while let Ok((length, peer)) = udp.recv_from(&mut datagram) {
+            let _ = udp.send_to(&datagram[..length], peer);
+        }
+    })?;
+    Ok(())
+}
+
+/// The first byte decides: `s` is followed by chunks, each acknowledged with a byte; all else is a request, which is answered.
+fn converse(mut stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let mut kind = [0];
+    if stream.read_exact(&mut kind).is_err() {
+        return;
+    }
+    let _ = if kind == [b's'] { swallow(stream) } else { answer(stream) };
+}
+
+fn swallow(mut stream: TcpStream) -> std::io::Result<()> {
+    let (mut buffer, mut received) = (vec![0; 256 << 10], 0);
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            more => received += more,
+        }
+        while received >= CHUNK {
+            received -= CHUNK;
+            stream.write_all(b".")?;
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    // The first byte of the first request is read already.
+    let mut request = [b'r'; REQUEST];
+    let mut missing = REQUEST - 1;
+    loop {
+        match stream.read_exact(&mut request[..missing]) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        missing = REQUEST;
+        stream.write_all(&request)?;
+    }
+}

@@ -1,0 +1,233 @@
+//! The proxy's daemon, fed with batches as a source would and asked what it has applied, in the network namespace of the
+//! thread that starts it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use svcproxy::config::{Config, Mode, NodeAddresses};
+use svcproxy::daemon::{Daemon, HealthChecks, Runner, Stop};
+use svcproxy::events::Recorder;
+use svcproxy::health::HealthState;
+use svcproxy::http::Room;
+use svcproxy::kernel::addresses::{Addresses, Reader};
+use svcproxy::kernel::conntrack::Netlink;
+use svcproxy::kernel::descriptors::{self, Shares};
+use svcproxy::kernel::netlink::NetlinkError;
+use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::kernel::watch::Watch;
+use svcproxy::metrics::Metrics;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::{Mode as AtWork, iptables, userspace};
+use svcproxy::model::Family;
+use svcproxy::relay::{self, Engine};
+use svcproxy::source::{Batch, SkippedObjects, Source, SourceError};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::kernel::{Asked, Log, Observed, ObservedNetlink, Sent};
+use super::{KernelKind, Writer, config, node_addresses, port_range};
+use crate::events::Input;
+
+/// Longer than any sync that is measured: one that takes longer is an error.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two looks at what is applied: what a figure may be too large by.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// Where a daemon runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// An empty network namespace; what addresses the node has is [`Input::has_address`]'s to say.
+    Empty,
+    /// A node with links and addresses of its own.
+    Node,
+}
+
+/// What following an event took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Took {
+    /// From handing the batch over to the daemon's word that it is in the kernel.
+    pub total: Duration,
+    /// The part of it in calls of the kernel and of commands.
+    pub apply: Duration,
+    /// What was asked of the kernel in that time.
+    pub asked: Asked,
+}
+
+/// A running daemon; it ends when this is dropped, and its rules stay.
+pub struct Running {
+    batches: Option<UnboundedSender<Batch>>,
+    addresses: Arc<Mutex<NodeAddresses>>,
+    health: HealthState,
+    log: Log,
+    version: u64,
+    runtime: Option<Runtime>,
+}
+
+struct Batches(UnboundedReceiver<Batch>);
+
+impl Source for Batches {
+    async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
+        Ok(self.0.recv().await)
+    }
+
+    fn skipped(&self) -> SkippedObjects {
+        SkippedObjects::default()
+    }
+}
+
+struct Settable(Arc<Mutex<NodeAddresses>>, NodeAddresses);
+
+impl Addresses for Settable {
+    fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
+        self.1 = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(&self.1)
+    }
+}
+
+impl Running {
+    /// Starts a daemon that knows of no object yet.
+    ///
+    /// # Errors
+    /// When the commands are not installed or the kernel refuses what a daemon needs.
+    pub fn start(writer: &Writer, host: Host) -> Result<Running> {
+        let log = Log::default();
+        match writer.kernel {
+            KernelKind::Netlink => {
+                let kernel = ObservedNetlink::open(Family::V4, log.clone())?;
+                Running::over(writer, host, log, kernel)
+            }
+            KernelKind::Silent | KernelKind::Commands(_) => {
+                let kernel = Observed::new(writer.open()?, log.clone());
+                Running::over(writer, host, log, kernel)
+            }
+        }
+    }
+
+    fn over<K: PacketFilter + Send + 'static>(writer: &Writer, host: Host, log: Log, kernel: K) -> Result<Running> {
+        match writer.mode {
+            Mode::Iptables => Running::with(writer, host, log, iptables::syncer::Syncer::new(kernel)),
+            Mode::Userspace => {
+                let descriptors = Shares::of(descriptors::raise()).relays;
+                let hour = Duration::from_secs(3600);
+                let tcp = relay::tcp::Timeouts { idle: hour, half_closed: hour };
+                let udp = relay::udp::Timeouts { single: hour, conversation: hour };
+                let shared = relay::engine::Shared::new(relay::limits::Limits::of(descriptors), tcp, udp);
+                let relays = Engine::new(Family::V4, shared);
+                Running::with(writer, host, log, userspace::syncer::Syncer::new(kernel, relays, port_range()?))
+            }
+            mode => bail!("the benchmarks have no daemon in {mode} mode"),
+        }
+    }
+
+    fn with<M: AtWork + Send + 'static>(writer: &Writer, host: Host, log: Log, mode: M) -> Result<Running> {
+        let config = config(writer.mode);
+        let addresses = Arc::new(Mutex::new(node_addresses(false)));
+        let health = HealthState::new(config.sync_period, &[Family::V4]);
+        // As the program does it; its threads are in the network namespace of this one.
+        let threads = if writer.mode == Mode::Userspace { thread::available_parallelism()?.get().max(2) } else { 2 };
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        let (batches, inbox) = unbounded_channel();
+        let daemon = {
+            let _context = runtime.enter();
+            let watch = match writer.kernel {
+                KernelKind::Silent => Watch::notified(Family::V4, Arc::new(Notify::new())),
+                _ if writer.is_nft() => Watch::nft(Family::V4)?,
+                KernelKind::Commands(_) | KernelKind::Netlink => Watch::legacy(Family::V4),
+            };
+            let runner = Runner {
+                family: FamilyProxy::with_mode(config.clone(), Family::V4, mode),
+                watch,
+                addresses: match host {
+                    Host::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
+                    Host::Node => Box::new(Reader::default()),
+                },
+                conntrack: Netlink,
+            };
+            daemon(config, runner, inbox, health.clone())?
+        };
+        runtime.spawn(async move { daemon.run(Stop::at_signals()).await });
+        Ok(Running { batches: Some(batches), addresses, health, log, version: 0, runtime: Some(runtime) })
+    }
+
+    /// Hands `input` over and waits until it is in the kernel.
+    ///
+    /// # Errors
+    /// When a call of the kernel or a command failed, or the daemon does not get there.
+    pub fn follow(&mut self, input: Input) -> Result<Took> {
+        if let Some(has_address) = input.has_address {
+            *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = node_addresses(has_address);
+        }
+        self.version += 1;
+        let version = Some(self.version.to_string());
+        let batch = Batch { changes: input.changes, resource_version: version.clone(), ..Batch::default() };
+        let (asked, busy) = self.seen();
+        let batches = self.batches.as_ref().context("a daemon that runs")?;
+        let start = Instant::now();
+        batches.send(batch).ok().context("the daemon has ended")?;
+        while self.health.look().applied.manifests != version {
+            if let Some(error) = &self.log.lock().error {
+                bail!("{error}");
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("the daemon has not applied the change within {PATIENCE:?}");
+            }
+            thread::sleep(LOOK);
+        }
+        let total = start.elapsed();
+        let (asked_now, busy_now) = self.seen();
+        if let Some(error) = &self.log.lock().error {
+            bail!("{error}");
+        }
+        Ok(Took { total, apply: busy_now - busy, asked: asked_now - asked })
+    }
+
+    /// Keeps every transaction from now on, and returns those that were kept before.
+    pub fn keep_sent(&self) -> Vec<Sent> {
+        self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// Keeps no transaction any more.
+    pub fn forget_sent(&self) {
+        self.log.lock().sent = None;
+    }
+
+    fn seen(&self) -> (Asked, Duration) {
+        let seen = self.log.lock();
+        (seen.asked, seen.busy)
+    }
+}
+
+impl Drop for Running {
+    /// Ends the source, and so the daemon. Its runner may be at work still: a runtime that goes under it would make it panic.
+    fn drop(&mut self) {
+        drop(self.batches.take());
+        if let Some(runtime) = self.runtime.take() {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while runtime.metrics().num_alive_tasks() > 0 && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            runtime.shutdown_timeout(Duration::from_secs(10));
+        }
+    }
+}
+
+fn daemon<M: AtWork + Send + 'static>(
+    config: Config,
+    runner: Runner<M, Netlink>,
+    inbox: UnboundedReceiver<Batch>,
+    health: HealthState,
+) -> Result<Daemon<Batches, M, Netlink>> {
+    Ok(Daemon {
+        source: Batches(inbox),
+        runners: vec![runner],
+        health_checks: HealthChecks::new(health.clone(), Room::new("health checks", 8)),
+        health,
+        metrics: Arc::new(Metrics::new(&[Family::V4])?),
+        events: Recorder::default(),
+        config,
+        leftovers: None,
+    })
+}

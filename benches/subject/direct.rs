@@ -1,0 +1,114 @@
+//! One family's proxy without a daemon, on this thread and over a kernel in memory: where counts are the same each time.
+
+use anyhow::{Result, bail};
+use svcproxy::config::Mode;
+use svcproxy::kernel::iptables::Fake;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::{Mode as AtWork, iptables, userspace};
+use svcproxy::model::Family;
+use svcproxy::relay;
+
+use super::kernel::{Asked, Log, Observed, Sent};
+use super::{config, node_addresses, port_range};
+use crate::allocations::Allocated;
+use crate::events::Input;
+
+/// What following an event costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Asked of the kernel.
+    pub asked: Asked,
+    /// Allocated by the proxy's own work.
+    pub allocated: Allocated,
+}
+
+/// The proxy.
+pub struct Direct {
+    family: Box<dyn Follow>,
+    log: Log,
+}
+
+trait Follow {
+    fn follow(&mut self, input: &Input) -> Result<()>;
+}
+
+impl<M: AtWork> Follow for FamilyProxy<M> {
+    fn follow(&mut self, input: &Input) -> Result<()> {
+        if let Some(has_address) = input.has_address {
+            self.set_addresses(&node_addresses(has_address));
+        }
+        self.apply(&input.changes);
+        if self.is_due() {
+            self.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// What a proxy leaves behind: the kernel in memory, for the next one.
+#[derive(Default)]
+pub struct Left(Fake);
+
+impl Direct {
+    /// A proxy that knows of no object yet, over a kernel that has everything of `kernel`.
+    ///
+    /// # Errors
+    /// When there is no such mode here.
+    pub fn new(mode: Mode, kernel: Left) -> Result<Direct> {
+        let log = Log::default();
+        let kernel = Observed::new(Box::new(kernel.0), log.clone());
+        let config = config(mode);
+        let family: Box<dyn Follow> = match mode {
+            Mode::Iptables => {
+                let mut proxy = FamilyProxy::with_mode(config, Family::V4, iptables::syncer::Syncer::new(kernel));
+                proxy.set_addresses(&node_addresses(false));
+                Box::new(proxy)
+            }
+            Mode::Userspace => {
+                let syncer = userspace::syncer::Syncer::new(kernel, relay::Fake::default(), port_range()?);
+                let mut proxy = FamilyProxy::with_mode(config, Family::V4, syncer);
+                proxy.set_addresses(&node_addresses(false));
+                Box::new(proxy)
+            }
+            mode => bail!("no counts are taken in {mode} mode"),
+        };
+        Ok(Direct { family, log })
+    }
+
+    /// Takes `input` in and syncs.
+    ///
+    /// # Errors
+    /// When the kernel in memory refuses something.
+    pub fn follow(&mut self, input: &Input) -> Result<Cost> {
+        let before = {
+            let seen = self.log.lock();
+            (seen.asked, seen.allocated)
+        };
+        let allocated = Allocated::by_this_thread();
+        self.family.follow(input)?;
+        let allocated = Allocated::by_this_thread() - allocated;
+        let seen = self.log.lock();
+        Ok(Cost { asked: seen.asked - before.0, allocated: allocated - (seen.allocated - before.1) })
+    }
+
+    /// What it has sent so far, played to a kernel in memory.
+    ///
+    /// # Errors
+    /// When that refuses something.
+    pub fn left(sent: &[Sent]) -> Result<Left> {
+        use svcproxy::kernel::iptables::Iptables;
+        let mut kernel = Fake::default();
+        for sent in sent {
+            if let Sent::Text(text) = sent {
+                kernel.restore(text)?;
+            }
+        }
+        kernel.restored.clear();
+        Ok(Left(kernel))
+    }
+
+    /// Keeps every transaction from now on, and returns those that were kept before.
+    pub fn keep_sent(&self) -> Vec<Sent> {
+        self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,248 @@
+//! A kernel adapter that counts what goes through it, and one that takes everything and keeps nothing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nf_tables::Batch;
+use serde::{Deserialize, Serialize};
+use svcproxy::kernel::iptables::{Iptables, IptablesError};
+use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::model::Family;
+use svcproxy::ruleset::{Saved, Table, Tables, Transaction};
+
+use crate::allocations::Allocated;
+
+/// What a proxy asked of the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// Tables read.
+    pub dumps: usize,
+    /// Transactions sent: with the commands, child processes that write.
+    pub restores: usize,
+    /// Netlink messages in them.
+    #[serde(default)]
+    pub messages: usize,
+    /// Looks at how chains are in use.
+    pub looks: usize,
+    /// Bytes sent.
+    pub bytes: usize,
+    /// Rules sent.
+    pub rules: usize,
+    /// Chains written or emptied.
+    pub chains: usize,
+    /// Chains removed.
+    pub removed_chains: usize,
+}
+
+impl std::ops::Sub for Asked {
+    type Output = Asked;
+
+    fn sub(self, before: Asked) -> Asked {
+        Asked {
+            dumps: self.dumps - before.dumps,
+            restores: self.restores - before.restores,
+            messages: self.messages - before.messages,
+            looks: self.looks - before.looks,
+            bytes: self.bytes - before.bytes,
+            rules: self.rules - before.rules,
+            chains: self.chains - before.chains,
+            removed_chains: self.removed_chains - before.removed_chains,
+        }
+    }
+}
+
+/// A transaction.
+#[derive(Debug, Clone)]
+pub enum Sent {
+    /// What a command was fed with.
+    Text(String),
+    /// Netlink messages, for any generation of the tables.
+    Batch(Batch),
+}
+
+/// All that was seen of a proxy's calls.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// How much was asked.
+    pub asked: Asked,
+    /// How long the kernel and the commands took.
+    pub busy: Duration,
+    /// What the adapter below allocated, which is not the proxy's.
+    pub allocated: Allocated,
+    /// The first failure.
+    pub error: Option<String>,
+    /// The transactions, if they are to be kept.
+    pub sent: Option<Vec<Sent>>,
+}
+
+/// A handle on what is seen, for whoever measures.
+#[derive(Debug, Clone, Default)]
+pub struct Log(Arc<Mutex<Seen>>);
+
+impl Log {
+    /// What was seen so far.
+    pub fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Times `call`, and counts it.
+    fn watch<T>(
+        &self,
+        call: impl FnOnce() -> Result<T, IptablesError>,
+        count: impl FnOnce(&mut Asked),
+    ) -> Result<T, IptablesError> {
+        let (start, allocated) = (Instant::now(), Allocated::by_this_thread());
+        let result = call();
+        let (busy, allocated) = (start.elapsed(), Allocated::by_this_thread() - allocated);
+        let mut seen = self.lock();
+        count(&mut seen.asked);
+        seen.busy += busy;
+        seen.allocated += allocated;
+        if let Err(error) = &result {
+            seen.error.get_or_insert_with(|| error.to_string());
+        }
+        result
+    }
+}
+
+/// Counts and times every call.
+pub struct Observed {
+    kernel: Box<dyn Iptables + Send>,
+    log: Log,
+}
+
+impl Observed {
+    /// Hands calls on to `kernel`.
+    pub fn new(kernel: Box<dyn Iptables + Send>, log: Log) -> Observed {
+        Observed { kernel, log }
+    }
+
+    fn call<T>(
+        &mut self,
+        call: impl FnOnce(&mut dyn Iptables) -> Result<T, IptablesError>,
+        count: impl FnOnce(&mut Asked),
+    ) -> Result<T, IptablesError> {
+        let kernel = &mut *self.kernel;
+        self.log.watch(|| call(kernel), count)
+    }
+}
+
+impl Iptables for Observed {
+    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
+        self.call(|kernel| kernel.save(table), |asked| asked.dumps += 1)
+    }
+
+    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
+        let before = Allocated::by_this_thread();
+        if let Some(sent) = &mut self.log.lock().sent {
+            sent.push(Sent::Text(input.to_owned()));
+        }
+        let kept = Allocated::by_this_thread() - before;
+        self.log.lock().allocated += kept;
+        self.call(
+            |kernel| kernel.restore(input),
+            |asked| {
+                asked.restores += 1;
+                asked.bytes += input.len();
+                for line in input.lines() {
+                    match line.get(..1) {
+                        Some(":") => asked.chains += 1,
+                        Some("-") if line.starts_with("-X") => asked.removed_chains += 1,
+                        Some("-") => asked.rules += 1,
+                        _ => {}
+                    }
+                }
+            },
+        )
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.call(|kernel| kernel.uses(table, chains), |asked| asked.looks += 1)
+    }
+
+    fn random_fully(&self) -> bool {
+        self.kernel.random_fully()
+    }
+}
+
+/// Counts and times every call of the netlink writer. Encoding a change is part of what is timed: it is the writer's.
+pub struct ObservedNetlink {
+    tables: NfTables,
+    log: Log,
+}
+
+impl ObservedNetlink {
+    /// Opens the writer of a family.
+    ///
+    /// # Errors
+    /// When the kernel has no nf_tables, or no right is given to change them.
+    pub fn open(family: Family, log: Log) -> Result<ObservedNetlink, IptablesError> {
+        let (mut tables, seen) = (NfTables::open(family)?, log.clone());
+        tables.observe(Box::new(move |batch| {
+            let mut seen = seen.lock();
+            seen.asked.restores += 1;
+            seen.asked.messages += batch.messages();
+            seen.asked.bytes += batch.len();
+            if let Some(sent) = &mut seen.sent {
+                let mut batch = batch.clone();
+                batch.set_generation(None);
+                sent.push(Sent::Batch(batch));
+            }
+        }));
+        Ok(ObservedNetlink { tables, log })
+    }
+}
+
+impl PacketFilter for ObservedNetlink {
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+        self.log.watch(|| self.tables.compare(tables, wanted), |asked| asked.dumps += tables.len())
+    }
+
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        self.log.watch(|| self.tables.commit(change), |_| {})
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.log.watch(|| self.tables.uses(table, chains), |asked| asked.looks += 1)
+    }
+
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        self.log.watch(|| self.tables.generation(), |_| {})
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.tables.is_untouched(now)
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        self.tables.trust(generation);
+    }
+
+    fn random_fully(&self) -> bool {
+        self.tables.random_fully()
+    }
+}
+
+/// A packet filter that takes everything and keeps nothing. Its dumps are empty, so a full sync sends everything.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Iptables for Silent {
+    fn save(&mut self, _: Table) -> Result<String, IptablesError> {
+        Ok(String::new())
+    }
+
+    fn restore(&mut self, _: &str) -> Result<(), IptablesError> {
+        Ok(())
+    }
+
+    fn uses(&mut self, _: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        Ok(vec![Some(usize::MAX); chains.len()])
+    }
+
+    fn random_fully(&self) -> bool {
+        true
+    }
+}
