@@ -3,7 +3,7 @@
 //!
 //! [`objects`] writes one service port down, [`desired`] adds all up, [`rules`] and [`jumps`] are the constant part,
 //! [`text`] prints it all. [`observed`] is what the kernel has, [`steps`] what has to be done in which order, [`syncer`]
-//! does it and [`drain`] looks after backends that leave; [`leave`] takes everything away again, [`prepare`] sets what
+//! does it and [`drain`] looks after backends that leave; [`teardown`] takes everything away again, [`prepare`] sets what
 //! IPVS needs once at the start. The kernel is behind [`crate::kernel::ipvs`], [`crate::kernel::ipset`],
 //! [`crate::kernel::dummy`] and [`crate::kernel::iptables`].
 
