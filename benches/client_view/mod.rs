@@ -2,7 +2,7 @@
 //! follows it. Each proxy is a process on a node of the lab, with the lab's API.
 
 mod api;
-mod knock;
+mod attempt;
 mod programs;
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::measure::{Bench, Id};
 use crate::packets::wires::{BACKEND, Wires};
 use crate::results::Detail;
 use api::Api;
-use knock::{Answer, until};
+use attempt::{Answer, until};
 pub use programs::{Program, VARIANTS};
 
 /// Groups of this part, and what they are.

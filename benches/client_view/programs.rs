@@ -62,7 +62,7 @@ impl Variant {
 
 /// A proxy.
 pub enum Program {
-    /// This project's: this program, which has it within.
+    /// svcproxy, which is linked into this program.
     Own,
     /// Another one.
     Foreign(Box<ForeignProxy>),

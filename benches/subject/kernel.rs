@@ -77,7 +77,7 @@ pub struct Seen {
     pub sent: Option<Vec<Sent>>,
 }
 
-/// A handle on what is seen, for whoever measures.
+/// A handle on what was observed, for the measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Log(Arc<Mutex<Seen>>);
 

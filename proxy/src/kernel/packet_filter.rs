@@ -1,4 +1,4 @@
-//! The tables of one address family, whoever writes them: the iptables commands, or netlink.
+//! The tables of one address family, written by netlink or by the iptables commands.
 
 use super::iptables::{Iptables, IptablesError};
 use crate::ruleset::{Chains, Saved, SavedTable, Table, Tables, Transaction};

@@ -63,7 +63,7 @@ impl Variant {
         }
     }
 
-    /// What svcproxy is told of it, beside `also`: flags of the scenario's own.
+    /// The flags of svcproxy for it, and `also`: the scenario's own.
     pub(super) fn flags(self, also: &[String]) -> Vec<String> {
         let (variant, writer) = match self {
             Variant::NftCommands => ("nft", Some("--iptables-writer=commands".to_owned())),

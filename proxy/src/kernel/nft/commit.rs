@@ -71,6 +71,7 @@ impl NfTables {
     ) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
         let seen = seen.filter(|seen| seen.generation == generation);
+        self.distrust_tables(generation);
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.set_generation(guarded.then_some(generation));

@@ -110,6 +110,13 @@ impl NfTables {
         })
     }
 
+    /// If another program has written, a table may be gone with all its chains (`nft flush ruleset`, `iptables-nft -X`).
+    fn distrust_tables(&mut self, generation: u32) {
+        if self.known != Some(generation) {
+            self.ready.clear();
+        }
+    }
+
     /// The chains that are there after a change. The first change of a full sync brings jumps, and the next one is worth knowing
     /// which chains are new; after it they would only take memory.
     fn followed(&self, mut seen: Seen, change: &Transaction) -> Option<Seen> {
@@ -132,6 +139,7 @@ impl PacketFilter for NfTables {
     /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
     fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
+        self.distrust_tables(before);
         let at_once = self.socket.snapshot(|socket| Dump::of(self.family, tables, wanted).take(socket));
         let chains = match at_once {
             // Other programs write all the time: each chain is of one moment by itself.

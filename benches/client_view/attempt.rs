@@ -1,4 +1,4 @@
-//! Knocks at an address until it answers as wanted.
+//! Connects to an address until it answers as wanted.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,17 +12,17 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket, sockopt,
 };
 
-/// Between two knocks, and so what a figure may be too large by.
+/// Between two attempts, and so what a figure may be too large by.
 const EVERY: Duration = Duration::from_millis(2);
-/// How long an answer is waited for before the next knock is due.
+/// How long an answer is waited for before the next attempt is due.
 const SOON: Duration = Duration::from_millis(1);
-/// A knock that has heard nothing by then is taken for one that nobody hears.
+/// An attempt without an answer by then counts as silence.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// What comes of a knock.
+/// What comes of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Somebody answers.
+    /// The connection is accepted.
     Connected,
     /// A reset, or that the port is unreachable.
     Refused,
@@ -31,14 +31,14 @@ pub(super) enum Answer {
 }
 
 /// When `to` began to give this answer, if it does within `limit`; two answers alike count, for a single one may be an old
-/// connection's. A knock that is lost is not waited for before the next: the kernel would send it again only after a second.
+/// connection's. An attempt that is lost is not waited for before the next: the kernel would send it again only after a second.
 pub(super) fn until(to: SocketAddr, wanted: Answer, limit: Duration) -> Result<Option<Instant>> {
     let begin = Instant::now();
     let (mut next, mut first) = (begin, None);
     let mut waiting: Vec<(Instant, OwnedFd)> = Vec::new();
     while begin.elapsed() < limit {
         let mut heard = Vec::new();
-        match knock(to)? {
+        match attempt(to)? {
             Ok(answer) => heard.push(answer),
             Err(socket) => waiting.push((Instant::now(), socket)),
         }
@@ -57,10 +57,10 @@ pub(super) fn until(to: SocketAddr, wanted: Answer, limit: Duration) -> Result<O
 }
 
 /// One attempt to connect: an answer, or the socket that waits for it.
-fn knock(to: SocketAddr) -> Result<Result<Answer, OwnedFd>> {
+fn attempt(to: SocketAddr) -> Result<Result<Answer, OwnedFd>> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None).context("make a socket")?;
-    // Closed with a reset: thousands of knocks leave no port behind.
+    // Closed with a reset: thousands of attempts leave no port behind.
     let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(&socket, sockopt::Linger, &at_once).context("set the linger time")?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
