@@ -124,7 +124,7 @@ impl From<SourceArg> for Source {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum VariantArg {
-    /// As the machine has it.
+    /// The variant that `iptables` is on this machine.
     Auto,
     /// iptables-nft; svcproxy writes by netlink.
     Nft,

@@ -56,7 +56,7 @@ fn left() -> Fake {
     ipvs.mode().kernel().clone()
 }
 
-fn leaving(kernel: Fake, flows: Vec<Flow>) -> IpvsTeardown<Fake, Flows> {
+fn teardown(kernel: Fake, flows: Vec<Flow>) -> IpvsTeardown<Fake, Flows> {
     IpvsTeardown::new(kernel, Flows(flows), vec!["192.0.2.1".parse().unwrap()], LIMIT)
 }
 
@@ -74,7 +74,7 @@ fn connections_end_before_what_leads_them_goes() {
     let mut kernel = left();
     kernel.servers.connect(&tcp("10.96.0.1:80"), &"10.244.0.1:8080".parse().unwrap(), 1);
     let now = Instant::now();
-    let mut leaving = leaving(kernel, flows);
+    let mut leaving = teardown(kernel, flows);
     assert!(leaving.work(now).unwrap().is_some());
     assert_eq!(leaving.work(now + LIMIT).unwrap(), None);
     let (kernel, flows) = leaving.into_kernel();
@@ -89,7 +89,7 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     let address: IpAddr = "10.96.0.1".parse().unwrap();
     let of_node = Flow { client: address, ..flow(Protocol::Tcp, "10.96.0.1:80", false) };
     let now = Instant::now();
-    let mut busy = leaving(left(), vec![of_node, flow(Protocol::Tcp, "10.96.0.1:80", false)]);
+    let mut busy = teardown(left(), vec![of_node, flow(Protocol::Tcp, "10.96.0.1:80", false)]);
     for later in [Duration::ZERO, Duration::from_secs(5)] {
         assert!(busy.work(now + later).unwrap().is_some());
     }
@@ -100,10 +100,10 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     assert!(!kernel.sets.sets.is_empty(), "whose the address is stays written down");
 
     // By then the connection is over; or its time is.
-    let mut idle = leaving(kernel.clone(), flows.0[1..].to_vec());
+    let mut idle = teardown(kernel.clone(), flows.0[1..].to_vec());
     assert_eq!(idle.work(now).unwrap(), None);
     assert!(is_gone(&idle.into_kernel().0));
-    let mut late = leaving(kernel, flows.0);
+    let mut late = teardown(kernel, flows.0);
     assert!(late.work(now).unwrap().is_some());
     assert_eq!(late.work(now + LIMIT).unwrap(), None);
     let (kernel, _) = late.into_kernel();

@@ -53,7 +53,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// As `--iptables-variant` has it.
+    /// The value of `--iptables-variant` that stands for it.
     pub fn name(self) -> &'static str {
         match self {
             Variant::Auto => "auto",

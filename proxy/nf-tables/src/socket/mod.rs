@@ -22,7 +22,7 @@ pub use error::{CommitError, ReadError, Refusal};
 
 /// The kernel answers before a send returns; what takes longer was lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Wanted for sending; the kernel doubles it and uses none of it before something is sent. Batches are copied as a whole.
+/// Send buffer to ask for. The kernel doubles it, and allocates only what a batch needs, which it copies as a whole.
 const SEND_BUFFER: usize = 1 << 29;
 /// Wanted for receiving: answers to some thousands of operations.
 const RECEIVE_BUFFER: usize = 1 << 24;

@@ -166,10 +166,10 @@ impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
         let gently = now.saturating_duration_since(began) < self.limit;
         let mut spared = 0;
         for family in Family::ALL {
-            let going = TeardownBatch::look(&mut self.kernel, family, gently)?;
-            self.forget_flows(family, &going.idle)?;
-            let used = if gently { self.used(&going)? } else { BTreeSet::new() };
-            spared += going.go(&mut self.kernel, &used)?.spared;
+            let batch = TeardownBatch::look(&mut self.kernel, family, gently)?;
+            self.forget_flows(family, &batch.idle)?;
+            let used = if gently { self.used(&batch)? } else { BTreeSet::new() };
+            spared += batch.go(&mut self.kernel, &used)?.spared;
         }
         if spared > 0 {
             return Ok(Some(now + LOOK));
@@ -179,9 +179,9 @@ impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
     }
 
     /// Lets addresses yield, and then says which of them flows still come from.
-    fn used(&mut self, going: &TeardownBatch) -> Result<BTreeSet<IpAddr>, TeardownError> {
-        let addresses = going.addresses(&mut self.kernel)?;
-        if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == going.family) {
+    fn used(&mut self, batch: &TeardownBatch) -> Result<BTreeSet<IpAddr>, TeardownError> {
+        let addresses = batch.addresses(&mut self.kernel)?;
+        if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == batch.family) {
             let fresh: Vec<IpAddr> = addresses.difference(&self.yielded).copied().collect();
             let changes: Vec<AddressChange> =
                 fresh.iter().map(|address| AddressChange::Yield { address: *address, to: own }).collect();
@@ -191,17 +191,17 @@ impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
         if addresses.is_empty() {
             return Ok(addresses);
         }
-        let clients = self.conntrack.clients(going.family).map_err(TeardownError::Clients)?;
+        let clients = self.conntrack.clients(batch.family).map_err(TeardownError::Clients)?;
         Ok(addresses.intersection(&clients).copied().collect())
     }
 
     fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), TeardownError> {
-        let going: BTreeSet<&ServerKey> = led_by.iter().filter(|key| needs_conntrack_cleanup(key.protocol)).collect();
-        if going.is_empty() {
+        let keys: BTreeSet<&ServerKey> = led_by.iter().filter(|key| needs_conntrack_cleanup(key.protocol)).collect();
+        if keys.is_empty() {
             return Ok(());
         }
         let was_led = |flow: &Flow| {
-            flow.by_ipvs && going.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
+            flow.by_ipvs && keys.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
         };
         self.conntrack.delete(family, &[Filter::NONE], &was_led).map(drop).map_err(TeardownError::Flows)
     }

@@ -95,12 +95,12 @@ impl<K: PacketFilter, R: Relays> Syncer<K, R> {
 
     /// Everything that the tables should hold, with the listeners that it needs.
     pub fn wanted(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &[ServicePortPlan]) -> Tables {
-        let around = self.surroundings(node, addresses);
+        let around = self.node_context(node, addresses);
         assemble(&self.objects(plans, &around), &around.node)
     }
 
     /// An interface without an address is remembered: on such a node another one will come with the next pod.
-    fn surroundings(&mut self, node: NodePlan, addresses: &NodeAddresses) -> NodeContext {
+    fn node_context(&mut self, node: NodePlan, addresses: &NodeAddresses) -> NodeContext {
         self.bare |= addresses.bare.contains(&node.family);
         let host = host(&node, addresses);
         // From elsewhere nothing can be led to the loopback range.
@@ -218,7 +218,7 @@ impl<K: PacketFilter, R: Relays> Mode for Syncer<K, R> {
             self.ports.adopt(saved.tables.get(&Table::Filter).map(listening_ports).unwrap_or_default());
             self.adopted = true;
         }
-        let around = self.surroundings(node, addresses);
+        let around = self.node_context(node, addresses);
         let objects = self.objects(plans, &around);
         let wanted = assemble(&objects, &around.node);
         let total =
