@@ -9,8 +9,9 @@ use tracing::warn;
 use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables;
+use crate::mode::engine::render::{Renderer, tables};
 use crate::mode::iptables::family::FamilyProxy;
-use crate::mode::iptables::{jumps, objects, ruleset};
+use crate::mode::iptables::{jumps, syncer};
 use crate::mode::ipvs;
 use crate::mode::ipvs::desired::{DesiredState, DirtyKeys};
 use crate::mode::ipvs::objects::NodeContext;
@@ -124,8 +125,8 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
         desired.replace(&plan.name, Some(ipvs::objects::render(plan, &around)), &mut dirty);
     }
     let mut transaction = Transaction::default();
-    for (table, chains) in ipvs::rules::assemble(&around.node, true) {
-        transaction.table(table).write = chains;
+    for chain in ipvs::rules::fixed(&around.node, true) {
+        transaction.table(chain.place.0).write.insert(chain.place.1.to_owned(), chain.head);
     }
     health_lines(&plans)
         + &format!(
@@ -146,8 +147,9 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
     addresses.bare.extend(bare.then_some(family));
     let mut syncer =
         userspace::syncer::Syncer::new(iptables::Fake::default(), crate::relay::Fake::default(), config.port_range);
-    let tables = syncer.wanted(node, &addresses, &plans);
-    let relays = relay_lines(syncer.listening(), &plans);
+    let mode = syncer.renderer();
+    let tables = mode.wanted::<iptables::Fake>(node, &addresses, &plans);
+    let relays = relay_lines(mode.listening(), &plans);
     let mut transaction = Transaction::default();
     for (table, chains) in tables {
         transaction.table(table).write = chains;
@@ -188,12 +190,12 @@ fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAdd
 /// The whole of a family as one `iptables-restore` input. Addresses of this host play no part, so that the text is
 /// the same on every machine: `nodePortAddresses` go by the Node object.
 pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
-    let (node, _, plans) = planned(config, family, batch);
+    let (node, addresses, plans) = planned(config, family, batch);
     let health = health_lines(&plans);
-    let comments = objects::EndpointComments::of(&plans);
-    let objects = plans.iter().map(|plan| (plan.name.clone(), objects::render(plan, &node, comments))).collect();
+    let mut mode = syncer::Iptables::default();
+    let context = Renderer::<iptables::Fake>::node(&mut mode, node.clone(), &addresses, &&plans[..]);
     let mut transaction = Transaction::default();
-    for (table, chains) in ruleset::assemble(&objects, &node, true) {
+    for (table, chains) in tables::<_, iptables::Fake>(&mut mode, &context, plans, true) {
         transaction.table(table).write = chains;
     }
     health + &with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>())
@@ -202,7 +204,7 @@ pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
 /// A comment for each `healthCheckNodePort`: the service, and how many endpoints on this node the proxy would answer with.
 fn health_lines(plans: &[ServicePortPlan]) -> String {
     let mut checks = Checks::default();
-    checks.note_all(plans);
+    plans.iter().for_each(|plan| checks.note(&plan.name, Some(plan)));
     let line = |(service, check): (ObjectKey, Option<ServiceCheck>)| {
         check.map(|check| format!("# health check {} {service} {}\n", check.port, check.local_endpoints))
     };

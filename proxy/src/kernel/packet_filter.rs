@@ -1,7 +1,9 @@
 //! The tables of one address family, written by netlink or by the iptables commands.
 
+use std::fmt::Write as _;
+
 use super::iptables::{Iptables, IptablesError};
-use crate::ruleset::{Chains, Saved, SavedTable, Table, Tables, Transaction};
+use crate::ruleset::{Rule, Saved, SavedTable, Table, Transaction};
 
 /// Rules of a transaction that is split because the kernel takes no larger ones: with the usual `net.core.wmem_max` of 212,992
 /// bytes about 480 rules with a comment were taken by iptables-nft 1.8.9.
@@ -9,18 +11,53 @@ const PART: usize = 200;
 
 /// Reads and changes the tables.
 pub trait PacketFilter {
-    /// What stands in these tables, beside what is wanted: of chains that hold just that, the rules are not reported.
+    /// What stands in these tables. Of chains that are `unread` the rules may be left out: [`PacketFilter::rules`] and
+    /// [`PacketFilter::holds`] know them.
     ///
     /// # Errors
     /// When the kernel, or the command, does not say.
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError>;
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError>;
 
-    /// What stands in these tables.
+    /// What stands in these tables, every rule of it.
     ///
     /// # Errors
-    /// As [`PacketFilter::compare`].
+    /// As [`PacketFilter::look`].
     fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
-        self.compare(tables, &Tables::new())
+        self.look(tables, &|_, _| false)
+    }
+
+    /// The rules of a chain that was unread; `present`: what was reported of it.
+    ///
+    /// # Errors
+    /// As [`PacketFilter::look`].
+    fn rules(&mut self, _table: Table, _chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
+        Ok(present.to_vec())
+    }
+
+    /// Whether a chain that is there has these rules and no others; `present`: what was reported of it.
+    ///
+    /// # Errors
+    /// As [`PacketFilter::look`].
+    fn holds(
+        &mut self,
+        _table: Table,
+        _chain: &str,
+        present: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        let (mut text, mut present) = (String::new(), present.iter());
+        for rule in rules {
+            text.clear();
+            if write!(text, "{rule}").is_err() || present.next() != Some(&text) {
+                return Ok(false);
+            }
+        }
+        Ok(present.next().is_none())
+    }
+
+    /// Whether new chains may be sent before what leads to them at no cost. A command reads or writes a whole table each time.
+    fn takes_chains_ahead(&self) -> bool {
+        false
     }
 
     /// Brings a change to the kernel: in one transaction, or in several where it takes no larger ones.
@@ -57,11 +94,10 @@ pub trait PacketFilter {
 }
 
 impl<K: Iptables> PacketFilter for K {
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
-        let (mut saved, nothing) = (Saved::default(), Chains::new());
+    fn look(&mut self, tables: &[Table], _: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+        let mut saved = Saved::default();
         for table in tables {
-            let present = SavedTable::parse(&self.save(*table)?);
-            saved.tables.insert(*table, present.against(wanted.get(table).unwrap_or(&nothing)));
+            saved.tables.insert(*table, SavedTable::parse(&self.save(*table)?));
         }
         Ok(saved)
     }

@@ -7,7 +7,7 @@ use super::nft::NfTables;
 use super::packet_filter::PacketFilter;
 use crate::config::{Variant, WriterChoice};
 use crate::model::Family;
-use crate::ruleset::{Saved, Table, Tables, Transaction};
+use crate::ruleset::{Rule, Saved, Table, Transaction};
 
 /// The writer of one family's tables.
 pub enum Writer {
@@ -96,47 +96,56 @@ impl Writer {
     }
 }
 
-impl PacketFilter for Writer {
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+impl Writer {
+    fn filter(&mut self) -> &mut dyn PacketFilter {
         match self {
-            Writer::Commands(commands) => commands.compare(tables, wanted),
-            Writer::Netlink(netlink) => netlink.compare(tables, wanted),
+            Writer::Commands(commands) => commands,
+            Writer::Netlink(netlink) => &mut **netlink,
         }
+    }
+}
+
+impl PacketFilter for Writer {
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+        self.filter().look(tables, unread)
+    }
+
+    fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
+        self.filter().rules(table, chain, present)
+    }
+
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        present: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        self.filter().holds(table, chain, present, rules)
+    }
+
+    fn takes_chains_ahead(&self) -> bool {
+        matches!(self, Writer::Netlink(_))
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
-        match self {
-            Writer::Commands(commands) => commands.commit(change),
-            Writer::Netlink(netlink) => netlink.commit(change),
-        }
+        self.filter().commit(change)
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
-        match self {
-            Writer::Commands(commands) => PacketFilter::uses(commands, table, chains),
-            Writer::Netlink(netlink) => netlink.uses(table, chains),
-        }
+        self.filter().uses(table, chains)
     }
 
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
-        match self {
-            Writer::Commands(commands) => commands.generation(),
-            Writer::Netlink(netlink) => netlink.generation(),
-        }
+        self.filter().generation()
     }
 
     fn is_untouched(&mut self, now: Option<u32>) -> bool {
-        match self {
-            Writer::Commands(commands) => commands.is_untouched(now),
-            Writer::Netlink(netlink) => netlink.is_untouched(now),
-        }
+        self.filter().is_untouched(now)
     }
 
     fn trust(&mut self, generation: Option<u32>) {
-        match self {
-            Writer::Commands(commands) => commands.trust(generation),
-            Writer::Netlink(netlink) => netlink.trust(generation),
-        }
+        self.filter().trust(generation);
     }
 
     fn random_fully(&self) -> bool {

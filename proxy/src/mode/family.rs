@@ -1,12 +1,14 @@
 //! One address family's proxy: state in, syncs out. Everything but what its mode asks of the kernel is pure, so the whole
 //! of it runs against a fake.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::Mode;
+use super::engine::render::Plans;
 use super::rules::report::Report;
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Family, ServicePortName};
@@ -195,28 +197,63 @@ impl<M: Mode> FamilyProxy<M> {
 
     /// The plans of all service ports.
     pub fn plans(&self) -> Vec<ServicePortPlan> {
-        self.state.service_ports().filter_map(|port| self.plan_one(&port.name)).collect()
+        self.planner().iter().collect()
+    }
+
+    fn planner(&self) -> Planner<'_> {
+        Planner { config: &self.config, state: &self.state, addresses: &self.addresses }
     }
 
     fn full(&mut self) -> Result<Report, M::Error> {
-        let plans = self.plans();
-        self.checks.note_all(&plans);
-        self.tally = Tally::default();
-        for plan in &plans {
-            self.tally.note(&plan.name, Some(plan));
-        }
         let node = self.node_plan();
+        let planner = Planner { config: &self.config, state: &self.state, addresses: &self.addresses };
+        self.checks.keep(|name| planner.state.service_port(name).is_some());
+        self.tally = Tally::default();
+        let plans = Noted { planner, checks: RefCell::new(&mut self.checks), tally: RefCell::new(&mut self.tally) };
         self.mode.full(node, &self.addresses, &plans)
     }
 
     fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
+        self.planner().plan(name)
+    }
+}
+
+/// Plans service ports from the state.
+struct Planner<'a> {
+    config: &'a Config,
+    state: &'a State,
+    addresses: &'a NodeAddresses,
+}
+
+impl Planner<'_> {
+    fn plan(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
         let port = self.state.service_port(name)?;
         let around = NodeContext {
             node_name: &self.config.node_name,
             node: self.state.node(),
-            primary: primary_address(&self.config, self.family(), self.state.node(), &self.addresses),
+            primary: primary_address(self.config, self.state.family(), self.state.node(), self.addresses),
             masquerade_all: self.config.masquerade_all,
         };
         Some(plan_service_port(&port, &self.state.endpoints(name), around))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = ServicePortPlan> {
+        self.state.service_ports().filter_map(|port| self.plan(&port.name))
+    }
+}
+
+/// Plans of which health checks and the tally take note as they are made. To note the same again changes nothing.
+struct Noted<'a> {
+    planner: Planner<'a>,
+    checks: RefCell<&'a mut Checks>,
+    tally: RefCell<&'a mut Tally>,
+}
+
+impl Plans for Noted<'_> {
+    fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_> {
+        Box::new(self.planner.iter().inspect(|plan| {
+            self.checks.borrow_mut().note(&plan.name, Some(plan));
+            self.tally.borrow_mut().note(&plan.name, Some(plan));
+        }))
     }
 }

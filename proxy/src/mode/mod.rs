@@ -1,5 +1,6 @@
 //! The modes: each writes plans down as kernel objects of its kind and brings the kernel there.
 
+pub mod engine;
 pub mod family;
 pub mod iptables;
 pub mod ipvs;
@@ -13,6 +14,7 @@ use crate::config::NodeAddresses;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use engine::render::Plans;
 use rules::report::Report;
 
 /// One mode at work in one address family: brings the kernel to what plans say.
@@ -36,6 +38,9 @@ pub trait Mode {
         Vec::new()
     }
 
+    /// Service ports of which the kernel refuses rules, and why. They are left as they are; all others are kept up to date.
+    fn refused(&self) -> &BTreeMap<ServicePortName, String>;
+
     /// Whether what this mode makes of the node's addresses differs, where the plan of the node does not.
     fn depends_on(&self, _node: &NodePlan, _before: &NodeAddresses, _after: &NodeAddresses) -> bool {
         false
@@ -55,7 +60,7 @@ pub trait Mode {
         &mut self,
         node: NodePlan,
         addresses: &NodeAddresses,
-        plans: &[ServicePortPlan],
+        plans: &dyn Plans,
     ) -> Result<Report, Self::Error>;
 
     /// Sends what changed in these service ports (`None`: gone). Does a full sync's work in no case: the caller asks

@@ -38,12 +38,10 @@ impl Checks {
         self.changed.insert(name.service.clone());
     }
 
-    /// All service ports were planned: there are no others.
-    pub fn note_all(&mut self, plans: &[ServicePortPlan]) {
-        let names: BTreeSet<&ServicePortName> = plans.iter().map(|plan| &plan.name).collect();
-        let gone: Vec<ServicePortName> = self.ports.keys().filter(|name| !names.contains(name)).cloned().collect();
+    /// Service ports that are `there` no more are gone.
+    pub fn keep(&mut self, there: impl Fn(&ServicePortName) -> bool) {
+        let gone: Vec<ServicePortName> = self.ports.keys().filter(|name| !there(name)).cloned().collect();
         gone.iter().for_each(|name| self.note(name, None));
-        plans.iter().for_each(|plan| self.note(&plan.name, Some(plan)));
     }
 
     /// What changed since the last call: by Service the check, or nothing where there is none any more.

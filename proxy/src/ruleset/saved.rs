@@ -1,17 +1,14 @@
 //! What `iptables-save` printed, as far as the proxy must understand it: chains and the text of their rules.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
 
-use super::{Chains, Table};
+use super::Table;
 
 /// One table as the kernel has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SavedTable {
     /// Rules by chain, the kernel's own chains included.
     pub chains: HashMap<String, Vec<String>>,
-    /// Chains whose rules are exactly those that are wanted; above they are there without their rules.
-    pub as_wanted: HashSet<String>,
 }
 
 impl SavedTable {
@@ -30,42 +27,24 @@ impl SavedTable {
         table
     }
 
-    /// Forgets the rules of chains that hold what is wanted.
-    #[must_use]
-    pub fn against(mut self, wanted: &Chains) -> SavedTable {
-        let mut text = String::new();
-        for (chain, rules) in wanted {
-            let Some(present) = self.chains.get_mut(chain).filter(|present| present.len() == rules.len()) else {
-                continue;
-            };
-            let is_same = present.iter().zip(rules).all(|(present, rule)| {
-                text.clear();
-                write!(text, "{rule}").is_ok() && *present == text
-            });
-            if is_same {
-                *present = Vec::new();
-                self.as_wanted.insert(chain.clone());
-            }
-        }
-        self
+    /// The chains and targets that rules of chains which are `elsewhere` jump or go to.
+    pub fn targets(&self, elsewhere: impl Fn(&str) -> bool) -> HashSet<&str> {
+        let rules = self.chains.iter().filter(|(from, _)| elsewhere(from)).flat_map(|(_, rules)| rules);
+        rules.filter_map(|rule| target_of(rule)).collect()
     }
 
-    /// Whether a rule of a chain that is `elsewhere` jumps or goes to `chain`.
-    pub fn is_referred_to(&self, chain: &str, elsewhere: impl Fn(&str) -> bool) -> bool {
-        self.is_referred_to_but(chain, elsewhere, |_, _| false)
-    }
-
-    /// The same, but for rules that are `leaving` (given as chain and rule).
-    pub fn is_referred_to_but(
+    /// Whether a rule of a chain that is `elsewhere` jumps or goes to `chain`, but for rules that are `gone` soon (given as chain and
+    /// rule).
+    pub fn is_referred_to(
         &self,
         chain: &str,
         elsewhere: impl Fn(&str) -> bool,
-        leaving: impl Fn(&str, &str) -> bool,
+        gone: impl Fn(&str, &str) -> bool,
     ) -> bool {
         self.chains
             .iter()
             .filter(|(from, _)| elsewhere(from))
-            .any(|(from, rules)| rules.iter().any(|rule| target_of(rule) == Some(chain) && !leaving(from, rule)))
+            .any(|(from, rules)| rules.iter().any(|rule| target_of(rule) == Some(chain) && !gone(from, rule)))
     }
 }
 
@@ -95,7 +74,7 @@ mod tests {
         let table = SavedTable::parse(text);
         assert_eq!(table.chains.len(), 3);
         assert_eq!(table.chains["OTHER"], [""]);
-        assert!(table.is_referred_to("KUBE-SVC-A", |from| from == "PREROUTING"));
-        assert!(!table.is_referred_to("KUBE-SVC-A", |from| from == "OTHER"));
+        assert!(table.is_referred_to("KUBE-SVC-A", |from| from == "PREROUTING", |_, _| false));
+        assert!(!table.is_referred_to("KUBE-SVC-A", |from| from == "OTHER", |_, _| false));
     }
 }

@@ -1,6 +1,6 @@
 //! A change of the tables: chains to rewrite and chains to remove, and single rules in the kernel's own chains.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Chains, Rule, Table};
@@ -10,6 +10,8 @@ use super::{Chains, Rule, Table};
 pub struct TableChange {
     /// Chains whose whole content is replaced; those that do not exist are made.
     pub write: Chains,
+    /// Those of them that were not there, or empty, when the tables were last read or written.
+    pub absent: BTreeSet<String>,
     /// Chains to empty and remove.
     pub remove: Vec<String>,
     /// Rules, each with its chain, to put before all others of it: the last one comes first.
@@ -51,6 +53,25 @@ impl Transaction {
         self.tables.entry(table).or_default()
     }
 
+    /// Whether a chain was not there, or empty, when the tables were last read or written.
+    pub fn is_absent(&self, table: Table, chain: &str) -> bool {
+        self.tables.get(&table).is_some_and(|change| change.absent.contains(chain))
+    }
+
+    /// Another change, of other chains, in the same transaction.
+    pub fn append(&mut self, other: Transaction) {
+        for (table, other) in other.tables {
+            let TableChange { mut write, mut absent, mut remove, mut insert, mut append, mut delete } = other;
+            let change = self.table(table);
+            change.write.append(&mut write);
+            change.absent.append(&mut absent);
+            change.remove.append(&mut remove);
+            change.insert.append(&mut insert);
+            change.append.append(&mut append);
+            change.delete.append(&mut delete);
+        }
+    }
+
     /// The chains to write, in the order of jumps: what is jumped to comes before what jumps to it.
     pub fn writes(&self) -> Vec<(Table, &str, &[Rule])> {
         let mut writes: Vec<(usize, Table, &str, &[Rule])> = Vec::new();
@@ -80,7 +101,11 @@ impl Transaction {
         };
         for (table, chain, content) in writes {
             full(&mut part, &mut size, content.len() + 1);
-            part.table(table).write.insert(chain.to_owned(), content.to_vec());
+            let into = part.table(table);
+            if self.is_absent(table, chain) {
+                into.absent.insert(chain.to_owned());
+            }
+            into.write.insert(chain.to_owned(), content.to_vec());
         }
         // Single rules are few: they are sent together.
         for (table, change) in &self.tables {

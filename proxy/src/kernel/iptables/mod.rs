@@ -104,16 +104,9 @@ pub enum IptablesError {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// nf_tables refused a part of a change, and so took nothing of it.
-    #[error("the kernel refuses the change of chain {chain} in table {table}: {problem}")]
-    Refused {
-        /// The table of the first part that was refused.
-        table: Table,
-        /// Its chain.
-        chain: String,
-        /// What the kernel, or the encoder, said.
-        problem: String,
-    },
+    /// Rules, or chains, were refused, and so nothing of the change was taken.
+    #[error("{}", of_all(.0))]
+    Refused(Vec<Refusal>),
     /// A rule is about an IP set that is not there.
     #[error("there is no IP set {name}, which a rule is about [{rule}]")]
     NoSuchSet {
@@ -132,14 +125,50 @@ pub enum IptablesError {
     Netlink(#[from] NetlinkError),
 }
 
+/// A part of a change that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The table.
+    pub table: Table,
+    /// The chain.
+    pub chain: String,
+    /// The rule, if it is one that was refused.
+    pub rule: Option<String>,
+    /// What the kernel, the encoder or the command said.
+    pub problem: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the change of chain {} in table {} is refused: {}", self.chain, self.table, self.problem)?;
+        self.rule.iter().try_for_each(|rule| write!(f, " [{rule}]"))
+    }
+}
+
+fn of_all(refusals: &[Refusal]) -> String {
+    let first = refusals.first().map_or_else(String::new, ToString::to_string);
+    match refusals.len() {
+        0 | 1 => first,
+        more => format!("{first}, and {} more", more - 1),
+    }
+}
+
 impl IptablesError {
+    /// The rules and chains that were refused, as far as they are known. A command names one.
+    pub fn refusals(&self) -> &[Refusal] {
+        match self {
+            IptablesError::Refused(refusals) => refusals,
+            _ => &[],
+        }
+    }
+
     /// The kernel, or the command, refused what it was given: the tables are not what the proxy takes them for. Anything else,
     /// such as a lock that another program holds (exit status 4, `RESOURCE_PROBLEM` in iptables' xtables.h), says nothing
     /// of them.
     pub fn is_refusal(&self) -> bool {
         match self {
             IptablesError::Failed { status, .. } => *status != 4,
-            IptablesError::Refused { .. } | IptablesError::NoSuchSet { .. } => true,
+            IptablesError::Refused(_) | IptablesError::NoSuchSet { .. } => true,
             _ => false,
         }
     }

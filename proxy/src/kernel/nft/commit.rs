@@ -6,8 +6,8 @@ use nf_tables::{Batch, CommitError, EncodeError, Operation, Position, canonical}
 
 use super::edit::{Edit, Present, edits};
 use super::encode::encode;
-use super::{NfTables, Seen, read_error};
-use crate::kernel::iptables::IptablesError;
+use super::{NfTables, read_error};
+use crate::kernel::iptables::{IptablesError, Refusal};
 use crate::ruleset::{Rule, Table, TableChange, Transaction};
 
 /// Bytes of a batch whose memory is kept for the next one.
@@ -40,44 +40,42 @@ impl AsRef<[u8]> for Encoded {
     }
 }
 
-/// Operations from this one on belong to this chain.
-struct Mark {
+/// Operations from this one on belong to this chain, and rule.
+struct Mark<'a> {
     from: u32,
     table: Table,
-    chain: String,
+    chain: &'a str,
+    rule: Option<&'a Rule>,
 }
 
 /// What is under way.
 struct Sending<'a> {
     tables: &'a mut NfTables,
     batch: Batch,
-    marks: Vec<Mark>,
+    marks: Vec<Mark<'a>>,
     /// Numbers of IP sets.
     sets: BTreeMap<String, u16>,
     /// Only while no other program writes.
     guarded: bool,
     /// The generation that the batch is for.
     generation: u32,
+    /// The tables are as they were read, but for changes of ours: chains that were absent still are.
+    sure: bool,
 }
 
 impl NfTables {
     /// Makes the change; `false` where another program was faster, and the change is `guarded` against that. What does not fit into the socket's buffer is sent in several
     /// transactions: what is jumped to before what jumps to it.
-    pub(super) fn try_commit(
-        &mut self,
-        change: &Transaction,
-        seen: Option<&Seen>,
-        guarded: bool,
-    ) -> Result<bool, IptablesError> {
+    pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
-        let seen = seen.filter(|seen| seen.generation == generation);
+        let sure = guarded && self.known == Some(generation);
         self.distrust_tables(generation);
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.set_generation(guarded.then_some(generation));
         let mut sending =
-            Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation };
-        let result = sending.all(change, seen).and_then(|()| sending.flush());
+            Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation, sure };
+        let result = sending.all(change).and_then(|()| sending.flush());
         let batch = std::mem::take(&mut sending.batch);
         if batch.len() <= KEPT {
             self.batch = batch;
@@ -94,28 +92,26 @@ impl NfTables {
     }
 }
 
-impl Sending<'_> {
-    fn all(&mut self, change: &Transaction, seen: Option<&Seen>) -> Result<(), Stop> {
+impl<'a> Sending<'a> {
+    fn all(&mut self, change: &'a Transaction) -> Result<(), Stop> {
         for (table, change) in change.tables.iter().filter(|(_, change)| !change.is_empty()) {
             self.built_in(*table)?;
             // Before any rule that jumps to one of them.
             for chain in change.write.keys() {
-                if !is_there(seen, *table, chain).unwrap_or(false) {
-                    let on = self.tables.table(*table);
-                    self.add(*table, chain, |batch| batch.add_chain(on, chain))?;
-                }
+                let on = self.tables.table(*table);
+                self.add(*table, chain, None, |batch| batch.add_chain(on, chain))?;
             }
         }
-        let writes = change.writes();
-        let is_new = |table, chain| is_there(seen, table, chain) == Some(false);
-        for (table, chain, rules) in writes.iter().copied().filter(|(table, chain, _)| is_new(*table, chain)) {
+        let (new, old): (Vec<_>, Vec<_>) =
+            change.writes().into_iter().partition(|(table, chain, _)| self.sure && change.is_absent(*table, chain));
+        for (table, chain, rules) in new {
             self.write_new(table, chain, rules)?;
             // No packet meets a new chain before an old one leads to it, so these need not go with all the rest.
             if self.batch.len() > AT_ONCE {
                 self.flush()?;
             }
         }
-        for (table, chain, rules) in writes.into_iter().filter(|(table, chain, _)| !is_new(*table, chain)) {
+        for (table, chain, rules) in old {
             self.write(table, chain, rules)?;
         }
         for (table, change) in &change.tables {
@@ -135,45 +131,45 @@ impl Sending<'_> {
         let on = self.tables.table(table);
         for (_, name, base) in nf_tables::iptables::BUILT_IN.iter().filter(|(of, ..)| *of == table.as_str()) {
             if self.tables.socket.chain(on, name).map_err(read_error)?.is_none() {
-                self.add(table, name, |batch| batch.add_table(on))?;
-                self.add(table, name, |batch| batch.add_base_chain(on, name, base))?;
+                self.add(table, name, None, |batch| batch.add_table(on))?;
+                self.add(table, name, None, |batch| batch.add_base_chain(on, name, base))?;
             }
         }
         self.tables.ready.insert(table);
         Ok(())
     }
 
-    fn write_new(&mut self, table: Table, chain: &str, rules: &[Rule]) -> Result<(), Stop> {
+    fn write_new(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), Stop> {
         let (on, mut encoded) = (self.tables.table(table), nf_tables::Rule::new());
         for rule in rules {
             self.encode(table, chain, rule, &mut encoded)?;
-            self.add(table, chain, |batch| batch.add_rule(on, chain, &encoded))?;
+            self.add(table, chain, Some(rule), |batch| batch.add_rule(on, chain, &encoded))?;
         }
         Ok(())
     }
 
-    fn write(&mut self, table: Table, chain: &str, rules: &[Rule]) -> Result<(), Stop> {
+    fn write(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), Stop> {
         let on = self.tables.table(table);
         let present = self.present(table, chain)?;
         let wanted = rules.iter().map(|rule| self.encoded(table, chain, rule)).collect::<Result<Vec<_>, _>>()?;
         for edit in edits(&present, &wanted) {
             match edit {
-                Edit::Delete(handle) => self.add(table, chain, |batch| batch.delete_rule(on, chain, handle))?,
+                Edit::Delete(handle) => self.add(table, chain, None, |batch| batch.delete_rule(on, chain, handle))?,
                 Edit::Insert(index, before) => {
                     let position = before.map_or(Position::Last, Position::Before);
                     let Some(Encoded { rule, .. }) = wanted.get(index) else { continue };
-                    self.add(table, chain, |batch| batch.insert_rule(on, chain, position, rule))?;
+                    self.add(table, chain, rules.get(index), |batch| batch.insert_rule(on, chain, position, rule))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn single_rules(&mut self, table: Table, change: &TableChange) -> Result<(), Stop> {
+    fn single_rules(&mut self, table: Table, change: &'a TableChange) -> Result<(), Stop> {
         let on = self.tables.table(table);
         for (chain, rule) in &change.append {
-            let rule = self.encoded(table, chain, rule)?.rule;
-            self.add(table, chain, |batch| batch.add_rule(on, chain, &rule))?;
+            let encoded = self.encoded(table, chain, rule)?.rule;
+            self.add(table, chain, Some(rule), |batch| batch.add_rule(on, chain, &encoded))?;
         }
         // Copies of the same rule go one by one.
         let mut gone = Vec::new();
@@ -183,34 +179,36 @@ impl Sending<'_> {
             let copy = present.iter().find(|(handle, bytes)| *bytes == wanted && !gone.contains(handle));
             if let Some((handle, _)) = copy {
                 gone.push(*handle);
-                self.add(table, chain, |batch| batch.delete_rule(on, chain, *handle))?;
+                self.add(table, chain, Some(rule), |batch| batch.delete_rule(on, chain, *handle))?;
             }
         }
         for (chain, rule) in &change.insert {
             let wanted = self.encoded(table, chain, rule)?;
             // It may be there from a try before, of which a part was taken.
             if !self.present(table, chain)?.iter().any(|(_, bytes)| *bytes == wanted.canonical) {
-                self.add(table, chain, |batch| batch.insert_rule(on, chain, Position::First, &wanted.rule))?;
+                self.add(table, chain, Some(rule), |batch| {
+                    batch.insert_rule(on, chain, Position::First, &wanted.rule)
+                })?;
             }
         }
         Ok(())
     }
 
     /// Emptied first, since they may jump to one another.
-    fn remove(&mut self, table: Table, chains: &[String]) -> Result<(), Stop> {
+    fn remove(&mut self, table: Table, chains: &'a [String]) -> Result<(), Stop> {
         let on = self.tables.table(table);
         let mut there = Vec::new();
         for chain in chains {
             if self.tables.socket.chain(on, chain).map_err(read_error)?.is_some() {
-                self.add(table, chain, |batch| batch.flush_chain(on, chain))?;
+                self.add(table, chain, None, |batch| batch.flush_chain(on, chain))?;
                 there.push(chain);
             }
         }
-        there.into_iter().try_for_each(|chain| self.add(table, chain, |batch| batch.delete_chain(on, chain)))
+        there.into_iter().try_for_each(|chain| self.add(table, chain, None, |batch| batch.delete_chain(on, chain)))
     }
 
     fn present(&mut self, table: Table, chain: &str) -> Result<Vec<Present>, Stop> {
-        let rules = self.tables.rules(table, chain)?;
+        let rules = self.tables.dump(table, chain)?;
         Ok(rules.into_iter().map(|(handle, bytes)| (handle, canonical(&bytes))).collect())
     }
 
@@ -236,7 +234,7 @@ impl Sending<'_> {
         .map_err(Stop::Failed)?;
         match out.error() {
             None => Ok(()),
-            Some(problem) => Err(unencodable(table, chain, &rule.to_string(), &problem.to_string()).into()),
+            Some(problem) => Err(unencodable(table, chain, Some(rule), &problem.to_string()).into()),
         }
     }
 
@@ -244,10 +242,11 @@ impl Sending<'_> {
     fn add(
         &mut self,
         table: Table,
-        chain: &str,
+        chain: &'a str,
+        rule: Option<&'a Rule>,
         operation: impl Fn(&mut Batch) -> Result<Operation, EncodeError>,
     ) -> Result<(), Stop> {
-        let failed = |problem: EncodeError| Stop::Failed(unencodable(table, chain, "", &problem.to_string()));
+        let failed = |problem: EncodeError| Stop::Failed(unencodable(table, chain, rule, &problem.to_string()));
         let before = self.batch.checkpoint();
         let is_first = self.batch.is_empty();
         let mut at = operation(&mut self.batch).map_err(failed)?;
@@ -256,9 +255,7 @@ impl Sending<'_> {
             self.flush()?;
             at = operation(&mut self.batch).map_err(failed)?;
         }
-        if self.marks.last().is_none_or(|mark| mark.table != table || mark.chain != chain) {
-            self.marks.push(Mark { from: at.0, table, chain: chain.to_owned() });
-        }
+        self.marks.push(Mark { from: at.0, table, chain, rule });
         Ok(())
     }
 
@@ -283,31 +280,26 @@ impl Sending<'_> {
     }
 }
 
-/// Whether a chain was there at the last look, if that is still of use.
-fn is_there(seen: Option<&Seen>, table: Table, chain: &str) -> Option<bool> {
-    seen.map(|seen| seen.chains.contains(&(table, chain.to_owned())))
+fn unencodable(table: Table, chain: &str, rule: Option<&Rule>, problem: &str) -> IptablesError {
+    let rule = rule.map(ToString::to_string);
+    IptablesError::Refused(vec![Refusal { table, chain: chain.to_owned(), rule, problem: problem.to_owned() }])
 }
 
-fn unencodable(table: Table, chain: &str, rule: &str, problem: &str) -> IptablesError {
-    IptablesError::Refused { table, chain: chain.to_owned(), problem: format!("{problem} [{rule}]") }
-}
-
-fn of_commit(error: CommitError, marks: &[Mark]) -> Stop {
+fn of_commit(error: CommitError, marks: &[Mark<'_>]) -> Stop {
     Stop::Failed(match error {
         CommitError::Restart => return Stop::Restart,
         CommitError::NotPermitted => IptablesError::NotPermitted { command: "netlink".into() },
         CommitError::TooLarge { .. } => IptablesError::TooLarge { command: "netlink".into() },
         CommitError::Refused(refusals) => {
-            let first = refusals.first();
-            let operation = first.map_or(0, |refusal| refusal.operation.0);
-            let mark = marks.partition_point(|mark| mark.from <= operation).checked_sub(1).and_then(|at| marks.get(at));
-            let problem = first.map_or_else(String::new, ToString::to_string);
-            match mark {
-                Some(Mark { table, chain, .. }) => {
-                    IptablesError::Refused { table: *table, chain: chain.clone(), problem }
-                }
-                None => commit_failed(std::io::Error::other(problem)),
-            }
+            let of_mark = |operation: u32, problem: String| {
+                let at = marks.partition_point(|mark| mark.from <= operation).checked_sub(1)?;
+                let Mark { table, chain, rule, .. } = marks.get(at)?;
+                Some(Refusal { table: *table, chain: (*chain).to_owned(), rule: rule.map(ToString::to_string), problem })
+            };
+            let each: Option<Vec<Refusal>> =
+                refusals.iter().map(|refusal| of_mark(refusal.operation.0, refusal.to_string())).collect();
+            let problem = || refusals.first().map_or_else(String::new, ToString::to_string);
+            each.map_or_else(|| commit_failed(std::io::Error::other(problem())), IptablesError::Refused)
         }
         CommitError::Whole(source) => IptablesError::NfTables { operation: "commit the change".into(), source },
         CommitError::Send(source) | CommitError::Unknown(source) => commit_failed(source),

@@ -13,13 +13,13 @@ mod encode;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-use nf_tables::{ReadError, Socket};
+use nf_tables::{ReadError, RuleInfo, Socket, canonical_into};
 
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::model::Family;
-use crate::ruleset::{Saved, SavedTable, Table, Tables, Transaction};
-use dump::{Dump, Dumped};
+use crate::ruleset::{Rule, Saved, SavedTable, Table, Transaction};
+use dump::Dumped;
 
 /// How often a change is computed anew because another program wrote to the tables meanwhile. After that it is sent whatever others
 /// do: what no longer fits is refused.
@@ -30,8 +30,9 @@ pub struct NfTables {
     family: Family,
     socket: Socket,
     batch: nf_tables::Batch,
-    /// The chains at the last look, for the generation at which it was.
-    seen: Option<Seen>,
+    /// Numbers of IP sets, as of the last look; `None` for one that is not there.
+    sets: HashMap<String, Option<u16>>,
+    buffers: Buffers,
     /// Tables of which the kernel's own chains are known to be there.
     ready: BTreeSet<Table>,
     /// The generation at which the tables were as they had been read, but for changes of ours; `None`: another program has
@@ -43,9 +44,32 @@ pub struct NfTables {
 /// Sees each batch before it is sent.
 pub type Observer = Box<dyn FnMut(&nf_tables::Batch) + Send>;
 
-struct Seen {
-    generation: u32,
-    chains: BTreeSet<(Table, String)>,
+/// For comparing rules.
+#[derive(Default)]
+struct Buffers {
+    rule: nf_tables::Rule,
+    wanted: Vec<u8>,
+    present: Vec<u8>,
+}
+
+impl Buffers {
+    fn is_same(
+        &mut self,
+        family: Family,
+        rule: &Rule,
+        sets: &HashMap<String, Option<u16>>,
+        present: &RuleInfo<'_>,
+    ) -> bool {
+        let index = |name: &str| sets.get(name).copied().flatten().ok_or(());
+        if encode::encode(rule, family, &mut self.rule, index).is_err() || self.rule.error().is_some() {
+            return false;
+        }
+        self.wanted.clear();
+        self.present.clear();
+        canonical_into(self.rule.expressions(), &mut self.wanted);
+        canonical_into(present.expressions, &mut self.present);
+        self.wanted == self.present
+    }
 }
 
 impl NfTables {
@@ -59,7 +83,16 @@ impl NfTables {
         let mut socket = Socket::open().map_err(failed)?;
         socket.generation().map_err(read_error)?;
         let batch = nf_tables::Batch::new();
-        Ok(NfTables { family, socket, batch, seen: None, ready: BTreeSet::new(), known: None, observer: None })
+        Ok(NfTables {
+            family,
+            socket,
+            batch,
+            sets: HashMap::new(),
+            buffers: Buffers::default(),
+            ready: BTreeSet::new(),
+            known: None,
+            observer: None,
+        })
     }
 
     /// The family.
@@ -77,7 +110,7 @@ impl NfTables {
     }
 
     /// The rules of a chain as the kernel has them: handles and expressions.
-    fn rules(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, IptablesError> {
+    fn dump(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, IptablesError> {
         let table = self.table(table);
         let rules = self.socket.rules(table, chain).map_err(read_error)?;
         Ok(rules.map(|rule| (rule.handle, rule.expressions.to_vec())).collect())
@@ -94,7 +127,7 @@ impl NfTables {
         };
         let (mut names, mut all) = (HashMap::new(), Vec::new());
         for chain in chains {
-            for (_, bytes) in self.rules(table, &chain)? {
+            for (_, bytes) in self.dump(table, &chain)? {
                 let packets = nf_tables::counter(&bytes).map_or(0, |counter| counter.packets);
                 let rule = self.text(&bytes, &mut names);
                 all.push(Counted { chain: chain.clone(), rule, packets });
@@ -117,17 +150,6 @@ impl NfTables {
         }
     }
 
-    /// The chains that are there after a change. The first change of a full sync brings jumps, and the next one is worth knowing
-    /// which chains are new; after it they would only take memory.
-    fn followed(&self, mut seen: Seen, change: &Transaction) -> Option<Seen> {
-        let brings_jumps = change.tables.values().any(|change| !change.insert.is_empty());
-        seen.generation = self.known.filter(|_| brings_jumps)?;
-        for (table, change) in &change.tables {
-            seen.chains.extend(change.write.keys().map(|chain| (*table, chain.clone())));
-        }
-        Some(seen)
-    }
-
     fn chains(&mut self, tables: &[Table]) -> Result<Vec<(Table, String)>, IptablesError> {
         let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
         let chains = self.socket.chains(encode::family(self.family)).map_err(read_error)?;
@@ -137,14 +159,16 @@ impl NfTables {
 
 impl PacketFilter for NfTables {
     /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
         self.distrust_tables(before);
-        let at_once = self.socket.snapshot(|socket| Dump::of(self.family, tables, wanted).take(socket));
+        self.sets.clear();
+        let family = self.family;
+        let at_once = self.socket.snapshot(|socket| dump::take(socket, family, tables, unread));
         let chains = match at_once {
             // Other programs write all the time: each chain is of one moment by itself.
             Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
-                Dump::of(self.family, tables, wanted).take(&mut self.socket)
+                dump::take(&mut self.socket, family, tables, unread)
             }
             result => result,
         }
@@ -152,37 +176,55 @@ impl PacketFilter for NfTables {
         let after = self.socket.generation().map_err(read_error)?;
         let mut saved = Saved::default();
         tables.iter().for_each(|table| drop(saved.tables.insert(*table, SavedTable::default())));
-        let (mut names, mut known) = (HashMap::new(), BTreeSet::new());
+        let mut names = HashMap::new();
         for Dumped { table, chain, rules } in chains {
-            let into = saved.tables.entry(table).or_default();
-            known.insert((table, chain.clone()));
-            let texts = match rules {
-                None => {
-                    into.as_wanted.insert(chain.clone());
-                    Vec::new()
-                }
-                Some(rules) => rules.iter().map(|bytes| self.text(bytes, &mut names)).collect(),
-            };
-            into.chains.insert(chain, texts);
+            let texts = rules.iter().map(|bytes| self.text(bytes, &mut names)).collect();
+            saved.tables.entry(table).or_default().chains.insert(chain, texts);
         }
         self.known = (before == after).then_some(after);
-        self.seen = (before == after && tables == Table::ALL).then_some(Seen { generation: after, chains: known });
         Ok(saved)
     }
 
+    fn rules(&mut self, table: Table, chain: &str, _: &[String]) -> Result<Vec<String>, IptablesError> {
+        let (rules, mut names) = (self.dump(table, chain)?, HashMap::new());
+        Ok(rules.iter().map(|(_, bytes)| self.text(bytes, &mut names)).collect())
+    }
+
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        _: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        let rules: Vec<&Rule> = rules.collect();
+        for name in rules.iter().flat_map(|rule| rule.sets()) {
+            if !self.sets.contains_key(name) {
+                let index = self.socket.ip_set(name).map_err(read_error)?;
+                self.sets.insert(name.to_owned(), index);
+            }
+        }
+        let (of, family) = (self.table(table), self.family);
+        let mut present = self.socket.rules(of, chain).map_err(read_error)?;
+        let (buffers, sets) = (&mut self.buffers, &self.sets);
+        let is_next = |rule: &&Rule| present.next().is_some_and(|present| buffers.is_same(family, rule, sets, &present));
+        Ok(rules.iter().all(is_next) && present.next().is_none())
+    }
+
+    fn takes_chains_ahead(&self) -> bool {
+        true
+    }
+
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
-        let mut seen = self.seen.take();
         if change.is_empty() {
             return Ok(());
         }
         for _ in 0..TRIES {
-            if self.try_commit(change, seen.as_ref(), true)? {
-                self.seen = seen.and_then(|seen| self.followed(seen, change));
+            if self.try_commit(change, true)? {
                 return Ok(());
             }
-            seen = None;
         }
-        self.try_commit(change, None, false).map(drop)
+        self.try_commit(change, false).map(drop)
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {

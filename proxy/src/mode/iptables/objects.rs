@@ -3,27 +3,19 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::names;
-use crate::mode::rules::filter::{self, FilterLines, Words};
+use crate::mode::engine::render::{Place, Plans, ServiceRules};
+use crate::mode::rules::filter::{self, Words};
 use crate::mode::rules::matching::from_pods;
 use crate::plan::{
     BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, PodSource, ServicePortPlan,
     ShortCircuit, Verdict,
 };
-use crate::ruleset::Chains;
-use crate::ruleset::Rule;
+use crate::ruleset::{Rule, Table};
 
-/// One service port's share.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServiceObjects {
-    /// Its own chains in nat.
-    pub chains: Chains,
-    /// Its lines in nat `KUBE-SERVICES`.
-    pub services: Vec<Rule>,
-    /// Its line in nat `KUBE-NODEPORTS`.
-    pub node_ports: Vec<Rule>,
-    /// Its lines in filter.
-    pub filter: FilterLines,
-}
+/// Frontends at addresses.
+pub const SERVICES: Place = (Table::Nat, names::SERVICES);
+/// Node ports.
+pub const NODE_PORTS: Place = (Table::Nat, names::NODE_PORTS);
 
 /// Endpoints above which their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
 const LARGE: usize = 1000;
@@ -40,18 +32,21 @@ pub enum EndpointComments {
 
 impl EndpointComments {
     /// By the number of endpoints.
-    pub fn of(plans: &[ServicePortPlan]) -> EndpointComments {
-        let endpoints: usize =
-            plans.iter().map(|plan| plan.cluster_backends.len().max(plan.local_backends.len())).sum();
-        if endpoints > LARGE { EndpointComments::LeftOut } else { EndpointComments::Written }
+    pub fn of(plans: &dyn Plans) -> EndpointComments {
+        let endpoints = plans.iter().map(|plan| plan.cluster_backends.len().max(plan.local_backends.len()));
+        let mut sums = endpoints.scan(0, |sum, endpoints| {
+            *sum += endpoints;
+            Some(*sum)
+        });
+        if sums.any(|sum| sum > LARGE) { EndpointComments::LeftOut } else { EndpointComments::Written }
     }
 }
 
 /// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> ServiceObjects {
+pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> ServiceRules {
     let accepting = names::service_port_chain(names::FW, &plan.name);
-    let filter = filter::render(plan, node, Words::no_endpoints(&accepting));
-    let out = ServiceObjects { filter, ..ServiceObjects::default() };
+    let mut out = ServiceRules::default();
+    filter::render(plan, node, Words::no_endpoints(&accepting), &mut out);
     let mut backends: Vec<SocketAddr> = [&plan.cluster_backends[..], &plan.local_backends].concat();
     backends.sort_unstable();
     backends.dedup();
@@ -79,7 +74,7 @@ struct Writer<'a> {
     name: String,
     /// Every backend, sorted, with the name of its chain: a hash, which is most of what rendering costs.
     endpoints: Vec<(SocketAddr, String)>,
-    out: ServiceObjects,
+    out: ServiceRules,
 }
 
 impl Writer<'_> {
@@ -120,7 +115,7 @@ impl Writer<'_> {
         let (address, FrontendAction { verdict, masquerade }) = (internal.address, internal.action);
         let Verdict::Deliver(set) = verdict else { return };
         let chain = self.set_chain(set);
-        self.out.services.push(self.to(address, "cluster IP").jump(&chain));
+        self.out.add(SERVICES, [self.to(address, "cluster IP").jump(&chain)]);
         let matching = self.to(address, "cluster IP");
         let masqueraded = match (masquerade, &self.node.pods) {
             (Masquerade::Always, _) => Some(matching.jump(names::MARK_MASQ)),
@@ -147,13 +142,14 @@ impl Writer<'_> {
         let entry = self.chain(names::EXT);
         let by_load_balancer = if external.allowed_sources.is_some() { self.chain(names::FW) } else { entry.clone() };
         for address in &external.external_ips {
-            self.out.services.push(self.to(*address, "external IP").jump(&entry));
+            self.out.add(SERVICES, [self.to(*address, "external IP").jump(&entry)]);
         }
         for address in &external.load_balancer_ips {
-            self.out.services.push(self.to(*address, "loadbalancer IP").jump(&by_load_balancer));
+            self.out.add(SERVICES, [self.to(*address, "loadbalancer IP").jump(&by_load_balancer)]);
         }
         if let Some(port) = external.node_port {
-            self.out.node_ports.push(Rule::commented(&self.name).port(self.plan.protocol(), port).jump(&entry));
+            let rule = Rule::commented(&self.name).port(self.plan.protocol(), port);
+            self.out.add(NODE_PORTS, [rule.jump(&entry)]);
         }
     }
 

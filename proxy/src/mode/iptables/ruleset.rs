@@ -1,97 +1,27 @@
-//! The shared chains: what stands in them for the node, and the lines that service ports contribute.
-
-use std::collections::BTreeMap;
+//! The chains that are there whatever the services.
 
 use super::names;
-use super::objects::ServiceObjects;
-use crate::mode::rules::common::{self, Chain, loopback_guard};
-use crate::mode::rules::filter::FilterChain;
+use super::objects::{NODE_PORTS, SERVICES};
+use crate::mode::engine::render::FixedChain;
+use crate::mode::rules::common::{self, loopback_guard};
+use crate::mode::rules::filter;
 use crate::mode::rules::node_ports::Scope;
-use crate::model::ServicePortName;
 use crate::plan::NodePlan;
-use crate::ruleset::Rule;
-use crate::ruleset::Table;
-use crate::ruleset::Tables;
+use crate::ruleset::{Rule, Table};
 
-/// Every service port's share, in order of name.
-pub type ServiceObjectsByName = BTreeMap<ServicePortName, ServiceObjects>;
-
-/// A chain that collects lines of many service ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shared {
-    /// nat `KUBE-SERVICES`.
-    Services,
-    /// nat `KUBE-NODEPORTS`.
-    NodePorts,
-    /// One of filter's.
-    Filter(FilterChain),
-}
-
-impl Shared {
-    /// All of them.
-    pub const ALL: [Shared; 6] = [
-        Shared::Services,
-        Shared::NodePorts,
-        Shared::Filter(FilterChain::RefusedInternal),
-        Shared::Filter(FilterChain::RefusedExternal),
-        Shared::Filter(FilterChain::Firewall),
-        Shared::Filter(FilterChain::HealthChecks),
-    ];
-
-    /// Its table and name.
-    pub fn place(self) -> (Table, &'static str) {
-        match self {
-            Shared::Services => (Table::Nat, names::SERVICES),
-            Shared::NodePorts => (Table::Nat, names::NODE_PORTS),
-            Shared::Filter(chain) => chain.place(),
-        }
-    }
-
-    /// What a service port contributes to it.
-    pub fn lines(self, objects: &ServiceObjects) -> &[Rule] {
-        match self {
-            Shared::Services => &objects.services,
-            Shared::NodePorts => &objects.node_ports,
-            Shared::Filter(chain) => chain.lines(&objects.filter),
-        }
-    }
-
-    /// The whole chain.
-    pub fn assemble(self, objects: &ServiceObjectsByName, node: &NodePlan) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = objects.values().flat_map(|f| self.lines(f)).cloned().collect();
-        if self == Shared::Services {
-            rules.extend(node_port_jumps(node));
-        }
-        rules
-    }
-}
-
-/// Everything, put together.
-pub fn assemble(objects: &ServiceObjectsByName, node: &NodePlan, random_fully: bool) -> Tables {
-    let mut tables = Tables::new();
-    for (table, chain, rules) in constant_chains(node, random_fully) {
-        tables.entry(table).or_default().insert(chain.to_owned(), rules);
-    }
-    for shared in Shared::ALL {
-        let (table, chain) = shared.place();
-        tables.entry(table).or_default().insert(chain.to_owned(), shared.assemble(objects, node));
-    }
-    let nat = tables.entry(Table::Nat).or_default();
-    for objects in objects.values() {
-        nat.extend(objects.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
-    }
-    tables
-}
-
-/// The chains that depend on the node alone.
-fn constant_chains(node: &NodePlan, random_fully: bool) -> Vec<Chain> {
-    let mut chains: Vec<Chain> = common::canaries().collect();
-    chains.push((Table::Nat, names::POSTROUTING, common::masquerade_marked(node, random_fully)));
+/// All of them.
+pub fn fixed(node: &NodePlan, random_fully: bool) -> Vec<FixedChain> {
+    let mut chains: Vec<FixedChain> = common::canaries().collect();
+    let postrouting = common::masquerade_marked(node, random_fully);
+    chains.push(FixedChain::new(Table::Nat, names::POSTROUTING, postrouting));
     chains.push(common::mark_masq(node));
     chains.push(common::forward(node, node.drop_invalid));
     if node.guard_loopback {
-        chains.push((Table::Filter, names::FIREWALL, vec![loopback_guard(node.family)]));
+        chains.push(FixedChain::new(Table::Filter, names::FIREWALL, vec![loopback_guard(node.family)]));
     }
+    chains.extend(filter::PLACES.map(FixedChain::shared));
+    chains.push(FixedChain { tail: node_port_jumps(node), ..FixedChain::shared(SERVICES) });
+    chains.push(FixedChain::shared(NODE_PORTS));
     chains
 }
 

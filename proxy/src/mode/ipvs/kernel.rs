@@ -11,7 +11,7 @@ use crate::kernel::netlink::NetlinkError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::writer::Writer;
 use crate::model::Family;
-use crate::ruleset::{Saved, Table, Tables, Transaction};
+use crate::ruleset::{Rule, Saved, Table, Transaction};
 
 /// Rules, virtual servers, sets and the device.
 pub trait Kernel: PacketFilter + Servers + Sets + Device {}
@@ -62,8 +62,26 @@ impl Parts<(), Genetlink, Nfnetlink, Rtnetlink> {
 }
 
 impl<R: PacketFilter, V, S, D> PacketFilter for Parts<R, V, S, D> {
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
-        self.rules.compare(tables, wanted)
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+        self.rules.look(tables, unread)
+    }
+
+    fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
+        self.rules.rules(table, chain, present)
+    }
+
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        present: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        self.rules.holds(table, chain, present, rules)
+    }
+
+    fn takes_chains_ahead(&self) -> bool {
+        self.rules.takes_chains_ahead()
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {

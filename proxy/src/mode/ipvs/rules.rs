@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use super::sets::SetId;
-use crate::mode::rules::common::{self, Chain};
+use crate::mode::engine::render::FixedChain;
+use crate::mode::rules::common;
 use crate::mode::rules::matching::from_pods;
 use crate::mode::rules::names;
 use crate::model::Protocol;
 use crate::plan::{Masquerade, NodePlan, NodePortScope};
-use crate::ruleset::{ConnectionStates, Direction, Rule, Table, Tables, Target};
+use crate::ruleset::{ConnectionStates, Direction, Rule, Table, Target};
 
 /// The packet goes to a member: address and port.
 const TO: &[Direction] = &[Direction::Destination, Direction::Destination];
@@ -19,31 +20,27 @@ const PORT: &[Direction] = &[Direction::Destination];
 /// The packet comes from a member's address, and goes to its port.
 const FROM_TO: &[Direction] = &[Direction::Source, Direction::Destination];
 
-/// Everything.
-pub fn assemble(node: &NodePlan, random_fully: bool) -> Tables {
+/// All of them: no rule of a service port is among them.
+pub fn fixed(node: &NodePlan, random_fully: bool) -> Vec<FixedChain> {
     let rules = Rules { node };
-    let mut chains: Vec<Chain> = common::canaries().collect();
+    let mut chains: Vec<FixedChain> = common::canaries().collect();
     let mut postrouting = rules.hairpin(random_fully);
     postrouting.extend(common::masquerade_marked(node, random_fully));
     chains.extend([
-        (Table::Nat, names::POSTROUTING, postrouting),
-        (Table::Nat, names::SERVICES, rules.services()),
-        (Table::Nat, names::LOAD_BALANCER, rules.load_balancer()),
-        (Table::Nat, names::NODE_PORT, rules.node_port()),
+        FixedChain::new(Table::Nat, names::POSTROUTING, postrouting),
+        FixedChain::new(Table::Nat, names::SERVICES, rules.services()),
+        FixedChain::new(Table::Nat, names::LOAD_BALANCER, rules.load_balancer()),
+        FixedChain::new(Table::Nat, names::NODE_PORT, rules.node_port()),
         common::mark_masq(node),
         // IPVS translates what it knows, whatever conntrack thinks of it: nothing is forwarded untranslated.
         common::forward(node, false),
-        (Table::Filter, names::NODE_PORT, rules.health_checks()),
-        (Table::Filter, names::PROXY_FIREWALL, rules.firewall()),
-        (Table::Filter, names::SOURCE_RANGES_FIREWALL, rules.source_ranges()),
-        (Table::Filter, names::IPVS_FILTER, rules.host_listeners()),
-        (Table::Mangle, names::IPVS_OUT_FILTER, rules.own_traffic()),
+        FixedChain::new(Table::Filter, names::NODE_PORT, rules.health_checks()),
+        FixedChain::new(Table::Filter, names::PROXY_FIREWALL, rules.firewall()),
+        FixedChain::new(Table::Filter, names::SOURCE_RANGES_FIREWALL, rules.source_ranges()),
+        FixedChain::new(Table::Filter, names::IPVS_FILTER, rules.host_listeners()),
+        FixedChain::new(Table::Mangle, names::IPVS_OUT_FILTER, rules.own_traffic()),
     ]);
-    let mut tables = Tables::new();
-    for (table, chain, rules) in chains {
-        tables.entry(table).or_default().insert(chain.to_owned(), rules);
-    }
-    tables
+    chains
 }
 
 struct Rules<'a> {

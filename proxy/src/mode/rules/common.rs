@@ -1,19 +1,17 @@
 //! Chains that every mode with iptables has, with the same rules.
 
 use super::names;
+use crate::mode::engine::render::FixedChain;
 use crate::model::Family;
 use crate::plan::NodePlan;
 use crate::ruleset::Table;
 use crate::ruleset::{ConnectionStates, Rule, Target};
 
-/// A chain of a table, with its rules.
-pub type Chain = (Table, &'static str, Vec<Rule>);
-
 /// `KUBE-MARK-MASQ`: marks a packet for masquerade.
-pub fn mark_masq(node: &NodePlan) -> Chain {
+pub fn mark_masq(node: &NodePlan) -> FixedChain {
     let mark = node.masquerade_mark;
     let rules = vec![Rule::new().target(Target::Mark { mark, mask: mark })];
-    (Table::Nat, names::MARK_MASQ, rules)
+    FixedChain::new(Table::Nat, names::MARK_MASQ, rules)
 }
 
 /// The end of `KUBE-POSTROUTING`: marked packets are masqueraded.
@@ -28,7 +26,7 @@ pub fn masquerade_marked(node: &NodePlan, random_fully: bool) -> Vec<Rule> {
 }
 
 /// `KUBE-FORWARD`: what service traffic needs to be forwarded. `drop_invalid`: and what must not be.
-pub fn forward(node: &NodePlan, drop_invalid: bool) -> Chain {
+pub fn forward(node: &NodePlan, drop_invalid: bool) -> FixedChain {
     let mut rules = Vec::new();
     if drop_invalid {
         rules.push(Rule::new().conntrack(ConnectionStates::INVALID).target(Target::Drop));
@@ -39,12 +37,12 @@ pub fn forward(node: &NodePlan, drop_invalid: bool) -> Chain {
     );
     let established = Rule::commented("kubernetes forwarding conntrack rule").conntrack(ConnectionStates::ESTABLISHED);
     rules.push(established.target(Target::Accept));
-    (Table::Filter, names::FORWARD, rules)
+    FixedChain::new(Table::Filter, names::FORWARD, rules)
 }
 
 /// The canary chains, one in each table.
-pub fn canaries() -> impl Iterator<Item = Chain> {
-    Table::ALL.into_iter().map(|table| (table, names::CANARY, Vec::new()))
+pub fn canaries() -> impl Iterator<Item = FixedChain> {
+    Table::ALL.into_iter().map(|table| FixedChain::new(table, names::CANARY, Vec::new()))
 }
 
 /// `route_localnet` opens the loopback range to the network; this closes it again (CVE-2020-8558).

@@ -1,79 +1,25 @@
 //! From what the tables hold to what they should hold.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use super::jumps::{self, Jump};
 use super::names;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::ruleset::{Chains, Rule, Saved, SavedTable, Table, Tables, Transaction};
+use crate::ruleset::{Rule, Saved, Table, TableChange, Transaction};
 
-/// What brings `saved` to `wanted`. A chain of ours, of whatever mode, that nobody wants is emptied, and removed unless
-/// a rule of somebody else, or a jump of another mode, still leads to it: such a jump would make the kernel refuse the
-/// whole table.
-pub fn difference(wanted: Tables, saved: &Saved) -> Transaction {
-    let mut transaction = Transaction::default();
-    let nothing = SavedTable::default();
-    for (table, chains) in wanted {
-        let saved = saved.tables.get(&table).unwrap_or(&nothing);
-        let change = transaction.table(table);
-        for chain in stale(table, &chains, saved) {
-            if saved.is_referred_to(&chain, |from| is_elsewhere(table, &chains, from)) {
-                if saved.chains.get(&chain).is_some_and(|rules| !rules.is_empty()) {
-                    change.write.insert(chain, Vec::new());
-                }
-            } else {
-                change.remove.push(chain);
-            }
-        }
-        for (chain, rules) in chains.into_iter().filter(|(chain, _)| !saved.as_wanted.contains(chain)) {
-            let present = saved.chains.get(&chain);
-            if chain == names::FIREWALL {
-                // kubelet may have rules of its own in it: ours only has to be there.
-                let missing = rules.into_iter().filter(|rule| !present.is_some_and(|present| holds(present, rule)));
-                change.append.extend(missing.map(|rule| (chain.clone(), rule)));
-                if present.is_none() {
-                    change.write.insert(chain, Vec::new());
-                }
-            } else if !present.is_some_and(|present| is_same(present, &rules)) {
-                change.write.insert(chain, rules);
-            }
-        }
+/// kubelet may have rules of its own in a chain that it shares: ours only have to be there.
+pub fn shared_with_kubelet<'a>(
+    change: &mut TableChange,
+    chain: &str,
+    present: Option<&Vec<String>>,
+    rules: impl Iterator<Item = &'a Rule>,
+) {
+    let stands = |rule: &Rule| present.is_some_and(|present| present.contains(&rule.to_string()));
+    change.append.extend(rules.filter(|rule| !stands(rule)).map(|rule| (chain.to_owned(), rule.clone())));
+    if present.is_none() {
+        change.write.insert(chain.to_owned(), Vec::new());
     }
-    transaction
-}
-
-/// Whether a chain of a dump holds this rule.
-fn holds(present: &[String], rule: &Rule) -> bool {
-    present.contains(&rule.to_string())
-}
-
-/// Whether a chain of a dump holds these rules and no others.
-fn is_same(present: &[String], rules: &[Rule]) -> bool {
-    let mut text = String::new();
-    present.len() == rules.len()
-        && present.iter().zip(rules).all(|(present, rule)| {
-            text.clear();
-            write!(text, "{rule}").is_ok() && *present == text
-        })
-}
-
-/// Chains of ours that are there and not wanted.
-fn stale(table: Table, wanted: &Chains, saved: &SavedTable) -> Vec<String> {
-    let mut stale: Vec<String> = saved
-        .chains
-        .keys()
-        .filter(|chain| names::is_ours(table, chain) && !wanted.contains_key(*chain))
-        .cloned()
-        .collect();
-    stale.sort_unstable();
-    stale
-}
-
-/// Whether a chain's rules stay as they are.
-fn is_elsewhere(table: Table, wanted: &Chains, from: &str) -> bool {
-    !wanted.contains_key(from) && !names::is_ours(table, from)
 }
 
 /// Puts in the jumps that are missing, each before what stands in the kernel's chain, in one transaction before all others and to
@@ -82,13 +28,13 @@ fn is_elsewhere(table: Table, wanted: &Chains, from: &str) -> bool {
 ///
 /// # Errors
 /// When a command fails.
-pub fn ensure_jumps<'a, K: PacketFilter>(
+pub fn ensure_jumps<K: PacketFilter>(
     kernel: &mut K,
-    wanted: impl IntoIterator<Item = &'a Jump>,
+    wanted: &[&Jump],
     saved: &Saved,
 ) -> Result<usize, IptablesError> {
     let (mut transaction, mut missing) = (Transaction::default(), 0);
-    for jump in wanted.into_iter().filter(|jump| !jump.is_in(saved)) {
+    for jump in wanted.iter().filter(|jump| !jump.is_in(saved)) {
         let change = transaction.table(jump.table);
         let there = saved.tables.get(&jump.table).is_some_and(|table| table.chains.contains_key(jump.to));
         if !there {
@@ -133,7 +79,7 @@ pub fn remove_other_modes<K: PacketFilter>(
             stale.iter().any(|jump| jump.table == table && jump.from == from && jump.rule().to_string() == rule)
         };
         let elsewhere = |from: &str| !wanted(table, from) && !names::is_ours(table, from);
-        if !wanted(table, chain) && !saved.is_referred_to_but(chain, elsewhere, is_stale_jump) {
+        if !wanted(table, chain) && !saved.is_referred_to(chain, elsewhere, is_stale_jump) {
             transaction.table(table).remove.push(chain.to_owned());
         }
     }

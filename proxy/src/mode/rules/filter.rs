@@ -5,59 +5,23 @@ use std::net::IpAddr;
 
 use super::names;
 use super::node_ports::Scope;
+use crate::mode::engine::render::{Place, ServiceRules};
 use crate::model::Protocol;
 use crate::plan::{ExternalFrontends, NodePlan, ServicePortPlan, Verdict};
 use crate::ruleset::Table;
 use crate::ruleset::{Rule, Target};
 
-/// The chains that these lines are in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FilterChain {
-    /// `KUBE-SERVICES`.
-    RefusedInternal,
-    /// `KUBE-EXTERNAL-SERVICES`.
-    RefusedExternal,
-    /// `KUBE-PROXY-FIREWALL`.
-    Firewall,
-    /// `KUBE-NODEPORTS`.
-    HealthChecks,
-}
+/// Cluster IPs that are refused.
+const REFUSED_INTERNAL: Place = (Table::Filter, names::SERVICES);
+/// Frontends for outside that are refused.
+const REFUSED_EXTERNAL: Place = (Table::Filter, names::EXTERNAL_SERVICES);
+/// Load-balancer traffic that no source range accepted.
+const FIREWALL: Place = (Table::Filter, names::PROXY_FIREWALL);
+/// Health-check node ports.
+const HEALTH_CHECKS: Place = (Table::Filter, names::NODE_PORTS);
 
-impl FilterChain {
-    /// Its table and name.
-    pub fn place(self) -> (Table, &'static str) {
-        let name = match self {
-            FilterChain::RefusedInternal => names::SERVICES,
-            FilterChain::RefusedExternal => names::EXTERNAL_SERVICES,
-            FilterChain::Firewall => names::PROXY_FIREWALL,
-            FilterChain::HealthChecks => names::NODE_PORTS,
-        };
-        (Table::Filter, name)
-    }
-
-    /// What a service port contributes to it.
-    pub fn lines(self, lines: &FilterLines) -> &[Rule] {
-        match self {
-            FilterChain::RefusedInternal => &lines.refused_internal,
-            FilterChain::RefusedExternal => &lines.refused_external,
-            FilterChain::Firewall => &lines.firewall,
-            FilterChain::HealthChecks => &lines.health_check,
-        }
-    }
-}
-
-/// One service port's lines.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FilterLines {
-    /// In `KUBE-SERVICES`.
-    pub refused_internal: Vec<Rule>,
-    /// In `KUBE-EXTERNAL-SERVICES`.
-    pub refused_external: Vec<Rule>,
-    /// In `KUBE-PROXY-FIREWALL`.
-    pub firewall: Vec<Rule>,
-    /// In `KUBE-NODEPORTS`.
-    pub health_check: Vec<Rule>,
-}
+/// The chains that these rules are in.
+pub const PLACES: [Place; 4] = [REFUSED_INTERNAL, REFUSED_EXTERNAL, FIREWALL, HEALTH_CHECKS];
 
 /// What differs from mode to mode: words of comments.
 #[derive(Debug, Clone, Copy)]
@@ -76,22 +40,17 @@ impl<'a> Words<'a> {
 }
 
 /// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>) -> FilterLines {
+pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>, out: &mut ServiceRules) {
     let writer = Writer { plan, node, name: plan.name.to_string(), words };
-    let refused_internal = plan.internal.and_then(|internal| {
+    if let Some(internal) = &plan.internal {
         let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), plan.port);
-        writer.refusal(internal.action.verdict, to_cluster_ip)
-    });
-    let mut lines = FilterLines {
-        refused_internal: refused_internal.into_iter().collect(),
-        health_check: writer.health_check(),
-        ..FilterLines::default()
-    };
-    if let Some(external) = &plan.external {
-        lines.firewall = writer.firewall(external);
-        lines.refused_external = writer.refused_external(external);
+        out.add(REFUSED_INTERNAL, writer.refusal(internal.action.verdict, to_cluster_ip));
     }
-    lines
+    if let Some(external) = &plan.external {
+        out.add(REFUSED_EXTERNAL, writer.refused_external(external));
+        out.add(FIREWALL, writer.firewall(external));
+    }
+    out.add(HEALTH_CHECKS, writer.health_check());
 }
 
 struct Writer<'a> {
@@ -141,9 +100,9 @@ impl Writer<'_> {
         lines
     }
 
-    fn health_check(&self) -> Vec<Rule> {
-        let Some(check) = &self.plan.health_check else { return Vec::new() };
+    fn health_check(&self) -> Option<Rule> {
+        let check = self.plan.health_check.as_ref()?;
         let rule = Rule::commented(format!("{} health check node port", self.name));
-        vec![rule.port(Protocol::Tcp, check.port).target(Target::Accept)]
+        Some(rule.port(Protocol::Tcp, check.port).target(Target::Accept))
     }
 }

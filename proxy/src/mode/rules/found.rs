@@ -5,15 +5,14 @@ use std::net::SocketAddr;
 use super::names;
 use crate::model::Protocol;
 use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
-use crate::ruleset::SavedTable;
 
 /// Where rules lead frontends somewhere: iptables mode's, then userspace mode's.
-const CHAINS: [&str; 4] = [names::SERVICES, names::NODE_PORTS, names::PORTALS_CONTAINER, names::NODEPORT_CONTAINER];
+pub const CHAINS: [&str; 4] = [names::SERVICES, names::NODE_PORTS, names::PORTALS_CONTAINER, names::NODEPORT_CONTAINER];
 
-/// The frontends of UDP and SCTP service ports that rules of ours in this table lead somewhere.
-pub fn conntrack_frontends(table: &SavedTable) -> Vec<(Protocol, Frontend)> {
-    let rules = CHAINS.into_iter().filter_map(|chain| table.chains.get(chain)).flatten();
-    rules.filter_map(|rule| frontend(rule)).filter(|(protocol, _)| needs_conntrack_cleanup(*protocol)).collect()
+/// The frontends of UDP and SCTP service ports that the rules of such a chain lead somewhere.
+pub fn conntrack_frontends(rules: &[String]) -> Vec<(Protocol, Frontend)> {
+    let frontends = rules.iter().filter_map(|rule| frontend(rule));
+    frontends.filter(|(protocol, _)| needs_conntrack_cleanup(*protocol)).collect()
 }
 
 /// The frontend that a rule of a shared chain is about, from the options that it is rendered with.
@@ -31,6 +30,7 @@ fn frontend(rule: &str) -> Option<(Protocol, Frontend)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ruleset::SavedTable;
 
     #[test]
     fn frontends_of_datagrams_are_read_from_rules() {
@@ -42,7 +42,8 @@ mod tests {
             "-A KUBE-PORTALS-CONTAINER -d 10.96.0.12/32 -p udp -m comment --comment \"default/echo:\" -m udp --dport 7 -j REDIRECT --to-ports 61000\n",
             "-A OTHER -d 10.96.0.11/32 -p udp -m udp --dport 53 -j ACCEPT\n",
         );
-        let found = conntrack_frontends(&SavedTable::parse(text));
+        let saved = SavedTable::parse(text);
+        let found: Vec<_> = CHAINS.iter().flat_map(|chain| conntrack_frontends(saved.chains.get(*chain).map_or(&[], |rules| rules))).collect();
         let dns = Frontend::Address("10.96.0.10:53".parse().unwrap());
         let echo = Frontend::Address("10.96.0.12:7".parse().unwrap());
         let gate = Frontend::NodePort(30_068);

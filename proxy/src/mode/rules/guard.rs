@@ -12,7 +12,7 @@ use super::names;
 use super::report::Report;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::ruleset::{Rule, Table, Tables};
+use crate::ruleset::{Rule, Table};
 
 /// A chain's table and name.
 type Place = (Table, String);
@@ -26,12 +26,17 @@ struct Content {
 }
 
 impl Content {
-    fn of(rules: &[Rule]) -> Content {
-        let mut leads: BTreeMap<String, usize> = BTreeMap::new();
-        for chain in rules.iter().filter_map(|rule| rule.target.chain()).filter(|target| target.starts_with("KUBE-")) {
-            *leads.entry(chain.to_owned()).or_default() += 1;
+    /// Chains of service ports are not looked at one by one.
+    fn of<'a>(rules: impl Iterator<Item = &'a Rule>) -> Content {
+        let mut content = Content::default();
+        for rule in rules {
+            content.rules += 1;
+            let target = rule.target.chain().filter(|chain| chain.starts_with("KUBE-"));
+            if let Some(chain) = target.filter(|chain| !names::is_per_service(chain)) {
+                *content.leads.entry(chain.to_owned()).or_default() += 1;
+            }
         }
-        Content { rules: rules.len(), leads }
+        content
     }
 }
 
@@ -78,12 +83,14 @@ impl Guard {
 
     /// A full sync will bring these chains and jumps; `marking`: rules that lead to `KUBE-MARK-MASQ` in further chains, those of
     /// service ports.
-    pub fn expect<'a>(&mut self, wanted: &Tables, marking: usize, jumps: impl IntoIterator<Item = &'a Jump>) {
-        let mut standing = Standing { marking, ..Standing::default() };
-        for (table, chains) in wanted {
-            let constant = chains.iter().filter(|(chain, _)| !names::PER_SERVICE.iter().any(|p| chain.starts_with(p)));
-            standing.chains.extend(constant.map(|(name, rules)| ((*table, name.clone()), Content::of(rules))));
-        }
+    pub fn expect<'a, 'j>(
+        &mut self,
+        wanted: impl Iterator<Item = ((Table, &'static str), impl Iterator<Item = &'a Rule>)>,
+        marking: usize,
+        jumps: impl IntoIterator<Item = &'j Jump>,
+    ) {
+        let chains = wanted.map(|((table, name), rules)| ((table, name.to_owned()), Content::of(rules))).collect();
+        let mut standing = Standing { marking, chains, jumps: BTreeMap::new() };
         for jump in jumps {
             *standing.jumps.entry((jump.table, jump.to.to_owned())).or_default() += 1;
         }
@@ -99,7 +106,7 @@ impl Guard {
     }
 
     /// A partial sync has written a chain anew.
-    pub fn rewritten(&mut self, table: Table, chain: &str, rules: &[Rule]) {
+    pub fn rewritten<'a>(&mut self, (table, chain): (Table, &str), rules: impl Iterator<Item = &'a Rule>) {
         if let Some(standing) = &mut self.standing {
             standing.chains.insert((table, chain.to_owned()), Content::of(rules));
         }
@@ -166,7 +173,8 @@ mod tests {
             ("KUBE-SVC-A".to_owned(), vec![hairpin, endpoint]),
         ]);
         let mut guard = Guard::default();
-        guard.expect(&BTreeMap::from([(Table::Nat, nat.clone())]), 1, [&JUMP]);
+        let fixed = [names::SERVICES, names::NODE_PORTS, names::MARK_MASQ];
+        guard.expect(fixed.into_iter().map(|name| ((Table::Nat, name), nat[name].iter())), 1, [&JUMP]);
         let mut kernel = Fake::default();
         let table = kernel.tables.get_mut(&Table::Nat).unwrap();
         let text = |rules: Vec<Rule>| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -207,7 +215,7 @@ mod tests {
         nat.remove("KUBE-SVC-A");
         nat.get_mut("KUBE-SERVICES").unwrap().remove(0);
         let services = vec![Rule::new().jump(names::NODE_PORTS)];
-        guard.rewritten(Table::Nat, "KUBE-SERVICES", &services);
+        guard.rewritten((Table::Nat, "KUBE-SERVICES"), services.iter());
         guard.marking(1, 0);
         assert_eq!(guard.lost(&mut kernel).unwrap(), None);
         guard.marking(0, 1);

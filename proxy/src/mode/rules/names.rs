@@ -113,9 +113,14 @@ pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }
 
+/// Whether a chain comes and goes with services.
+pub fn is_per_service(chain: &str) -> bool {
+    PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix))
+}
+
 /// Whether a chain of this table is one of this proxy's, whatever the mode.
 pub fn is_ours(table: Table, chain: &str) -> bool {
-    PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix)) || FIXED.contains(&(table, chain))
+    is_per_service(chain) || FIXED.contains(&(table, chain))
 }
 
 #[cfg(test)]

@@ -67,6 +67,14 @@ impl Report {
         }
     }
 
+    /// Another transaction of the same sync.
+    pub(in crate::mode) fn add(&mut self, other: &Report) {
+        self.rules += other.rules;
+        self.removed_chains += other.removed_chains;
+        self.sent.filter += other.sent.filter;
+        self.sent.nat += other.sent.nat;
+    }
+
     /// Nothing was sent.
     pub fn is_empty(&self) -> bool {
         self.rules == 0 && self.removed_chains == 0 && self.jumps == 0 && self.changes == 0

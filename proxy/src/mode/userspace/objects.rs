@@ -9,33 +9,28 @@ use ipnet::IpNet;
 
 use super::ports::Assigned;
 use super::{served, sets};
-use crate::mode::rules::filter::{self, FilterLines, Words};
+use crate::mode::engine::render::{Place, ServiceRules};
+use crate::mode::rules::filter::{self, Words};
 use crate::mode::rules::matching::from_pods;
 use crate::mode::rules::names;
 use crate::mode::rules::node_ports::Scope;
 use crate::model::Protocol;
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, NodePlan, PodSource, ServicePortPlan, Verdict};
-use crate::ruleset::{ConnectionStates, Rule, Target};
+use crate::ruleset::{ConnectionStates, Rule, Table, Target};
 
 /// Ends the comment of the rule that lets in who is led to backends on this node only.
 pub const ON_THIS_NODE: &str = " on this node";
 
-/// One service port's share.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServiceObjects {
-    /// In nat `KUBE-PORTALS-CONTAINER`.
-    pub portals_container: Vec<Rule>,
-    /// In nat `KUBE-PORTALS-HOST`.
-    pub portals_host: Vec<Rule>,
-    /// In nat `KUBE-NODEPORT-CONTAINER`.
-    pub node_port_container: Vec<Rule>,
-    /// In nat `KUBE-NODEPORT-HOST`.
-    pub node_port_host: Vec<Rule>,
-    /// In filter `KUBE-NODEPORT-NON-LOCAL`.
-    pub listeners: Vec<Rule>,
-    /// In filter's other chains.
-    pub filter: FilterLines,
-}
+/// What comes from elsewhere to cluster, external and load-balancer IPs.
+pub const PORTALS_CONTAINER: Place = (Table::Nat, names::PORTALS_CONTAINER);
+/// What the node itself sends there.
+pub const PORTALS_HOST: Place = (Table::Nat, names::PORTALS_HOST);
+/// What comes from elsewhere to node ports.
+pub const NODE_PORT_CONTAINER: Place = (Table::Nat, names::NODEPORT_CONTAINER);
+/// What the node itself sends there.
+pub const NODE_PORT_HOST: Place = (Table::Nat, names::NODEPORT_HOST);
+/// What reaches the relays' listening ports.
+pub const LISTENERS: Place = (Table::Filter, names::NODEPORT_NON_LOCAL);
 
 /// What a service port's lines depend on besides its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +46,7 @@ pub struct NodeContext {
 
 /// Writes down one service port whose listeners have these ports. One whose listener has none, because no port could be had,
 /// refuses.
-pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceObjects {
+pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceRules {
     let mut words = Words::no_endpoints(names::PORTALS_CONTAINER);
     let mut plan = served(plan);
     if plan.protocol() == Protocol::Sctp {
@@ -60,8 +55,8 @@ pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &NodeContext) -> 
         words.refused = "has no listening port";
         refuse(&mut plan);
     }
-    let filter = filter::render(&plan, &around.node, words);
-    let mut writer = Writer { plan: &plan, ports, around, out: ServiceObjects { filter, ..ServiceObjects::default() } };
+    let mut writer = Writer { plan: &plan, ports, around, out: ServiceRules::default() };
+    filter::render(&plan, &around.node, words, &mut writer.out);
     if let Some(internal) = &plan.internal {
         writer.address(internal.address, internal.action, internal.action);
     }
@@ -86,7 +81,7 @@ struct Writer<'a> {
     plan: &'a ServicePortPlan,
     ports: Assigned,
     around: &'a NodeContext,
-    out: ServiceObjects,
+    out: ServiceRules,
 }
 
 impl Writer<'_> {
@@ -115,8 +110,8 @@ impl Writer<'_> {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
         let from_node = self.port_of(host).map(|port| rule().target(self.dnat(port)));
-        self.out.portals_container.extend(origins_elsewhere);
-        self.out.portals_host.extend(from_node);
+        self.out.add(PORTALS_CONTAINER, origins_elsewhere);
+        self.out.add(PORTALS_HOST, from_node);
     }
 
     fn external(&mut self, external: &ExternalFrontends) {
@@ -158,8 +153,8 @@ impl Writer<'_> {
             }
             host.extend(from.into_iter().map(|from| from.apply(rule()).target(self.dnat(port))));
         }
-        self.out.portals_container.extend(container);
-        self.out.portals_host.extend(host);
+        self.out.add(PORTALS_CONTAINER, container);
+        self.out.add(PORTALS_HOST, host);
     }
 
     fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: Scope) {
@@ -171,8 +166,8 @@ impl Writer<'_> {
             container.extend(line);
         }
         let host = self.port_of(Self::of_node(external)).map(|port| rule().target(self.dnat(port)));
-        self.out.node_port_container.extend(container);
-        self.out.node_port_host.extend(host);
+        self.out.add(NODE_PORT_CONTAINER, container);
+        self.out.add(NODE_PORT_HOST, host);
     }
 
     /// Who comes from elsewhere, and what happens to them: pods before everybody.
@@ -197,7 +192,7 @@ impl Writer<'_> {
                 rule(of_set).conntrack(ConnectionStates::DNAT).port(self.plan.protocol(), port).target(Target::Accept);
             let others = rule(" is reached by way of its service only");
             let others = others.port(self.plan.protocol(), port).reject(self.around.node.family);
-            self.out.listeners.extend([led, others]);
+            self.out.add(LISTENERS, [led, others]);
         }
     }
 }
