@@ -6,6 +6,7 @@ mod health_checks;
 mod leftovers;
 mod losses;
 mod pacer;
+mod refusals;
 mod runner;
 mod schedule;
 

@@ -15,6 +15,7 @@ use super::HealthChecks;
 use super::disputes::Disputes;
 use super::failures::Failures;
 use super::losses::{Line, Losses};
+use super::refusals::Refusals;
 use super::schedule::Schedule;
 use crate::config::Config;
 use crate::events::Recorder;
@@ -74,6 +75,7 @@ struct Running<M, C> {
     schedule: Schedule,
     failures: Failures,
     losses: Losses,
+    refusals: Refusals,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
     complete: bool,
@@ -87,6 +89,7 @@ impl<M: Mode, C: Conntrack> Runner<M, C> {
         let mut running = Running {
             failures: Failures::new(self.family.family()),
             losses: Losses::default(),
+            refusals: Refusals::default(),
             runner: self,
             shared,
             schedule,
@@ -205,6 +208,8 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         self.runner.watch.wrote(report);
         metrics.synced(number, report);
         metrics.standing(number, family.tally());
+        self.refusals.note(number, family.refused(), events);
+        metrics.refused(number, family.refused().len());
         let disputed = family.take_disputes();
         if !disputed.is_empty() {
             let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);

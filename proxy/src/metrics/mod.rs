@@ -59,6 +59,7 @@ pub struct Metrics {
     api_failures: ApiFailures,
     hints_ignored: IntGaugeVec,
     disputed: IntGaugeVec,
+    refused: IntGaugeVec,
 }
 
 impl Metrics {
@@ -93,6 +94,7 @@ impl Metrics {
             requests: build.requests()?,
             api_failures: ApiFailures::new(build.counters("svcproxy_api_failures_total", "Attempts to list or watch the API server that failed", &["resource", "reason"])?),
             hints_ignored: build.gauges("svcproxy_topology_hints_ignored", "Service ports whose endpoints have topology hints that are not followed on this node", &["ip_family", "reason"])?,
+            refused: build.gauges("svcproxy_refused_service_ports", "Service ports of which the kernel refuses rules", family)?,
             disputed: build.gauges("svcproxy_disputed_frontends", "Addresses with a port, node ports and health check node ports that a Service asks for and another has", family)?,
             registry: build.finish()?,
         };
@@ -109,6 +111,7 @@ impl Metrics {
         self.written(family, RuleCounts::default());
         self.standing(family, &Tally::default());
         self.disputed(family, 0);
+        self.refused(family, 0);
     }
 
     /// Adds metrics whose values stand elsewhere.
@@ -206,6 +209,11 @@ impl Metrics {
         self.disputed.with_label_values(&[family.as_str()]).set(whole(count));
     }
 
+    /// So many service ports have rules that the kernel refuses.
+    pub fn refused(&self, family: Family, count: usize) {
+        self.refused.with_label_values(&[family.as_str()]).set(whole(count));
+    }
+
     /// What changed at this time is in the kernel now.
     pub fn programmed(&self, family: Family, changed: SystemTime) {
         let late = SystemTime::now().duration_since(changed).unwrap_or_default();
@@ -280,6 +288,7 @@ mod tests {
         ("kubernetes_build_info", "gauge", "compiler,git_version,major,minor,platform"),
         ("rest_client_requests_total", "counter", "code,host,method"),
         ("svcproxy_disputed_frontends", "gauge", "ip_family"),
+        ("svcproxy_refused_service_ports", "gauge", "ip_family"),
         ("svcproxy_topology_hints_ignored", "gauge", "ip_family,reason"),
     ];
 

@@ -118,6 +118,11 @@ impl<M: Mode> FamilyProxy<M> {
         self.state.take_disputes()
     }
 
+    /// Service ports of which the kernel refuses rules, and why, as of the last sync.
+    pub fn refused(&self) -> &BTreeMap<ServicePortName, String> {
+        self.mode.refused()
+    }
+
     /// How service ports stand, as of the last sync.
     pub fn tally(&self) -> &Tally {
         &self.tally

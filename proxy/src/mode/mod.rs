@@ -56,12 +56,7 @@ pub trait Mode {
     ///
     /// # Errors
     /// When the kernel refuses something; the next sync must be full again.
-    fn full(
-        &mut self,
-        node: NodePlan,
-        addresses: &NodeAddresses,
-        plans: &dyn Plans,
-    ) -> Result<Report, Self::Error>;
+    fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Result<Report, Self::Error>;
 
     /// Sends what changed in these service ports (`None`: gone). Does a full sync's work in no case: the caller asks
     /// [`Mode::needs_full`] first.

@@ -80,6 +80,22 @@ impl Socket {
         Err(ReadError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
     }
 
+    /// Reads something of the moment at which the tables had this generation: dumps in `read` are not checked one by one, which
+    /// saves a question for each. The caller asks for the generation when it has read everything, or commits for it.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`io::ErrorKind::ResourceBusy`] where the tables have another generation.
+    pub fn at_generation<T>(
+        &mut self,
+        generation: u32,
+        read: impl FnOnce(&mut Socket) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let before = self.snapshot.replace(generation);
+        let result = read(self);
+        self.snapshot = before;
+        result
+    }
+
     /// What was answered last.
     pub(super) fn objects(&self) -> impl Iterator<Item = Attributes<'_>> {
         Messages(&self.answer).filter_map(|message| match message.content() {

@@ -3,7 +3,7 @@
 use std::process::Output;
 use std::time::Duration;
 
-use super::{Counters, Iptables, IptablesError, Legacy, Table};
+use super::{Counters, Iptables, IptablesError, Legacy, Refusal, Table};
 use crate::config::Variant;
 use crate::kernel::command;
 use crate::kernel::netlink::NetlinkError;
@@ -127,10 +127,16 @@ fn check(command: &str, output: &Output, input: Option<&str>) -> Result<(), Ipta
         return Ok(());
     }
     let mut message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if let Some(line) = input.and_then(|input| complained_of(&message, input)) {
+    let complaint = input.and_then(|input| complained_of(&message, input));
+    let refusal = complaint.and_then(|(table, line)| Refusal::of_line(table, line, message.replace('\n', "; ")));
+    if let Some((_, line)) = complaint {
         message = format!("{message} [{line}]");
     }
-    Err(failed(command.to_owned(), output.status.code().unwrap_or(-1), &message))
+    let error = failed(command.to_owned(), output.status.code().unwrap_or(-1), &message);
+    Err(match refusal {
+        Some(refusal) if error.is_refusal() => IptablesError::Refused(vec![refusal]),
+        _ => error,
+    })
 }
 
 fn failed(command: String, status: i32, message: &str) -> IptablesError {
@@ -152,11 +158,14 @@ fn is_dump_of(text: &str, table: Table) -> bool {
     begins.len() <= 1 && begins.len() == commits && begins.iter().all(|name| name.trim() == table.as_str())
 }
 
-/// The input line whose number stands in a message such as `iptables-restore: line 7 failed`.
-fn complained_of<'a>(message: &str, input: &'a str) -> Option<&'a str> {
-    let after = message.split("line ").nth(1)?;
+/// The input line whose number stands in a message such as `iptables-restore: line 7 failed`, and its table.
+fn complained_of<'a>(message: &str, input: &'a str) -> Option<(Table, &'a str)> {
+    // `Error occurred at line: 7` is what a rule gets that the command itself does not take.
+    let after = message.split("line").nth(1)?.trim_start_matches([':', ' ']);
     let number: usize = after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()?;
-    input.lines().nth(number.checked_sub(1)?)
+    let line = input.lines().nth(number.checked_sub(1)?)?;
+    let named = input.lines().take(number).filter_map(|line| line.strip_prefix('*')).last()?;
+    Some((Table::ALL.into_iter().find(|table| table.as_str() == named)?, line))
 }
 
 /// Reads `1.8.9` out of `iptables v1.8.9 (nf_tables)`.
@@ -191,7 +200,11 @@ mod tests {
     #[test]
     fn a_failure_shows_the_line() {
         let input = "*nat\n-A X -j NOWHERE\nCOMMIT\n";
-        assert_eq!(complained_of("iptables-restore: line 2 failed", input), Some("-A X -j NOWHERE"));
+        assert_eq!(complained_of("iptables-restore: line 2 failed", input), Some((Table::Nat, "-A X -j NOWHERE")));
+        assert_eq!(complained_of("Error occurred at line: 2", input), Some((Table::Nat, "-A X -j NOWHERE")));
+        let refusal = Refusal::of_line(Table::Nat, "-A X -j NOWHERE", String::new()).unwrap();
+        assert_eq!((&refusal.chain[..], refusal.rule.as_deref()), ("X", Some("-j NOWHERE")));
+        assert_eq!(Refusal::of_line(Table::Nat, "COMMIT", String::new()), None);
         assert_eq!(complained_of("no number", input), None);
     }
 }

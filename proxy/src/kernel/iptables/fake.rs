@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Iptables, IptablesError, Table};
+use super::{Iptables, IptablesError, Refusal, Table};
 use crate::ruleset::target_of as target;
 
 type Chains = BTreeMap<String, Vec<String>>;
@@ -20,6 +20,8 @@ pub struct Fake {
     pub fail_restores: usize,
     /// The next restores are killed when they have committed so many tables.
     pub kill_after: Vec<usize>,
+    /// What no rule may contain: one that does is refused, with its whole table.
+    pub refuse: Option<String>,
     /// Lines that a table's part of a restore may have; one with more is refused as too large, when those before it have been
     /// taken.
     pub line_limit: usize,
@@ -34,7 +36,14 @@ impl Default for Fake {
             (Table::Mangle, built_in(&["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"])),
             (Table::Nat, built_in(&["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"])),
         ]);
-        Fake { tables, restored: Vec::new(), fail_restores: 0, kill_after: Vec::new(), line_limit: usize::MAX }
+        Fake {
+            tables,
+            restored: Vec::new(),
+            fail_restores: 0,
+            kill_after: Vec::new(),
+            refuse: None,
+            line_limit: usize::MAX,
+        }
     }
 }
 
@@ -137,7 +146,13 @@ impl Iptables for Fake {
                 if lines > self.line_limit {
                     return Err(IptablesError::TooLarge { command: "restore".into() });
                 }
-                let Some((_, chains)) = &mut open else { return Fake::refuse(number, "no table") };
+                let Some((table, chains)) = &mut open else { return Fake::refuse(number, "no table") };
+                if self.refuse.as_ref().is_some_and(|refused| line.contains(refused)) {
+                    return match Refusal::of_line(*table, line, "no such extension".to_owned()) {
+                        Some(refusal) => Err(IptablesError::Refused(vec![refusal])),
+                        None => Fake::refuse(number, &format!("no such extension [{line}]")),
+                    };
+                }
                 Fake::apply_line(chains, number, line)?;
             }
         }

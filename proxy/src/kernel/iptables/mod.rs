@@ -138,6 +138,14 @@ pub struct Refusal {
     pub problem: String,
 }
 
+impl Refusal {
+    /// A line of a restore's input that appends a rule.
+    fn of_line(table: Table, line: &str, problem: String) -> Option<Refusal> {
+        let (chain, rule) = line.strip_prefix("-A ")?.split_once(' ')?;
+        Some(Refusal { table, chain: chain.to_owned(), rule: Some(rule.to_owned()), problem })
+    }
+}
+
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the change of chain {} in table {} is refused: {}", self.chain, self.table, self.problem)?;

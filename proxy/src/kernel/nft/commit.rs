@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nf_tables::{Batch, CommitError, EncodeError, Operation, Position, canonical};
+use nf_tables::{Batch, CommitError, EncodeError, Operation, Position, canonical, canonical_into};
 
-use super::edit::{Edit, Present, edits};
+use super::edit::{Edit, edits};
 use super::encode::encode;
 use super::{NfTables, read_error};
 use crate::kernel::iptables::{IptablesError, Refusal};
@@ -34,9 +34,23 @@ struct Encoded {
     canonical: Vec<u8>,
 }
 
-impl AsRef<[u8]> for Encoded {
-    fn as_ref(&self) -> &[u8] {
-        &self.canonical
+/// The canonical bytes of a chain's rules, in one allocation: shared chains are long.
+#[derive(Default)]
+struct Lines<T> {
+    bytes: Vec<u8>,
+    /// Where each ends, and what is known of it.
+    ends: Vec<(T, usize)>,
+}
+
+impl<T: Copy> Lines<T> {
+    fn push(&mut self, of: T, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.ends.push((of, self.bytes.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (T, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        self.ends.iter().zip(starts).map(|((of, end), start)| (*of, self.bytes.get(start..*end).unwrap_or_default()))
     }
 }
 
@@ -150,15 +164,24 @@ impl<'a> Sending<'a> {
 
     fn write(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), Stop> {
         let on = self.tables.table(table);
-        let present = self.present(table, chain)?;
-        let wanted = rules.iter().map(|rule| self.encoded(table, chain, rule)).collect::<Result<Vec<_>, _>>()?;
-        for edit in edits(&present, &wanted) {
+        let (mut present, mut wanted) = (Lines::default(), Lines::default());
+        for rule in self.tables.socket.rules(on, chain).map_err(read_error)? {
+            present.push(rule.handle, |bytes| canonical_into(rule.expressions, bytes));
+        }
+        let mut encoded = nf_tables::Rule::new();
+        for rule in rules {
+            self.encode(table, chain, rule, &mut encoded)?;
+            wanted.push((), |bytes| canonical_into(encoded.expressions(), bytes));
+        }
+        let wanted: Vec<&[u8]> = wanted.iter().map(|((), bytes)| bytes).collect();
+        for edit in edits(&present.iter().collect::<Vec<_>>(), &wanted) {
             match edit {
                 Edit::Delete(handle) => self.add(table, chain, None, |batch| batch.delete_rule(on, chain, handle))?,
                 Edit::Insert(index, before) => {
                     let position = before.map_or(Position::Last, Position::Before);
-                    let Some(Encoded { rule, .. }) = wanted.get(index) else { continue };
-                    self.add(table, chain, rules.get(index), |batch| batch.insert_rule(on, chain, position, rule))?;
+                    let Some(rule) = rules.get(index) else { continue };
+                    self.encode(table, chain, rule, &mut encoded)?;
+                    self.add(table, chain, Some(rule), |batch| batch.insert_rule(on, chain, position, &encoded))?;
                 }
             }
         }
@@ -207,7 +230,7 @@ impl<'a> Sending<'a> {
         there.into_iter().try_for_each(|chain| self.add(table, chain, None, |batch| batch.delete_chain(on, chain)))
     }
 
-    fn present(&mut self, table: Table, chain: &str) -> Result<Vec<Present>, Stop> {
+    fn present(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, Stop> {
         let rules = self.tables.dump(table, chain)?;
         Ok(rules.into_iter().map(|(handle, bytes)| (handle, canonical(&bytes))).collect())
     }
@@ -294,7 +317,12 @@ fn of_commit(error: CommitError, marks: &[Mark<'_>]) -> Stop {
             let of_mark = |operation: u32, problem: String| {
                 let at = marks.partition_point(|mark| mark.from <= operation).checked_sub(1)?;
                 let Mark { table, chain, rule, .. } = marks.get(at)?;
-                Some(Refusal { table: *table, chain: (*chain).to_owned(), rule: rule.map(ToString::to_string), problem })
+                Some(Refusal {
+                    table: *table,
+                    chain: (*chain).to_owned(),
+                    rule: rule.map(ToString::to_string),
+                    problem,
+                })
             };
             let each: Option<Vec<Refusal>> =
                 refusals.iter().map(|refusal| of_mark(refusal.operation.0, refusal.to_string())).collect();

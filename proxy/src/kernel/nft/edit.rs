@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 /// A rule of the kernel's: its handle, and its canonical bytes.
-pub(super) type Present = (u64, Vec<u8>);
+pub(super) type Present<'a> = (u64, &'a [u8]);
 
 /// One change of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum Edit {
 }
 
 /// The changes, in the order in which they are to be made.
-pub(super) fn edits<W: AsRef<[u8]>>(present: &[Present], wanted: &[W]) -> Vec<Edit> {
+pub(super) fn edits(present: &[Present<'_>], wanted: &[&[u8]]) -> Vec<Edit> {
     let kept = kept(present, wanted);
     let mut edits: Vec<Edit> = Vec::new();
     let mut stays = vec![false; present.len()];
@@ -36,8 +36,8 @@ pub(super) fn edits<W: AsRef<[u8]>>(present: &[Present], wanted: &[W]) -> Vec<Ed
 }
 
 /// For each wanted rule the place of the one that stays for it. The places ascend.
-fn kept<W: AsRef<[u8]>>(present: &[Present], wanted: &[W]) -> Vec<Option<usize>> {
-    let is = |at: usize, index: usize| present[at].1 == wanted[index].as_ref();
+fn kept(present: &[Present<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
+    let is = |at: usize, index: usize| present[at].1 == wanted[index];
     let shorter = present.len().min(wanted.len());
     let begin = (0..shorter).take_while(|at| is(*at, *at)).count();
     let end = (0..shorter - begin).take_while(|at| is(present.len() - 1 - at, wanted.len() - 1 - at)).count();
@@ -50,10 +50,10 @@ fn kept<W: AsRef<[u8]>>(present: &[Present], wanted: &[W]) -> Vec<Option<usize>>
     }
     let mut places: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for at in (begin..last).rev() {
-        places.entry(&present[at].1).or_default().push(at);
+        places.entry(present[at].1).or_default().push(at);
     }
     let candidates: Vec<(usize, usize)> =
-        middle.filter_map(|index| Some((index, places.get_mut(wanted[index].as_ref())?.pop()?))).collect();
+        middle.filter_map(|index| Some((index, places.get_mut(wanted[index])?.pop()?))).collect();
     for (index, at) in ascending(&candidates) {
         kept[index] = Some(at);
     }
@@ -85,12 +85,17 @@ mod tests {
 
     use super::*;
 
-    fn present(rules: &[u8]) -> Vec<Present> {
-        (100..).zip(rules).map(|(handle, rule)| (handle, vec![*rule])).collect()
+    /// Rules of one byte each.
+    fn wanted(rules: &[u8]) -> Vec<&[u8]> {
+        rules.chunks(1).collect()
+    }
+
+    fn present(rules: &[u8]) -> Vec<Present<'_>> {
+        (100..).zip(rules.chunks(1)).collect()
     }
 
     /// As the kernel does it.
-    fn apply(mut rules: Vec<Present>, wanted: &[Vec<u8>], edits: &[Edit]) -> Vec<Present> {
+    fn apply<'a>(mut rules: Vec<Present<'a>>, wanted: &[&'a [u8]], edits: &[Edit]) -> Vec<Present<'a>> {
         for edit in edits {
             let place = |rules: &[Present], handle: u64| rules.iter().position(|(known, _)| *known == handle).unwrap();
             match edit {
@@ -100,15 +105,11 @@ mod tests {
                 }
                 Edit::Insert(index, before) => {
                     let at = before.map_or(rules.len(), |handle| place(&rules, handle));
-                    rules.insert(at, (0, wanted[*index].clone()));
+                    rules.insert(at, (0, wanted[*index]));
                 }
             }
         }
         rules
-    }
-
-    fn wanted(rules: &[u8]) -> Vec<Vec<u8>> {
-        rules.iter().map(|rule| vec![*rule]).collect()
     }
 
     #[test]
@@ -126,7 +127,7 @@ mod tests {
         fn edits_lead_to_what_is_wanted(before in prop::collection::vec(0u8..6, 0..12), after in prop::collection::vec(0u8..6, 0..12)) {
             let (present, wanted) = (present(&before), wanted(&after));
             let edits = edits(&present, &wanted);
-            let done = apply(present, &wanted, &edits);
+            let done = apply(present.clone(), &wanted, &edits);
             prop_assert_eq!(done.into_iter().map(|(_, rule)| rule).collect::<Vec<_>>(), wanted);
             prop_assert!(edits.len() <= before.len() + after.len());
         }

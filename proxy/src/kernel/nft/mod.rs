@@ -205,10 +205,24 @@ impl PacketFilter for NfTables {
             }
         }
         let (of, family) = (self.table(table), self.family);
-        let mut present = self.socket.rules(of, chain).map_err(read_error)?;
-        let (buffers, sets) = (&mut self.buffers, &self.sets);
-        let is_next = |rule: &&Rule| present.next().is_some_and(|present| buffers.is_same(family, rule, sets, &present));
-        Ok(rules.iter().all(is_next) && present.next().is_none())
+        let (socket, buffers, sets) = (&mut self.socket, &mut self.buffers, &self.sets);
+        let mut compare = |socket: &mut Socket| {
+            let mut present = socket.rules(of, chain)?;
+            let mut is_next =
+                |rule: &&Rule| present.next().is_some_and(|present| buffers.is_same(family, rule, sets, &present));
+            let all = rules.iter().all(&mut is_next);
+            Ok(all && present.next().is_none())
+        };
+        let at_once = self.known.map(|known| socket.at_generation(known, &mut compare));
+        match at_once.unwrap_or_else(|| compare(socket)) {
+            // Another program has written since the look: each chain is of one moment by itself.
+            Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
+                self.known = None;
+                compare(socket)
+            }
+            result => result,
+        }
+        .map_err(read_error)
     }
 
     fn takes_chains_ahead(&self) -> bool {

@@ -24,6 +24,8 @@ pub(super) struct FullSync<'a, R: Renderer<K>, K> {
     ledger: Ledger,
     /// Chains that are not there, to which nothing leads yet.
     ahead: Transaction,
+    /// A piece has been sent.
+    is_ahead: bool,
     /// Everything else.
     rest: Transaction,
     report: Report,
@@ -32,7 +34,7 @@ pub(super) struct FullSync<'a, R: Renderer<K>, K> {
 impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
     pub(super) fn new(engine: &'a mut Engine<R, K>) -> FullSync<'a, R, K> {
         let (ahead, rest) = (Transaction::default(), Transaction::default());
-        FullSync { engine, ledger: Ledger::new(), ahead, rest, report: Report::default() }
+        FullSync { engine, ledger: Ledger::new(), ahead, is_ahead: false, rest, report: Report::default() }
     }
 
     /// What was rendered so far.
@@ -50,9 +52,12 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
         let mut saved = self.engine.kernel.look(&Table::ALL, &is_unread).map_err(Failed::Rules)?;
         self.engine.renderer.begin(&saved);
         let node = self.engine.renderer.node(node, addresses, plans);
-        self.service_ports(&node, plans, &mut saved)?;
         let random_fully = self.engine.kernel.random_fully();
         self.ledger.fix(self.engine.renderer.fixed(&node, random_fully));
+        self.service_ports(&node, plans, &mut saved)?;
+        if !self.engine.kernel.takes_chains_ahead() {
+            self.ledger.compact();
+        }
         self.engine.renderer.before_rules(&mut self.engine.kernel, &node, Some(&saved)).map_err(Failed::Objects)?;
         let jumps = R::jumps(&node);
         let fixed = self.ledger.fixed().iter().map(|chain| (chain.place, self.ledger.rules(chain)));
@@ -79,13 +84,7 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
     }
 
     /// Renders every service port, and takes the chains that are wanted out of `saved`.
-    fn service_ports(
-        &mut self,
-        node: &R::Node,
-        plans: &dyn Plans,
-        saved: &mut Saved,
-    ) -> Result<(), Failed<R::Error>> {
-        let there = saved.tables.entry(Table::Nat).or_default();
+    fn service_ports(&mut self, node: &R::Node, plans: &dyn Plans, saved: &mut Saved) -> Result<(), Failed<R::Error>> {
         let mut rules_ahead = 0;
         for plan in plans.iter() {
             if self.engine.refused.contains_key(&plan.name) {
@@ -93,6 +92,7 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
             }
             let rules = self.engine.renderer.render(node, &plan.name, Some(&plan));
             for (chain, rules) in self.ledger.insert(&plan.name, rules) {
+                let there = saved.tables.entry(Table::Nat).or_default();
                 let Some(present) = there.chains.remove(&chain) else {
                     rules_ahead += rules.len() + 1;
                     self.ahead.table(Table::Nat).absent.insert(chain.clone());
@@ -106,14 +106,24 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
                 }
             }
             if rules_ahead >= PIECE && self.engine.kernel.takes_chains_ahead() {
-                self.send_ahead()?;
+                self.send_ahead(saved)?;
                 rules_ahead = 0;
             }
         }
         Ok(())
     }
 
-    fn send_ahead(&mut self) -> Result<(), Failed<R::Error>> {
+    /// The first piece brings the fixed chains, still empty: its rules jump to some of them.
+    fn send_ahead(&mut self, saved: &Saved) -> Result<(), Failed<R::Error>> {
+        if !std::mem::replace(&mut self.is_ahead, true) {
+            let mut targets = Transaction::default();
+            for (table, chain) in self.ledger.fixed().iter().map(|chain| chain.place) {
+                if saved.tables.get(&table).is_none_or(|saved| !saved.chains.contains_key(chain)) {
+                    targets.table(table).write.insert(chain.to_owned(), Vec::new());
+                }
+            }
+            self.engine.kernel.commit(&targets).map_err(Failed::Rules)?;
+        }
         let ahead = std::mem::take(&mut self.ahead);
         self.engine.kernel.commit(&ahead).map_err(Failed::Rules)?;
         self.report.add(&Report::of(&ahead));

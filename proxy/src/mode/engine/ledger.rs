@@ -2,11 +2,12 @@
 //! and are made anew from the state whenever they are needed; lines in shared chains stay, because those chains are written as a
 //! whole.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 
 use super::render::{FixedChain, Line, Place, ServiceRules};
+use crate::kernel::iptables::Refusal;
 use crate::mode::rules::names;
 use crate::mode::rules::report::RuleCounts;
 use crate::model::ServicePortName;
@@ -45,8 +46,9 @@ impl ChainName {
         ChainName(padded)
     }
 
-    fn to_text(self) -> String {
-        self.0.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
+    fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        self.0.get(..end).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
     }
 }
 
@@ -118,7 +120,8 @@ impl Ledger {
         let before = self.entries.remove(name).unwrap_or_default();
         let places: BTreeSet<Place> = before.lines.iter().chain(&after.lines).map(|line| line.place).collect();
         shared.extend(places.into_iter().filter(|place| !before.lines(*place).eq(after.lines(*place))));
-        nat.remove.extend(before.chains.iter().map(|(name, _)| name.to_text()).filter(|name| !chains.contains_key(name)));
+        let gone = before.chains.iter().map(|(name, _)| name.as_str()).filter(|name| !chains.contains_key(*name));
+        nat.remove.extend(gone.map(str::to_owned));
         for (chain, rules) in chains {
             let known = before.find(&chain);
             if known.is_none() {
@@ -150,13 +153,31 @@ impl Ledger {
         self.put(name, entry);
     }
 
-    /// The service ports that a chain, or this rule of a shared chain, belongs to.
-    pub fn owners(&self, chain: (Table, &str), rule: Option<&str>) -> Vec<ServicePortName> {
-        let is_line = |line: &Line| line.place == chain && rule.is_some_and(|rule| line.rule.to_string() == rule);
-        let owns = |entry: &Entry| {
-            (chain.0 == Table::Nat && entry.find(chain.1).is_some()) || entry.lines.iter().any(is_line)
-        };
-        self.entries.iter().filter(|(_, entry)| owns(entry)).map(|(name, _)| name.clone()).collect()
+    /// The service ports that refused chains, or refused rules of shared chains, belong to, each with the problem; `None` if one
+    /// belongs to no service port.
+    pub fn owners(&self, refusals: &[Refusal]) -> Option<BTreeMap<ServicePortName, String>> {
+        let mut of_chains: HashMap<(Table, &str), Vec<&Refusal>> = HashMap::new();
+        refusals.iter().for_each(|one| of_chains.entry((one.table, &one.chain)).or_default().push(one));
+        let (mut owners, mut owned) = (BTreeMap::new(), BTreeSet::new());
+        for (name, entry) in &self.entries {
+            let own = entry.chains.iter().filter_map(|(chain, _)| of_chains.get(&(Table::Nat, chain.as_str())));
+            let own = own.flatten().copied();
+            let lines = entry.lines.iter().filter_map(|line| {
+                let text = Some(line.rule.to_string());
+                of_chains.get(&line.place)?.iter().find(|one| one.rule == text).copied()
+            });
+            for refusal in own.chain(lines) {
+                owned.insert(std::ptr::from_ref(refusal));
+                owners.entry(name.clone()).or_insert_with(|| refusal.problem.clone());
+            }
+        }
+        (owned.len() == refusals.len() && !refusals.is_empty()).then_some(owners)
+    }
+
+    /// Moves what stays away from what was made beside it: the rules of a large cluster, which would keep their memory from being
+    /// given back.
+    pub fn compact(&mut self) {
+        self.entries = self.entries.clone();
     }
 
     /// How many service ports have rules.
@@ -181,9 +202,7 @@ impl Ledger {
     }
 
     fn fingerprint(&self, rules: &[Rule]) -> NonZeroU64 {
-        let mut hasher = self.hash.build_hasher();
-        rules.hash(&mut hasher);
-        NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
+        NonZeroU64::new(self.hash.hash_one(rules)).unwrap_or(NonZeroU64::MIN)
     }
 
     fn count(&mut self, before: &Entry, after: &Entry) {

@@ -15,13 +15,11 @@ pub mod render;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use tracing::error;
-
 use super::Mode;
 use super::rules::guard::Guard;
 use super::rules::report::Report;
 use crate::config::NodeAddresses;
-use crate::kernel::iptables::{IptablesError, Refusal};
+use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
@@ -95,24 +93,13 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
         &mut self.renderer
     }
 
-    /// Puts the service ports aside that refused rules belong to. Not if that would be all there are, or none: then it is not for
-    /// a service port that the kernel refuses.
+    /// Puts the service ports aside that refused rules belong to. Not if that would be all there are, or one rule belongs to none:
+    /// then it is not for a service port that the kernel refuses.
     fn set_aside(&mut self, error: &IptablesError, ledger: &Ledger) -> bool {
-        let refusals = error.refusals();
-        let owned = |refusal: &Refusal| {
-            let owners = ledger.owners((refusal.table, &refusal.chain), refusal.rule.as_deref());
-            owners.into_iter().map(|owner| (owner, refusal.problem.clone())).collect::<Vec<_>>()
-        };
-        let owned: Vec<_> = refusals.iter().map(owned).collect();
-        if owned.is_empty() || owned.iter().any(Vec::is_empty) {
+        let Some(owners) = ledger.owners(error.refusals()) else { return false };
+        let others = ledger.len() - owners.len();
+        if others == 0 && owners.len() + self.refused.len() > 1 {
             return false;
-        }
-        let owners: BTreeMap<ServicePortName, String> = owned.into_iter().flatten().collect();
-        if ledger.len() > 1 && owners.len() == ledger.len() {
-            return false;
-        }
-        for (name, problem) in &owners {
-            error!(service = %name, "the kernel refuses rules of this service port, which is left as it is until it changes: {problem}");
         }
         self.refused.extend(owners);
         true

@@ -116,12 +116,7 @@ pub trait Renderer<K> {
     ///
     /// # Errors
     /// When the kernel refuses; the next sync is a full one.
-    fn before_rules(
-        &mut self,
-        _kernel: &mut K,
-        _node: &Self::Node,
-        _saved: Option<&Saved>,
-    ) -> Result<(), Self::Error> {
+    fn before_rules(&mut self, _kernel: &mut K, _node: &Self::Node, _saved: Option<&Saved>) -> Result<(), Self::Error> {
         Ok(())
     }
 

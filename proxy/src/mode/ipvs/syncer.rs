@@ -108,12 +108,7 @@ impl<K: Kernel> Renderer<K> for Ipvs {
         rules::fixed(&node.node, random_fully)
     }
 
-    fn render(
-        &mut self,
-        node: &NodeContext,
-        name: &ServicePortName,
-        plan: Option<&ServicePortPlan>,
-    ) -> ServiceRules {
+    fn render(&mut self, node: &NodeContext, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules {
         self.desired.replace(name, plan.map(|plan| render(plan, node)), &mut self.dirty);
         ServiceRules::default()
     }

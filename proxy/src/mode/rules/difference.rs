@@ -28,11 +28,7 @@ pub fn shared_with_kubelet<'a>(
 ///
 /// # Errors
 /// When a command fails.
-pub fn ensure_jumps<K: PacketFilter>(
-    kernel: &mut K,
-    wanted: &[&Jump],
-    saved: &Saved,
-) -> Result<usize, IptablesError> {
+pub fn ensure_jumps<K: PacketFilter>(kernel: &mut K, wanted: &[&Jump], saved: &Saved) -> Result<usize, IptablesError> {
     let (mut transaction, mut missing) = (Transaction::default(), 0);
     for jump in wanted.iter().filter(|jump| !jump.is_in(saved)) {
         let change = transaction.table(jump.table);

@@ -43,7 +43,10 @@ mod tests {
             "-A OTHER -d 10.96.0.11/32 -p udp -m udp --dport 53 -j ACCEPT\n",
         );
         let saved = SavedTable::parse(text);
-        let found: Vec<_> = CHAINS.iter().flat_map(|chain| conntrack_frontends(saved.chains.get(*chain).map_or(&[], |rules| rules))).collect();
+        let found: Vec<_> = CHAINS
+            .iter()
+            .flat_map(|chain| conntrack_frontends(saved.chains.get(*chain).map_or(&[], |rules| rules)))
+            .collect();
         let dns = Frontend::Address("10.96.0.10:53".parse().unwrap());
         let echo = Frontend::Address("10.96.0.12:7".parse().unwrap());
         let gate = Frontend::NodePort(30_068);

@@ -214,7 +214,7 @@ mod tests {
         let nat = kernel.tables.get_mut(&Table::Nat).unwrap();
         nat.remove("KUBE-SVC-A");
         nat.get_mut("KUBE-SERVICES").unwrap().remove(0);
-        let services = vec![Rule::new().jump(names::NODE_PORTS)];
+        let services = [Rule::new().jump(names::NODE_PORTS)];
         guard.rewritten((Table::Nat, "KUBE-SERVICES"), services.iter());
         guard.marking(1, 0);
         assert_eq!(guard.lost(&mut kernel).unwrap(), None);

@@ -175,12 +175,7 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
         ruleset::fixed(&node.node)
     }
 
-    fn render(
-        &mut self,
-        node: &NodeContext,
-        name: &ServicePortName,
-        plan: Option<&ServicePortPlan>,
-    ) -> ServiceRules {
+    fn render(&mut self, node: &NodeContext, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules {
         self.rendered.insert(name.clone());
         let plan = plan.map(served);
         let sets = plan.as_ref().map(sets).unwrap_or_default();
