@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
-use svcproxy::daemon::{Daemon, HealthChecks, Runner, Stop};
+use svcproxy::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
 use svcproxy::events::{About, Event, Recorder};
 use svcproxy::health::HealthState;
 use svcproxy::http::Room;
@@ -63,9 +63,7 @@ impl Iptables for Kernel {
 
     fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
         self.count(|asked| asked.restores += 1);
-        while self.hangs.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_while(&self.hangs);
         if self.fails.load(Ordering::SeqCst) {
             let message = "no".to_owned();
             return Err(IptablesError::Failed { command: "ip6tables-restore".into(), status: 1, message });
@@ -128,6 +126,10 @@ struct Lab {
 
 impl Lab {
     fn start(sync_period: Duration) -> Lab {
+        Lab::start_beside(sync_period, None)
+    }
+
+    fn start_beside(sync_period: Duration, leftovers: Option<Leftovers>) -> Lab {
         let config = Config {
             detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
             min_sync_period: Duration::ZERO,
@@ -153,7 +155,7 @@ impl Lab {
             metrics: Arc::clone(&metrics),
             events: recorder,
             config: config.clone(),
-            leftovers: None,
+            leftovers,
         };
         tokio::spawn(daemon.run(Stop::at_signals()));
         Lab { kernels, batches, health, metrics, events, version: 0 }
@@ -177,6 +179,12 @@ impl Lab {
         self.publish(changes);
         self.applied(Family::V4).await;
         *self.kernels[0].asked.lock().unwrap()
+    }
+}
+
+fn wait_while(flag: &AtomicBool) {
+    while flag.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -336,4 +344,54 @@ async fn a_family_that_fails_or_hangs_delays_no_other() {
     lab.applied(Family::V6).await;
     wait_for("all is well again", || looked(true)).await;
     assert!(v4.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"));
+}
+
+/// Panics of any thread from now on.
+fn count_panics() -> Arc<AtomicUsize> {
+    let panics = Arc::new(AtomicUsize::new(0));
+    let (usual, counted) = (std::panic::take_hook(), Arc::clone(&panics));
+    std::panic::set_hook(Box::new(move |panic| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        usual(panic);
+    }));
+    panics
+}
+
+/// What takes its time, a sync or the removal of what another mode left, may outlive the runtime that it began on. It then ends
+/// without a word, above all without a panic.
+#[test]
+fn what_outlives_the_runtime_does_not_panic() {
+    let panics = count_panics();
+    // Several times: which of the things that a runner waits for is looked at first is a matter of chance.
+    for _ in 0..20 {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (asked, hangs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let leftovers = {
+            let (asked, hangs) = (Arc::clone(&asked), Arc::clone(&hangs));
+            Box::new(move |now: Instant| {
+                asked.fetch_add(1, Ordering::SeqCst);
+                wait_while(&hangs);
+                Ok(Some(now + PATIENCE))
+            })
+        };
+        let mut lab =
+            runtime.block_on(async { Lab::start_beside(Duration::from_secs(3600), Some(leftovers as Leftovers)) });
+        let kernel = lab.kernels[0].clone();
+        lab.publish(cluster());
+        runtime.block_on(wait_for("leftovers hang", || asked.load(Ordering::SeqCst) > 0));
+        kernel.hangs.store(true, Ordering::SeqCst);
+        let restores = kernel.asked.lock().unwrap().restores;
+        lab.publish(vec![slice("web", &[12], "TCP")]);
+        runtime.block_on(wait_for("a sync hangs", || kernel.asked.lock().unwrap().restores > restores));
+        drop(lab);
+        runtime.shutdown_background();
+        hangs.store(false, Ordering::SeqCst);
+        kernel.hangs.store(false, Ordering::SeqCst);
+        let deadline = Instant::now() + PATIENCE;
+        while Arc::strong_count(&kernel.tables) > 1 || Arc::strong_count(&hangs) > 1 {
+            assert!(Instant::now() < deadline, "something goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(panics.load(Ordering::SeqCst), 0);
 }

@@ -38,8 +38,8 @@ use crate::source::{
     AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Timing, record_events,
 };
 
-/// How long a sync that is under way at the end may take: the program ends within five seconds, whatever hangs.
-const LAST_SYNC: Duration = Duration::from_secs(4);
+/// How long everything but syncs may take to end.
+const END: Duration = Duration::from_millis(500);
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
@@ -145,8 +145,8 @@ fn start<M: ModeAtWork + Send + 'static>(
             }
         }
     });
-    // A sync that is under way gets its time; a command that hangs is killed with this process.
-    runtime.shutdown_timeout(LAST_SYNC);
+    // A sync that was under way has had its time; a command that hangs is killed with this process.
+    runtime.shutdown_timeout(END);
     result
 }
 
