@@ -83,7 +83,7 @@ impl Iptables for Kernel {
 
 impl Conntrack for Kernel {
     fn delete(&mut self, _: Family, filters: &[Filter], _: &dyn Fn(&Flow) -> bool) -> std::io::Result<usize> {
-        assert!(!filters.contains(&Filter::NONE), "the whole table is never dumped");
+        assert!(!filters.contains(&Filter::None), "the whole table is never dumped");
         self.count(|asked| asked.conntrack_dumps += filters.len());
         Ok(0)
     }
@@ -249,8 +249,11 @@ async fn each_kind_of_change_has_its_cost() {
         ("a service that comes", vec![service("new", 9, "TCP"), slice("new", &[90], "TCP")], restore),
         ("a service that goes", vec![Change::Service(key("new"), None)], restore),
         ("its endpoints go", vec![Change::EndpointSlice(key("new"), None)], nothing),
-        // Its cluster IP and its node port, each by a dump of its own.
-        ("an endpoint of UDP", vec![slice("dns", &[30], "UDP")], Asked { conntrack_dumps: 2, ..restore }),
+        // Flows to it, by whatever frontend: a cluster IP and a node port.
+        ("an endpoint of UDP that goes", vec![slice("dns", &[30], "UDP")], Asked { conntrack_dumps: 1, ..restore }),
+        ("an endpoint of UDP that comes", vec![slice("dns", &[30, 32], "UDP")], restore),
+        ("the last ones go", vec![slice("dns", &[], "UDP")], Asked { conntrack_dumps: 2, ..restore }),
+        ("the first one comes", vec![slice("dns", &[30], "UDP")], Asked { conntrack_dumps: 2, ..restore }),
         ("a heartbeat of the node", vec![node("z1", 1)], nothing),
         ("another node", vec![Change::Node("node-b".into(), None)], nothing),
         ("another zone", vec![node("z2", 1)], Asked { dumps: 3, conntrack_dumps: 1, ..nothing }),

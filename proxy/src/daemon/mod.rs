@@ -103,7 +103,10 @@ where
         }
         let result = loop {
             tokio::select! {
-                () = &mut stop => break Ok(info!("stopping; the rules stay in place")),
+                () = &mut stop => {
+                    info!("stopping; the rules stay in place");
+                    break Ok(());
+                }
                 batch = source.next() => match batch {
                     Ok(Some(batch)) => hand_out(batch, &shared, &inboxes),
                     Ok(None) => break Ok(()),
