@@ -43,7 +43,7 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
             seen.borrow_mut().push(format!("{} {}", flow.protocol, flow.destination));
             false
         };
-        assert_eq!(Netlink.delete(family, &[filter], &note).unwrap(), 0);
+        assert_eq!(Netlink::default().delete(family, &[filter], &note).unwrap(), 0);
         let mut seen = seen.into_inner();
         seen.sort();
         seen
@@ -76,5 +76,20 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
         (Family::V6, from("[fd00:244::1]:5353"), &["udp [fd00:96::20]:53"]),
     ] {
         assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
+    }
+}
+
+/// To close a socket of netfilter's takes milliseconds after a sync.
+#[test]
+fn one_socket_serves_all_looks() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    if !inside("one_socket_serves_all_looks") {
+        return;
+    }
+    let (mut conntrack, before) = (Netlink::default(), open());
+    for _ in 0..3 {
+        conntrack.delete(Family::V4, &[Filter::Protocol(Protocol::Udp)], &|_| true).unwrap();
+        conntrack.clients(Family::V6).unwrap();
+        assert_eq!(open(), before + 1);
     }
 }

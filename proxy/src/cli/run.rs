@@ -106,7 +106,7 @@ fn leaving(config: &Config) -> Option<Leftovers> {
         warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
         NodeAddresses::default()
     });
-    let mut leaving = IpvsTeardown::new(kernel?, Netlink, own.primary, config.ipvs.drain_limit);
+    let mut leaving = IpvsTeardown::new(kernel?, Netlink::default(), own.primary, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
@@ -177,7 +177,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
             let watch = if nft { Watch::nft(number) } else { Ok(Watch::legacy(number)) };
             let watch = watch.context("cannot watch the packet filter")?;
             let addresses = Box::new(addresses::Reader::default());
-            runners.push(Runner { family, watch, addresses, conntrack: Netlink });
+            runners.push(Runner { family, watch, addresses, conntrack: Netlink::default() });
         }
         metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
         if config.mode == Mode::Userspace {
