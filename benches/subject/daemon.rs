@@ -144,7 +144,7 @@ impl Running {
                     Host::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
                     Host::Node => Box::new(Reader::default()),
                 },
-                conntrack: Netlink,
+                conntrack: Netlink::default(),
             };
             daemon(config, runner, inbox, health.clone())?
         };

@@ -40,8 +40,13 @@ fn named(service: &str, protocol: Protocol) -> ServicePortName {
 }
 
 fn lead(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr], serving: &[SocketAddr]) {
-    let (cluster, serving) = (backends.into(), serving.into());
-    engine.set_backends(&name(protocol), Some(Backends { cluster, serving, ..Backends::default() }));
+    engine.set_backends(&name(protocol), Some(leading(backends, serving)));
+}
+
+fn leading(backends: &[SocketAddr], serving: &[SocketAddr]) -> Backends {
+    let mut serving = serving.to_vec();
+    serving.sort_unstable();
+    Backends { cluster: backends.into(), serving: serving.into(), ..Backends::default() }
 }
 
 /// Leads to these backends and listens on some port.
@@ -50,8 +55,7 @@ fn start(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr]) -> So
 }
 
 fn start_service(engine: &mut Engine, name: ServicePortName, backends: &[SocketAddr]) -> SocketAddr {
-    let (cluster, serving) = (backends.into(), backends.into());
-    engine.set_backends(&name, Some(Backends { cluster, serving, ..Backends::default() }));
+    engine.set_backends(&name, Some(leading(backends, backends)));
     let listener = Listener { name, set: BackendSet::Cluster };
     let free = |port: &u16| match engine.listen(&listener, *port) {
         Ok(()) => true,

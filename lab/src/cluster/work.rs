@@ -1,6 +1,6 @@
 //! What a program on a node uses together with its children, at one moment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
@@ -9,13 +9,14 @@ use nix::unistd::Pid;
 use procfs::process::{Process, Stat, all_processes};
 
 /// Of a process, its process group and all of their descendants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Work {
     /// Processor time so far: of the processes that there are to the nanosecond, threads that have ended included; of
     /// children that have ended to the kernel's tick of usually 10 ms.
     pub processor: Duration,
-    /// How often a thread that is still there has gone to sleep, and so has woken up (`voluntary_ctxt_switches`).
-    pub wake_ups: u64,
+    /// How often each thread, by its number, has gone to sleep, and so has woken up (`voluntary_ctxt_switches`). What a thread did
+    /// that has ended is lost.
+    pub sleeps: BTreeMap<i32, u64>,
     /// Open files.
     pub files: u64,
     /// Threads.
@@ -46,14 +47,26 @@ impl Work {
         Some(own.fold(Work::default(), |sum, (process, stat)| sum.and(process, stat)))
     }
 
-    fn and(self, process: &Process, stat: &Stat) -> Work {
+    /// How often the threads that are there now have woken up since `before`. A sum would go down with each thread that ends.
+    #[must_use]
+    pub fn woken_since(&self, before: &Work) -> u64 {
+        let since = |(thread, now): (&i32, &u64)| {
+            // One that counts less than before is another with the same number.
+            let then = before.sleeps.get(thread).filter(|then| *then <= now);
+            now - then.unwrap_or(&0)
+        };
+        self.sleeps.iter().map(since).sum()
+    }
+
+    fn and(mut self, process: &Process, stat: &Stat) -> Work {
         let reaped = u64::try_from(stat.cutime + stat.cstime).unwrap_or_default() as f64;
-        let sleeps = process.tasks().into_iter().flatten().flatten().filter_map(|task| task.status().ok());
+        let tasks = process.tasks().into_iter().flatten().flatten();
+        self.sleeps.extend(tasks.filter_map(|task| Some((task.tid, task.status().ok()?.voluntary_ctxt_switches?))));
         Work {
             processor: self.processor
                 + clock(stat)
                 + Duration::from_secs_f64(reaped / procfs::ticks_per_second() as f64),
-            wake_ups: self.wake_ups + sleeps.filter_map(|task| task.voluntary_ctxt_switches).sum::<u64>(),
+            sleeps: self.sleeps,
             files: self.files + process.fd_count().unwrap_or_default() as u64,
             threads: self.threads + u64::try_from(stat.num_threads).unwrap_or_default(),
             memory: self.memory + stat.rss * procfs::page_size(),
@@ -77,6 +90,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_thread_that_ends_takes_no_wake_ups_of_others_along() {
+        let work = |sleeps: &[(i32, u64)]| Work { sleeps: sleeps.iter().copied().collect(), ..Work::default() };
+        let before = work(&[(1, 500), (2, 10)]);
+        assert_eq!(work(&[(1, 500), (2, 10)]).woken_since(&before), 0);
+        assert_eq!(work(&[(2, 40)]).woken_since(&before), 30);
+        assert_eq!(
+            work(&[(1, 3), (2, 10), (3, 4)]).woken_since(&before),
+            7,
+            "new ones, one of them with an old number"
+        );
+    }
+
+    #[test]
     fn children_and_the_group_are_counted() {
         let script = "sleep 1000 & setsid sleep 1000 & exec 3</dev/null; read line; while :; do :; done";
         let mut command = Command::new("sh");
@@ -91,7 +117,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         };
         // The shell with four files, and two that sleep.
-        let calm = look(&|work| work.threads == 3 && work.files >= 10 && work.wake_ups > 0);
+        let calm = look(&|work| work.threads == 3 && work.files >= 10 && work.woken_since(&Work::default()) > 0);
         assert!(calm.memory > 1 << 20 && calm.processor > Duration::ZERO, "{calm:?}");
         drop(child.stdin.take());
         let busy = look(&|work| work.processor >= calm.processor + Duration::from_millis(20));

@@ -38,8 +38,8 @@ use crate::source::{
     AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Timing, record_events,
 };
 
-/// How long a sync that is under way at the end may take: the program ends within five seconds, whatever hangs.
-const LAST_SYNC: Duration = Duration::from_secs(4);
+/// How long everything but syncs may take to end.
+const END: Duration = Duration::from_millis(500);
 
 /// Runs until it is told to stop.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
@@ -106,7 +106,7 @@ fn leaving(config: &Config) -> Option<Leftovers> {
         warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
         NodeAddresses::default()
     });
-    let mut leaving = IpvsTeardown::new(kernel?, Netlink, own.primary, config.ipvs.drain_limit);
+    let mut leaving = IpvsTeardown::new(kernel?, Netlink::default(), own.primary, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
@@ -145,8 +145,8 @@ fn start<M: ModeAtWork + Send + 'static>(
             }
         }
     });
-    // A sync that is under way gets its time; a command that hangs is killed with this process.
-    runtime.shutdown_timeout(LAST_SYNC);
+    // A sync that was under way has had its time; a command that hangs is killed with this process.
+    runtime.shutdown_timeout(END);
     result
 }
 
@@ -177,7 +177,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
             let watch = if nft { Watch::nft(number) } else { Ok(Watch::legacy(number)) };
             let watch = watch.context("cannot watch the packet filter")?;
             let addresses = Box::new(addresses::Reader::default());
-            runners.push(Runner { family, watch, addresses, conntrack: Netlink });
+            runners.push(Runner { family, watch, addresses, conntrack: Netlink::default() });
         }
         metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
         if config.mode == Mode::Userspace {

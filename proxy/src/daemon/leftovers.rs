@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::block_in_place;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::model::Family;
@@ -15,19 +15,33 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Takes something away, step by step: says when to come again, nothing when it is done.
 pub type Leftovers = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
 
-/// Waits until `families` families have synced, then works until nothing is left.
-pub(super) async fn take_away(mut leftovers: Leftovers, mut synced: watch::Receiver<Vec<Family>>, families: usize) {
-    if synced.wait_for(|synced| synced.len() >= families).await.is_err() {
-        return;
+/// Waits until `families` families have synced, then works until nothing is left, or `ends` is closed.
+pub(super) async fn take_away(
+    mut leftovers: Leftovers,
+    mut synced: watch::Receiver<Vec<Family>>,
+    families: usize,
+    mut ends: watch::Receiver<()>,
+) {
+    tokio::select! {
+        all = synced.wait_for(|synced| synced.len() >= families) => if all.is_err() { return },
+        _ = ends.changed() => return,
     }
     loop {
-        match block_in_place(|| leftovers(std::time::Instant::now())) {
-            Ok(Some(again)) => sleep_until(Instant::from_std(again)).await,
+        let again = match block_in_place(|| leftovers(std::time::Instant::now())) {
+            Ok(Some(again)) => Instant::from_std(again),
             Ok(None) => break info!("what another mode left is gone"),
             Err(error) => {
                 warn!(%error, "cannot take away what another mode left; will be tried again");
-                sleep(AGAIN).await;
+                Instant::now() + AGAIN
             }
+        };
+        // As in a runner: the runtime may be gone by now, and with it its clock.
+        if ends.has_changed().is_err() {
+            return;
+        }
+        tokio::select! {
+            () = sleep_until(again) => {}
+            _ = ends.changed() => return,
         }
     }
 }

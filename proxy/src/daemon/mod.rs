@@ -11,11 +11,13 @@ mod runner;
 mod schedule;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::info;
 
 use crate::config::Config;
@@ -29,6 +31,9 @@ pub use health_checks::HealthChecks;
 pub use leftovers::Leftovers;
 pub use runner::Runner;
 use runner::{Delivery, Shared};
+
+/// How long a sync that is under way at the end may take: the program ends within five seconds, whatever hangs.
+const LAST_SYNC: Duration = Duration::from_secs(4);
 
 /// A running proxy.
 pub struct Daemon<S, M, C> {
@@ -67,8 +72,8 @@ where
     M: Mode + Send + 'static,
     C: Conntrack + Send + 'static,
 {
-    /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. A sync that is under way ends, or fails,
-    /// on its own thread.
+    /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. A sync that is under way is waited for, for
+    /// four seconds at most; what hangs longer goes on, on its own thread, and may outlive the runtime: see [`Runner::run`].
     ///
     /// # Errors
     /// When the source cannot go on.
@@ -86,8 +91,10 @@ where
             synced: Arc::new(synced),
         };
         let mut tasks = JoinSet::new();
+        // Closed at the end.
+        let (running, ends) = watch::channel(());
         if let Some(leftovers) = leftovers {
-            tasks.spawn(leftovers::take_away(leftovers, all_synced, runners.len()));
+            tasks.spawn(leftovers::take_away(leftovers, all_synced, runners.len(), ends));
         }
         let mut inboxes = Vec::new();
         for runner in runners {
@@ -95,18 +102,24 @@ where
             tasks.spawn(runner.run(shared.clone(), inbox));
             inboxes.push(sender);
         }
-        loop {
+        let result = loop {
             tokio::select! {
-                () = &mut stop => break,
-                batch = source.next() => match batch? {
-                    Some(batch) => hand_out(batch, &shared, &inboxes),
-                    None => return Ok(()),
+                () = &mut stop => {
+                    info!("stopping; the rules stay in place");
+                    break Ok(());
+                }
+                batch = source.next() => match batch {
+                    Ok(Some(batch)) => hand_out(batch, &shared, &inboxes),
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error.into()),
                 },
-                Some(ended) = tasks.join_next() => ended?,
+                Some(ended) = tasks.join_next() => if let Err(error) = ended { break Err(error.into()) },
             }
-        }
-        info!("stopping; the rules stay in place");
-        Ok(())
+        };
+        drop((inboxes, running));
+        // What still hangs after that is no reason to go on.
+        let _ = timeout(LAST_SYNC, async { while tasks.join_next().await.is_some() {} }).await;
+        result
     }
 }
 

@@ -83,7 +83,8 @@ struct Running<M, C> {
 }
 
 impl<M: Mode, C: Conntrack> Runner<M, C> {
-    /// Runs until there will be no more deliveries.
+    /// Runs until there will be no more deliveries. Then it asks the runtime for nothing any more: what took its time may have
+    /// outlived it, and a timer of a runtime that is gone panics.
     pub(super) async fn run(self, shared: Shared, mut inbox: UnboundedReceiver<Delivery>) {
         let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
         let mut running = Running {
@@ -114,6 +115,9 @@ impl<M: Mode, C: Conntrack> Runner<M, C> {
             }
             if running.complete {
                 running.work();
+            }
+            if inbox.is_closed() {
+                return;
             }
         }
     }

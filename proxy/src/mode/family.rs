@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use super::engine::render::Plans;
 use super::rules::report::Report;
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Family, ServicePortName};
-use crate::plan::flows::StaleFlowFilter;
+use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
 use crate::plan::frontends::ConntrackFrontends;
 use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::node::primary_address;
@@ -158,13 +159,19 @@ impl<M: Mode> FamilyProxy<M> {
         let pending = std::mem::take(&mut self.pending);
         if self.mode.needs_full() || pending.node {
             let report = self.full().inspect_err(|_| self.pending.node |= pending.node)?;
-            self.conntrack_frontends.note_all(self.state.service_ports());
+            let FamilyProxy { state, mode, addresses, conntrack_frontends, .. } = self;
+            let ports = state.service_ports().filter(|port| needs_conntrack_cleanup(port.name.protocol));
+            conntrack_frontends.note_all(ports.map(|port| {
+                let servers = servers(&state.endpoints(&port.name), &mode.relay_ports(&port.name), &addresses.local);
+                (port, servers)
+            }));
             self.conntrack_frontends.found(self.mode.take_previous_frontends());
             return Ok(report);
         }
         let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
-        for name in &pending.service_ports {
-            self.conntrack_frontends.note(name, self.state.service_port(name).as_deref());
+        for name in pending.service_ports.iter().filter(|name| needs_conntrack_cleanup(name.protocol)) {
+            let port = self.state.service_port(name);
+            self.conntrack_frontends.note(name, port.as_deref().map(|port| (port, self.servers(name))));
         }
         Ok(report)
     }
@@ -176,13 +183,16 @@ impl<M: Mode> FamilyProxy<M> {
             return None;
         }
         let ports = self.conntrack_frontends.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
-        let mode = &self.mode;
         let ports = ports.map(|port| {
-            let (endpoints, relays) = (self.state.endpoints(&port.name), mode.relay_ports(&port.name));
-            (port, endpoints, relays)
+            let servers = self.servers(&port.name);
+            (port, servers)
         });
         let flows = StaleFlowFilter::new(ports, &self.node_plan().node_ports, &self.addresses.local);
         Some(flows.only(self.conntrack_frontends.due()))
+    }
+
+    fn servers(&self, name: &ServicePortName) -> BTreeSet<SocketAddr> {
+        servers(&self.state.endpoints(name), &self.mode.relay_ports(name), &self.addresses.local)
     }
 
     /// Stale flows are gone.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::NodePortScope;
+use super::frontends::Due;
 use crate::model::Protocol;
 use crate::state::endpoints::Endpoint;
 pub use crate::state::service::Frontend;
@@ -35,6 +36,14 @@ pub struct Flow {
 
 type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
 
+/// The servers that flows of a service port may lead to: its endpoints that serve, and the `relays`, ports of this node on which the
+/// program itself answers and keeps its flows right. `local` are the node's addresses in this family.
+pub fn servers(endpoints: &[Endpoint], relays: &[u16], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
+    let serving = endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address);
+    let relayed = relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay)));
+    serving.chain(relayed).collect()
+}
+
 /// Where flows may lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaleFlowFilter {
@@ -44,6 +53,8 @@ pub struct StaleFlowFilter {
     gone: BTreeSet<(Protocol, Frontend)>,
     /// Addresses that node ports are accepted on.
     node_addresses: BTreeSet<IpAddr>,
+    /// The frontends of which only flows to some servers are in question.
+    lost: Frontends,
 }
 
 /// Whether flows of this protocol are judged at all.
@@ -52,10 +63,10 @@ pub fn needs_conntrack_cleanup(protocol: Protocol) -> bool {
 }
 
 impl StaleFlowFilter {
-    /// What holds for these service ports, each with its endpoints and the ports of this node on which it is relayed; those
-    /// of TCP are passed over. No two of them have the same frontend ([`crate::state::claims`]). `local` are the node's addresses in this family.
+    /// What holds for these service ports, each with its [`servers`]; those of TCP are passed over. No two of them have the same
+    /// frontend ([`crate::state::claims`]). `local` are the node's addresses in this family.
     pub fn new<'a>(
-        ports: impl Iterator<Item = (Cow<'a, ServicePort>, Vec<Endpoint>, Vec<u16>)>,
+        ports: impl Iterator<Item = (Cow<'a, ServicePort>, BTreeSet<SocketAddr>)>,
         scope: &NodePortScope,
         local: &[IpAddr],
     ) -> StaleFlowFilter {
@@ -66,28 +77,34 @@ impl StaleFlowFilter {
             },
             ..StaleFlowFilter::default()
         };
-        for (port, endpoints, relays) in ports.filter(|(port, ..)| needs_conntrack_cleanup(port.name.protocol)) {
-            let mut serving: BTreeSet<SocketAddr> =
-                endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect();
-            // A relay keeps its own flows right.
-            serving.extend(relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay))));
+        for (port, servers) in ports.filter(|(port, ..)| needs_conntrack_cleanup(port.name.protocol)) {
             for frontend in port.frontends() {
-                flows.serving.insert((port.name.protocol, frontend), serving.clone());
+                flows.serving.insert((port.name.protocol, frontend), servers.clone());
             }
         }
         flows
     }
 
     /// Judges flows to these frontends only; those of them that lead nowhere are gone.
-    pub fn only(mut self, due: &BTreeSet<(Protocol, Frontend)>) -> StaleFlowFilter {
-        self.serving.retain(|frontend, _| due.contains(frontend));
-        self.gone = due.iter().filter(|frontend| !self.serving.contains_key(frontend)).copied().collect();
+    pub fn only(mut self, due: &BTreeMap<(Protocol, Frontend), Due>) -> StaleFlowFilter {
+        self.serving.retain(|frontend, _| due.contains_key(frontend));
+        self.gone = due.keys().filter(|frontend| !self.serving.contains_key(frontend)).copied().collect();
+        let lost = due.iter().filter_map(|(frontend, due)| match due {
+            Due::To(servers) => Some((*frontend, servers.clone())),
+            Due::All => None,
+        });
+        self.lost = lost.collect();
         self
     }
 
     /// The frontends that are judged.
     pub fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
         self.serving.keys().chain(&self.gone).copied()
+    }
+
+    /// Those of them of which only flows to these servers can be stale.
+    pub fn lost(&self) -> &BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>> {
+        &self.lost
     }
 
     /// Whether there is anything to judge by.
@@ -127,6 +144,7 @@ mod tests {
             serving: frontends.map(|frontend| ((Protocol::Udp, frontend), serving.clone())).into_iter().collect(),
             gone: BTreeSet::new(),
             node_addresses: ["172.18.0.2".parse().unwrap()].into(),
+            lost: Frontends::new(),
         }
     }
 
@@ -159,14 +177,16 @@ mod tests {
 
     #[test]
     fn of_a_frontend_that_is_gone_only_translated_flows_are_stale() {
-        let before: BTreeSet<_> = flows(&["10.244.1.5:53"]).frontends().collect();
+        let before: BTreeMap<_, _> =
+            flows(&["10.244.1.5:53"]).frontends().map(|frontend| (frontend, Due::All)).collect();
         let now = StaleFlowFilter { serving: Frontends::new(), ..flows(&[]) }.only(&before);
         assert!(now.is_stale(&flow(CLUSTER_IP, "10.244.1.5:53")));
         assert!(now.is_stale(&flow(NODE_PORT, "10.244.1.5:53")));
         assert!(!now.is_stale(&flow(CLUSTER_IP, CLUSTER_IP)), "nobody of ours answered it");
         assert!(!now.is_stale(&flow("172.18.0.9:30053", "10.244.1.5:53")), "another node's");
         assert!(flows(&[]).only(&before).gone.is_empty(), "a frontend that is still there is not gone");
-        let node_port: BTreeSet<_> = before.into_iter().filter(|(_, f)| matches!(f, Frontend::NodePort(_))).collect();
+        let is_node_port = |key: &(Protocol, Frontend)| matches!(key.1, Frontend::NodePort(_));
+        let node_port = before.into_iter().filter(|(key, _)| is_node_port(key)).collect();
         let part = flows(&["10.244.1.5:53"]).only(&node_port);
         assert!(part.is_stale(&flow(NODE_PORT, "10.244.1.6:53")));
         assert!(!part.is_stale(&flow(CLUSTER_IP, "10.244.1.6:53")), "nothing changed there");

@@ -134,8 +134,8 @@ pub struct ServicePortPlan {
     pub cluster_backends: Vec<SocketAddr>,
     /// Backends of [`BackendSet::Local`], sorted; empty also where no verdict uses them.
     pub local_backends: Vec<SocketAddr>,
-    /// Where flows of datagrams may stay that were led there: every endpoint that serves, whatever the policy; see [`flows`].
-    /// Empty for TCP, whose connections end by themselves.
+    /// Where flows of datagrams may stay that were led there: every endpoint that serves, whatever the policy, sorted; see
+    /// [`flows`]. Empty for TCP, whose connections end by themselves.
     pub serving: Vec<SocketAddr>,
     /// A client goes to the same backend again within this time.
     pub affinity: Option<Duration>,

@@ -34,7 +34,8 @@ impl Balancer {
 
     /// Whether associations of UDP may stay with a backend.
     pub fn serves(&self, backend: &SocketAddr) -> bool {
-        self.backends.serving.contains(backend)
+        // Sorted: each association asks when the backends change.
+        self.backends.serving.binary_search(backend).is_ok()
     }
 
     /// The backends to be tried for a new connection, in this order. Takes a turn, unless the client has a backend already.

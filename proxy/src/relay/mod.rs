@@ -42,7 +42,7 @@ pub struct Backends {
     pub cluster: Arc<[SocketAddr]>,
     /// [`BackendSet::Local`].
     pub local: Arc<[SocketAddr]>,
-    /// Where UDP associations may stay.
+    /// Where UDP associations may stay, sorted.
     pub serving: Arc<[SocketAddr]>,
     /// A client goes to the same backend again within this time.
     pub affinity: Option<Duration>,

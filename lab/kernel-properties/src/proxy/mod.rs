@@ -145,7 +145,7 @@ pub async fn forget(
             if commands.mode == Mode::Ipvs {
                 commands.restore_servers(&servers)?;
             }
-            let delete = |family: &Family| Netlink.delete(*family, &[Filter::NONE], &|_| true).map(|_| ());
+            let delete = |family: &Family| Netlink::default().delete(*family, &[Filter::None], &|_| true).map(|_| ());
             commands.families.iter().try_for_each(delete).map_err(|error| format!("forgetting connections: {error}"))
         })
     });

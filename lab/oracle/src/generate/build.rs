@@ -169,10 +169,15 @@ fn node_object(recipe: &NodeRecipe, place: &NodePlace, index: usize, families: &
     if recipe.declared == Declared::OddName {
         addresses.push(json!({"type": "Hostname", "address": "node_1"}));
     }
+    let mut spec = json!({ "podCIDRs": ranges });
+    // The older field; an API server fills it from the other one.
+    if recipe.declared != Declared::All {
+        spec["podCIDR"] = json!(ranges.first());
+    }
     let labels = recipe.zone.map(|zone| json!({ super::ZONE_LABEL: zone_name(zone) })).unwrap_or_else(|| json!({}));
     serde_json::from_value(json!({
         "metadata": {"name": place.name, "labels": labels},
-        "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
+        "spec": spec,
         "status": {"addresses": addresses},
     }))
     .ok()

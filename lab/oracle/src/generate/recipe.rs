@@ -148,7 +148,7 @@ pub struct ServiceRecipe {
     /// Seconds after the beginning of the year at which it was made; `None`: it does not say.
     pub made: Option<u8>,
     /// What is no proxy's business, as bits: a `trafficDistribution` of a newer API, load-balancer status on another type, a
-    /// slice of host names.
+    /// slice of host names, a load balancer that has a host name instead of an address.
     pub newer: u8,
 }
 

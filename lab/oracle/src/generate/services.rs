@@ -87,6 +87,9 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
             let entries: Vec<Value> = fresh.map(|address| json!({"ip": address, "ipMode": mode})).collect();
             ingress.extend(entries);
         }
+        if service.newer & 8 != 0 {
+            ingress.push(json!({"hostname": "lb.example.org"}));
+        }
     }
     if service.newer & 1 != 0 {
         spec["trafficDistribution"] = json!("PreferSamePlanet");
@@ -101,9 +104,11 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     if let Some(made) = service.made {
         object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", made % 60));
     }
-    // An API server leaves it out as long as there is nothing in it.
+    // API servers leave out what there is nothing of, one part or both.
     if !ingress.is_empty() {
         object["status"] = json!({"loadBalancer": {"ingress": ingress}});
+    } else if service.made.is_some() {
+        object["status"] = json!({"loadBalancer": {}});
     }
     serde_json::from_value(object).ok()
 }

@@ -200,8 +200,11 @@ fn hints(recipe: &Recipe, service: &ServiceRecipe, endpoint: &EndpointRecipe, no
         Hints::None => None,
         Hints::OwnZone => own_zone.map(|zone| json!({ "forZones": named(vec![zone]) })),
         Hints::OwnNode => {
-            let zones = named(own_zone.into_iter().collect());
-            Some(json!({"forNodes": named(vec![node.to_owned()]), "forZones": zones}))
+            let mut hints = json!({ "forNodes": named(vec![node.to_owned()]) });
+            if let Some(zone) = own_zone {
+                hints["forZones"] = json!(named(vec![zone]));
+            }
+            Some(hints)
         }
         Hints::Odd => {
             let bit = |number: u8| endpoint.hinted & (1 << number) != 0;

@@ -13,11 +13,13 @@ use crate::settings::NodePortAddress;
 /// Recipes for clusters of at most three nodes, six pods and four services.
 pub fn recipes() -> impl Strategy<Value = Recipe> {
     let families = prop_oneof![3 => Just(Families::V4), 1 => Just(Families::V6), 2 => Just(Families::Dual)];
-    let whole = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6), vec(service(), 1..=4), proxy());
-    whole.prop_map(|(families, point_to_point, nodes, pods, services, proxy)| Recipe {
+    // What is drawn last changes nothing of the rest of a seed's cluster.
+    let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
+    let whole = (machines, vec(service(), 1..=4), proxy(), rarely(0.4));
+    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, link_gateways)| Recipe {
         families,
         point_to_point,
-        link_gateways: false,
+        link_gateways,
         nodes,
         pods,
         services,
@@ -91,7 +93,7 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
     let what = 1..1u8 << Claims::WHAT.len();
     let claims = option::weighted(0.3, (0..4u8, what).prop_map(|(whose, what)| Claims { whose, what }));
     let disputes = (claims, option::weighted(0.5, 0..3u8));
-    let newer = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8), 1 => Just(4u8)];
+    let newer = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8), 1 => Just(4u8), 1 => Just(8u8)];
     (spec, faces, slices, some_bits(ServiceRecipe::LEFT_OUT.len()), disputes, newer).prop_map(
         |(spec, faces, slices, left_out, (claims, made), newer)| {
             let (kind, stack, internal_local, external_local, affinity, ports) = spec;

@@ -1,13 +1,14 @@
 //! What the tables are about the generator of clusters draws, too: a shape that only people think of is judged in no other test.
 //!
 //! A shape is what one object says in one place: that a field is left out, or which of an enumeration's words it has; all
-//! conditions of an endpoint together; two endpoints of a service with one address. Of names, numbers and addresses only that
-//! they are there.
+//! conditions of an endpoint together; two endpoints of a service with one address; how pods are wired, and each setting of the
+//! proxies. Of names, numbers and addresses only that they are there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
-use svclab_oracle::{Objects, generate};
+use svclab_oracle::{Cni, DetectLocal, NodePortAddress, Objects, World, generate};
 
 /// So many clusters are drawn at most to see what there is.
 const SEEDS: u64 = 600;
@@ -28,26 +29,84 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-/// What no API server admits: the generator need not draw it, though tables have rows about it.
-const NEVER: [&str; 14] = [
-    // A slice port without a number, or without any port, leads nowhere; the controller makes none.
-    "slice.ports -",
+/// What the generator need not draw, though tables have rows about it.
+const NEVER: [&str; 3] = [
+    // A slice's port without a number leads nowhere; the controller makes none.
     "slice.ports.port -",
     "slice.ports.port 0",
-    // Set by hand in a table; the generator has other ways to leave an object alone.
-    "slice.labels service.kubernetes.io/headless",
-    "slice.labels service.kubernetes.io/service-proxy-name",
-    "service.labels service.kubernetes.io/headless",
-    "slice.endpoints.addresses 2",
-    "slice.endpoints.addresses beyond",
-    // Services that are no proxy's business have fields of their own.
-    "service.ports -",
-    "service.externalName word",
-    "service.status.loadBalancer.ingress.hostname word",
-    "service.status.loadBalancer.ingress.ip -",
-    "service.healthCheckNodePort -",
-    "service.clusterIP -",
+    // A word that only newer proxies than today's know (KEP-6032); the others are given the range, which is drawn.
+    "nodePortAddresses localhost",
 ];
+
+/// What every generated object has, where its place is there at all.
+const ALWAYS: [&str; 19] = [
+    // Without a range, or an address, a node's proxy waits, or takes what the machine has.
+    "node.podCIDRs",
+    "node.status.addresses",
+    "node.status.addresses.address",
+    "node.status.addresses.type",
+    "service.ports",
+    "service.ports.port",
+    // An API server fills these in; the whole of sessionAffinityConfig is left out at times.
+    "service.sessionAffinityConfig.clientIP",
+    "service.sessionAffinityConfig.clientIP.timeoutSeconds",
+    "service.status.loadBalancer",
+    "slice.addressType",
+    "slice.endpoints",
+    "slice.ports",
+    "slice.endpoints.addresses",
+    "slice.endpoints.hints.forNodes.name",
+    "slice.endpoints.hints.forZones.name",
+    // No proxy reads what is in it.
+    "slice.endpoints.targetRef.kind",
+    "slice.endpoints.targetRef.name",
+    "slice.endpoints.targetRef.namespace",
+    "slice.ports.port",
+];
+
+/// Every field that generated objects have, by its place.
+static FIELDS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
+    let mut fields = BTreeMap::new();
+    for seed in 0..SEEDS / 10 {
+        let objects = generate::cluster(seed).objects;
+        parts(&objects).for_each(|(at, value)| note_fields(at, &value, &mut fields));
+    }
+    fields
+});
+
+fn note_fields(at: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<String>>) {
+    match value {
+        Value::Object(all) => {
+            for (name, value) in all.iter().filter(|(_, value)| !value.is_null()) {
+                fields.entry(at.to_owned()).or_default().insert(name.clone());
+                note_fields(&format!("{at}.{name}"), value, fields);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| note_fields(at, item, fields)),
+        _ => {}
+    }
+}
+
+/// The parts of objects that say something, each with its place.
+fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ {
+    let services = objects.services.iter().flat_map(|service| {
+        let mut value = serde_json::to_value(service).unwrap();
+        [("service", value["spec"].take()), ("service.status", value["status"].take())]
+    });
+    let slices = objects.slices.iter().map(|slice| {
+        let mut value = serde_json::to_value(slice).unwrap();
+        // What is in its metadata says to whom it belongs.
+        if let Some(fields) = value.as_object_mut() {
+            fields.retain(|name, _| !["metadata", "apiVersion", "kind"].contains(&name.as_str()));
+        }
+        ("slice", value)
+    });
+    let nodes = objects.nodes.iter().flat_map(|node| {
+        let mut value = serde_json::to_value(node).unwrap();
+        [("node", value["spec"].take()), ("node.status", value["status"].take())]
+    });
+    services.chain(slices).chain(nodes).filter(|(_, value)| !value.is_null())
+}
 
 /// A text: one of the words, or only that there is one.
 fn text(field: &str, text: &str) -> String {
@@ -61,6 +120,10 @@ fn walk(at: &str, value: &Value, shapes: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) if field == "conditions" => drop(shapes.insert(format!("{at} {}", conditions(fields)))),
         Value::Object(fields) => {
+            for name in FIELDS.get(at).into_iter().flatten().filter(|name| fields.get(*name).is_none_or(Value::is_null))
+            {
+                shapes.insert(format!("{at}.{name} -"));
+            }
             for (name, value) in fields {
                 walk(&format!("{at}.{name}"), value, shapes);
             }
@@ -82,30 +145,55 @@ fn conditions(fields: &Map<String, Value>) -> String {
     ["ready", "serving", "terminating"].iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// The shapes of a cluster's objects. Fields that are left out are those that `known` has in that place.
-pub fn shapes(objects: &Objects) -> BTreeSet<String> {
+/// The shapes of a cluster.
+fn shapes(objects: &Objects, world: &World) -> BTreeSet<String> {
     let mut shapes = BTreeSet::new();
-    for service in &objects.services {
-        let value = serde_json::to_value(service).unwrap();
-        walk("service", &value["spec"], &mut shapes);
-        walk("service.status", &value["status"], &mut shapes);
-    }
-    for slice in &objects.slices {
-        let value = serde_json::to_value(slice).unwrap();
-        for part in ["addressType", "ports", "endpoints"] {
-            walk(&format!("slice.{part}"), &value[part], &mut shapes);
-        }
+    for (at, value) in parts(objects) {
+        walk(at, &value, &mut shapes);
         for endpoint in value["endpoints"].as_array().into_iter().flatten() {
             if endpoint.get("conditions").is_none() {
                 shapes.insert("slice.endpoints.conditions ready=- serving=- terminating=-".to_owned());
             }
         }
     }
-    for node in &objects.nodes {
-        walk("node", &serde_json::to_value(&node.status).unwrap(), &mut shapes);
-    }
     shapes.extend(pairs(objects));
+    shapes.extend(surroundings(world));
     shapes
+}
+
+/// What surrounds the objects, but for the mode and IPVS's scheduler, which whoever draws a cluster sets.
+fn surroundings(world: &World) -> Vec<String> {
+    let proxy = &world.proxy;
+    let cni = match world.cni {
+        Cni::Bridge => "bridge",
+        Cni::PointToPoint => "point-to-point",
+        Cni::Ptp => "ptp",
+    };
+    let local = match proxy.detect_local {
+        DetectLocal::Off => "off",
+        DetectLocal::ClusterCidr(_) => "cluster range",
+        DetectLocal::NodeCidr => "node range",
+        DetectLocal::BridgeInterface(_) => "bridge",
+        DetectLocal::InterfaceNamePrefix(_) => "prefix",
+    };
+    let mut said = vec![
+        format!("pods are wired by {cni}"),
+        format!("pods are told by {local}"),
+        format!("masqueradeAll {}", proxy.masquerade_all),
+        format!("localhostNodePorts {}", proxy.localhost_node_ports),
+    ];
+    if proxy.node_port_addresses.is_empty() {
+        said.push("nodePortAddresses -".to_owned());
+    }
+    said.extend(proxy.node_port_addresses.iter().map(|entry| match entry {
+        NodePortAddress::Range(range) if range.addr().is_loopback() => "nodePortAddresses loopback range".to_owned(),
+        NodePortAddress::Range(_) => "nodePortAddresses range".to_owned(),
+        NodePortAddress::Primary => "nodePortAddresses primary".to_owned(),
+        NodePortAddress::Localhost => "nodePortAddresses localhost".to_owned(),
+        NodePortAddress::All => "nodePortAddresses all".to_owned(),
+    }));
+    said.extend(world.pods.iter().map(|pod| format!("hostNetwork {}", pod.host_network)));
+    said
 }
 
 /// Endpoints of one service with one address: what of the one the other says otherwise.
@@ -137,72 +225,89 @@ fn pairs(objects: &Objects) -> BTreeSet<String> {
 }
 
 /// Panics where a table has a shape that the generator never draws. Most are in the first few clusters.
-pub fn can_be_drawn(objects: &Objects) {
-    let mut missing = shapes(objects);
+pub fn can_be_drawn(objects: &Objects, world: &World) {
+    let mut missing = shapes(objects, world);
     missing.retain(|shape| !NEVER.contains(&shape.as_str()));
+    remove_drawn(&mut missing);
+    assert!(missing.is_empty(), "no generated cluster has this: {missing:#?}");
+}
+
+fn remove_drawn(missing: &mut BTreeSet<String>) {
     for seed in 0..SEEDS {
         if missing.is_empty() {
             return;
         }
-        for drawn in shapes(&generate::cluster(seed).objects) {
+        let cluster = generate::cluster(seed);
+        for drawn in shapes(&cluster.objects, &cluster.world) {
             missing.remove(&drawn);
         }
     }
-    assert!(missing.is_empty(), "no generated cluster has this: {missing:#?}");
+}
+
+/// Whether tables have rows about it or not.
+#[test]
+fn every_wiring_and_setting_is_drawn() {
+    let loopback = |text: &str| NodePortAddress::Range(text.parse().unwrap());
+    let mut missing = BTreeSet::new();
+    for cni in [Cni::Bridge, Cni::PointToPoint, Cni::Ptp] {
+        missing.extend(surroundings(&World { cni, ..World::default() }));
+    }
+    for detect_local in [
+        DetectLocal::Off,
+        DetectLocal::ClusterCidr(Vec::new()),
+        DetectLocal::NodeCidr,
+        DetectLocal::BridgeInterface(String::new()),
+        DetectLocal::InterfaceNamePrefix(String::new()),
+    ] {
+        let mut world = World::default();
+        world.proxy.detect_local = detect_local;
+        missing.extend(surroundings(&world));
+    }
+    for on in [false, true] {
+        let mut world = World::default();
+        (world.proxy.masquerade_all, world.proxy.localhost_node_ports) = (on, on);
+        world.proxy.node_port_addresses = vec![
+            loopback("127.0.0.0/8"),
+            loopback("172.18.0.0/24"),
+            NodePortAddress::Primary,
+            NodePortAddress::Localhost,
+            NodePortAddress::All,
+        ];
+        missing.extend(surroundings(&world));
+    }
+    missing.retain(|shape| !NEVER.contains(&shape.as_str()));
+    remove_drawn(&mut missing);
+    assert_eq!(missing, BTreeSet::new());
 }
 
 /// Which fields every object of its kind has in every generated cluster. A list that grows hides what proxies make of a default.
 #[test]
 fn fields_that_are_never_left_out() {
-    let mut seen: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-    let mut note = |at: &str, value: &Value| {
-        let objects = seen.entry(at.to_owned()).or_default();
-        objects[0] += 1;
-        let typed = |field: &str| matches!(field, "apiVersion" | "kind");
-        for field in value.as_object().into_iter().flatten().filter(|(name, value)| !value.is_null() && !typed(name)) {
-            seen.entry(format!("{at}.{}", field.0)).or_default()[1] += 1;
-        }
-    };
+    let (mut objects, mut fields) = (BTreeMap::new(), BTreeMap::new());
     for seed in 0..SEEDS / 2 {
-        let objects = generate::cluster(seed).objects;
-        for service in objects.services.iter().map(|service| serde_json::to_value(service).unwrap()) {
+        for (at, value) in parts(&generate::cluster(seed).objects) {
             // Those that are no proxy's business are another kind of object.
-            if service["spec"]["type"] == "ExternalName" || service["spec"]["clusterIP"] == "None" {
+            if value["type"] == "ExternalName" || value["clusterIP"] == "None" {
                 continue;
             }
-            note("service", &service["spec"]);
-            service["spec"]["ports"].as_array().into_iter().flatten().for_each(|port| note("service.ports", port));
-            let ingress = service["status"]["loadBalancer"]["ingress"].as_array();
-            ingress.into_iter().flatten().for_each(|entry| note("ingress", entry));
-        }
-        for slice in objects.slices.iter().map(|slice| serde_json::to_value(slice).unwrap()) {
-            note("slice", &slice);
-            slice["ports"].as_array().into_iter().flatten().for_each(|port| note("slice.ports", port));
-            for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-                note("endpoint", endpoint);
-                if endpoint["conditions"].is_object() {
-                    note("endpoint.conditions", &endpoint["conditions"]);
-                }
-            }
+            count(at, &value, &mut objects, &mut fields);
         }
     }
-    let kinds: BTreeMap<String, u64> =
-        seen.iter().filter(|(_, count)| count[0] > 0).map(|(at, count)| (at.clone(), count[0])).collect();
-    let always = |(at, count): (&String, &[u64; 2])| {
-        let (kind, _) = at.rsplit_once('.')?;
-        (kinds.get(kind) == Some(&count[1])).then(|| at.clone())
-    };
-    let always: Vec<String> = seen.iter().filter_map(always).collect();
-    let expected = [
-        "endpoint.addresses",
-        "ingress.ip",
-        "service.ports",
-        "service.ports.port",
-        "slice.addressType",
-        "slice.endpoints",
-        "slice.metadata",
-        "slice.ports",
-        "slice.ports.port",
-    ];
-    assert_eq!(always, expected);
+    let always = fields.iter().filter(|((at, _), count)| objects.get(at) == Some(count));
+    let always: Vec<String> = always.map(|((at, field), _)| format!("{at}.{field}")).collect();
+    assert_eq!(always, ALWAYS);
+}
+
+fn count(at: &str, value: &Value, objects: &mut BTreeMap<String, u64>, fields: &mut BTreeMap<(String, String), u64>) {
+    match value {
+        Value::Object(all) => {
+            *objects.entry(at.to_owned()).or_default() += 1;
+            for (name, value) in all.iter().filter(|(_, value)| !value.is_null()) {
+                *fields.entry((at.to_owned(), name.clone())).or_default() += 1;
+                count(&format!("{at}.{name}"), value, objects, fields);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| count(at, item, objects, fields)),
+        _ => {}
+    }
 }

@@ -166,7 +166,7 @@ impl Lab {
 
     /// Checks every row; where the proxy relays, `client` means the node that does.
     pub fn expect_if_relayed(&self, table: &str) {
-        drawn::can_be_drawn(&self.objects);
+        drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let promise = ask(&self.objects, &self.world, &question(cells[0], cells[1]));
@@ -180,7 +180,7 @@ impl Lab {
 
     /// Checks every row, and that generated clusters have what its objects say.
     pub fn expect(&self, table: &str) -> &Lab {
-        drawn::can_be_drawn(&self.objects);
+        drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let question = question(cells[0], cells[1]);

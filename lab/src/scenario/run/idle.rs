@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SHOWN: usize = 3;
 
 /// One look at a proxy.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Look {
     work: Work,
     /// Lines of its log so far.
@@ -80,7 +80,7 @@ impl Lab {
             };
             let did = Did {
                 processor: after.work.processor.saturating_sub(before.work.processor),
-                wake_ups: after.work.wake_ups.saturating_sub(before.work.wake_ups),
+                wake_ups: after.work.woken_since(&before.work),
                 over,
             };
             told.push(format!("{node} {}", words(&did)));

@@ -39,45 +39,63 @@ pub trait Conntrack {
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>>;
 }
 
-/// The kernel's.
+/// The kernel's, in the network namespace of the first look. Its socket stays open: to close one of netfilter's waits until the kernel
+/// has freed what the last transaction of nf_tables removed (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
 #[derive(Debug, Default)]
-pub struct Netlink;
+pub struct Netlink {
+    socket: Option<Socket>,
+}
+
+impl Netlink {
+    /// Works with the socket. After a failure there is a new one: an answer may have been left in the old one.
+    fn with<T>(&mut self, work: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
+        let socket = self.socket.take().map_or_else(netfilter::connect, Ok)?;
+        let result = work(&socket)?;
+        self.socket = Some(socket);
+        Ok(result)
+    }
+}
 
 impl Conntrack for Netlink {
     fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
-        let socket = netfilter::connect()?;
-        let mut found = Vec::new();
-        for filter in filters {
-            exchange(&socket, family, NLM_F_DUMP, filter.request(), |attributes| {
-                // A kernel before 5.8 does not filter.
-                if let Some(flow) = read(&attributes)
-                    && stale(&flow)
-                {
-                    found.push(attributes.into_iter().filter(names_entry).collect::<Vec<_>>());
-                }
-            })?;
-        }
-        let mut deleted = 0;
-        for attributes in found {
-            match exchange(&socket, family, NLM_F_ACK, ConntrackMessage::Delete(attributes), |_| {}) {
-                Ok(()) => deleted += 1,
-                // It has ended by itself.
-                Err(error) if error.raw_os_error() == Some(nix::libc::ENOENT) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(deleted)
+        self.with(|socket| delete(socket, family, filters, stale))
     }
 
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>> {
         let mut found = BTreeSet::new();
-        exchange(&netfilter::connect()?, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
-            if !is_over(&attributes) {
-                found.extend(read(&attributes).map(|flow| flow.client));
-            }
+        self.with(|socket| {
+            exchange(socket, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
+                if !is_over(&attributes) {
+                    found.extend(read(&attributes).map(|flow| flow.client));
+                }
+            })
         })?;
         Ok(found)
     }
+}
+
+fn delete(socket: &Socket, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
+    let mut found = Vec::new();
+    for filter in filters {
+        exchange(socket, family, NLM_F_DUMP, filter.request(), |attributes| {
+            // A kernel before 5.8 does not filter.
+            if let Some(flow) = read(&attributes)
+                && stale(&flow)
+            {
+                found.push(attributes.into_iter().filter(names_entry).collect::<Vec<_>>());
+            }
+        })?;
+    }
+    let mut deleted = 0;
+    for attributes in found {
+        match exchange(socket, family, NLM_F_ACK, ConntrackMessage::Delete(attributes), |_| {}) {
+            Ok(()) => deleted += 1,
+            // It has ended by itself.
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(deleted)
 }
 
 /// The attributes by which the kernel finds the very entry again.

@@ -203,7 +203,7 @@ impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
         let was_led = |flow: &Flow| {
             flow.by_ipvs && keys.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
         };
-        self.conntrack.delete(family, &[Filter::NONE], &was_led).map(drop).map_err(TeardownError::Flows)
+        self.conntrack.delete(family, &[Filter::None], &was_led).map(drop).map_err(TeardownError::Flows)
     }
 
     /// The kernel adapters, for tests.

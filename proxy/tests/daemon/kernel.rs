@@ -1,0 +1,261 @@
+//! Kernels that count what they are asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use svcproxy::config::NodeAddresses;
+use svcproxy::kernel::conntrack::{Conntrack, Filter};
+use svcproxy::kernel::dummy::{self, AddressChange, AddressState, Device};
+use svcproxy::kernel::ipset::{self, Set, SetChange, SetHeader, Sets};
+use svcproxy::kernel::iptables::{Fake, Iptables, IptablesError, Table};
+use svcproxy::kernel::ipvs::{self, Destinations, ServerChange, ServerKey, ServerSpec, Servers};
+use svcproxy::kernel::netlink::NetlinkError;
+use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::model::{Family, ServicePortName};
+use svcproxy::plan::flows::Flow;
+use svcproxy::relay::{self, Backends, ListenError, Listener, Relays};
+use svcproxy::ruleset::{Saved, Tables, Transaction};
+use tokio::sync::Notify;
+
+/// What was asked of one family's kernel, and of the relays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub dumps: usize,
+    pub restores: usize,
+    pub looks: usize,
+    pub conntrack_dumps: usize,
+    /// Virtual servers with their destinations, sets, or addresses, listed by netlink.
+    pub lists: usize,
+    /// Messages that change something: of a batch of nf_tables, virtual servers, members of sets, addresses.
+    pub messages: usize,
+    /// Listening ports opened or closed, and sets of backends handed to them.
+    pub relayed: usize,
+}
+
+/// `1 restores, 3 messages`; what was not asked is not said.
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [
+            ("dumps", self.dumps),
+            ("restores", self.restores),
+            ("looks", self.looks),
+            ("conntrack dumps", self.conntrack_dumps),
+            ("lists", self.lists),
+            ("messages", self.messages),
+            ("relayed", self.relayed),
+        ];
+        let said = all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}"));
+        let said: Vec<String> = said.collect();
+        f.write_str(if said.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&said.join(", "))
+    }
+}
+
+/// One family's kernel, for the proxy and the test.
+#[derive(Clone, Default)]
+pub struct Kernel {
+    pub tables: Arc<Mutex<Fake>>,
+    pub asked: Arc<Mutex<Asked>>,
+    pub addresses: Arc<Mutex<NodeAddresses>>,
+    pub announced: Arc<Notify>,
+    /// Restores wait for as long as this is set.
+    pub hangs: Arc<AtomicBool>,
+    pub fails: Arc<AtomicBool>,
+}
+
+impl Kernel {
+    fn count(&self, count: impl FnOnce(&mut Asked)) {
+        count(&mut self.asked.lock().unwrap());
+    }
+}
+
+impl Iptables for Kernel {
+    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
+        self.count(|asked| asked.dumps += 1);
+        self.tables.lock().unwrap().save(table)
+    }
+
+    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
+        self.count(|asked| asked.restores += 1);
+        wait_while(&self.hangs);
+        if self.fails.load(Ordering::SeqCst) {
+            let message = "no".to_owned();
+            return Err(IptablesError::Failed { command: "ip6tables-restore".into(), status: 1, message });
+        }
+        self.tables.lock().unwrap().restore(input)
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.count(|asked| asked.looks += 1);
+        Iptables::uses(&mut *self.tables.lock().unwrap(), table, chains)
+    }
+
+    fn random_fully(&self) -> bool {
+        true
+    }
+}
+
+impl Conntrack for Kernel {
+    fn delete(&mut self, _: Family, filters: &[Filter], _: &dyn Fn(&Flow) -> bool) -> std::io::Result<usize> {
+        assert!(!filters.contains(&Filter::None), "the whole table is never dumped");
+        self.count(|asked| asked.conntrack_dumps += filters.len());
+        Ok(0)
+    }
+
+    fn clients(&mut self, _: Family) -> std::io::Result<BTreeSet<IpAddr>> {
+        Ok(BTreeSet::new())
+    }
+}
+
+pub fn wait_while(flag: &AtomicBool) {
+    while flag.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Counts in front of another kernel.
+pub struct Counted<T> {
+    pub inner: T,
+    pub asked: Arc<Mutex<Asked>>,
+}
+
+impl<T> Counted<T> {
+    /// One that counts with `kernel`.
+    pub fn beside(kernel: &Kernel, inner: T) -> Counted<T> {
+        Counted { inner, asked: Arc::clone(&kernel.asked) }
+    }
+
+    fn asked(&self, count: impl FnOnce(&mut Asked)) {
+        count(&mut self.asked.lock().unwrap());
+    }
+}
+
+impl Servers for Counted<ipvs::Fake> {
+    fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
+        self.asked(|asked| asked.lists += 1);
+        self.inner.servers(family)
+    }
+
+    fn destinations(&mut self, keys: &[ServerKey]) -> Result<Vec<Destinations>, NetlinkError> {
+        self.asked(|asked| asked.lists += keys.len());
+        self.inner.destinations(keys)
+    }
+
+    fn change_servers(&mut self, changes: &[ServerChange]) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += changes.len());
+        self.inner.change_servers(changes)
+    }
+}
+
+impl Sets for Counted<ipset::Fake> {
+    fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
+        self.asked(|asked| asked.lists += 1);
+        self.inner.set(name)
+    }
+
+    fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += 1);
+        self.inner.create_set(header)
+    }
+
+    fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += changes.iter().map(|change| change.members.len()).sum::<usize>());
+        self.inner.change_sets(changes)
+    }
+
+    fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += 1);
+        self.inner.swap_sets(one, other)
+    }
+
+    fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += 1);
+        self.inner.destroy_set(name)
+    }
+}
+
+impl Device for Counted<dummy::Fake> {
+    fn ensure_device(&mut self) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += 1);
+        self.inner.ensure_device()
+    }
+
+    fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
+        self.asked(|asked| asked.lists += 1);
+        self.inner.addresses(family)
+    }
+
+    fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += changes.len());
+        self.inner.change_addresses(changes)
+    }
+
+    fn remove_device(&mut self) -> Result<(), NetlinkError> {
+        self.asked(|asked| asked.messages += 1);
+        self.inner.remove_device()
+    }
+}
+
+impl Relays for Counted<relay::Fake> {
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+        self.asked(|asked| asked.relayed += 1);
+        self.inner.set_backends(name, backends);
+    }
+
+    fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError> {
+        self.asked(|asked| asked.relayed += 1);
+        self.inner.listen(listener, port)
+    }
+
+    fn close(&mut self, listener: &Listener) {
+        self.asked(|asked| asked.relayed += 1);
+        self.inner.close(listener);
+    }
+}
+
+impl Counted<NfTables> {
+    /// The real tables of iptables-nft, by netlink.
+    pub fn netlink(kernel: &Kernel, mut tables: NfTables) -> Counted<NfTables> {
+        let asked = Arc::clone(&kernel.asked);
+        tables.observe(Box::new(move |batch| asked.lock().unwrap().messages += batch.messages()));
+        Counted::beside(kernel, tables)
+    }
+}
+
+impl PacketFilter for Counted<NfTables> {
+    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+        self.asked(|asked| asked.dumps += tables.len());
+        self.inner.compare(tables, wanted)
+    }
+
+    fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        self.asked(|asked| asked.restores += usize::from(!change.is_empty()));
+        self.inner.commit(change)
+    }
+
+    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.asked(|asked| asked.looks += 1);
+        self.inner.uses(table, chains)
+    }
+
+    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
+        self.inner.generation()
+    }
+
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.inner.is_untouched(now)
+    }
+
+    fn trust(&mut self, generation: Option<u32>) {
+        self.inner.trust(generation);
+    }
+
+    fn random_fully(&self) -> bool {
+        self.inner.random_fully()
+    }
+}
