@@ -58,9 +58,10 @@ pub trait PacketFilter {
 
 impl<K: Iptables> PacketFilter for K {
     fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
+        let mut present = SavedTable::parse_all(&self.save(tables)?);
         let (mut saved, nothing) = (Saved::default(), Chains::new());
         for table in tables {
-            let present = SavedTable::parse(&self.save(*table)?);
+            let present = present.remove(table).unwrap_or_default();
             saved.tables.insert(*table, present.against(wanted.get(table).unwrap_or(&nothing)));
         }
         Ok(saved)
@@ -70,10 +71,8 @@ impl<K: Iptables> PacketFilter for K {
         if change.is_empty() {
             return Ok(());
         }
-        match self.restore(&change.text()) {
-            Err(IptablesError::TooLarge { .. }) => {
-                change.parts(PART).iter().try_for_each(|part| self.restore(&part.text()))
-            }
+        match self.restore(change) {
+            Err(IptablesError::TooLarge { .. }) => change.parts(PART).iter().try_for_each(|part| self.restore(part)),
             result => result,
         }
     }
