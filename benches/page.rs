@@ -147,7 +147,7 @@ fn details(point: &Point) -> Option<String> {
         } else {
             format!("{rules} rules, {chains} chains, {removed_chains} removed")
         };
-        parts.push(format!("{dumps} tables read, {restores} transactions: {what}, {bytes} bytes"));
+        parts.push(format!("{dumps} reads of the tables, {restores} transactions: {what}, {bytes} bytes"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -96,11 +96,10 @@ impl Direct {
     /// # Errors
     /// When that refuses something.
     pub fn left(sent: &[Sent]) -> Result<Left> {
-        use svcproxy::kernel::iptables::Iptables;
         let mut kernel = Fake::default();
         for sent in sent {
             if let Sent::Text(text) = sent {
-                kernel.restore(text)?;
+                kernel.take(text)?;
             }
         }
         kernel.restored.clear();

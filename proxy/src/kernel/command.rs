@@ -39,6 +39,18 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// group is killed then. Its exit status is in the output; of its standard error only the beginning and the end are, with how many
 /// bytes were left out.
 pub fn run(program: &str, arguments: &[&str], input: Option<&str>, limit: Duration) -> io::Result<Output> {
+    let mut input = input.map(|input| std::iter::once(input.to_owned()));
+    execute(Command::new(program).args(arguments), input.as_mut().map(|input| input as Pieces), limit)
+}
+
+/// A command's input, piece by piece.
+pub type Pieces<'a> = &'a mut dyn Iterator<Item = String>;
+
+/// As [`run`], with an input whose pieces are asked for when the command has taken those before.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_fed(program: &str, arguments: &[&str], input: Option<Pieces<'_>>, limit: Duration) -> io::Result<Output> {
     execute(Command::new(program).args(arguments), input, limit)
 }
 
@@ -56,7 +68,7 @@ pub fn run_with(
     execute(Command::new(program).args(arguments).envs(environment), None, limit)
 }
 
-fn execute(command: &mut Command, input: Option<&str>, limit: Duration) -> io::Result<Output> {
+fn execute(command: &mut Command, input: Option<Pieces<'_>>, limit: Duration) -> io::Result<Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     // SAFETY: prctl(PR_SET_PDEATHSIG) is async-signal-safe and touches no memory of the parent.
@@ -64,7 +76,8 @@ fn execute(command: &mut Command, input: Option<&str>, limit: Duration) -> io::R
         command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
     }
     let mut child = command.spawn()?;
-    let result = attend(&mut child, input.unwrap_or_default().as_bytes(), Instant::now() + limit);
+    let mut nothing = std::iter::empty();
+    let result = attend(&mut child, input.unwrap_or(&mut nothing), Instant::now() + limit);
     if result.is_err() {
         end(&mut child);
     }
@@ -72,8 +85,8 @@ fn execute(command: &mut Command, input: Option<&str>, limit: Duration) -> io::R
 }
 
 /// Serves the pipes until the child has ended.
-fn attend(child: &mut Child, input: &[u8], deadline: Instant) -> io::Result<Output> {
-    let mut feed = Feed { pipe: child.stdin.take(), rest: input };
+fn attend(child: &mut Child, input: Pieces<'_>, deadline: Instant) -> io::Result<Output> {
+    let mut feed = Feed { pipe: child.stdin.take(), piece: String::new(), written: 0, pieces: input };
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let mut outputs = [Drain::new(stdout, Keep::All(LONGEST_OUTPUT)), Drain::new(stderr, Keep::Ends(COMPLAINT))];
     for pipe in [feed.fd(), outputs[0].fd(), outputs[1].fd()].into_iter().flatten() {
@@ -150,7 +163,10 @@ fn late() -> io::Error {
 /// What the child is still to read.
 struct Feed<'a> {
     pipe: Option<ChildStdin>,
-    rest: &'a [u8],
+    piece: String,
+    /// So many bytes of the piece.
+    written: usize,
+    pieces: Pieces<'a>,
 }
 
 impl Feed<'_> {
@@ -162,12 +178,16 @@ impl Feed<'_> {
     /// first; its exit status says more.
     fn write(&mut self) -> io::Result<()> {
         while let Some(pipe) = &mut self.pipe {
-            if self.rest.is_empty() {
-                self.pipe = None;
-                break;
+            let rest = self.piece.as_bytes().get(self.written..).unwrap_or_default();
+            if rest.is_empty() {
+                match self.pieces.next() {
+                    Some(piece) => (self.piece, self.written) = (piece, 0),
+                    None => self.pipe = None,
+                }
+                continue;
             }
-            match pipe.write(self.rest) {
-                Ok(count) => self.rest = self.rest.get(count..).unwrap_or_default(),
+            match pipe.write(rest) {
+                Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.pipe = None,
@@ -269,6 +289,23 @@ mod tests {
         assert_eq!(output.status.code(), Some(3));
         assert_eq!(output.stdout.len(), 1_000_000 + (1 << 20));
         assert!(output.stdout.ends_with(b"yx".get(1..).unwrap()));
+    }
+
+    #[test]
+    fn pieces_are_made_when_the_child_has_taken_those_before() {
+        let (mut made, piece) = (0, "x".repeat(64 << 10));
+        let mut pieces = std::iter::from_fn(|| {
+            made += 1;
+            (made <= 1000).then(|| piece.clone())
+        });
+        let script = "head -c 65536 >/dev/null; exec <&-; exit 3";
+        let output = run_fed("/bin/sh", &["-c", script], Some(&mut pieces), PATIENCE).unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        // What it has read, what `head` read ahead, what fills the pipe, and one that waits.
+        assert!(made <= 5, "{made}");
+        let mut pieces = (0..1000).map(|number| format!("{number}\n"));
+        let output = run_fed("/bin/cat", &[], Some(&mut pieces), PATIENCE).unwrap();
+        assert_eq!(output.stdout, (0..1000).map(|number| format!("{number}\n")).collect::<String>().into_bytes());
     }
 
     #[test]

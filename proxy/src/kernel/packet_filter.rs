@@ -95,9 +95,10 @@ pub trait PacketFilter {
 
 impl<K: Iptables> PacketFilter for K {
     fn look(&mut self, tables: &[Table], _: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+        let mut present = SavedTable::parse_all(&self.save(tables)?);
         let mut saved = Saved::default();
         for table in tables {
-            saved.tables.insert(*table, SavedTable::parse(&self.save(*table)?));
+            saved.tables.insert(*table, present.remove(table).unwrap_or_default());
         }
         Ok(saved)
     }
@@ -106,10 +107,8 @@ impl<K: Iptables> PacketFilter for K {
         if change.is_empty() {
             return Ok(());
         }
-        match self.restore(&change.text()) {
-            Err(IptablesError::TooLarge { .. }) => {
-                change.parts(PART).iter().try_for_each(|part| self.restore(&part.text()))
-            }
+        match self.restore(change) {
+            Err(IptablesError::TooLarge { .. }) => change.parts(PART).iter().try_for_each(|part| self.restore(part)),
             result => result,
         }
     }

@@ -1,14 +1,21 @@
-//! Moves bytes from one connection to another without their leaving the kernel: splice(2), by way of a pipe.
+//! Moves bytes from one connection to another: few by read(2) and write(2), many without their leaving the kernel, by splice(2)
+//! and a pipe. A message that fits the buffer is one read and one write; spliced it would be three calls, the last to learn
+//! that there is no more.
 
-use std::io::{self, PipeReader, PipeWriter};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// A pipe holds so much (16 pages); more is not taken out of a socket at a time.
 const PIPE: usize = 65_536;
+/// Less than this is copied; where there is more, what follows is spliced.
+const MANY: usize = 16_384;
 /// Empty pipes that are kept for the next bytes.
 const SPARE: usize = 64;
 
@@ -46,48 +53,121 @@ fn flags() -> SpliceFFlags {
     SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK
 }
 
+thread_local! {
+    /// Bytes are in it between a read and the write that follows, with no wait between the two.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MANY]);
+}
+
 /// Leads everything from one connection to the other until the end of it, which is passed on as the end of that direction
 /// alone. `moved` is told of bytes that have arrived.
 ///
 /// # Errors
 /// When a connection is reset, or there are no descriptors for a pipe.
 pub async fn flow(from: &TcpStream, to: &TcpStream, pipes: &Pipes, moved: impl Fn(u64)) -> io::Result<()> {
+    let mut many = false;
     loop {
         from.readable().await?;
+        if !many {
+            match copy(from, to)? {
+                Copied::Nothing => continue,
+                Copied::End => break,
+                Copied::Bytes { read, rest } => {
+                    moved(as_count(read - rest.len()));
+                    write_all(to, &rest, &moved).await?;
+                    many = read == MANY;
+                    continue;
+                }
+            }
+        }
         // A pipe only now: connections are silent most of the time.
         let pipe = pipes.take()?;
-        if drain(from, to, &pipe, &moved).await? == End::Finished {
-            pipes.give(pipe);
+        let (bytes, ended) = drain(from, to, &pipe, &moved).await?;
+        pipes.give(pipe);
+        if ended {
             break;
         }
-        pipes.give(pipe);
+        many = bytes >= MANY;
     }
     end(to)
 }
 
-#[derive(PartialEq, Eq)]
-enum End {
-    /// Nothing more for now.
-    Paused,
-    /// Nothing more ever.
-    Finished,
+fn as_count(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or_default()
 }
 
-/// Moves what there is; the pipe is empty afterwards.
-async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64)) -> io::Result<End> {
+/// What one read and one write have done.
+enum Copied {
+    /// There was nothing to read.
+    Nothing,
+    /// There will be nothing more.
+    End,
+    /// So many bytes, and those of them that were not taken yet.
+    Bytes { read: usize, rest: Vec<u8> },
+}
+
+/// Reads and writes once, without waiting.
+fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<Copied> {
+    BUFFER.with_borrow_mut(|buffer| {
+        let mut result = Err(ErrorKind::WouldBlock.into());
+        // What is returned here is for the runtime alone: a read that did not fill the buffer has emptied the socket (epoll(7),
+        // on edge-triggered events), so there is no need to read once more to learn that there is no more.
+        let _ = from.try_io(Interest::READABLE, || {
+            result = recv(from.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
+            match &result {
+                Ok(0 | MANY) => Ok(()),
+                Ok(_) => Err(ErrorKind::WouldBlock.into()),
+                Err(error) => Err(error.kind().into()),
+            }
+        });
+        let read = match result {
+            Ok(0) => return Ok(Copied::End),
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Copied::Nothing),
+            Err(error) => return Err(error),
+        };
+        let bytes = buffer.get(..read).unwrap_or_default();
+        let written = match to.try_write(bytes) {
+            Ok(written) => written,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(Copied::Bytes { read, rest: bytes.get(written..).unwrap_or_default().to_vec() })
+    })
+}
+
+/// Writes what a full socket has not taken.
+async fn write_all(to: &TcpStream, mut bytes: &[u8], moved: impl Fn(u64)) -> io::Result<()> {
+    while !bytes.is_empty() {
+        to.writable().await?;
+        match to.try_write(bytes) {
+            Ok(written) => {
+                moved(as_count(written));
+                bytes = bytes.get(written..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Splices what there is, with the pipe empty afterwards; how many bytes, and whether there will be no more.
+async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64)) -> io::Result<(usize, bool)> {
+    let mut all = 0;
     loop {
         let take = || Ok(splice(from, None, &pipe.writer, None, PIPE, flags())?);
         let mut left = match from.try_io(Interest::READABLE, take) {
-            Ok(0) => return Ok(End::Finished),
+            Ok(0) => return Ok((all, true)),
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(End::Paused),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((all, false)),
             Err(error) => return Err(error),
         };
+        all += left;
         while left > 0 {
             let put = || Ok(splice(&pipe.reader, None, to, None, left, flags())?);
             let bytes = to.async_io(Interest::WRITABLE, put).await?;
             left -= bytes.min(left);
-            moved(u64::try_from(bytes).unwrap_or_default());
+            moved(as_count(bytes));
         }
     }
 }
@@ -95,10 +175,82 @@ async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64
 /// Ends one direction.
 fn end(to: &TcpStream) -> io::Result<()> {
     use nix::sys::socket::{Shutdown, shutdown};
-    use std::os::fd::AsRawFd;
     match shutdown(to.as_raw_fd(), Shutdown::Write) {
         // The other side has ended everything already.
         Ok(()) | Err(nix::errno::Errno::ENOTCONN) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::Poll;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Both ends of a connection.
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (near.unwrap(), far.unwrap().0)
+    }
+
+    /// Whether the runtime takes a connection for readable, without waiting.
+    async fn is_readable(stream: &TcpStream) -> bool {
+        let mut readable = pin!(stream.readable());
+        poll_fn(|context| Poll::Ready(readable.as_mut().poll(context).is_ready())).await
+    }
+
+    #[tokio::test]
+    async fn a_small_message_is_one_read_and_one_write() {
+        let ((mut client, from), (to, mut backend)) = (connection().await, connection().await);
+        for round in 0..100u8 {
+            client.write_all(&[round; 64]).await.unwrap();
+            from.readable().await.unwrap();
+            let copied = copy(&from, &to).unwrap();
+            assert!(matches!(copied, Copied::Bytes { read: 64, rest } if rest.is_empty()));
+            assert!(!is_readable(&from).await, "a second read would be made to learn that there is no more");
+            let mut heard = [0; 64];
+            backend.read_exact(&mut heard).await.unwrap();
+            assert_eq!(heard, [round; 64]);
+        }
+        // An end that comes with the last bytes is not lost with them.
+        client.write_all(&[1; 64]).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut heard = Vec::new();
+        flow(&from, &to, &Pipes::default(), |_| {}).await.unwrap();
+        backend.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard, [1; 64]);
+    }
+
+    #[tokio::test]
+    async fn only_what_is_large_goes_through_a_pipe_and_all_of_it_arrives() {
+        for (size, pipes_made) in [(64, 0), (MANY - 1, 0), (8 << 20, 1)] {
+            let ((mut client, from), (to, mut backend)) = (connection().await, connection().await);
+            let (pipes, moved) = (Pipes::default(), AtomicU64::new(0));
+            let bytes: Vec<u8> = (0..size).map(|at: usize| at.to_le_bytes()[at % 3]).collect();
+            let send = async {
+                client.write_all(&bytes).await.unwrap();
+                client.shutdown().await.unwrap();
+            };
+            let relay = async {
+                let count = |bytes| {
+                    moved.fetch_add(bytes, Ordering::Relaxed);
+                };
+                flow(&from, &to, &pipes, count).await.unwrap();
+            };
+            let mut heard = Vec::new();
+            let (.., read) = tokio::join!(send, relay, backend.read_to_end(&mut heard));
+            read.unwrap();
+            assert!(heard == bytes, "{size} bytes");
+            assert_eq!(moved.into_inner(), as_count(size));
+            assert_eq!(pipes.spare.into_inner().unwrap().len(), pipes_made, "{size} bytes");
+        }
     }
 }

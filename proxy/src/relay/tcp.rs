@@ -167,7 +167,7 @@ pub struct Timeouts {
 }
 
 async fn relay(client: &TcpStream, backend: &TcpStream, context: &Context, activity: &Activity) {
-    prepare(client);
+    // The client's is prepared by the listener.
     prepare(backend);
     activity.note(Instant::now());
     let moved = |bytes| {

@@ -14,7 +14,7 @@ pub use matches::{AddressType, ConnectionStates, Direction, Match, Not};
 pub use rule::{Interface, Rule};
 pub use saved::{Saved, SavedTable, target_of};
 pub use target::Target;
-pub use transaction::{TableChange, Transaction};
+pub use transaction::{Line, TableChange, Transaction};
 
 /// Rules by chain.
 pub type Chains = BTreeMap<String, Vec<Rule>>;

@@ -12,6 +12,13 @@ pub struct SavedTable {
 }
 
 impl SavedTable {
+    /// Reads the dump of any tables, each from its `*` on.
+    pub fn parse_all(text: &str) -> HashMap<Table, SavedTable> {
+        let dumps = text.split("\n*").map(|dump| dump.strip_prefix('*').unwrap_or(dump));
+        let named = |dump: &str| Table::ALL.into_iter().find(|table| dump.lines().next() == Some(table.as_str()));
+        dumps.filter_map(|dump| Some((named(dump)?, SavedTable::parse(dump)))).collect()
+    }
+
     /// Reads one table's dump. Lines that are none of the format's (warnings of nft) are passed over.
     pub fn parse(text: &str) -> SavedTable {
         let mut table = SavedTable::default();

@@ -1,7 +1,7 @@
 //! A change of the tables: chains to rewrite and chains to remove, and single rules in the kernel's own chains.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::{Chains, Rule, Table};
 
@@ -132,31 +132,72 @@ impl Transaction {
         parts
     }
 
-    /// The input of `iptables-restore`. Declaring a chain empties it, so a chain to remove is declared first: what
+    /// The lines of `iptables-restore`'s input. Declaring a chain empties it, so a chain to remove is declared first: what
     /// it referred to is free then, and nothing else refers to it any more.
+    pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        self.tables.iter().filter(|(_, change)| !change.is_empty()).flat_map(|(table, change)| {
+            let declared = change.write.keys().chain(&change.remove).map(|chain| Line::Declared(chain));
+            let written = change.write.iter().flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule)));
+            let written = written.map(|(chain, rule)| Line::Rule("-A", chain, rule));
+            let single = [("-A", &change.append), ("-D", &change.delete), ("-I", &change.insert)];
+            let single = single
+                .into_iter()
+                .flat_map(|(option, rules)| rules.iter().map(move |(chain, rule)| Line::Rule(option, chain, rule)));
+            let removed = change.remove.iter().map(|chain| Line::Removed(chain));
+            std::iter::once(Line::Table(*table))
+                .chain(declared)
+                .chain(written)
+                .chain(single)
+                .chain(removed)
+                .chain(std::iter::once(Line::Commit))
+        })
+    }
+
+    /// The input of `iptables-restore`.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (table, change) in self.tables.iter().filter(|(_, change)| !change.is_empty()) {
-            let _ = writeln!(text, "*{table}");
-            for chain in change.write.keys().chain(&change.remove) {
-                let _ = writeln!(text, ":{chain} - [0:0]");
+        self.pieces(usize::MAX).collect()
+    }
+
+    /// The same in pieces of whole lines, each as soon as it has `least` bytes. They are made as they are asked for: the text
+    /// of a large cluster is tens of megabytes.
+    pub fn pieces(&self, least: usize) -> impl Iterator<Item = String> {
+        let mut lines = self.lines();
+        std::iter::from_fn(move || {
+            let mut piece = String::new();
+            while piece.len() < least {
+                let Some(line) = lines.next() else { break };
+                // Writing into a String cannot fail.
+                let _ = writeln!(piece, "{line}");
             }
-            for (chain, rules) in &change.write {
-                for rule in rules {
-                    let _ = writeln!(text, "-A {chain} {rule}");
-                }
-            }
-            for (option, rules) in [("-A", &change.append), ("-D", &change.delete), ("-I", &change.insert)] {
-                for (chain, rule) in rules {
-                    let _ = writeln!(text, "{option} {chain} {rule}");
-                }
-            }
-            for chain in &change.remove {
-                let _ = writeln!(text, "-X {chain}");
-            }
-            text.push_str("COMMIT\n");
+            Some(piece).filter(|piece| !piece.is_empty())
+        })
+    }
+}
+
+/// One line of `iptables-restore`'s input.
+#[derive(Debug, Clone, Copy)]
+pub enum Line<'a> {
+    /// A table's part begins.
+    Table(Table),
+    /// A chain is made, or emptied.
+    Declared(&'a str),
+    /// An option, a chain and the rule that it appends, inserts or deletes there.
+    Rule(&'static str, &'a str, &'a Rule),
+    /// A chain is deleted.
+    Removed(&'a str),
+    /// The part is taken as a whole.
+    Commit,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Table(table) => write!(f, "*{table}"),
+            Line::Declared(chain) => write!(f, ":{chain} - [0:0]"),
+            Line::Rule(option, chain, rule) => write!(f, "{option} {chain} {rule}"),
+            Line::Removed(chain) => write!(f, "-X {chain}"),
+            Line::Commit => f.write_str("COMMIT"),
         }
-        text
     }
 }
 
@@ -204,6 +245,8 @@ mod tests {
         nat.delete.push(("OUTPUT".into(), Rule::new().jump("A")));
         let text = "*nat\n:B - [0:0]\n:A - [0:0]\n-A B -j ACCEPT\n-D OUTPUT -j A\n-I OUTPUT -j B\n-X A\nCOMMIT\n";
         assert_eq!(transaction.text(), text);
+        assert_eq!(transaction.pieces(1).collect::<Vec<_>>(), text.split_inclusive('\n').collect::<Vec<_>>());
+        assert_eq!(transaction.pieces(8).next().as_deref(), Some("*nat\n:B - [0:0]\n"));
         let parts: Vec<String> = transaction.parts(1).iter().map(Transaction::text).collect();
         let expected = [
             "*nat\n:B - [0:0]\n-A B -j ACCEPT\nCOMMIT\n",

@@ -55,7 +55,7 @@ async fn costs(mut lab: Lab) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_iptables_mode_by_commands() {
     let expected = [
-        "a start: 3 dumps, 2 restores, 1 conntrack dumps",
+        "a start: 1 dumps, 2 restores, 1 conntrack dumps",
         "an endpoint: 1 restores",
         "the same again: nothing",
         "many at once: 1 restores",
@@ -68,7 +68,7 @@ async fn of_iptables_mode_by_commands() {
         "the first one comes: 1 restores, 2 conntrack dumps",
         "a heartbeat of the node: nothing",
         "another node: nothing",
-        "another zone: 3 dumps, 1 conntrack dumps",
+        "another zone: 1 dumps, 1 conntrack dumps",
         "an endpoint, with an address of a pod's link: 1 restores",
         "the same address once more: 1 restores",
     ];
@@ -82,7 +82,7 @@ fn of_iptables_mode_by_netlink() {
         return;
     }
     let expected = [
-        "a start: 3 dumps, 2 restores, 1 conntrack dumps, 136 messages",
+        "a start: 1 dumps, 2 restores, 1 conntrack dumps, 144 messages",
         "an endpoint: 1 restores, 8 messages",
         "the same again: nothing",
         "many at once: 1 restores, 22 messages",
@@ -95,7 +95,7 @@ fn of_iptables_mode_by_netlink() {
         "the first one comes: 1 restores, 2 conntrack dumps, 17 messages",
         "a heartbeat of the node: nothing",
         "another node: nothing",
-        "another zone: 3 dumps, 1 conntrack dumps",
+        "another zone: 1 dumps, 1 conntrack dumps",
         "an endpoint, with an address of a pod's link: 1 restores, 8 messages",
         "the same address once more: 1 restores, 8 messages",
     ];
@@ -135,7 +135,7 @@ async fn of_ipvs_mode() {
         ipvs_mode::syncer::Syncer::new(parts, settings())
     });
     let expected = [
-        "a start: 3 dumps, 2 restores, 1 conntrack dumps, 21 lists, 60 messages",
+        "a start: 1 dumps, 2 restores, 1 conntrack dumps, 21 lists, 60 messages",
         "an endpoint: 1 lists, 5 messages",
         "the same again: nothing",
         "many at once: 2 lists, 16 messages",
@@ -148,9 +148,9 @@ async fn of_ipvs_mode() {
         "the first one comes: 2 conntrack dumps, 2 messages",
         "a heartbeat of the node: nothing",
         "another node: nothing",
-        "another zone: 3 dumps, 1 conntrack dumps, 26 lists, 1 messages",
+        "another zone: 1 dumps, 1 conntrack dumps, 26 lists, 1 messages",
         // Node ports are virtual servers of every local address. The second pod brings none.
-        "an endpoint, with an address of a pod's link: 3 dumps, 1 conntrack dumps, 27 lists, 23 messages",
+        "an endpoint, with an address of a pod's link: 1 dumps, 1 conntrack dumps, 27 lists, 23 messages",
         "the same address once more: 2 lists, 8 messages",
     ];
     assert_eq!(costs(lab).await, expected);
@@ -163,7 +163,7 @@ async fn of_userspace_mode() {
         userspace::syncer::Syncer::new(kernel, relays, svcproxy::port_range::PortRange::default())
     });
     let expected = [
-        "a start: 3 dumps, 2 restores, 1 conntrack dumps, 10 relayed",
+        "a start: 1 dumps, 2 restores, 1 conntrack dumps, 10 relayed",
         "an endpoint: 1 relayed",
         "the same again: nothing",
         "many at once: 2 relayed",
@@ -176,7 +176,7 @@ async fn of_userspace_mode() {
         "the first one comes: 1 restores, 2 conntrack dumps, 2 relayed",
         "a heartbeat of the node: nothing",
         "another node: nothing",
-        "another zone: 3 dumps, 1 conntrack dumps, 5 relayed",
+        "another zone: 1 dumps, 1 conntrack dumps, 5 relayed",
         "an endpoint, with an address of a pod's link: 1 relayed",
         "the same address once more: 1 relayed",
     ];

@@ -19,7 +19,7 @@ use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::model::{Family, ServicePortName};
 use svcproxy::plan::flows::Flow;
 use svcproxy::relay::{self, Backends, ListenError, Listener, Relays};
-use svcproxy::ruleset::{Saved, Tables, Transaction};
+use svcproxy::ruleset::{Rule, Saved, Transaction};
 use tokio::sync::Notify;
 
 /// What was asked of one family's kernel, and of the relays.
@@ -75,19 +75,19 @@ impl Kernel {
 }
 
 impl Iptables for Kernel {
-    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
+    fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError> {
         self.count(|asked| asked.dumps += 1);
-        self.tables.lock().unwrap().save(table)
+        self.tables.lock().unwrap().save(tables)
     }
 
-    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
+    fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError> {
         self.count(|asked| asked.restores += 1);
         wait_while(&self.hangs);
         if self.fails.load(Ordering::SeqCst) {
             let message = "no".to_owned();
             return Err(IptablesError::Failed { command: "ip6tables-restore".into(), status: 1, message });
         }
-        self.tables.lock().unwrap().restore(input)
+        self.tables.lock().unwrap().restore(change)
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
@@ -228,9 +228,27 @@ impl Counted<NfTables> {
 }
 
 impl PacketFilter for Counted<NfTables> {
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
-        self.asked(|asked| asked.dumps += tables.len());
-        self.inner.compare(tables, wanted)
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+        self.asked(|asked| asked.dumps += 1);
+        self.inner.look(tables, unread)
+    }
+
+    fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
+        self.inner.rules(table, chain, present)
+    }
+
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        present: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        self.inner.holds(table, chain, present, rules)
+    }
+
+    fn takes_chains_ahead(&self) -> bool {
+        self.inner.takes_chains_ahead()
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {

@@ -9,6 +9,7 @@ use crate::kernel::command;
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::ChainProbe;
 use crate::model::Family;
+use crate::ruleset::{Line, Transaction};
 
 /// Seconds that a command waits for the lock that all legacy iptables commands share.
 pub(super) const LOCK_WAIT: &str = "5";
@@ -19,6 +20,8 @@ const RESTORE: Duration = Duration::from_secs(30);
 /// And for each of its lines: `iptables-nft-restore` 1.8.9 was seen to take over five minutes for 270,000 lines (5,000 services of 10
 /// endpoints). A restore that is slow is not to be taken for one that hangs.
 const RESTORE_LINE: Duration = Duration::from_millis(5);
+/// Bytes of a restore's input that are made at once: what a pipe holds (pipe(7)). The command reads them while the next are made.
+const PIECE: usize = 64 << 10;
 
 /// The commands of one family and variant.
 pub struct Commands {
@@ -76,18 +79,19 @@ impl Commands {
 }
 
 impl Iptables for Commands {
-    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
-        let output = read(&self.save, &["-t", table.as_str()])?;
+    /// One process for all tables, and not one each: it prints those that are there.
+    fn save(&mut self, _: &[Table]) -> Result<String, IptablesError> {
+        let output = read(&self.save, &[])?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let command = || format!("{} -t {table}", self.save);
-        if is_dump_of(&text, table) { Ok(text) } else { Err(IptablesError::NoDump { command: command() }) }
+        if is_whole(&text) { Ok(text) } else { Err(IptablesError::NoDump { command: self.save.clone() }) }
     }
 
-    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
-        let lines = u32::try_from(input.lines().count()).unwrap_or(u32::MAX);
+    fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        let lines = u32::try_from(change.lines().count()).unwrap_or(u32::MAX);
         let limit = RESTORE + RESTORE_LINE.saturating_mul(lines);
-        let output = start(&self.restore, &["-w", LOCK_WAIT, "--noflush"], Some(input), limit)?;
-        check(&self.restore, &output, Some(input))
+        let mut pieces = change.pieces(PIECE);
+        let output = start(&self.restore, &["-w", LOCK_WAIT, "--noflush"], Some(&mut pieces), limit)?;
+        check(&self.restore, &output, Some(change))
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
@@ -113,22 +117,28 @@ pub(super) fn read(program: &str, arguments: &[&str]) -> Result<Output, Iptables
     Ok(output)
 }
 
-fn start(program: &str, arguments: &[&str], input: Option<&str>, limit: Duration) -> Result<Output, IptablesError> {
+fn start(
+    program: &str,
+    arguments: &[&str],
+    input: Option<command::Pieces<'_>>,
+    limit: Duration,
+) -> Result<Output, IptablesError> {
     let command = || program.to_owned();
-    command::run(program, arguments, input, limit).map_err(|source| match source.kind() {
+    command::run_fed(program, arguments, input, limit).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => IptablesError::Missing { command: command() },
         std::io::ErrorKind::TimedOut => IptablesError::TimedOut { command: command(), limit },
         _ => IptablesError::Run { command: command(), source },
     })
 }
 
-fn check(command: &str, output: &Output, input: Option<&str>) -> Result<(), IptablesError> {
+fn check(command: &str, output: &Output, input: Option<&Transaction>) -> Result<(), IptablesError> {
     if output.status.success() {
         return Ok(());
     }
     let mut message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     let complaint = input.and_then(|input| complained_of(&message, input));
-    let refusal = complaint.and_then(|(table, line)| Refusal::of_line(table, line, message.replace('\n', "; ")));
+    let refusal =
+        complaint.and_then(|(table, line)| Refusal::of_line(table, &line.to_string(), message.replace('\n', "; ")));
     if let Some((_, line)) = complaint {
         message = format!("{message} [{line}]");
     }
@@ -151,21 +161,31 @@ fn failed(command: String, status: i32, message: &str) -> IptablesError {
     IptablesError::Failed { command, status, message: message.replace('\n', "; ") }
 }
 
-/// Whether a command has printed the table, whole, or that there is none. Every rule would look missing in anything else.
-fn is_dump_of(text: &str, table: Table) -> bool {
-    let begins: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('*')).collect();
-    let commits = text.lines().filter(|line| *line == "COMMIT").count();
-    begins.len() <= 1 && begins.len() == commits && begins.iter().all(|name| name.trim() == table.as_str())
+/// Whether a command has printed tables, each whole, or that there is none. Every rule would look missing in anything else.
+fn is_whole(text: &str) -> bool {
+    let mut open = false;
+    let balanced = text.lines().all(|line| match (line.starts_with('*'), line == "COMMIT") {
+        (true, _) => !std::mem::replace(&mut open, true),
+        (_, true) => std::mem::replace(&mut open, false),
+        _ => true,
+    });
+    balanced && !open
 }
 
 /// The input line whose number stands in a message such as `iptables-restore: line 7 failed`, and its table.
-fn complained_of<'a>(message: &str, input: &'a str) -> Option<(Table, &'a str)> {
+fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, Line<'a>)> {
     // `Error occurred at line: 7` is what a rule gets that the command itself does not take.
     let after = message.split("line").nth(1)?.trim_start_matches([':', ' ']);
     let number: usize = after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()?;
-    let line = input.lines().nth(number.checked_sub(1)?)?;
-    let named = input.lines().take(number).filter_map(|line| line.strip_prefix('*')).last()?;
-    Some((Table::ALL.into_iter().find(|table| table.as_str() == named)?, line))
+    let mut of = None;
+    let mut lines = input.lines().inspect(|line| {
+        if let Line::Table(table) = line {
+            of = Some(*table);
+        }
+    });
+    let line = lines.nth(number.checked_sub(1)?)?;
+    drop(lines);
+    Some((of?, line))
 }
 
 /// Reads `1.8.9` out of `iptables v1.8.9 (nf_tables)`.
@@ -178,6 +198,7 @@ fn version_of(text: &str) -> Option<(u32, u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ruleset::Rule;
 
     #[test]
     fn versions_are_read() {
@@ -189,22 +210,28 @@ mod tests {
     #[test]
     fn a_dump_is_told_from_garbage() {
         let dump = "# Generated\n*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j X\nCOMMIT\n# Completed\n";
-        assert!(is_dump_of(dump, Table::Nat) && is_dump_of("", Table::Nat));
+        assert!(is_whole(dump) && is_whole("") && is_whole(&format!("{dump}{}", dump.replace("nat", "raw"))));
         let cut_short = dump.replace("COMMIT\n", "");
-        for text in [&cut_short, &format!("{dump}{dump}"), "*nat\n:KUBE-? - [x]\nCOMMIT\n*nat\n"] {
-            assert!(!is_dump_of(text, Table::Nat), "{text}");
+        for text in [&cut_short, &format!("{cut_short}{dump}"), "*nat\n:KUBE-? - [x]\nCOMMIT\n*nat\n", "COMMIT\n"] {
+            assert!(!is_whole(text), "{text}");
         }
-        assert!(!is_dump_of(dump, Table::Filter));
     }
 
     #[test]
     fn a_failure_shows_the_line() {
-        let input = "*nat\n-A X -j NOWHERE\nCOMMIT\n";
-        assert_eq!(complained_of("iptables-restore: line 2 failed", input), Some((Table::Nat, "-A X -j NOWHERE")));
-        assert_eq!(complained_of("Error occurred at line: 2", input), Some((Table::Nat, "-A X -j NOWHERE")));
-        let refusal = Refusal::of_line(Table::Nat, "-A X -j NOWHERE", String::new()).unwrap();
-        assert_eq!((&refusal.chain[..], refusal.rule.as_deref()), ("X", Some("-j NOWHERE")));
-        assert_eq!(Refusal::of_line(Table::Nat, "COMMIT", String::new()), None);
-        assert_eq!(complained_of("no number", input), None);
+        let mut change = Transaction::default();
+        change.table(Table::Nat).append.push(("X".into(), Rule::new().jump("NOWHERE")));
+        let shown = |message: &str| complained_of(message, &change).map(|(table, line)| (table, line.to_string()));
+        let expected = Some((Table::Nat, "-A X -j NOWHERE".to_owned()));
+        assert_eq!(shown("iptables-restore: line 2 failed"), expected);
+        assert_eq!(shown("Error occurred at line: 2"), expected);
+        assert_eq!(shown("no number"), None);
+        let refusal = |message: &str| {
+            complained_of(message, &change)
+                .and_then(|(table, line)| Refusal::of_line(table, &line.to_string(), String::new()))
+        };
+        let refused = refusal("iptables-restore: line 2 failed").unwrap();
+        assert_eq!((&refused.chain[..], refused.rule.as_deref()), ("X", Some("-j NOWHERE")));
+        assert_eq!(refusal("iptables-restore: line 3 failed"), None, "COMMIT");
     }
 }

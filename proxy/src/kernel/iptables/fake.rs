@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Iptables, IptablesError, Refusal, Table};
-use crate::ruleset::target_of as target;
+use crate::ruleset::{Transaction, target_of as target};
 
 type Chains = BTreeMap<String, Vec<String>>;
 
@@ -99,8 +99,9 @@ impl Fake {
     }
 }
 
-impl Iptables for Fake {
-    fn save(&mut self, table: Table) -> Result<String, IptablesError> {
+impl Fake {
+    /// One table as `iptables-save -t` prints it.
+    pub fn dump(&mut self, table: Table) -> String {
         let chains = self.chains(table);
         let mut text = format!("*{table}\n");
         for chain in chains.keys() {
@@ -112,10 +113,14 @@ impl Iptables for Fake {
                 text.push('\n');
             }
         }
-        Ok(text + "COMMIT\n")
+        text + "COMMIT\n"
     }
 
-    fn restore(&mut self, input: &str) -> Result<(), IptablesError> {
+    /// As `iptables-restore --noflush` takes its input.
+    ///
+    /// # Errors
+    /// When a part is refused.
+    pub fn take(&mut self, input: &str) -> Result<(), IptablesError> {
         self.restored.push(input.to_owned());
         if self.fail_restores > 0 {
             self.fail_restores -= 1;
@@ -160,6 +165,16 @@ impl Iptables for Fake {
             None => Ok(()),
             Some(_) => Err(IptablesError::TimedOut { command: "restore".into(), limit: Duration::ZERO }),
         }
+    }
+}
+
+impl Iptables for Fake {
+    fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError> {
+        Ok(tables.iter().map(|table| self.dump(*table)).collect())
+    }
+
+    fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError> {
+        self.take(&change.text())
     }
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {

@@ -8,6 +8,7 @@ mod legacy;
 
 use super::netlink::NetlinkError;
 pub use crate::ruleset::Table;
+use crate::ruleset::Transaction;
 
 pub use beside::holds_any;
 pub use commands::Commands;
@@ -18,18 +19,17 @@ pub use legacy::{Legacy, Size};
 
 /// The kernel's packet filter of one address family.
 pub trait Iptables {
-    /// A table as `iptables-save -t` prints it, without counters.
+    /// What `iptables-save` prints of these tables, without counters; of others, too. A table that is not there is left out.
     ///
     /// # Errors
     /// When the command fails.
-    fn save(&mut self, table: Table) -> Result<String, IptablesError>;
+    fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError>;
 
-    /// `iptables-restore --noflush`: each table's part is taken as a whole or not at all. Its lines declare and so empty a
-    /// chain (`:`), append a rule (`-A`), insert one (`-I`), delete one (`-D`) or delete a chain (`-X`).
+    /// `iptables-restore --noflush` of the change's [`Transaction::lines`]: each table's part is taken as a whole or not at all.
     ///
     /// # Errors
     /// When a part is refused; parts before it may have been taken.
-    fn restore(&mut self, input: &str) -> Result<(), IptablesError>;
+    fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError>;
 
     /// How much each of these chains is in use: its rules, plus the rules of whatever chain that lead to it. `None`: it is not
     /// there.
@@ -68,7 +68,7 @@ pub enum IptablesError {
         limit: std::time::Duration,
     },
     /// The command ended well, and what it printed is no dump; worth another try.
-    #[error("{command} printed something else than one whole table")]
+    #[error("{command} printed something else than whole tables")]
     NoDump {
         /// Its name and arguments.
         command: String,
