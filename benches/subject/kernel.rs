@@ -9,7 +9,7 @@ use svcproxy::kernel::iptables::{Iptables, IptablesError};
 use svcproxy::kernel::nft::NfTables;
 use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::model::Family;
-use svcproxy::ruleset::{Line, Saved, Table, Tables, Transaction};
+use svcproxy::ruleset::{Line, Rule, Saved, Table, Transaction};
 
 use crate::allocations::Allocated;
 
@@ -193,8 +193,26 @@ impl ObservedNetlink {
 }
 
 impl PacketFilter for ObservedNetlink {
-    fn compare(&mut self, tables: &[Table], wanted: &Tables) -> Result<Saved, IptablesError> {
-        self.log.watch(|| self.tables.compare(tables, wanted), |asked| asked.dumps += 1)
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+        self.log.watch(|| self.tables.look(tables, unread), |asked| asked.dumps += 1)
+    }
+
+    fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
+        self.log.watch(|| self.tables.rules(table, chain, present), |_| {})
+    }
+
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        present: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        self.log.watch(|| self.tables.holds(table, chain, present, rules), |_| {})
+    }
+
+    fn takes_chains_ahead(&self) -> bool {
+        self.tables.takes_chains_ahead()
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::ports::Assigned;
-use super::{served, sets};
+use super::sets;
 use crate::mode::engine::render::{Place, ServiceRules};
 use crate::mode::rules::filter::{self, Words};
 use crate::mode::rules::matching::from_pods;
@@ -44,11 +44,10 @@ pub struct NodeContext {
     pub redirect: bool,
 }
 
-/// Writes down one service port whose listeners have these ports. One whose listener has none, because no port could be had,
+/// Writes down one service port, as it is [`super::served`], whose listeners have these ports. One whose listener has none, because no port could be had,
 /// refuses.
-pub fn render(plan: &ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceRules {
+pub fn render(mut plan: ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceRules {
     let mut words = Words::no_endpoints(names::PORTALS_CONTAINER);
-    let mut plan = served(plan);
     if plan.protocol() == Protocol::Sctp {
         words.refused = "is SCTP, which is not relayed in userspace mode";
     } else if sets(&plan).into_iter().any(|set| ports.get(set).is_none()) {

@@ -184,7 +184,9 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
         } else {
             self.wanted.insert(name.clone(), sets.clone());
         }
-        plan.map(|plan| render(&plan, self.prepare(&plan, sets), node)).unwrap_or_default()
+        let Some(plan) = plan else { return ServiceRules::default() };
+        let ports = self.prepare(&plan, sets);
+        render(plan, ports, node)
     }
 
     fn begin(&mut self, saved: &Saved) {
