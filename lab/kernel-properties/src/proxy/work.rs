@@ -141,7 +141,7 @@ impl Drop for AtWork {
 fn relays(proxy: &mut Relaying) -> Relays {
     let (family, plans) = (proxy.family(), proxy.plans());
     let led = |name: &_| plans.iter().find(|plan| plan.name == *name).map(Backends::of);
-    proxies::relays(family, proxy.mode().listening(), led)
+    proxies::relays(family, proxy.mode().renderer().listening(), led)
 }
 
 fn shared() -> Arc<Shared> {
