@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::kernel::ipvs::Timeouts;
 use crate::model::Family;
 use crate::port_range::PortRange;
 
@@ -167,7 +166,7 @@ pub struct Ipvs {
     /// Answer ARP only on the device that has the address (`strictARP`).
     pub strict_arp: bool,
     /// Time-outs of connections.
-    pub timeouts: Timeouts,
+    pub timeouts: IpvsTimeouts,
     /// How long a backend that leaves may keep its connections.
     pub drain_limit: Duration,
 }
@@ -178,7 +177,7 @@ impl Default for Ipvs {
             scheduler: "rr".to_owned(),
             exclude: Vec::new(),
             strict_arp: false,
-            timeouts: Timeouts::default(),
+            timeouts: IpvsTimeouts::default(),
             drain_limit: Duration::from_secs(15 * 60),
         }
     }
@@ -292,4 +291,15 @@ pub struct NodeAddresses {
     pub primary: Vec<IpAddr>,
     /// Families in which an interface that packets may come in by has no address, such as a pod's own that no bridge joins.
     pub bare: Vec<Family>,
+}
+
+/// Time-outs of IPVS's connections; zero: as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IpvsTimeouts {
+    /// Idle TCP connections.
+    pub tcp: Duration,
+    /// TCP connections after a FIN.
+    pub tcp_fin: Duration,
+    /// UDP flows.
+    pub udp: Duration,
 }

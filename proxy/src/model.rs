@@ -1,11 +1,24 @@
 //! The words that every stage shares: address family, transport protocol, the name of a service port.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::source::ObjectKey;
+/// `namespace/name` of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
 
 /// An IP address family. Each family has its own tables in the kernel, so each is proxied on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,6 +154,32 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
         })
         .collect();
     trimmed.join(".").parse().ok()
+}
+
+/// An address that a service answers on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Frontend {
+    /// A cluster, external or load-balancer IP with its port.
+    Address(SocketAddr),
+    /// A port on the node's own addresses.
+    NodePort(u16),
+}
+
+/// A flow as conntrack knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The client's address.
+    pub client: IpAddr,
+    /// Where the client sends to.
+    pub destination: SocketAddr,
+    /// Who answers.
+    pub server: SocketAddr,
+    /// Its destination was translated.
+    pub translated: bool,
+    /// That was IPVS's doing, and no rule's.
+    pub by_ipvs: bool,
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;
-use svcproxy::mode::iptables::report::RuleCounts;
 use svcproxy::model::Family;
+use svcproxy::ruleset::RuleCounts;
 use svcproxy::source::Change;
 
 #[path = "support/changes.rs"]

@@ -24,9 +24,10 @@ use crate::kernel::writer::{CounterReader, Opened, Writer};
 use crate::kernel::{addresses, capabilities, limits, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, Metrics, MetricsServer, Slis};
+use crate::metrics::{relays, rules};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
-use crate::mode::iptables::{self, scrape};
+use crate::mode::iptables;
 use crate::mode::ipvs::kernel::{Linux, Parts};
 use crate::mode::ipvs::teardown::IpvsTeardown;
 use crate::mode::ipvs::{self, prepare};
@@ -179,12 +180,12 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
             let addresses = Box::new(addresses::Reader::default());
             runners.push(Runner { family, watch, addresses, conntrack: Netlink::default() });
         }
-        metrics.register(scrape::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
+        metrics.register(rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
         if config.mode == Mode::Userspace {
-            metrics.register(relay::stats::metrics(relays)?)?;
+            metrics.register(relays::metrics(relays)?)?;
         }
         if config.service_counters {
-            metrics.register(scrape::service_ports(counters)?)?;
+            metrics.register(rules::service_ports(counters)?)?;
         }
         Ok(Proxy { config, shares, about, runners, metrics: Arc::new(metrics), leftovers })
     }

@@ -2,6 +2,7 @@
 
 mod disputes;
 mod failures;
+mod flows;
 mod health_checks;
 mod leftovers;
 mod losses;
@@ -73,7 +74,7 @@ where
     C: Conntrack + Send + 'static,
 {
     /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. A sync that is under way is waited for, for
-    /// four seconds at most; what hangs longer goes on, on its own thread, and may outlive the runtime: see [`Runner::run`].
+    /// four seconds at most; what hangs longer goes on, on its own thread, and may outlive the runtime: see `Runner::run`.
     ///
     /// # Errors
     /// When the source cannot go on.

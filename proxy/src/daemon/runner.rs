@@ -14,6 +14,7 @@ use tracing::{debug, error, info, warn};
 use super::HealthChecks;
 use super::disputes::Disputes;
 use super::failures::Failures;
+use super::flows::filters;
 use super::losses::{Line, Losses};
 use super::refusals::Refusals;
 use super::schedule::Schedule;
@@ -21,14 +22,14 @@ use crate::config::Config;
 use crate::events::Recorder;
 use crate::health::{Applied, HealthState};
 use crate::kernel::addresses::Addresses;
-use crate::kernel::conntrack::{Conntrack, Filter};
+use crate::kernel::conntrack::Conntrack;
 use crate::kernel::memory;
 use crate::kernel::watch::Watch;
 use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::mode::rules::report::Report;
 use crate::model::Family;
+use crate::ruleset::Report;
 use crate::source::Batch;
 
 /// After a failure, what goes on beside syncs is tried again.
@@ -209,7 +210,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         let number = family.family();
         self.failures.forget();
         self.pending.clear();
-        self.runner.watch.wrote(report);
+        self.runner.watch.wrote(&report.total, report.full);
         metrics.synced(number, report);
         metrics.standing(number, family.tally());
         self.refusals.note(number, family.refused(), events);
@@ -308,8 +309,7 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
     fn delete_stale_flows(&mut self) {
         let Some(flows) = self.runner.family.stale_flows() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());
-        match self.blocking(|runner| runner.conntrack.delete(family, &Filter::of(&flows), &|flow| flows.is_stale(flow)))
-        {
+        match self.blocking(|runner| runner.conntrack.delete(family, &filters(&flows), &|flow| flows.is_stale(flow))) {
             Ok(deleted) => {
                 self.runner.family.conntrack_reconciled();
                 self.shared.metrics.conntrack(family, deleted, started.elapsed());

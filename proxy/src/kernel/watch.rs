@@ -17,8 +17,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::iptables::{Legacy, Size, Table};
 use super::multicast::MulticastListener;
-use crate::mode::rules::report::Report;
 use crate::model::Family;
+use crate::ruleset::RuleCounts;
 
 /// Multicast group of nf_tables changes (`NFNLGRP_NFTABLES` in `include/uapi/linux/netfilter/nfnetlink.h`).
 const NFNLGRP_NFTABLES: u32 = 7;
@@ -84,17 +84,17 @@ impl Watch {
         }
     }
 
-    /// A sync of ours has written to the tables. Legacy tables that hold at least our rules are taken for seen: another
+    /// A sync of ours, perhaps a full one, has written to the tables, which hold so many rules of ours now. Legacy tables that hold at least our rules are taken for seen: another
     /// program's flush in the same moment leaves fewer.
-    pub fn wrote(&mut self, report: &Report) {
+    pub fn wrote(&mut self, total: &RuleCounts, full: bool) {
         let Signs::Legacy { seen, tables, .. } = &mut self.signs else { return };
         let now = sizes(tables.as_ref());
         for ((table, seen), now) in Table::ALL.into_iter().zip(seen).zip(now) {
             let least = match table {
-                Table::Filter => report.total.filter,
-                Table::Nat => report.total.nat,
+                Table::Filter => total.filter,
+                Table::Nat => total.nat,
                 // Partial syncs write nothing there.
-                Table::Mangle if report.full => 0,
+                Table::Mangle if full => 0,
                 Table::Mangle => continue,
             };
             if now.is_some_and(|(entries, _)| usize::try_from(entries).is_ok_and(|entries| entries >= least)) {

@@ -5,7 +5,9 @@ mod at_scrape;
 mod build;
 mod pending;
 mod reading;
+pub mod relays;
 mod requests;
+pub mod rules;
 mod scrapes;
 mod server;
 mod slis;
@@ -17,9 +19,9 @@ use prometheus::{
     Encoder, Error, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
-use crate::mode::rules::report::{Report, RuleCounts};
 use crate::model::Family;
 use crate::plan::tally::Tally;
+use crate::ruleset::{Report, RuleCounts};
 use crate::source::{Batch, Change};
 use build::Build;
 

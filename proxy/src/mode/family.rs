@@ -10,7 +10,6 @@ use jiff::Timestamp;
 
 use super::Mode;
 use super::engine::render::Plans;
-use super::rules::report::Report;
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Family, ServicePortName};
 use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
@@ -20,6 +19,7 @@ use crate::plan::node::primary_address;
 use crate::plan::service_port::NodeContext;
 use crate::plan::tally::Tally;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port};
+use crate::ruleset::Report;
 use crate::source::{Change, ObjectKey};
 use crate::state::claims::Dispute;
 use crate::state::{Changed, State};

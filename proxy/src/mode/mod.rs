@@ -14,8 +14,8 @@ use crate::config::NodeAddresses;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::Report;
 use engine::render::Plans;
-use rules::report::Report;
 
 /// One mode at work in one address family: brings the kernel to what plans say.
 pub trait Mode {

@@ -13,26 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use super::NodePortScope;
 use super::frontends::Due;
 use crate::model::Protocol;
+pub use crate::model::{Flow, Frontend};
 use crate::state::endpoints::Endpoint;
-pub use crate::state::service::Frontend;
 use crate::state::service::ServicePort;
-
-/// A flow as conntrack knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flow {
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// The client's address.
-    pub client: IpAddr,
-    /// Where the client sends to.
-    pub destination: SocketAddr,
-    /// Who answers.
-    pub server: SocketAddr,
-    /// Its destination was translated.
-    pub translated: bool,
-    /// That was IPVS's doing, and no rule's.
-    pub by_ipvs: bool,
-}
 
 type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
 

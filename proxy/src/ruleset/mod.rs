@@ -2,6 +2,7 @@
 //! in [`crate::kernel`] write the values down, as text for the iptables commands or as netlink messages.
 
 mod matches;
+mod report;
 mod rule;
 mod saved;
 mod target;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use matches::{AddressType, ConnectionStates, Direction, Match, Not};
+pub use report::{Report, RuleCounts};
 pub use rule::{Interface, Rule};
 pub use saved::{Saved, SavedTable, target_of};
 pub use target::Target;

@@ -20,12 +20,12 @@ mod text;
 mod validate;
 mod watch;
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+pub use crate::model::ObjectKey;
 pub use admit::{admit_endpoint_slice, admit_node, admit_service};
 pub(crate) use kubernetes::without_password;
 pub use kubernetes::{Access, AccessError, Connector, KubernetesSource, Reports, Timing, record_events};
@@ -33,21 +33,6 @@ pub use manifests::{ManifestSource, Reading, read_directory};
 pub use pod_cidr::AwaitPodCidr;
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
-
-/// `namespace/name` of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// One object appeared, changed (`Some`) or went (`None`).
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
+pub use crate::model::Frontend;
 use crate::model::{Family, Protocol, ServicePortName, parse_ip};
 use crate::source::ObjectKey;
 
@@ -25,15 +26,6 @@ pub enum TrafficPolicy {
     Cluster,
     /// Endpoints of this node only.
     Local,
-}
-
-/// An address that a service answers on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Frontend {
-    /// A cluster, external or load-balancer IP with its port.
-    Address(SocketAddr),
-    /// A port on the node's own addresses.
-    NodePort(u16),
 }
 
 /// One port of a Service, in one family.

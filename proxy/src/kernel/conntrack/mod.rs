@@ -15,8 +15,7 @@ use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
 use netlink_sys::Socket;
 
 use super::netfilter;
-use crate::model::{Family, Protocol};
-use crate::plan::flows::Flow;
+use crate::model::{Family, Flow, Protocol};
 pub use filter::Filter;
 
 /// `CTA_ID`: tells an entry from a later one with the same addresses.

@@ -6,13 +6,13 @@ mod netlink;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 pub use fake::Fake;
 pub use netlink::Genetlink;
 pub(crate) use netlink::fuzz;
 
 use super::netlink::NetlinkError;
+pub use crate::config::IpvsTimeouts as Timeouts;
 use crate::model::{Family, Protocol};
 
 /// `IP_VS_SVC_F_SCHED2`: the second flag of a scheduler's own; of `mh`, that the source port counts.
@@ -98,17 +98,6 @@ pub enum ServerChange {
     SetWeight(ServerKey, SocketAddr, u32),
     /// It goes; its connections end with their next packet (`expire_nodest_conn`).
     DeleteDestination(ServerKey, SocketAddr),
-}
-
-/// Time-outs of connections; zero: as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Idle TCP connections.
-    pub tcp: Duration,
-    /// TCP connections after a FIN.
-    pub tcp_fin: Duration,
-    /// UDP flows.
-    pub udp: Duration,
 }
 
 /// The virtual servers of one network namespace.

@@ -9,8 +9,8 @@ use std::num::NonZeroU64;
 use super::render::{FixedChain, Line, Place, ServiceRules};
 use crate::kernel::iptables::Refusal;
 use crate::mode::rules::names;
-use crate::mode::rules::report::RuleCounts;
 use crate::model::ServicePortName;
+use crate::ruleset::RuleCounts;
 use crate::ruleset::{Chains, Rule, Table, TableChange};
 
 /// By service port.

@@ -17,13 +17,13 @@ use std::time::Instant;
 
 use super::Mode;
 use super::rules::guard::Guard;
-use super::rules::report::Report;
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
+use crate::ruleset::Report;
 use crate::ruleset::{Table, Transaction};
 use full::FullSync;
 use ledger::{Entry, Ledger};

@@ -1,16 +1,15 @@
 //! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
 //!
 //! [`objects`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
-//! kernel; [`connections`] and [`scrape`] read what rules have counted. What other modes do alike is in [`crate::mode::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
+//! kernel; [`connections`] and [`crate::metrics::rules`] read what rules have counted. What other modes do alike is in [`crate::mode::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
 
 pub mod connections;
 pub mod jumps;
 pub mod objects;
 pub mod ruleset;
-pub mod scrape;
 pub mod syncer;
 
-pub use crate::mode::rules::{cleanup, names, report};
+pub use crate::mode::rules::{cleanup, names};
 
 /// One address family's proxy in this mode.
 pub mod family {

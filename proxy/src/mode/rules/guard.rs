@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use super::jumps::Jump;
 use super::names;
-use super::report::Report;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
+use crate::ruleset::Report;
 use crate::ruleset::{Rule, Table};
 
 /// A chain's table and name.

@@ -10,4 +10,3 @@ pub mod jumps;
 pub mod matching;
 pub mod names;
 pub mod node_ports;
-pub mod report;

@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use prometheus::Error;
 use tracing::debug;
 
-use super::connections::{Connections, Meter, Sort};
-use super::names;
+use super::{AtScrape, Samples};
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::writer::CounterReader;
-use crate::metrics::{AtScrape, Samples};
+use crate::mode::iptables::connections::{Connections, Meter, Sort};
+use crate::mode::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 

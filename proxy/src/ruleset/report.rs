@@ -1,6 +1,6 @@
 //! What a sync tells about itself.
 
-use crate::ruleset::{Rule, Table, Transaction};
+use super::{Rule, Table, Transaction};
 
 /// Rules of the proxy's own by table; mangle has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct RuleCounts {
 }
 
 impl RuleCounts {
-    pub(in crate::mode) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<Rule>)>) -> RuleCounts {
+    pub(crate) fn of<'a>(chains: impl IntoIterator<Item = (Table, &'a Vec<Rule>)>) -> RuleCounts {
         let mut counts = RuleCounts::default();
         for (table, rules) in chains {
             counts.replace(table, 0, rules.len());
@@ -21,7 +21,7 @@ impl RuleCounts {
     }
 
     /// So many rules of a table give way to so many others.
-    pub(in crate::mode) fn replace(&mut self, table: Table, before: usize, after: usize) {
+    pub(crate) fn replace(&mut self, table: Table, before: usize, after: usize) {
         let count = match table {
             Table::Filter => &mut self.filter,
             Table::Nat => &mut self.nat,
@@ -52,7 +52,7 @@ pub struct Report {
 
 impl Report {
     /// What sending this to the tables does.
-    pub(in crate::mode) fn of(transaction: &Transaction) -> Report {
+    pub(crate) fn of(transaction: &Transaction) -> Report {
         let tables = || transaction.tables.values();
         Report {
             rules: tables().map(|table| table.rules() + table.write.values().filter(|r| r.is_empty()).count()).sum(),
@@ -68,7 +68,7 @@ impl Report {
     }
 
     /// Another transaction of the same sync.
-    pub(in crate::mode) fn add(&mut self, other: &Report) {
+    pub(crate) fn add(&mut self, other: &Report) {
         self.rules += other.rules;
         self.removed_chains += other.removed_chains;
         self.sent.filter += other.sent.filter;
