@@ -1,6 +1,6 @@
 //! What a mode says of itself: the engine does the rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::config::NodeAddresses;
@@ -157,7 +157,7 @@ pub trait Renderer<K> {
 
 /// The plans of all service ports, made as they are asked for: those of a large cluster are not kept.
 pub trait Plans {
-    /// In order of name.
+    /// Each of them once.
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
 }
 
@@ -174,15 +174,15 @@ pub fn tables<R: Renderer<K>, K>(
     plans: impl IntoIterator<Item = ServicePortPlan>,
     random_fully: bool,
 ) -> Tables {
-    let (mut tables, mut lines) = (Tables::new(), Vec::new());
+    let (mut tables, mut lines) = (Tables::new(), BTreeMap::new());
     for plan in plans {
         let rules = renderer.render(node, &plan.name, Some(&plan));
-        lines.extend(rules.lines);
+        lines.insert(plan.name, rules.lines);
         tables.entry(Table::Nat).or_default().extend(rules.chains);
     }
     for fixed in renderer.fixed(node, random_fully) {
         let (table, chain) = fixed.place;
-        tables.entry(table).or_default().insert(chain.to_owned(), fixed.rules(lines.iter()).cloned().collect());
+        tables.entry(table).or_default().insert(chain.to_owned(), fixed.rules(lines.values().flatten()).cloned().collect());
     }
     tables
 }
