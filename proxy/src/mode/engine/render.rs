@@ -182,7 +182,10 @@ pub fn tables<R: Renderer<K>, K>(
     }
     for fixed in renderer.fixed(node, random_fully) {
         let (table, chain) = fixed.place;
-        tables.entry(table).or_default().insert(chain.to_owned(), fixed.rules(lines.values().flatten()).cloned().collect());
+        tables
+            .entry(table)
+            .or_default()
+            .insert(chain.to_owned(), fixed.rules(lines.values().flatten()).cloned().collect());
     }
     tables
 }
