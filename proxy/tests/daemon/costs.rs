@@ -43,7 +43,7 @@ async fn costs(mut lab: Lab) -> Vec<String> {
     for (what, changes) in changes() {
         lines.push(format!("{what}: {}", lab.cost(changes).await));
     }
-    // A pod's interface brings its gateway's address along, with a list that has it twice at the second pod.
+    // Each pod's interface has its gateway's address: with the second pod the list holds it twice.
     for (what, host) in [("an endpoint, with an address of a pod's link", 13), ("the same address once more", 14)] {
         lab.kernels[0].addresses.lock().unwrap().local.push("10.244.1.1".parse().unwrap());
         lines.push(format!("{what}: {}", lab.cost(vec![slice("web", &[host], "TCP")]).await));

@@ -21,8 +21,7 @@ use svcproxy::kernel::iptables::Table;
 use svcproxy::model::Family;
 use svcproxy::source::Change;
 
-/// Of two services on one address and port one has it; who has not is named once, and gets it in the same sync in which it
-/// is free.
+/// Of two services with one address and port one has it. The other is reported once, and gets it in the sync that frees it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_claims_anothers_address_is_reported_once() {
     let mut lab = Lab::start(Duration::from_secs(3600));

@@ -157,12 +157,12 @@ fn shapes(objects: &Objects, world: &World) -> BTreeSet<String> {
         }
     }
     shapes.extend(pairs(objects));
-    shapes.extend(surroundings(world));
+    shapes.extend(wiring_and_settings(world));
     shapes
 }
 
-/// What surrounds the objects, but for the mode and IPVS's scheduler, which whoever draws a cluster sets.
-fn surroundings(world: &World) -> Vec<String> {
+/// Wiring, addresses and settings of a cluster; the mode and IPVS's scheduler are set by the test that draws it.
+fn wiring_and_settings(world: &World) -> Vec<String> {
     let proxy = &world.proxy;
     let cni = match world.cni {
         Cni::Bridge => "bridge",
@@ -250,7 +250,7 @@ fn every_wiring_and_setting_is_drawn() {
     let loopback = |text: &str| NodePortAddress::Range(text.parse().unwrap());
     let mut missing = BTreeSet::new();
     for cni in [Cni::Bridge, Cni::PointToPoint, Cni::Ptp] {
-        missing.extend(surroundings(&World { cni, ..World::default() }));
+        missing.extend(wiring_and_settings(&World { cni, ..World::default() }));
     }
     for detect_local in [
         DetectLocal::Off,
@@ -261,7 +261,7 @@ fn every_wiring_and_setting_is_drawn() {
     ] {
         let mut world = World::default();
         world.proxy.detect_local = detect_local;
-        missing.extend(surroundings(&world));
+        missing.extend(wiring_and_settings(&world));
     }
     for on in [false, true] {
         let mut world = World::default();
@@ -273,7 +273,7 @@ fn every_wiring_and_setting_is_drawn() {
             NodePortAddress::Localhost,
             NodePortAddress::All,
         ];
-        missing.extend(surroundings(&world));
+        missing.extend(wiring_and_settings(&world));
     }
     missing.retain(|shape| !NEVER.contains(&shape.as_str()));
     remove_drawn(&mut missing);
