@@ -95,6 +95,25 @@ fn a_partial_sync_leaves_what_is_refused_as_it_was_and_brings_the_rest() {
     assert!(proxy.sync().unwrap().is_empty(), "nothing is left behind");
 }
 
+/// What was refused may have been computed from something else than what stands.
+#[test]
+fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
+    let mut proxy = proxy();
+    proxy.apply(&service("a", 1, false, "10.244.0.1"));
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    proxy.sync().unwrap();
+    let nat = proxy.kernel().tables.get_mut(&Table::Nat).unwrap();
+    nat.retain(|chain, _| !chain.starts_with("KUBE-SEP-"));
+    proxy.kernel().refuse = Some("10.244.0.9".to_owned());
+    proxy.apply(&service("a", 1, false, "10.244.0.9"));
+    assert!(proxy.sync().is_err());
+    assert_eq!(refused(&proxy), [""; 0]);
+    proxy.kernel().refuse = None;
+    proxy.sync().unwrap_or_else(|_| proxy.sync().unwrap());
+    assert_eq!(refused(&proxy), [""; 0]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.9:8080"));
+}
+
 #[test]
 fn a_kernel_that_refuses_every_service_port_is_an_error() {
     let mut proxy = proxy();

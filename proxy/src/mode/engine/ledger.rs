@@ -58,6 +58,11 @@ impl Entry {
         self.chains.get(at).map(|(_, fingerprint)| *fingerprint)
     }
 
+    /// Its own chains, as far as they are known to be there.
+    pub fn standing_chains(&self) -> impl Iterator<Item = &str> {
+        self.chains.iter().filter(|(_, fingerprint)| fingerprint.is_some()).map(|(chain, _)| chain.as_str())
+    }
+
     fn lines(&self, place: Place) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(move |line| line.place == place)
     }

@@ -105,6 +105,13 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
         true
     }
 
+    /// Whether the chains that service ports had are there. Where another program has removed one, a refusal is none of the service
+    /// port's fault, and a full sync mends it.
+    fn still_stand(&mut self, before: &[(&ServicePortName, Entry)]) -> bool {
+        let chains: Vec<&str> = before.iter().flat_map(|(_, entry)| entry.standing_chains()).collect();
+        self.kernel.uses(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
+    }
+
     /// `Ok(None)`: service ports were set aside, and it is to be tried without them.
     fn try_partial(
         &mut self,
@@ -125,7 +132,7 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
             transaction.table(table).write.insert(name.to_owned(), sent.ledger.rules(chain).cloned().collect());
         }
         if let Err(error) = self.kernel.commit(&transaction) {
-            if self.set_aside(&error, &sent.ledger) {
+            if self.still_stand(&replaced) && self.set_aside(&error, &sent.ledger) {
                 replaced.into_iter().for_each(|(name, before)| sent.ledger.restore(name, before));
                 return Ok(None);
             }
