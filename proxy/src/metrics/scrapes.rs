@@ -121,6 +121,8 @@ mod tests {
         until(|| waiting(&scrapes) == 1).await;
         let later = ask();
         until(|| waiting(&scrapes) == 2).await;
+        // On a busy machine its thread may not have begun.
+        until(|| readings.load(Ordering::SeqCst) > 0).await;
         assert_eq!(readings.load(Ordering::SeqCst), 1);
         go_on.send(()).unwrap();
         let first = asked.into_iter().next().unwrap().await.unwrap().unwrap();
