@@ -114,6 +114,22 @@ fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
     assert!(holds(&mut proxy, "--to-destination 10.244.0.9:8080"));
 }
 
+/// A shared chain is written as a whole, with rules of service ports that did not change.
+#[test]
+fn a_refusal_of_what_did_not_change_is_an_error_and_then_a_full_sync() {
+    let mut proxy = proxy();
+    proxy.apply(&service("a", 1, false, "10.244.0.1"));
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    proxy.sync().unwrap();
+    proxy.kernel().refuse = Some("-d 10.96.0.1/32".to_owned());
+    proxy.apply(&service("c", 3, false, "10.244.0.3"));
+    assert!(proxy.sync().is_err());
+    assert!(proxy.sync().is_err());
+    assert!(proxy.sync().unwrap().full);
+    assert_eq!(refused(&proxy), ["a"]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.3:8080"));
+}
+
 #[test]
 fn a_kernel_that_refuses_every_service_port_is_an_error() {
     let mut proxy = proxy();

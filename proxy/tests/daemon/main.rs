@@ -21,7 +21,7 @@ use svcproxy::kernel::iptables::Table;
 use svcproxy::model::Family;
 use svcproxy::source::Change;
 
-/// Of two services with one address and port one has it. The other is reported once, and gets it in the sync that frees it.
+/// Two services claim one address and port. The one that does not get it is reported once, and gets it as soon as it is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_claims_anothers_address_is_reported_once() {
     let mut lab = Lab::start(Duration::from_secs(3600));

@@ -94,9 +94,13 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
     }
 
     /// Puts the service ports aside that refused rules belong to. Not if that would be all there are, or one rule belongs to none:
-    /// then it is not for a service port that the kernel refuses.
-    fn set_aside(&mut self, error: &IptablesError, ledger: &Ledger) -> bool {
+    /// then it is not for a service port that the kernel refuses. Nor if one is not `sent` by this sync: to leave that out would
+    /// change nothing.
+    fn set_aside(&mut self, error: &IptablesError, ledger: &Ledger, sent: impl Fn(&ServicePortName) -> bool) -> bool {
         let Some(owners) = ledger.owners(error.refusals()) else { return false };
+        if !owners.keys().all(sent) {
+            return false;
+        }
         let others = ledger.len() - owners.len();
         if others == 0 && owners.len() + self.refused.len() > 1 {
             return false;
@@ -132,7 +136,8 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
             transaction.table(table).write.insert(name.to_owned(), sent.ledger.rules(chain).cloned().collect());
         }
         if let Err(error) = self.kernel.commit(&transaction) {
-            if self.still_stand(&replaced) && self.set_aside(&error, &sent.ledger) {
+            let is_sent = |name: &ServicePortName| replaced.iter().any(|(sent, _)| *sent == name);
+            if self.still_stand(&replaced) && self.set_aside(&error, &sent.ledger, is_sent) {
                 replaced.into_iter().for_each(|(name, before)| sent.ledger.restore(name, before));
                 return Ok(None);
             }
@@ -205,7 +210,7 @@ impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
             };
             let ledger = sync.into_ledger();
             match &failed {
-                Failed::Rules(error) if round < ROUNDS && self.set_aside(error, &ledger) => {}
+                Failed::Rules(error) if round < ROUNDS && self.set_aside(error, &ledger, |_| true) => {}
                 _ => return Err(failed.into_error()),
             }
         }
