@@ -7,7 +7,7 @@ use nf_tables::Batch;
 use serde::{Deserialize, Serialize};
 use svcproxy::kernel::iptables::{Iptables, IptablesError};
 use svcproxy::kernel::nft::NfTables;
-use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::Family;
 use svcproxy::ruleset::{Line, Rule, Saved, Table, Transaction};
 
@@ -209,6 +209,10 @@ impl PacketFilter for ObservedNetlink {
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
         self.log.watch(|| self.tables.holds(table, chain, present, rules), |_| {})
+    }
+
+    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+        self.tables.comparer()
     }
 
     fn takes_chains_ahead(&self) -> bool {

@@ -7,6 +7,8 @@ mod support;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use changes::{any_node, any_service, any_slice, key};
 use nix::sched::{CloneFlags, unshare};
@@ -277,4 +279,52 @@ fn counters_of_rules_that_stay_survive() {
     assert!(!by_netlink.sync().unwrap().is_empty());
     assert!(!shell("iptables-nft-save").contains("192.0.2.77"));
     assert_eq!(counted(by_netlink.mode().kernel()), before);
+}
+
+/// A successor compares thousands of rules on two threads, and has read what stands before it knows what is wanted: it sends nothing
+/// where all is there, and otherwise what differs, also what differs only since it has read.
+#[test]
+fn a_successor_sends_what_differs() {
+    if !inside("a_successor_sends_what_differs") {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    let hosts: Vec<u8> = (2..=250).collect();
+    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &hosts)).unwrap();
+    let changes = read_directory(manifests.path()).unwrap().batch.changes;
+    let successor = |damage: &str| {
+        let mut tables = NfTables::open(Family::V4).unwrap().with_comparer().unwrap();
+        let messages = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&messages);
+        tables.observe(Box::new(move |batch| {
+            seen.fetch_add(batch.messages(), Ordering::Relaxed);
+        }));
+        let mut proxy = proxy(&cluster_cidr(), Family::V4, tables);
+        proxy.look_ahead();
+        if !damage.is_empty() {
+            shell(damage);
+        }
+        proxy.apply(&changes);
+        proxy.sync().unwrap();
+        messages.load(Ordering::Relaxed)
+    };
+    assert!(successor("") > 5000);
+    let whole = without_counters(&shell(save(Family::V4)));
+    let stands = || {
+        let now = without_counters(&shell(save(Family::V4)));
+        let other = now.lines().zip(whole.lines()).find(|(now, whole)| now != whole);
+        assert!(now == whole, "{other:?}");
+    };
+    assert_eq!(successor(""), 0);
+    let chains: Vec<&str> = whole.lines().filter_map(|line| line.strip_prefix(":KUBE-SEP-")).collect();
+    let some: Vec<&str> = chains.iter().step_by(97).filter_map(|chain| chain.split(' ').next()).collect();
+    assert!(some.len() > 10, "{}", chains.len());
+    let flushes: Vec<String> = some.iter().map(|chain| format!("iptables-nft -t nat -F KUBE-SEP-{chain};")).collect();
+    let damage = flushes.concat() + "iptables-nft -t nat -F PREROUTING";
+    let before = successor(&damage);
+    assert!((some.len()..100).contains(&before), "{before} messages for {} chains", some.len());
+    stands();
+    shell(&damage);
+    assert_eq!(successor(""), before);
+    stands();
 }

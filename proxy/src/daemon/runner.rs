@@ -83,7 +83,7 @@ struct Running<M, C> {
     synced_once: bool,
 }
 
-impl<M: Mode, C: Conntrack> Runner<M, C> {
+impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
     /// Runs until there will be no more deliveries. Then it asks the runtime for nothing any more: what took its time may have
     /// outlived it, and a timer of a runtime that is gone panics.
     pub(super) async fn run(self, shared: Shared, mut inbox: UnboundedReceiver<Delivery>) {
@@ -100,6 +100,7 @@ impl<M: Mode, C: Conntrack> Runner<M, C> {
             complete: false,
             synced_once: false,
         };
+        running.blocking(|runner| runner.family.look_ahead());
         loop {
             let next = running.schedule.next(running.runner.family.is_due());
             let listens = running.synced_once && !running.schedule.will_look();
@@ -124,7 +125,7 @@ impl<M: Mode, C: Conntrack> Runner<M, C> {
     }
 }
 
-impl<M: Mode, C: Conntrack> Running<M, C> {
+impl<M: Mode + Send, C: Conntrack> Running<M, C> {
     fn take(&mut self, delivery: Delivery) {
         let Delivery { batch, pending, complete } = delivery;
         self.seen.manifests = batch.resource_version.clone().or(self.seen.manifests.take());
@@ -200,7 +201,8 @@ impl<M: Mode, C: Conntrack> Running<M, C> {
         }
         self.report_due();
         if full {
-            memory::give_back();
+            let family = &mut self.runner.family;
+            memory::compact(|| family.compact());
         }
     }
 

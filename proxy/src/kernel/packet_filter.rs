@@ -55,6 +55,11 @@ pub trait PacketFilter {
         Ok(present.next().is_none())
     }
 
+    /// Compares chains on another thread meanwhile, as they were at the last look; `None` where it would take no less time.
+    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+        None
+    }
+
     /// Whether new chains may be sent before what leads to them at no cost. A command reads or writes a whole table each time.
     fn takes_chains_ahead(&self) -> bool {
         false
@@ -91,6 +96,21 @@ pub trait PacketFilter {
 
     /// Whether MASQUERADE can draw ports at random.
     fn random_fully(&self) -> bool;
+}
+
+/// Reads what stands, beside the [`PacketFilter`] that made it.
+pub trait Compare: Send {
+    /// As [`PacketFilter::holds`].
+    ///
+    /// # Errors
+    /// As [`PacketFilter::look`].
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        present: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError>;
 }
 
 impl<K: Iptables> PacketFilter for K {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::iptables::{Commands, Counted, Counters, IptablesError};
 use super::nft::NfTables;
-use super::packet_filter::PacketFilter;
+use super::packet_filter::{Compare, PacketFilter};
 use crate::config::{Variant, WriterChoice};
 use crate::model::Family;
 use crate::ruleset::{Rule, Saved, Table, Transaction};
@@ -31,7 +31,9 @@ impl Writer {
     /// # Errors
     /// When the commands are not installed, the kernel has no nf_tables, or netlink is asked for with the legacy tables.
     pub fn open(family: Family, variant: Variant, choice: WriterChoice) -> Result<Opened, IptablesError> {
-        let netlink = |because| Ok(Opened { writer: Writer::Netlink(Box::new(NfTables::open(family)?)), because });
+        let netlink = |because| {
+            Ok(Opened { writer: Writer::Netlink(Box::new(NfTables::open(family)?.with_comparer()?)), because })
+        };
         let commands = |because| Ok(Opened { writer: Writer::Commands(Commands::find(family, variant)?), because });
         match (choice, variant) {
             (WriterChoice::Commands, _) => commands("--iptables-writer says so"),
@@ -122,6 +124,10 @@ impl PacketFilter for Writer {
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
         self.filter().holds(table, chain, present, rules)
+    }
+
+    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+        self.filter().comparer()
     }
 
     fn takes_chains_ahead(&self) -> bool {

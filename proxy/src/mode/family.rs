@@ -92,6 +92,17 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
+    /// Reads in advance what the first sync has to know.
+    pub fn look_ahead(&mut self) {
+        self.mode.look_ahead();
+    }
+
+    /// Moves what is kept of a large cluster to new memory ([`compact`](crate::kernel::memory::compact)).
+    pub fn compact(&mut self) {
+        self.state = self.state.clone();
+        self.mode.compact();
+    }
+
     /// What somebody else has taken away, in words.
     ///
     /// # Errors

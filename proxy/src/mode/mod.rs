@@ -52,6 +52,13 @@ pub trait Mode {
     /// When the kernel cannot be asked.
     fn detect_flush(&mut self) -> Result<Option<String>, Self::Error>;
 
+    /// Reads in advance what a full sync has to know, while the state is not complete yet. That sync reads again what has changed since,
+    /// and what could not be read.
+    fn look_ahead(&mut self) {}
+
+    /// Moves what is kept to new memory ([`compact`](crate::kernel::memory::compact)).
+    fn compact(&mut self) {}
+
     /// Compares the whole state with the kernel's and sends the difference.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ struct Claimant {
 }
 
 /// A Service's ports, and since when it is there.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) age: Age,
     pub(super) ports: Vec<ServicePort>,
@@ -80,7 +80,7 @@ pub struct Dispute {
 }
 
 /// All claims of a family.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Claims {
     /// The best first. Most claims have one claimant, for whom a set would be large.
     claimants: BTreeMap<Claim, Vec<Claimant>>,

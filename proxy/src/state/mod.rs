@@ -56,7 +56,7 @@ impl NodeInfo {
 }
 
 /// Everything known, in one family.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct State {
     family: Family,
     node_name: String,

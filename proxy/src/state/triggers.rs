@@ -12,7 +12,7 @@ const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const MOST: usize = 10_000;
 
 /// Trigger times of changes that are not in the kernel yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Triggers {
     since: Option<Timestamp>,
     waiting: Vec<(ObjectKey, Timestamp)>,

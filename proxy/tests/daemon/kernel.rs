@@ -15,7 +15,7 @@ use svcproxy::kernel::iptables::{Fake, Iptables, IptablesError, Table};
 use svcproxy::kernel::ipvs::{self, Destinations, ServerChange, ServerKey, ServerSpec, Servers};
 use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::kernel::nft::NfTables;
-use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::{Family, ServicePortName};
 use svcproxy::plan::flows::Flow;
 use svcproxy::relay::{self, Backends, ListenError, Listener, Relays};
@@ -245,6 +245,10 @@ impl PacketFilter for Counted<NfTables> {
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
         self.inner.holds(table, chain, present, rules)
+    }
+
+    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+        self.inner.comparer()
     }
 
     fn takes_chains_ahead(&self) -> bool {

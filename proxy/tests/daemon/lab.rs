@@ -118,6 +118,11 @@ impl Lab {
     /// What this costs the kernel of IPv4.
     pub async fn cost(&mut self, changes: Vec<Change>) -> Asked {
         *self.kernels[0].asked.lock().unwrap() = Asked::default();
+        self.cost_so_far(changes).await
+    }
+
+    /// The same, with all that was asked before.
+    pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> Asked {
         self.publish(changes);
         self.applied(Family::V4).await;
         *self.kernels[0].asked.lock().unwrap()

@@ -152,6 +152,11 @@ impl Batch {
         self.writer.bytes.len() + 2 * MESSAGE_HEADER + generation
     }
 
+    /// Bytes that can be added up to before memory is asked for.
+    pub fn capacity(&self) -> usize {
+        self.writer.bytes.capacity()
+    }
+
     /// This place, for [`Batch::rollback`]: to take back a group of operations that made the batch too large.
     pub fn checkpoint(&self) -> Checkpoint {
         let Batch { last, operations, messages, .. } = *self;

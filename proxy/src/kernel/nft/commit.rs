@@ -91,7 +91,7 @@ impl NfTables {
             Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation, sure };
         let result = sending.all(change).and_then(|()| sending.flush());
         let batch = std::mem::take(&mut sending.batch);
-        if batch.len() <= KEPT {
+        if batch.capacity() <= KEPT {
             self.batch = batch;
         }
         if result.is_err() {

@@ -5,6 +5,7 @@
 //! by the handles of their rules, so that those which stay keep their counters.
 
 mod commit;
+mod compare;
 mod decode;
 mod dump;
 mod edit;
@@ -12,13 +13,16 @@ mod encode;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 
-use nf_tables::{ReadError, RuleInfo, Socket, canonical_into};
+use nf_tables::{ReadError, Socket};
 
 use crate::kernel::iptables::{Counted, IptablesError};
-use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::packet_filter::{Compare, PacketFilter};
 use crate::model::Family;
 use crate::ruleset::{Rule, Saved, SavedTable, Table, Transaction};
+use compare::{Comparer, Comparison};
 use dump::Dumped;
 
 /// How often a change is computed anew because another program wrote to the tables meanwhile. After that it is sent whatever others
@@ -30,9 +34,9 @@ pub struct NfTables {
     family: Family,
     socket: Socket,
     batch: nf_tables::Batch,
-    /// Numbers of IP sets, as of the last look; `None` for one that is not there.
-    sets: HashMap<String, Option<u16>>,
-    buffers: Buffers,
+    comparison: Comparison,
+    /// On a socket that was opened together with the first, in the same network namespace.
+    comparer: Option<Arc<Mutex<Comparer>>>,
     /// Tables of which the kernel's own chains are known to be there.
     ready: BTreeSet<Table>,
     /// The generation at which the tables were as they had been read, but for changes of ours; `None`: another program has
@@ -44,55 +48,37 @@ pub struct NfTables {
 /// Sees each batch before it is sent.
 pub type Observer = Box<dyn FnMut(&nf_tables::Batch) + Send>;
 
-/// For comparing rules.
-#[derive(Default)]
-struct Buffers {
-    rule: nf_tables::Rule,
-    wanted: Vec<u8>,
-    present: Vec<u8>,
-}
-
-impl Buffers {
-    fn is_same(
-        &mut self,
-        family: Family,
-        rule: &Rule,
-        sets: &HashMap<String, Option<u16>>,
-        present: &RuleInfo<'_>,
-    ) -> bool {
-        let index = |name: &str| sets.get(name).copied().flatten().ok_or(());
-        if encode::encode(rule, family, &mut self.rule, index).is_err() || self.rule.error().is_some() {
-            return false;
-        }
-        self.wanted.clear();
-        self.present.clear();
-        canonical_into(self.rule.expressions(), &mut self.wanted);
-        canonical_into(present.expressions, &mut self.present);
-        self.wanted == self.present
-    }
-}
-
 impl NfTables {
     /// Opens a socket, and asks for something that needs the rights and the kernel support which the work needs.
     ///
     /// # Errors
     /// When the kernel has no nf_tables, or no right is given to change them.
     pub fn open(family: Family) -> Result<NfTables, IptablesError> {
-        let failed =
-            |source| IptablesError::NfTables { operation: "open a netlink socket for nf_tables".into(), source };
-        let mut socket = Socket::open().map_err(failed)?;
+        let mut socket = open()?;
         socket.generation().map_err(read_error)?;
         let batch = nf_tables::Batch::new();
         Ok(NfTables {
             family,
             socket,
             batch,
-            sets: HashMap::new(),
-            buffers: Buffers::default(),
+            comparison: Comparison::new(family),
+            comparer: None,
             ready: BTreeSet::new(),
             known: None,
             observer: None,
         })
+    }
+
+    /// Compares on a second thread as well, where there is a second processor.
+    ///
+    /// # Errors
+    /// As [`NfTables::open`].
+    pub fn with_comparer(mut self) -> Result<NfTables, IptablesError> {
+        if available_parallelism().is_ok_and(|processors| processors.get() > 1) {
+            let (socket, comparison) = (open()?, Comparison::new(self.family));
+            self.comparer = Some(Arc::new(Mutex::new(Comparer { socket, comparison, known: None })));
+        }
+        Ok(self)
     }
 
     /// The family.
@@ -162,7 +148,7 @@ impl PacketFilter for NfTables {
     fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
         self.distrust_tables(before);
-        self.sets.clear();
+        self.comparison.forget_sets();
         let family = self.family;
         let at_once = self.socket.snapshot(|socket| dump::take(socket, family, tables, unread));
         let chains = match at_once {
@@ -197,32 +183,15 @@ impl PacketFilter for NfTables {
         _: &[String],
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
-        let rules: Vec<&Rule> = rules.collect();
-        for name in rules.iter().flat_map(|rule| rule.sets()) {
-            if !self.sets.contains_key(name) {
-                let index = self.socket.ip_set(name).map_err(read_error)?;
-                self.sets.insert(name.to_owned(), index);
-            }
-        }
-        let (of, family) = (self.table(table), self.family);
-        let (socket, buffers, sets) = (&mut self.socket, &mut self.buffers, &self.sets);
-        let mut compare = |socket: &mut Socket| {
-            let mut present = socket.rules(of, chain)?;
-            let mut is_next =
-                |rule: &&Rule| present.next().is_some_and(|present| buffers.is_same(family, rule, sets, &present));
-            let all = rules.iter().all(&mut is_next);
-            Ok(all && present.next().is_none())
-        };
-        let at_once = self.known.map(|known| socket.at_generation(known, &mut compare));
-        match at_once.unwrap_or_else(|| compare(socket)) {
-            // Another program has written since the look: each chain is of one moment by itself.
-            Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
-                self.known = None;
-                compare(socket)
-            }
-            result => result,
-        }
-        .map_err(read_error)
+        self.comparison.holds(&mut self.socket, &mut self.known, table, chain, rules)
+    }
+
+    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+        let Some(comparer) = &self.comparer else { return None };
+        let mut next = comparer.lock().unwrap_or_else(PoisonError::into_inner);
+        next.known = self.known;
+        next.comparison.forget_sets();
+        Some(Box::new(Arc::clone(comparer)))
     }
 
     fn takes_chains_ahead(&self) -> bool {
@@ -267,6 +236,11 @@ impl PacketFilter for NfTables {
     fn random_fully(&self) -> bool {
         true
     }
+}
+
+fn open() -> Result<Socket, IptablesError> {
+    let operation = "open a netlink socket for nf_tables";
+    Socket::open().map_err(|source| IptablesError::NfTables { operation: operation.into(), source })
 }
 
 fn read_error(error: ReadError) -> IptablesError {

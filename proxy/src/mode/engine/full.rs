@@ -4,7 +4,9 @@
 //! pieces and forgotten, so that the rules of a large cluster are never in memory together.
 
 use std::collections::BTreeSet;
+use std::thread;
 
+use super::compare::{Comparing, Standing};
 use super::{Engine, Failed, Ledger, Place, Plans, Renderer, Report, Sent};
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
@@ -48,16 +50,12 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
         addresses: &NodeAddresses,
         plans: &dyn Plans,
     ) -> Result<Report, Failed<R::Error>> {
-        let is_unread = |table, chain: &str| names::is_ours(table, chain) && !R::READ.contains(&(table, chain));
-        let mut saved = self.engine.kernel.look(&Table::ALL, &is_unread).map_err(Failed::Rules)?;
+        let mut saved = self.engine.look().map_err(Failed::Rules)?;
         self.engine.renderer.begin(&saved);
         let node = self.engine.renderer.node(node, addresses, plans);
         let random_fully = self.engine.kernel.random_fully();
         self.ledger.fix(self.engine.renderer.fixed(&node, random_fully));
         self.service_ports(&node, plans, &mut saved)?;
-        if !self.engine.kernel.takes_chains_ahead() {
-            self.ledger.compact();
-        }
         self.engine.renderer.before_rules(&mut self.engine.kernel, &node, Some(&saved)).map_err(Failed::Objects)?;
         let jumps = R::jumps(&node);
         let fixed = self.ledger.fixed().iter().map(|chain| (chain.place, self.ledger.rules(chain)));
@@ -85,6 +83,22 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
 
     /// Renders every service port, and takes the chains that are wanted out of `saved`.
     fn service_ports(&mut self, node: &R::Node, plans: &dyn Plans, saved: &mut Saved) -> Result<(), Failed<R::Error>> {
+        let mut differing = thread::scope(|scope| {
+            let mut comparing = Comparing::new(scope);
+            self.render_all(node, plans, saved, &mut comparing)?;
+            comparing.finish(&mut self.engine.kernel).map_err(Failed::Rules)
+        })?;
+        self.rest.table(Table::Nat).write.append(&mut differing);
+        Ok(())
+    }
+
+    fn render_all(
+        &mut self,
+        node: &R::Node,
+        plans: &dyn Plans,
+        saved: &mut Saved,
+        comparing: &mut Comparing<'_, '_>,
+    ) -> Result<(), Failed<R::Error>> {
         let mut rules_ahead = 0;
         for plan in plans.iter() {
             if self.engine.refused.contains_key(&plan.name) {
@@ -93,16 +107,13 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
             let rules = self.engine.renderer.render(node, &plan.name, Some(&plan));
             for (chain, rules) in self.ledger.insert(&plan.name, rules) {
                 let there = saved.tables.entry(Table::Nat).or_default();
-                let Some(present) = there.chains.remove(&chain) else {
+                if let Some(present) = there.chains.remove(&chain) {
+                    let standing = Standing { chain, present, rules };
+                    comparing.add(&mut self.engine.kernel, standing).map_err(Failed::Rules)?;
+                } else {
                     rules_ahead += rules.len() + 1;
                     self.ahead.table(Table::Nat).absent.insert(chain.clone());
                     self.ahead.table(Table::Nat).write.insert(chain, rules);
-                    continue;
-                };
-                let kernel = &mut self.engine.kernel;
-                let stands = kernel.holds(Table::Nat, &chain, &present, &mut rules.iter()).map_err(Failed::Rules)?;
-                if !stands {
-                    self.rest.table(Table::Nat).write.insert(chain, rules);
                 }
             }
             if rules_ahead >= PIECE && self.engine.kernel.takes_chains_ahead() {

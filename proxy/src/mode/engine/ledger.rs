@@ -179,8 +179,7 @@ impl Ledger {
         (owned.len() == refusals.len() && !refusals.is_empty()).then_some(owners)
     }
 
-    /// Moves what stays away from what was made beside it: the rules of a large cluster, which would keep their memory from being
-    /// given back.
+    /// Moves everything to new memory.
     pub fn compact(&mut self) {
         self.entries = self.entries.clone();
     }

@@ -8,6 +8,7 @@
 //!
 //! A rule that the kernel refuses costs its service port alone: that one is set aside, and the rest is sent.
 
+mod compare;
 mod full;
 mod ledger;
 pub mod render;
@@ -17,14 +18,14 @@ use std::time::Instant;
 
 use super::Mode;
 use super::rules::guard::Guard;
+use super::rules::names;
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
-use crate::ruleset::Report;
-use crate::ruleset::{Table, Transaction};
+use crate::ruleset::{Report, Saved, Table, Transaction};
 use full::FullSync;
 use ledger::{Entry, Ledger};
 use render::{FollowUp, Place, Plans, Renderer};
@@ -38,6 +39,8 @@ pub struct Engine<R: Renderer<K>, K> {
     kernel: K,
     renderer: R,
     guard: Guard,
+    /// What was read in advance.
+    ahead: Option<Saved>,
     /// What was sent last; `None` while the kernel's state is not known.
     sent: Option<Sent<R::Node>>,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
@@ -77,6 +80,7 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
             kernel,
             renderer,
             guard: Guard::default(),
+            ahead: None,
             sent: None,
             previous_frontends: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -91,6 +95,18 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
     /// The mode's own part.
     pub fn renderer(&mut self) -> &mut R {
         &mut self.renderer
+    }
+
+    /// What stands now, but for the rules of service ports' own chains.
+    fn look(&mut self) -> Result<Saved, IptablesError> {
+        if let Some(saved) = self.ahead.take() {
+            let generation = self.kernel.generation()?;
+            if self.kernel.is_untouched(generation) {
+                return Ok(saved);
+            }
+        }
+        let is_unread = |table, chain: &str| names::is_ours(table, chain) && !R::READ.contains(&(table, chain));
+        self.kernel.look(&Table::ALL, &is_unread)
     }
 
     /// Puts the service ports aside that refused rules belong to. Not if that would be all there are, or one rule belongs to none:
@@ -195,6 +211,19 @@ impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
             return Ok(Some(lost));
         }
         self.renderer.lost(&mut self.kernel, &sent.node)
+    }
+
+    /// A command's dump of the tables would hold every rule in memory, for as long as the source takes.
+    fn look_ahead(&mut self) {
+        if self.sent.is_none() && self.kernel.takes_chains_ahead() {
+            self.ahead = self.look().ok();
+        }
+    }
+
+    fn compact(&mut self) {
+        if let Some(sent) = &mut self.sent {
+            sent.ledger.compact();
+        }
     }
 
     fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Result<Report, R::Error> {

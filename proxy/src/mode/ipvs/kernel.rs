@@ -8,7 +8,7 @@ use crate::kernel::ipset::{self, Nfnetlink, Set, SetChange, SetHeader, Sets};
 use crate::kernel::iptables::{self, IptablesError};
 use crate::kernel::ipvs::{self, Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::packet_filter::{Compare, PacketFilter};
 use crate::kernel::writer::Writer;
 use crate::model::Family;
 use crate::ruleset::{Rule, Saved, Table, Transaction};
@@ -78,6 +78,10 @@ impl<R: PacketFilter, V, S, D> PacketFilter for Parts<R, V, S, D> {
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
         self.rules.holds(table, chain, present, rules)
+    }
+
+    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+        self.rules.comparer()
     }
 
     fn takes_chains_ahead(&self) -> bool {

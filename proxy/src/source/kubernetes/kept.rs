@@ -15,6 +15,7 @@ use super::decode::{Decoded, Envelope, Outcome, Said};
 use super::quiet::{Line, Quiet};
 use super::slim::Fingerprint;
 use crate::events::{About, Event, EventType, Recorder};
+use crate::kernel::memory;
 
 /// Most objects of a kind that are remembered, valid ones and others. The largest clusters have a tenth of that
 /// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
@@ -38,7 +39,7 @@ pub(super) struct Kept {
 }
 
 /// An object whose content was told.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     fingerprint: Fingerprint,
     /// A hash of its UID: it tells an object from a later one of the same name.
@@ -46,7 +47,7 @@ struct Known {
 }
 
 /// What is remembered of an object, and the list that it was last seen in, or after.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Seen<T> {
     what: T,
     list: u32,
@@ -143,6 +144,7 @@ impl Kept {
         self.refused.retain(|_, seen| seen.list == list);
         let gone = self.known.extract_if(|_, seen| seen.list != list);
         let gone: Vec<_> = gone.map(|(key, _)| key).collect();
+        memory::compact(|| self.known = self.known.clone());
         gone.iter().for_each(|key| drop(self.remarked.remove(key)));
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.gone()).collect()
     }

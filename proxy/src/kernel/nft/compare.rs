@@ -1,0 +1,102 @@
+//! Whether a chain holds exactly the rules that it should: the kernel's bytes against ours, in canonical form.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nf_tables::{RuleInfo, Socket, canonical_into};
+
+use super::{encode, read_error};
+use crate::kernel::iptables::IptablesError;
+use crate::kernel::packet_filter::Compare;
+use crate::model::Family;
+use crate::ruleset::{Rule, Table};
+
+/// What is known from one rule to the next, and memory that is used again.
+pub(super) struct Comparison {
+    family: Family,
+    /// Numbers of IP sets, as of the last look; `None` for one that is not there.
+    sets: HashMap<String, Option<u16>>,
+    rule: nf_tables::Rule,
+    wanted: Vec<u8>,
+    present: Vec<u8>,
+}
+
+impl Comparison {
+    pub(super) fn new(family: Family) -> Comparison {
+        let (sets, rule) = (HashMap::new(), nf_tables::Rule::default());
+        Comparison { family, sets, rule, wanted: Vec::new(), present: Vec::new() }
+    }
+
+    /// IP sets may have been made anew, with other numbers.
+    pub(super) fn forget_sets(&mut self) {
+        self.sets.clear();
+    }
+
+    /// `known`: the generation that the chain is expected to be of. It is cleared where another program has written since: then
+    /// each chain is of one moment by itself.
+    pub(super) fn holds(
+        &mut self,
+        socket: &mut Socket,
+        known: &mut Option<u32>,
+        table: Table,
+        chain: &str,
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        let rules: Vec<&Rule> = rules.collect();
+        for name in rules.iter().flat_map(|rule| rule.sets()) {
+            if !self.sets.contains_key(name) {
+                let index = socket.ip_set(name).map_err(read_error)?;
+                self.sets.insert(name.to_owned(), index);
+            }
+        }
+        let of = nf_tables::Table::new(encode::family(self.family), table.as_str());
+        let mut compare = |socket: &mut Socket| {
+            let mut present = socket.rules(of, chain)?;
+            let all = rules.iter().all(|rule| present.next().is_some_and(|present| self.is_same(rule, &present)));
+            Ok(all && present.next().is_none())
+        };
+        let at_once = known.map(|known| socket.at_generation(known, &mut compare));
+        match at_once.unwrap_or_else(|| compare(socket)) {
+            Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
+                *known = None;
+                compare(socket)
+            }
+            result => result,
+        }
+        .map_err(read_error)
+    }
+
+    fn is_same(&mut self, rule: &Rule, present: &RuleInfo<'_>) -> bool {
+        let index = |name: &str| self.sets.get(name).copied().flatten().ok_or(());
+        if encode::encode(rule, self.family, &mut self.rule, index).is_err() || self.rule.error().is_some() {
+            return false;
+        }
+        self.wanted.clear();
+        self.present.clear();
+        canonical_into(self.rule.expressions(), &mut self.wanted);
+        canonical_into(present.expressions, &mut self.present);
+        self.wanted == self.present
+    }
+}
+
+/// Compares on another thread, on a socket of its own.
+pub(super) struct Comparer {
+    pub(super) socket: Socket,
+    pub(super) comparison: Comparison,
+    pub(super) known: Option<u32>,
+}
+
+impl Compare for Arc<Mutex<Comparer>> {
+    fn holds(
+        &mut self,
+        table: Table,
+        chain: &str,
+        _: &[String],
+        rules: &mut dyn Iterator<Item = &Rule>,
+    ) -> Result<bool, IptablesError> {
+        let mut next = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let Comparer { socket, comparison, known } = &mut *next;
+        comparison.holds(socket, known, table, chain, rules)
+    }
+}
