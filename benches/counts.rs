@@ -56,7 +56,7 @@ impl Line {
     fn counts(&self) -> [(&'static str, u64, u64); 9] {
         let exact = |name, count: usize| (name, count as u64, count as u64);
         let about = |name, count: u64| (name, count, (count as f64 * TOLERANCE) as u64);
-        let Asked { dumps, restores, looks, messages: _, bytes, rules, chains, removed_chains } = self.asked;
+        let Asked { dumps, restores, looks, messages: _, lists: _, bytes, rules, chains, removed_chains } = self.asked;
         [
             exact("dumps", dumps),
             exact("restores", restores),

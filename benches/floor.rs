@@ -8,42 +8,36 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nf_tables::{Batch, Socket};
+use nf_tables::Socket;
 
 use crate::sandbox;
+use crate::subject::ipvs::Bare;
 use crate::subject::kernel::Sent;
 
 /// What a proxy sent, to be sent again.
 pub enum Floor {
     /// Text for a restore command. It says what chains hold afterwards, so the state before makes no difference.
     Text(&'static str, String),
-    /// Batches: what came before, and those that count. They name rules by their handles, which depend on all that came before.
-    Batches(Vec<Batch>, Vec<Batch>),
+    /// Netlink: what came before, and what counts. Batches name rules by their handles, which depend on all that came before.
+    Netlink(Vec<Sent>, Vec<Sent>),
 }
 
 impl Floor {
     /// Of what was sent `before` and at the event; with a command, if text was sent.
     pub fn new(command: Option<&'static str>, before: Vec<Sent>, event: Vec<Sent>) -> Floor {
-        let batches = |sent: Vec<Sent>| {
-            let batch = |sent| match sent {
-                Sent::Batch(batch) => Some(batch),
-                Sent::Text(_) => None,
-            };
-            sent.into_iter().filter_map(batch).collect()
-        };
         match command {
             Some(command) => {
                 let text = event.iter().filter_map(|sent| match sent {
                     Sent::Text(text) => Some(text.as_str()),
-                    Sent::Batch(_) => None,
+                    Sent::Batch(_) | Sent::Call(_) => None,
                 });
                 Floor::Text(command, text.collect())
             }
-            None => Floor::Batches(batches(before), batches(event)),
+            None => Floor::Netlink(before, event),
         }
     }
 
-    /// Sends it once: text in the network namespace of this thread, batches in a new one.
+    /// Sends it once: text in the network namespace of this thread, the rest in a new one.
     ///
     /// # Errors
     /// When the command or the kernel refuses it.
@@ -54,10 +48,16 @@ impl Floor {
                 restore(command, text)?;
                 Ok(start.elapsed())
             }
-            Floor::Batches(before, event) => {
+            Floor::Netlink(before, event) => {
                 sandbox::fresh_network()?;
                 let mut socket = Socket::open().context("open a socket for nf_tables")?;
-                let mut send = |batch| socket.commit(batch).map(drop).context("send a batch once more");
+                let is_call = |sent: &&Sent| matches!(sent, Sent::Call(_));
+                let mut bare = before.iter().chain(event).find(is_call).map(|_| Bare::open()).transpose()?;
+                let mut send = |sent: &Sent| match (sent, &mut bare) {
+                    (Sent::Batch(batch), _) => socket.commit(batch).map(drop).context("send a batch once more"),
+                    (Sent::Call(call), Some(bare)) => bare.send(call),
+                    (Sent::Call(_) | Sent::Text(_), _) => bail!("text and calls have their own ways"),
+                };
                 before.iter().try_for_each(&mut send)?;
                 let start = Instant::now();
                 event.iter().try_for_each(&mut send)?;

@@ -7,18 +7,21 @@ use anyhow::{Context, Result, ensure};
 use crate::cluster::Size;
 use crate::events::Event;
 use crate::floor::Floor;
-use crate::measure::{Bench, Id, timed};
+use crate::measure::{Bench, Id, Points, timed};
 use crate::results::Detail;
 use crate::sandbox;
 use crate::sections::floor_name;
 use crate::subject::daemon::{Host, Running, Took};
 use crate::subject::kernel::Sent;
-use crate::subject::{KernelKind, Mode, WRITERS, Writer};
+use crate::subject::{IPVS, KernelKind, Mode, WRITERS, Writer};
 
 /// What one endpoint count of a cluster is measured for.
 const FEW: [Event; 1] = [Event::Endpoint];
 /// What large clusters are measured for: with the legacy variant each change takes a second there.
 const LARGE: [Event; 5] = [Event::First, Event::Restart, Event::Nothing, Event::Endpoint, Event::Percent];
+
+/// The clusters of IPVS mode.
+const IN_GUEST: [Size; 2] = [Size { services: 100, endpoints: 10 }, Size { services: 1000, endpoints: 10 }];
 
 /// The clusters, and what is measured on each; with `large` one of 20,000 services too.
 fn ladder(large: bool) -> Vec<(Size, &'static [Event])> {
@@ -51,12 +54,32 @@ pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
     Ok(left_out)
 }
 
+/// Measures IPVS mode where its kernel is: on the smaller clusters, because the processor there may be an emulated one.
+///
+/// # Errors
+/// When anything that is measured fails.
+pub fn guest(points: &mut dyn Points) -> Result<()> {
+    IN_GUEST.into_iter().try_for_each(|size| rung(points, &IPVS, size, &Event::ALL).with_context(|| size.to_string()))
+}
+
+/// The points that [`guest`] measures.
+pub fn guest_points() -> Vec<(Id, Size)> {
+    let mut points = Vec::new();
+    for (size, event) in IN_GUEST.into_iter().flat_map(|size| Event::ALL.map(|event| (size, event))) {
+        points.push((id(event, IPVS.name, size), size));
+        if !matches!(event, Event::Restart | Event::Nothing) {
+            points.push((id(event, &floor_name(IPVS.name), size), size));
+        }
+    }
+    points
+}
+
 /// Events that say something about a writer: what reads the kernel needs one.
 fn applies(writer: &Writer, event: Event) -> bool {
     writer.kernel != KernelKind::Silent || !matches!(event, Event::Restart | Event::Address)
 }
 
-fn rung(bench: &mut Bench, writer: &Writer, size: Size, events: &[Event]) -> Result<()> {
+fn rung(bench: &mut dyn Points, writer: &Writer, size: Size, events: &[Event]) -> Result<()> {
     let events = events.iter().copied().filter(|event| applies(writer, *event));
     let (starts, changes): (Vec<Event>, Vec<Event>) = events.partition(|event| event.is_start());
     if starts.contains(&Event::First) {
@@ -64,13 +87,13 @@ fn rung(bench: &mut Bench, writer: &Writer, size: Size, events: &[Event]) -> Res
     }
     let mut standing = Standing { writer, size, running: None, round: 0 };
     if starts.contains(&Event::Restart) {
-        bench.point(&id(Event::Restart, writer.name, size), || standing.restart())?;
+        bench.point(&id(Event::Restart, writer.name, size), &mut || standing.restart())?;
     }
     for event in changes {
-        bench.point(&id(event, writer.name, size), || standing.follow(event))?;
+        bench.point(&id(event, writer.name, size), &mut || standing.follow(event))?;
         if writer.has_floor() && standing.sends(event) {
             let mut floor = None;
-            bench.point(&id(event, &floor_name(writer.name), size), || {
+            bench.point(&id(event, &floor_name(writer.name), size), &mut || {
                 let floor = match &floor {
                     Some(floor) => floor,
                     None => floor.insert(standing.floor(event)?),
@@ -86,8 +109,8 @@ fn id(event: Event, series: &str, size: Size) -> Id {
     Id::new(event.name(), series, size.to_string())
 }
 
-fn first(bench: &mut Bench, writer: &Writer, size: Size) -> Result<()> {
-    bench.point(&id(Event::First, writer.name, size), || {
+fn first(bench: &mut dyn Points, writer: &Writer, size: Size) -> Result<()> {
+    bench.point(&id(Event::First, writer.name, size), &mut || {
         sandbox::fresh_network()?;
         let (_running, took, _) = start(writer, size, false)?;
         let written = took.asked.rules.max(took.asked.messages);
@@ -96,7 +119,7 @@ fn first(bench: &mut Bench, writer: &Writer, size: Size) -> Result<()> {
     })?;
     if writer.has_floor() {
         let mut floor = None;
-        bench.point(&id(Event::First, &floor_name(writer.name), size), || {
+        bench.point(&id(Event::First, &floor_name(writer.name), size), &mut || {
             sandbox::fresh_network()?;
             if floor.is_none() {
                 let (_, _, sent) = start(writer, size, true)?;
@@ -127,7 +150,7 @@ fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<
 }
 
 fn detail(took: Took) -> Detail {
-    Detail { apply: Some(took.apply), asked: Some(took.asked), peak_memory: None }
+    Detail { apply: Some(took.apply), render: Some(took.render), asked: Some(took.asked), peak_memory: None }
 }
 
 /// A proxy that has synced its cluster, made when it is first needed.
@@ -153,7 +176,7 @@ impl Standing<'_> {
         self.running = None;
         let (running, took, _) = start(self.writer, self.size, false)?;
         self.running = Some(running);
-        ensure!(took.asked.restores == 0, "a proxy that finds everything in place must send nothing");
+        ensure!(!took.asked.is_change(), "a proxy that finds everything in place must send nothing");
         Ok((took.total, detail(took)))
     }
 
@@ -166,7 +189,7 @@ impl Standing<'_> {
             running.follow(before)?;
         }
         let took = running.follow(event.input(size, round))?;
-        ensure!((took.asked.restores > 0) == sends, "{} transactions were sent", took.asked.restores);
+        ensure!(took.asked.is_change() == sends, "{:?} was asked", took.asked);
         Ok((took.total, detail(took)))
     }
 

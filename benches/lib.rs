@@ -2,11 +2,14 @@
 //! figures, [`subject`] all that is known of the proxy's library.
 
 pub mod allocations;
+#[cfg(target_arch = "x86_64")]
+pub mod calls;
 pub mod client_view;
 pub mod cluster;
 pub mod counts;
 pub mod events;
 pub mod floor;
+pub mod guest;
 pub mod ladder;
 pub mod measure;
 pub mod options;

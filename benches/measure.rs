@@ -1,5 +1,6 @@
 //! Criterion, with a word for a run that fails.
 
+use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -21,11 +22,29 @@ pub struct Id {
     pub value: String,
 }
 
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.group, self.series, self.value)
+    }
+}
+
 impl Id {
     /// An id of these three.
     pub fn new(group: impl Into<String>, series: impl Into<String>, value: impl Into<String>) -> Id {
         Id { group: group.into(), series: series.into(), value: value.into() }
     }
+}
+
+/// Takes points.
+pub trait Points {
+    /// Measures `once`, which returns what it took, and keeps what else it says about itself. The part of a run that is
+    /// spent in the kernel is the median of all runs.
+    ///
+    /// False: it is not among those that the command line selects.
+    ///
+    /// # Errors
+    /// What `once` returns.
+    fn point(&mut self, id: &Id, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool>;
 }
 
 /// Measures, and knows where the results go.
@@ -35,6 +54,20 @@ pub struct Bench {
     /// When this run began: what is saved from before it is marked.
     pub began: SystemTime,
     is_measuring: bool,
+}
+
+impl Points for Bench {
+    fn point(&mut self, id: &Id, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
+        self.run(id, None, |iterations| {
+            let (mut sum, mut details) = (Duration::ZERO, Vec::new());
+            for _ in 0..iterations {
+                let (took, detail) = once()?;
+                sum += took;
+                details.push(detail);
+            }
+            Ok((sum, details))
+        })
+    }
 }
 
 impl Bench {
@@ -53,25 +86,6 @@ impl Bench {
     /// Where the results go.
     pub fn output(&self) -> &Path {
         &self.output
-    }
-
-    /// Measures `once`, which returns what it took, and keeps what else it says about itself. The part of a run that is
-    /// spent in the kernel is the median of all runs.
-    ///
-    /// False: it is not among those that the command line selects.
-    ///
-    /// # Errors
-    /// What `once` returns.
-    pub fn point(&mut self, id: &Id, mut once: impl FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
-        self.run(id, None, |iterations| {
-            let (mut sum, mut details) = (Duration::ZERO, Vec::new());
-            for _ in 0..iterations {
-                let (took, detail) = once()?;
-                sum += took;
-                details.push(detail);
-            }
-            Ok((sum, details))
-        })
     }
 
     /// Measures `many`, which does something so many times and returns what that took; `throughput` is that of one time.
@@ -178,9 +192,9 @@ mod tests {
         let mut bench = Bench { criterion, output: output.clone(), began: SystemTime::now(), is_measuring: true };
         let apply = Detail { apply: Some(moment), ..Detail::default() };
         let [good, bad] = ["good", "bad"].map(|series| Id::new("group", series, "10x10"));
-        assert!(bench.point(&good, || Ok((moment, apply))).unwrap());
+        assert!(bench.point(&good, &mut || Ok((moment, apply))).unwrap());
         let mut times = 0;
-        let error = bench.point(&bad, || {
+        let error = bench.point(&bad, &mut || {
             times += 1;
             if times > 3 { bail!("the fourth fails") } else { Ok((moment, apply)) }
         });

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -138,8 +139,13 @@ fn cell(table: &Table, name: &str, column: usize, point: Option<&Point>) -> Stri
 fn details(point: &Point) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(apply) = point.detail.apply {
-        let share = apply.as_nanos() as f64 / point.median;
-        parts.push(format!("{:.0} % in the kernel and commands", share.min(1.0) * 100.0));
+        let share = |part: Duration| -> f64 { (part.as_nanos() as f64 / point.median).min(1.0) * 100.0 };
+        let mut text = format!("{:.0} % in the kernel and commands", share(apply));
+        if let Some(render) = point.detail.render {
+            let rest = (100.0 - share(apply) - share(render)).max(0.0);
+            let _ = write!(text, ", {:.0} % rendering, {rest:.0} % state, plan and handing over", share(render));
+        }
+        parts.push(text);
     }
     if let Some(Asked { dumps, restores, messages, bytes, rules, chains, removed_chains, .. }) = point.detail.asked {
         let what = if messages > 0 {

@@ -17,6 +17,9 @@ use crate::subject::kernel::Asked;
 pub struct Detail {
     /// The part of the time that the kernel and commands took.
     pub apply: Option<Duration>,
+    /// The part of it in which rules were written down.
+    #[serde(default)]
+    pub render: Option<Duration>,
     /// What was asked of the kernel.
     pub asked: Option<Asked>,
     /// The most memory that the process had, in bytes.
@@ -27,10 +30,14 @@ impl Detail {
     /// The median of each part; counts are those of the last one.
     pub fn median(details: Vec<Detail>) -> Option<Detail> {
         let last = *details.last()?;
-        let mut apply: Vec<Duration> = details.iter().filter_map(|detail| detail.apply).collect();
-        apply.sort_unstable();
+        let middle = |part: fn(&Detail) -> Option<Duration>| {
+            let mut all: Vec<Duration> = details.iter().filter_map(part).collect();
+            all.sort_unstable();
+            all.get(all.len() / 2).copied()
+        };
         let peak_memory = details.iter().filter_map(|detail| detail.peak_memory).max();
-        let detail = Detail { apply: apply.get(apply.len() / 2).copied(), peak_memory, ..last };
+        let (apply, render) = (middle(|detail| detail.apply), middle(|detail| detail.render));
+        let detail = Detail { apply, render, peak_memory, ..last };
         (detail != Detail::default()).then_some(detail)
     }
 

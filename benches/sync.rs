@@ -8,19 +8,23 @@ use svcbench::allocations::Counting;
 use svcbench::measure::{Bench, output_directory};
 use svcbench::options::Options;
 use svcbench::subject::as_proxy;
-use svcbench::{client_view, counts, ladder, packets, page, sandbox};
+use svcbench::{client_view, counts, guest, ladder, packets, page, sandbox};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> Result<ExitCode> {
-    match as_proxy() {
-        Some(code) => Ok(code),
+    match as_proxy().map(Ok).or_else(guest::role) {
+        Some(code) => code,
         None => run().map(|()| ExitCode::SUCCESS),
     }
 }
 
 fn run() -> Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    if std::env::args().nth(1).as_deref() == Some(svcbench::calls::INSIDE) {
+        return svcbench::calls::inside();
+    }
     let Some(options) = sandbox::inside()? else {
         let (options, rest) = Options::take(std::env::args_os().skip(1))?;
         return if options.quick { quick(options.update) } else { sandbox::enter(&options, &rest) };
@@ -32,6 +36,7 @@ fn run() -> Result<()> {
     let mut left_out = Vec::new();
     if options.proxies.is_empty() {
         left_out.extend(ladder::run(&mut bench, options.large)?);
+        left_out.extend(guest::run(&mut bench)?);
         left_out.extend(packets::run(&mut bench, &runtime)?);
     }
     left_out.extend(client_view::run(&mut bench, &runtime, &options.proxies)?);
@@ -42,11 +47,24 @@ fn run() -> Result<()> {
 /// Counts and compares.
 fn quick(update: bool) -> Result<()> {
     let now = counts::count()?;
+    let write = |file: &str, text: String| std::fs::write(file, text).with_context(|| format!("write {file}"));
+    #[cfg(target_arch = "x86_64")]
+    let calls = {
+        use svcbench::calls;
+        let now = calls::count(&std::env::current_exe().context("find this program's own path")?)?;
+        if update {
+            write(calls::FILE, calls::text(&now))?;
+        }
+        calls::regressions(&calls::read(calls::COMMITTED)?, &now)
+    };
+    // Numbers of system calls, and registers, are another processor's.
+    #[cfg(not(target_arch = "x86_64"))]
+    let calls = Vec::new();
     if update {
-        return std::fs::write(counts::FILE, counts::text(&now)).with_context(|| format!("write {}", counts::FILE));
+        return write(counts::FILE, counts::text(&now));
     }
     let before = counts::read(counts::COMMITTED)?;
-    let worse = counts::regressions(&before, &now);
+    let worse = [counts::regressions(&before, &now), calls].concat();
     let better = counts::improvements(&before, &now);
     let mut text: String = better.iter().map(|line| format!("better: {line}\n")).collect();
     if worse.is_empty() {

@@ -14,7 +14,7 @@ use svclab::cluster::process::ProcessHandle;
 use tokio::runtime::Runtime;
 
 use crate::cluster::{Endpoints, PORT, Size, cluster_ip};
-use crate::measure::{Bench, Id};
+use crate::measure::{Bench, Id, Points};
 use crate::packets::wires::{BACKEND, Wires};
 use crate::results::Detail;
 use api::Api;
@@ -64,14 +64,14 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf]) -> Result<Ve
 
 fn of(bench: &mut Bench, runtime: &Runtime, series: &str, size: Size, build: impl Fn() -> Result<Scene>) -> Result<()> {
     let id = |group: &str| Id::new(group, series, size.to_string());
-    bench.point(&id(START), || {
+    bench.point(&id(START), &mut || {
         let mut scene = build()?;
         let took = runtime.block_on(scene.start())?;
         Ok((took, scene.detail()))
     })?;
     let mut standing = None;
     for ((group, _), event) in GROUPS.iter().skip(1).zip([Seen::Added, Seen::Comes, Seen::Goes]) {
-        bench.point(&id(group), || {
+        bench.point(&id(group), &mut || {
             if standing.is_none() {
                 let mut scene = build()?;
                 runtime.block_on(scene.start())?;

@@ -19,7 +19,7 @@ use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::kernel::watch::Watch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::{Mode as AtWork, iptables, userspace};
+use svcproxy::mode::{Mode as AtWork, iptables, ipvs, userspace};
 use svcproxy::model::Family;
 use svcproxy::relay::{self, Engine};
 use svcproxy::source::{Batch, SkippedObjects, Source, SourceError};
@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::kernel::{Asked, Log, Observed, ObservedNetlink, Sent};
+use super::timed::Timed;
 use super::{KernelKind, Writer, config, node_addresses, port_range};
 use crate::events::Input;
 
@@ -52,6 +53,8 @@ pub struct Took {
     pub total: Duration,
     /// The part of it in calls of the kernel and of commands.
     pub apply: Duration,
+    /// The part of it in which rules were written down.
+    pub render: Duration,
     /// What was asked of the kernel in that time.
     pub asked: Asked,
 }
@@ -99,6 +102,12 @@ impl Running {
                 let kernel = ObservedNetlink::open(Family::V4, log.clone())?;
                 Running::over(writer, host, log, kernel)
             }
+            KernelKind::Ipvs => {
+                let kernel = super::ipvs::open(Family::V4, &log)?;
+                let settings = ipvs::syncer::Settings::of(&config(writer.mode).ipvs);
+                let mode = Timed::engine(ipvs::syncer::Syncer::new(kernel, settings), &log);
+                Running::with(writer, host, log, mode)
+            }
             KernelKind::Silent | KernelKind::Commands(_) => {
                 let kernel = Observed::new(writer.open()?, log.clone());
                 Running::over(writer, host, log, kernel)
@@ -108,7 +117,10 @@ impl Running {
 
     fn over<K: PacketFilter + Send + 'static>(writer: &Writer, host: Host, log: Log, kernel: K) -> Result<Running> {
         match writer.mode {
-            Mode::Iptables => Running::with(writer, host, log, iptables::syncer::Syncer::new(kernel)),
+            Mode::Iptables => {
+                let mode = Timed::engine(iptables::syncer::Syncer::new(kernel), &log);
+                Running::with(writer, host, log, mode)
+            }
             Mode::Userspace => {
                 let descriptors = Shares::of(descriptors::raise()).relays;
                 let hour = Duration::from_secs(3600);
@@ -116,7 +128,8 @@ impl Running {
                 let udp = relay::udp::Timeouts { single: hour, conversation: hour };
                 let shared = relay::engine::Shared::new(relay::limits::Limits::of(descriptors), tcp, udp);
                 let relays = Engine::new(Family::V4, shared);
-                Running::with(writer, host, log, userspace::syncer::Syncer::new(kernel, relays, port_range()?))
+                let mode = Timed::engine(userspace::syncer::Syncer::new(kernel, relays, port_range()?), &log);
+                Running::with(writer, host, log, mode)
             }
             mode => bail!("the benchmarks have no daemon in {mode} mode"),
         }
@@ -135,7 +148,7 @@ impl Running {
             let watch = match writer.kernel {
                 KernelKind::Silent => Watch::notified(Family::V4, Arc::new(Notify::new())),
                 _ if writer.is_nft() => Watch::nft(Family::V4)?,
-                KernelKind::Commands(_) | KernelKind::Netlink => Watch::legacy(Family::V4),
+                KernelKind::Commands(_) | KernelKind::Netlink | KernelKind::Ipvs => Watch::legacy(Family::V4),
             };
             let runner = Runner {
                 family: FamilyProxy::with_mode(config.clone(), Family::V4, mode),
@@ -163,7 +176,7 @@ impl Running {
         self.version += 1;
         let version = Some(self.version.to_string());
         let batch = Batch { changes: input.changes, resource_version: version.clone(), ..Batch::default() };
-        let (asked, busy) = self.seen();
+        let (asked, busy, rendered) = self.seen();
         let batches = self.batches.as_ref().context("a daemon that runs")?;
         let start = Instant::now();
         batches.send(batch).ok().context("the daemon has ended")?;
@@ -177,11 +190,12 @@ impl Running {
             thread::sleep(LOOK);
         }
         let total = start.elapsed();
-        let (asked_now, busy_now) = self.seen();
+        let (asked_now, busy_now, rendered_now) = self.seen();
         if let Some(error) = &self.log.lock().error {
             bail!("{error}");
         }
-        Ok(Took { total, apply: busy_now - busy, asked: asked_now - asked })
+        let (apply, render) = (busy_now - busy, rendered_now - rendered);
+        Ok(Took { total, apply, render, asked: asked_now - asked })
     }
 
     /// Keeps every transaction from now on, and returns those that were kept before.
@@ -194,9 +208,9 @@ impl Running {
         self.log.lock().sent = None;
     }
 
-    fn seen(&self) -> (Asked, Duration) {
+    fn seen(&self) -> (Asked, Duration, Duration) {
         let seen = self.log.lock();
-        (seen.asked, seen.busy)
+        (seen.asked, seen.busy, seen.rendered)
     }
 }
 

@@ -1,8 +1,9 @@
 //! One family's proxy without a daemon, on this thread and over a kernel in memory: where counts are the same each time.
 
 use anyhow::{Result, bail};
-use svcproxy::config::Mode;
+use svcproxy::config::{Config, Mode};
 use svcproxy::kernel::iptables::Fake;
+use svcproxy::kernel::nft::NfTables;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::{Mode as AtWork, iptables, userspace};
 use svcproxy::model::Family;
@@ -45,6 +46,12 @@ impl<M: AtWork> Follow for FamilyProxy<M> {
     }
 }
 
+fn following<M: AtWork + 'static>(config: Config, mode: M) -> Box<dyn Follow> {
+    let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
+    proxy.set_addresses(&node_addresses(false));
+    Box::new(proxy)
+}
+
 /// What a proxy leaves behind: the kernel in memory, for the next one.
 #[derive(Default)]
 pub struct Left(Fake);
@@ -59,20 +66,29 @@ impl Direct {
         let kernel = Observed::new(Box::new(kernel.0), log.clone());
         let config = config(mode);
         let family: Box<dyn Follow> = match mode {
-            Mode::Iptables => {
-                let mut proxy = FamilyProxy::with_mode(config, Family::V4, iptables::syncer::Syncer::new(kernel));
-                proxy.set_addresses(&node_addresses(false));
-                Box::new(proxy)
-            }
+            Mode::Iptables => following(config, iptables::syncer::Syncer::new(kernel)),
             Mode::Userspace => {
                 let syncer = userspace::syncer::Syncer::new(kernel, relay::Fake::default(), port_range()?);
-                let mut proxy = FamilyProxy::with_mode(config, Family::V4, syncer);
-                proxy.set_addresses(&node_addresses(false));
-                Box::new(proxy)
+                following(config, syncer)
             }
             mode => bail!("no counts are taken in {mode} mode"),
         };
         Ok(Direct { family, log })
+    }
+
+    /// The same over the tables of this thread's network namespace, by netlink.
+    ///
+    /// # Errors
+    /// When there is no such mode here, or no nf_tables.
+    pub fn by_netlink(mode: Mode) -> Result<Direct> {
+        let log = Log::default();
+        match mode {
+            Mode::Iptables => {
+                let syncer = iptables::syncer::Syncer::new(NfTables::open(Family::V4)?);
+                Ok(Direct { family: following(config(mode), syncer), log })
+            }
+            mode => bail!("no system calls are counted in {mode} mode"),
+        }
     }
 
     /// Takes `input` in and syncs.

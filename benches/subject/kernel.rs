@@ -1,5 +1,6 @@
 //! A kernel adapter that counts what goes through it, and one that takes everything and keeps nothing.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::Family;
 use svcproxy::ruleset::{Line, Rule, Saved, Table, Transaction};
 
+use super::ipvs::Call;
 use crate::allocations::Allocated;
 
 /// What a proxy asked of the kernel.
@@ -26,6 +28,9 @@ pub struct Asked {
     pub messages: usize,
     /// Looks at how chains are in use.
     pub looks: usize,
+    /// Lists of virtual servers, sets and addresses.
+    #[serde(default)]
+    pub lists: usize,
     /// Bytes sent.
     pub bytes: usize,
     /// Rules sent.
@@ -34,6 +39,13 @@ pub struct Asked {
     pub chains: usize,
     /// Chains removed.
     pub removed_chains: usize,
+}
+
+impl Asked {
+    /// Whether the kernel was asked to change something.
+    pub fn is_change(&self) -> bool {
+        self.restores > 0 || self.messages > 0
+    }
 }
 
 impl std::ops::Sub for Asked {
@@ -45,6 +57,7 @@ impl std::ops::Sub for Asked {
             restores: self.restores - before.restores,
             messages: self.messages - before.messages,
             looks: self.looks - before.looks,
+            lists: self.lists - before.lists,
             bytes: self.bytes - before.bytes,
             rules: self.rules - before.rules,
             chains: self.chains - before.chains,
@@ -60,6 +73,8 @@ pub enum Sent {
     Text(String),
     /// Netlink messages, for any generation of the tables.
     Batch(Batch),
+    /// What changes something other than rules.
+    Call(Call),
 }
 
 /// All that was seen of a proxy's calls.
@@ -69,6 +84,8 @@ pub struct Seen {
     pub asked: Asked,
     /// How long the kernel and the commands took.
     pub busy: Duration,
+    /// How long writing down rules took.
+    pub rendered: Duration,
     /// What the adapter below allocated, which is not the proxy's.
     pub allocated: Allocated,
     /// The first failure.
@@ -88,11 +105,11 @@ impl Log {
     }
 
     /// Times `call`, and counts it.
-    fn watch<T>(
+    pub(super) fn watch<T, E: Display>(
         &self,
-        call: impl FnOnce() -> Result<T, IptablesError>,
+        call: impl FnOnce() -> Result<T, E>,
         count: impl FnOnce(&mut Asked),
-    ) -> Result<T, IptablesError> {
+    ) -> Result<T, E> {
         let (start, allocated) = (Instant::now(), Allocated::by_this_thread());
         let result = call();
         let (busy, allocated) = (start.elapsed(), Allocated::by_this_thread() - allocated);
@@ -176,7 +193,7 @@ impl ObservedNetlink {
     /// # Errors
     /// When the kernel has no nf_tables, or no right is given to change them.
     pub fn open(family: Family, log: Log) -> Result<ObservedNetlink, IptablesError> {
-        let (mut tables, seen) = (NfTables::open(family)?, log.clone());
+        let (mut tables, seen) = (NfTables::open(family)?.with_comparer()?, log.clone());
         tables.observe(Box::new(move |batch| {
             let mut seen = seen.lock();
             seen.asked.restores += 1;

@@ -2,7 +2,9 @@
 
 pub mod daemon;
 pub mod direct;
+pub mod ipvs;
 pub mod kernel;
+mod timed;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ pub enum KernelKind {
     Commands(Variant),
     /// nf_tables, by netlink.
     Netlink,
+    /// nf_tables, IPVS, IP sets and addresses, by netlink: in a microVM.
+    Ipvs,
 }
 
 const ANY: (u32, &str) = (u32::MAX, "");
@@ -56,6 +60,9 @@ pub const WRITERS: [Writer; 5] = [
     Writer { name: "userspace", mode: Mode::Userspace, kernel: KernelKind::Netlink, up_to: ANY },
 ];
 
+/// The writer that is measured in a microVM.
+pub const IPVS: Writer = Writer { name: "ipvs-in-microvm", mode: Mode::Ipvs, kernel: KernelKind::Ipvs, up_to: ANY };
+
 impl Writer {
     /// Why a cluster of this size is left out, if it is.
     pub fn too_large(&self, size: Size) -> Option<&'static str> {
@@ -66,7 +73,7 @@ impl Writer {
     /// The program that takes the text, where text is sent.
     pub fn restore_command(&self) -> Option<&'static str> {
         match self.kernel {
-            KernelKind::Silent | KernelKind::Netlink => None,
+            KernelKind::Silent | KernelKind::Netlink | KernelKind::Ipvs => None,
             KernelKind::Commands(Variant::Auto) => Some("iptables-restore"),
             KernelKind::Commands(Variant::Nft) => Some("iptables-nft-restore"),
             KernelKind::Commands(Variant::Legacy) => Some("iptables-legacy-restore"),
@@ -79,13 +86,13 @@ impl Writer {
     }
 
     fn is_nft(&self) -> bool {
-        matches!(self.kernel, KernelKind::Commands(Variant::Nft) | KernelKind::Netlink)
+        matches!(self.kernel, KernelKind::Commands(Variant::Nft) | KernelKind::Netlink | KernelKind::Ipvs)
     }
 
     fn open(&self) -> Result<Box<dyn Iptables + Send>> {
         Ok(match self.kernel {
             KernelKind::Silent => Box::new(Silent),
-            KernelKind::Netlink => bail!("the netlink writer is no iptables command"),
+            KernelKind::Netlink | KernelKind::Ipvs => bail!("the netlink writer is no iptables command"),
             KernelKind::Commands(variant) => Box::new(Commands::find(Family::V4, variant)?),
         })
     }

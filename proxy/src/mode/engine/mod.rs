@@ -92,6 +92,11 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
         &mut self.kernel
     }
 
+    /// The kernel adapter and the mode's own part, which [`Engine::with`] puts together.
+    pub fn into_parts(self) -> (K, R) {
+        (self.kernel, self.renderer)
+    }
+
     /// The mode's own part.
     pub fn renderer(&mut self) -> &mut R {
         &mut self.renderer

@@ -1,0 +1,97 @@
+//! A mode's renderer, timed.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use svcproxy::config::NodeAddresses;
+use svcproxy::kernel::packet_filter::PacketFilter;
+use svcproxy::mode::engine::Engine;
+use svcproxy::mode::engine::render::{FixedChain, FollowUp, Place, Plans, Renderer, ServiceRules};
+use svcproxy::mode::rules::jumps::Jump;
+use svcproxy::model::{Protocol, ServicePortName};
+use svcproxy::plan::flows::Frontend;
+use svcproxy::plan::{NodePlan, ServicePortPlan};
+use svcproxy::ruleset::Saved;
+
+use super::kernel::Log;
+
+/// The time of [`Renderer::render`] and [`Renderer::fixed`] is noted; what asks the kernel is the kernel's.
+pub struct Timed<R> {
+    renderer: R,
+    log: Log,
+}
+
+impl<R> Timed<R> {
+    /// This engine, with its renderer timed.
+    pub fn engine<K: PacketFilter>(engine: Engine<R, K>, log: &Log) -> Engine<Timed<R>, K>
+    where
+        R: Renderer<K>,
+    {
+        let (kernel, renderer) = engine.into_parts();
+        Engine::with(kernel, Timed { renderer, log: log.clone() })
+    }
+
+    fn timed<T>(&self, start: Instant, value: T) -> T {
+        self.log.lock().rendered += start.elapsed();
+        value
+    }
+}
+
+impl<K, R: Renderer<K>> Renderer<K> for Timed<R> {
+    type Error = R::Error;
+    type Node = R::Node;
+
+    const READ: &'static [Place] = R::READ;
+
+    fn node(&mut self, plan: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Self::Node {
+        self.renderer.node(plan, addresses, plans)
+    }
+
+    fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
+        self.renderer.depends_on(node, before, after)
+    }
+
+    fn jumps(node: &Self::Node) -> Vec<&'static Jump> {
+        R::jumps(node)
+    }
+
+    fn fixed(&self, node: &Self::Node, random_fully: bool) -> Vec<FixedChain> {
+        let start = Instant::now();
+        let fixed = self.renderer.fixed(node, random_fully);
+        self.timed(start, fixed)
+    }
+
+    fn render(&mut self, node: &Self::Node, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules {
+        let start = Instant::now();
+        let rules = self.renderer.render(node, name, plan);
+        self.timed(start, rules)
+    }
+
+    fn begin(&mut self, saved: &Saved) {
+        self.renderer.begin(saved);
+    }
+
+    fn before_rules(&mut self, kernel: &mut K, node: &Self::Node, saved: Option<&Saved>) -> Result<(), R::Error> {
+        self.renderer.before_rules(kernel, node, saved)
+    }
+
+    fn after_rules(&mut self, kernel: &mut K, node: &Self::Node) -> Result<usize, R::Error> {
+        self.renderer.after_rules(kernel, node)
+    }
+
+    fn lost(&mut self, kernel: &mut K, node: &Self::Node) -> Result<Option<String>, R::Error> {
+        self.renderer.lost(kernel, node)
+    }
+
+    fn follow_up(&mut self, kernel: &mut K, now: Instant) -> Result<FollowUp, R::Error> {
+        self.renderer.follow_up(kernel, now)
+    }
+
+    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
+        self.renderer.take_previous_frontends()
+    }
+
+    fn relay_ports(&self, name: &ServicePortName) -> Vec<u16> {
+        self.renderer.relay_ports(name)
+    }
+}
