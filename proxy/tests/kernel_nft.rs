@@ -306,6 +306,7 @@ fn a_successor_sends_what_differs() {
         }
         proxy.apply(&changes);
         proxy.sync().unwrap();
+        assert!(proxy.refused().is_empty(), "{:?}", proxy.refused().values().next());
         messages.load(Ordering::Relaxed)
     };
     assert!(successor("") > 5000);

@@ -208,33 +208,33 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
 
     fn synced(&mut self, report: &Report, started: Instant) {
         let Shared { metrics, health_checks, disputes, events, .. } = &self.shared;
-        let family = &mut self.runner.family;
-        let number = family.family();
+        let proxy = &mut self.runner.family;
+        let family = proxy.family();
         self.failures.forget();
         self.pending.clear();
         self.runner.watch.wrote(&report.total, report.full);
-        metrics.synced(number, report);
-        metrics.standing(number, family.tally());
-        self.refusals.note(number, family.refused(), events);
-        metrics.refused(number, family.refused().len());
-        let disputed = family.take_disputes();
+        metrics.synced(family, report);
+        metrics.standing(family, proxy.tally());
+        self.refusals.note(family, proxy.refused(), events);
+        metrics.refused(family, proxy.refused().len());
+        let disputed = proxy.take_disputes();
         if !disputed.is_empty() {
             let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);
-            metrics.disputed(number, disputes.note(number, disputed, events));
+            metrics.disputed(family, disputes.note(family, disputed, events));
         }
-        family.take_triggers().for_each(|time| metrics.programmed(number, SystemTime::from(time)));
-        health_checks.lock().unwrap_or_else(PoisonError::into_inner).sync(family, events);
+        proxy.take_triggers().for_each(|time| metrics.programmed(family, SystemTime::from(time)));
+        health_checks.lock().unwrap_or_else(PoisonError::into_inner).sync(proxy, events);
         if !self.synced_once {
             self.synced_once = true;
-            self.shared.synced.send_modify(|families| families.push(number));
+            self.shared.synced.send_modify(|families| families.push(family));
         }
         if report.is_empty() {
-            debug!(family = %number, "in sync");
+            debug!(%family, "in sync");
         } else if report.full && self.losses.are_counted(Instant::now()) {
-            debug!(family = %number, rules = report.rules, jumps = report.jumps, "synced after one of many losses");
+            debug!(%family, rules = report.rules, jumps = report.jumps, "synced after one of many losses");
         } else {
             info!(
-                family = %number,
+                %family,
                 full = report.full,
                 rules = report.rules,
                 removed_chains = report.removed_chains,

@@ -3,25 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use netlink_packet_core::Emitable;
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 
 use super::dummy::DEVICE;
 use super::multicast::MulticastListener;
-use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, own_address};
+use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, address_of};
 use crate::config::NodeAddresses;
 use crate::model::Family;
-
-/// `IFLA_IFNAME`, `IFLA_MASTER`, `IFLA_EXT_MASK` (`include/uapi/linux/if_link.h`).
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MASTER: u16 = 10;
-const IFLA_EXT_MASK: u16 = 29;
-/// `RTEXT_FILTER_SKIP_STATS`: no counters, which are most of what a link would tell (`include/uapi/linux/rtnetlink.h`).
-const SKIP_STATS: u32 = 8;
-/// `IFF_UP`, `IFF_LOOPBACK` (`include/uapi/linux/if.h`).
-const IFF_UP: u32 = 1;
-const IFF_LOOPBACK: u32 = 8;
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` (`include/uapi/linux/rtnetlink.h`).
 const CHANGES: u32 = 0x1 | 0x10 | 0x100;
@@ -109,17 +102,18 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
 }
 
 fn links(socket: &mut Netlink) -> Result<BTreeMap<u32, Link>, NetlinkError> {
-    let attributes = Attributes::new().u32(IFLA_EXT_MASK, SKIP_STATS);
+    // Without counters, which are most of what a link would report.
+    let mut question = LinkMessage::default();
+    question.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     let mut links = BTreeMap::new();
-    // `struct ifinfomsg`: family, padding, type, index, flags, change mask.
-    let request = dump(libc::RTM_GETLINK, vec![0; 16], attributes, "list the node's links");
-    socket.ask(&request, true, |payload| {
-        let (Some(index), Some(flags)) = (word(payload, 4), word(payload, 8)) else { return };
-        let attributes = Parsed::read(payload.get(16..).unwrap_or_default());
-        let ours = attributes.get(IFLA_IFNAME).is_some_and(|name| name.strip_suffix(b"\0") == Some(DEVICE.as_bytes()));
-        if flags & IFF_UP != 0 && !ours {
-            let is_port = attributes.get(IFLA_MASTER).is_some();
-            links.insert(index, Link { loopback: flags & IFF_LOOPBACK != 0, is_port });
+    socket.ask(&dump(libc::RTM_GETLINK, &question, "list the node's links"), true, |payload| {
+        let Ok(LinkHeader { index, flags, .. }) = LinkHeader::parse(payload) else { return };
+        // Not read as a whole message: one attribute of a driver's that the crate takes for malformed would hide the link.
+        let attributes = Parsed::read(payload.get(question.header.buffer_len()..).unwrap_or_default());
+        let name = attributes.get(libc::IFLA_IFNAME).and_then(|name| name.strip_suffix(b"\0"));
+        if flags.contains(LinkFlags::Up) && name != Some(DEVICE.as_bytes()) {
+            let is_port = attributes.get(libc::IFLA_MASTER).is_some();
+            links.insert(index, Link { loopback: flags.contains(LinkFlags::Loopback), is_port });
         }
     })?;
     Ok(links)
@@ -128,21 +122,17 @@ fn links(socket: &mut Netlink) -> Result<BTreeMap<u32, Link>, NetlinkError> {
 /// Every address with its link's index, in the kernel's order.
 fn addresses(socket: &mut Netlink) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
     let mut addresses = Vec::new();
-    // `struct ifaddrmsg`: family, prefix length, flags, scope, index.
-    let request = dump(libc::RTM_GETADDR, vec![0; 8], Attributes::new(), "list the node's addresses");
+    let request = dump(libc::RTM_GETADDR, &AddressMessage::default(), "list the node's addresses");
     socket.ask(&request, true, |payload| {
-        let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
-        addresses.extend(word(payload, 4).zip(own_address(&attributes)));
+        addresses.extend(address_of(payload).map(|(header, address)| (header.index, address)));
     })?;
     Ok(addresses)
 }
 
-fn dump(kind: u16, header: Vec<u8>, attributes: Attributes, operation: &str) -> Request {
-    Request { kind, flags: 0, header, attributes, operation: operation.to_owned(), harmless: &[] }
-}
-
-fn word(payload: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?))
+fn dump(kind: u16, message: &impl Emitable, operation: &str) -> Request {
+    let mut header = vec![0; message.buffer_len()];
+    message.emit(&mut header);
+    Request { kind, flags: 0, header, attributes: Attributes::new(), operation: operation.to_owned(), harmless: &[] }
 }
 
 fn is_link_local(address: &IpAddr) -> bool {

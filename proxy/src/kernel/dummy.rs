@@ -5,31 +5,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{self, EADDRNOTAVAIL, EEXIST, ENODEV, ESRCH};
 use nix::net::if_::if_nametoindex;
 
-use super::netlink::{Attributes, IFA_ADDRESS, IFA_LOCAL, Netlink, NetlinkError, Parsed, Request, own_address};
+use super::netlink::{Attributes, Netlink, NetlinkError, Request, address_of};
 use crate::model::Family;
 
 /// The device's name, as upstream's.
 pub const DEVICE: &str = "kube-ipvs0";
-
-/// `IFLA_IFNAME`, `IFLA_LINKINFO`, `IFLA_INFO_KIND` (`include/uapi/linux/if_link.h`).
-const IFLA_IFNAME: u16 = 3;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
-/// `IFA_CACHEINFO` (`include/uapi/linux/if_addr.h`).
-const IFA_CACHEINFO: u16 = 6;
-/// `RTA_DST`, `RTA_OIF`, `RTA_PREFSRC` (`include/uapi/linux/rtnetlink.h`).
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_PREFSRC: u16 = 7;
-/// `IFA_F_NODAD`: usable at once, without asking the link who else has it.
-const IFA_F_NODAD: u8 = 2;
-/// `IFA_F_DEPRECATED`: its preferred lifetime is over.
-const IFA_F_DEPRECATED: u8 = 0x20;
 
 /// Whether an address may be a source (RFC 4862, section 5.5.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,27 +153,25 @@ impl Rtnetlink {
 
 impl Device for Rtnetlink {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
-        let info = Attributes::new().text(IFLA_INFO_KIND, "dummy");
-        let attributes = Attributes::new().text(IFLA_IFNAME, DEVICE).nested(IFLA_LINKINFO, &info);
-        let operation = format!("make the device {DEVICE} (module dummy)");
-        let request = request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link(0), attributes, operation, &[EEXIST]);
-        self.0.send(&[request])
+        self.0.send(&[make_device()])
     }
 
     fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
         let operation = format!("list the addresses of {DEVICE}");
         let Ok(index) = if_nametoindex(DEVICE) else { return Ok(BTreeMap::new()) };
-        let header = address_header(family, 0, 0);
         let mut found = BTreeMap::new();
-        let request = request(libc::RTM_GETADDR, 0, header, Attributes::new(), operation, &[]);
+        let mut message = AddressMessage::default();
+        message.header.family = address_family(family);
+        let request = request(libc::RTM_GETADDR, 0, &message, operation, &[]);
         self.0.ask(&request, true, |payload| {
-            let of_device = payload.get(4..8) == Some(&index.to_ne_bytes());
-            let attributes = Parsed::read(payload.get(8..).unwrap_or_default());
-            let address = own_address(&attributes).filter(|address| of_device && !is_automatic(address));
-            // Flags are the third byte of `struct ifaddrmsg`. IPv4 has lifetimes, too, but chooses no source by them.
-            let deprecated = family == Family::V6 && payload.get(2).is_some_and(|flags| flags & IFA_F_DEPRECATED != 0);
+            let Some((header, address)) = address_of(payload) else { return };
+            if header.index != index || is_automatic(&address) {
+                return;
+            }
+            // IPv4 has lifetimes, too, but chooses no source by them.
+            let deprecated = family == Family::V6 && header.flags.contains(AddressHeaderFlags::Deprecated);
             let state = if deprecated { AddressState::Deprecated } else { AddressState::Preferred };
-            found.extend(address.map(|address| (address, state)));
+            found.insert(address, state);
         })?;
         Ok(found)
     }
@@ -203,86 +192,82 @@ impl Device for Rtnetlink {
 
     fn remove_device(&mut self) -> Result<(), NetlinkError> {
         let Ok(index) = if_nametoindex(DEVICE) else { return Ok(()) };
-        let operation = format!("remove the device {DEVICE}");
-        self.0.send(&[request(libc::RTM_DELLINK, 0, link(index), Attributes::new(), operation, &[ENODEV])])
+        self.0.send(&[remove_device(index)])
     }
 }
 
-fn request(
-    kind: u16,
-    flags: u16,
-    header: Vec<u8>,
-    attributes: Attributes,
-    operation: String,
-    harmless: &'static [i32],
-) -> Request {
-    Request { kind, flags, header, attributes, operation, harmless }
+fn request(kind: u16, flags: u16, message: &impl Emitable, operation: String, harmless: &'static [i32]) -> Request {
+    let mut header = vec![0; message.buffer_len()];
+    message.emit(&mut header);
+    Request { kind, flags, header, attributes: Attributes::new(), operation, harmless }
 }
 
-/// `struct ifinfomsg`: family, padding, type, index, flags, change mask.
-fn link(index: u32) -> Vec<u8> {
-    let mut header = vec![0; 16];
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header
+fn make_device() -> Request {
+    let mut link = LinkMessage::default();
+    link.attributes.push(LinkAttribute::IfName(DEVICE.to_owned()));
+    link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Dummy)]));
+    let operation = format!("make the device {DEVICE} (module dummy)");
+    request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &link, operation, &[EEXIST])
 }
 
-/// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
-fn address_header(family: Family, flags: u8, index: u32) -> Vec<u8> {
-    let mut header = vec![number(family), family.address_bits(), flags, 0];
-    header.extend(index.to_ne_bytes());
-    header
+fn remove_device(index: u32) -> Request {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    request(libc::RTM_DELLINK, 0, &link, format!("remove the device {DEVICE}"), &[ENODEV])
 }
 
-fn number(family: Family) -> u8 {
-    let number = match family {
-        Family::V4 => libc::AF_INET,
-        Family::V6 => libc::AF_INET6,
-    };
-    u8::try_from(number).unwrap_or_default()
+fn address_family(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    }
 }
 
 fn bind(address: IpAddr, index: u32) -> Request {
-    let family = Family::of(&address);
     let operation = format!("bind {address} ({DEVICE})");
-    match family {
-        Family::V4 => {
-            let header = address_header(family, 0, index);
-            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, header, both(address), operation, &[EEXIST])
-        }
+    let mut message = of_device(address, index);
+    match Family::of(&address) {
+        Family::V4 => request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &message, operation, &[EEXIST]),
         // One that is there stays, with its routes, and is deprecated from now on (`inet6_addr_modify`, net/ipv6/addrconf.c).
+        // Without duplicate address detection it is usable at once.
         Family::V6 => {
-            let header = address_header(family, IFA_F_NODAD, index);
-            let attributes = both(address).bytes(IFA_CACHEINFO, &deprecated_for_ever());
-            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, header, attributes, operation, &[])
+            message.header.flags = AddressHeaderFlags::Nodad;
+            message.attributes.push(AddressAttribute::CacheInfo(deprecated_for_ever()));
+            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &message, operation, &[])
         }
     }
 }
 
-/// `struct ifa_cacheinfo`: preferred and valid lifetimes in seconds, then two times that the kernel fills in. All bits set are
-/// no end.
-fn deprecated_for_ever() -> Vec<u8> {
-    [0, u32::MAX, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect()
+/// The preferred lifetime is over, the valid one has no end (all bits set).
+fn deprecated_for_ever() -> CacheInfo {
+    let mut lifetimes = CacheInfo::default();
+    (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (0, u32::MAX);
+    lifetimes
 }
 
 fn unbind(address: IpAddr, index: u32) -> Request {
-    let header = address_header(Family::of(&address), 0, index);
     let operation = format!("unbind {address} ({DEVICE})");
-    request(libc::RTM_DELADDR, 0, header, both(address), operation, &[EADDRNOTAVAIL])
+    request(libc::RTM_DELADDR, 0, &of_device(address, index), operation, &[EADDRNOTAVAIL])
 }
 
-fn both(address: IpAddr) -> Attributes {
-    Attributes::new().bytes(IFA_LOCAL, &octets(address)).bytes(IFA_ADDRESS, &octets(address))
+fn of_device(address: IpAddr, index: u32) -> AddressMessage {
+    let family = Family::of(&address);
+    let mut message = AddressMessage::default();
+    message.header.family = address_family(family);
+    message.header.prefix_len = family.address_bits();
+    message.header.index = index;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    message
 }
 
 /// The route that the kernel made with the address gives way to one that names another source. It leads to the loopback
 /// device, because IPv6 takes no route to a device that is down; for delivery to the node itself it makes no difference.
 fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
-    let family = Family::of(&address);
     let operation = format!("let {address} ({DEVICE}) yield to {to} as a source");
-    let attributes = route_to(address, LOOPBACK).bytes(RTA_PREFSRC, &octets(to));
-    let flags = NLM_F_CREATE | NLM_F_REPLACE;
-    let replacement = request(libc::RTM_NEWROUTE, flags, local_route(family), attributes, operation, &[]);
-    match family {
+    let mut route = local_route(address, LOOPBACK);
+    route.attributes.push(RouteAttribute::PrefSource(RouteAddress::from(to)));
+    let replacement = request(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &route, operation, &[]);
+    match Family::of(&address) {
         Family::V4 => vec![replacement],
         // IPv6 gives every route of ours a worse metric than its own, which stays beside it.
         Family::V6 => vec![replacement, delete_route(address, index)],
@@ -297,33 +282,63 @@ fn end_yielding(address: IpAddr) -> Request {
 /// That there is none is no error.
 fn delete_route(address: IpAddr, index: u32) -> Request {
     let operation = format!("delete the local route to {address} ({DEVICE})");
-    request(libc::RTM_DELROUTE, 0, local_route(Family::of(&address)), route_to(address, index), operation, &[ESRCH])
+    request(libc::RTM_DELROUTE, 0, &local_route(address, index), operation, &[ESRCH])
 }
 
 /// Index of the loopback device in every network namespace (`LOOPBACK_IFINDEX`, `include/net/flow.h`).
 const LOOPBACK: u32 = 1;
 
-fn route_to(address: IpAddr, index: u32) -> Attributes {
-    Attributes::new().bytes(RTA_DST, &octets(address)).bytes(RTA_OIF, &index.to_ne_bytes())
-}
-
-/// `struct rtmsg` of one address in the table `local`: family, lengths of destination and source, TOS, table, protocol,
-/// scope, type, flags.
-fn local_route(family: Family) -> Vec<u8> {
-    let mut header = vec![number(family), family.address_bits(), 0, 0];
-    header.extend([libc::RT_TABLE_LOCAL, libc::RTPROT_KERNEL, libc::RT_SCOPE_HOST, libc::RTN_LOCAL]);
-    header.extend([0; 4]);
-    header
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    }
+/// The route to one address of the node's own.
+fn local_route(address: IpAddr, index: u32) -> RouteMessage {
+    let family = Family::of(&address);
+    let mut route = RouteMessage::default();
+    route.header = RouteHeader {
+        address_family: address_family(family),
+        destination_prefix_length: family.address_bits(),
+        table: libc::RT_TABLE_LOCAL,
+        protocol: RouteProtocol::Kernel,
+        scope: RouteScope::Host,
+        kind: RouteType::Local,
+        ..RouteHeader::default()
+    };
+    route.attributes = vec![RouteAttribute::Destination(RouteAddress::from(address)), RouteAttribute::Oif(index)];
+    route
 }
 
 /// The link-local address that IPv6 puts on every device.
 fn is_automatic(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What follows the netlink header, as the kernel of Linux 6.18 has taken it.
+    #[test]
+    fn messages_are_those_that_the_kernel_takes() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let [v4, v6] = ["10.96.0.10", "fd00:96::a"].map(address);
+        let mut requests =
+            vec![make_device(), remove_device(7), bind(v4, 7), bind(v6, 7), unbind(v4, 7), unbind(v6, 7)];
+        requests.extend([end_yielding(v4), end_yielding(v6)]);
+        requests.extend(yield_to(v4, address("172.18.0.2"), 7));
+        requests.extend(yield_to(v6, address("fd00::2"), 7));
+        let sent: Vec<String> =
+            requests.iter().map(|request| data_encoding::HEXLOWER.encode(&request.header)).collect();
+        let expected = [
+            "000000000000000000000000000000000f0003006b7562652d69707673300000100012000a00010064756d6d79000000",
+            "00000000070000000000000000000000",
+            "0220000007000000080002000a60000a080001000a60000a",
+            "0a8002000700000014000200fd00009600000000000000000000000a14000100fd00009600000000000000000000000a1400060000000000ffffffff0000000000000000",
+            "0220000007000000080002000a60000a080001000a60000a",
+            "0a8000000700000014000200fd00009600000000000000000000000a14000100fd00009600000000000000000000000a",
+            "02200000ff02fe0200000000080001000a60000a0800040001000000",
+            "0a800000ff02fe020000000014000100fd00009600000000000000000000000a0800040001000000",
+            "02200000ff02fe0200000000080001000a60000a080004000100000008000700ac120002",
+            "0a800000ff02fe020000000014000100fd00009600000000000000000000000a080004000100000014000700fd000000000000000000000000000002",
+            "0a800000ff02fe020000000014000100fd00009600000000000000000000000a0800040007000000",
+        ];
+        assert_eq!(sent, expected);
+    }
 }

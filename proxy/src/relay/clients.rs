@@ -1,47 +1,57 @@
 //! Which backend each client had last: session affinity by client address.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Clients that a service port remembers at most; beyond them those that were silent for longest are forgotten before their
-/// time.
+use lru::LruCache;
+
+/// Clients that a service port remembers at most; beyond them the one that was silent for longest is forgotten before its time.
 pub const MOST_CLIENTS: usize = 65_536;
 
-/// Clients and their backends.
-#[derive(Debug, Default)]
+/// Clients and their backends, in the order in which they connected last.
+#[derive(Debug)]
 pub struct Clients {
-    last: HashMap<IpAddr, (SocketAddr, Instant)>,
+    /// Without a bound of its own: with one it asks for the memory of all clients at once.
+    last: LruCache<IpAddr, (SocketAddr, Instant)>,
+}
+
+impl Default for Clients {
+    fn default() -> Clients {
+        Clients { last: LruCache::unbounded() }
+    }
 }
 
 impl Clients {
     /// The backend that a client had less than `timeout` ago.
     pub fn get(&self, client: IpAddr, timeout: Duration, now: Instant) -> Option<SocketAddr> {
-        let (backend, at) = self.last.get(&client)?;
+        let (backend, at) = self.last.peek(&client)?;
         (now.saturating_duration_since(*at) < timeout).then_some(*backend)
     }
 
     /// A client has this backend now.
-    pub fn note(&mut self, client: IpAddr, backend: SocketAddr, timeout: Duration, now: Instant) {
-        if self.last.len() >= MOST_CLIENTS && !self.last.contains_key(&client) {
-            self.make_room(timeout, now);
+    pub fn note(&mut self, client: IpAddr, backend: SocketAddr, now: Instant) {
+        self.last.put(client, (backend, now));
+        if self.last.len() > MOST_CLIENTS {
+            self.last.pop_lru();
         }
-        self.last.insert(client, (backend, now));
     }
 
     /// A client's backend has failed it.
     pub fn forget(&mut self, client: IpAddr) {
-        self.last.remove(&client);
+        self.last.pop(&client);
     }
 
-    /// Clients of backends that are no more are forgotten.
+    /// Clients of backends that are no more are forgotten. Costs as much as there are clients.
     pub fn keep(&mut self, is_there: impl Fn(&SocketAddr) -> bool) {
-        self.last.retain(|_, (backend, _)| is_there(backend));
+        let gone = self.last.iter().filter(|(_, (backend, _))| !is_there(backend)).map(|(client, _)| *client);
+        for client in gone.collect::<Vec<_>>() {
+            self.last.pop(&client);
+        }
     }
 
-    /// Forgets everybody.
+    /// Forgets all of them, and gives their memory back.
     pub fn clear(&mut self) {
-        self.last = HashMap::new();
+        *self = Clients::default();
     }
 
     /// How many there are.
@@ -52,21 +62,5 @@ impl Clients {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.last.is_empty()
-    }
-
-    /// Forgets those whose time is over, or else the older half: a whole look at the table must not be needed for each client.
-    fn make_room(&mut self, timeout: Duration, now: Instant) {
-        self.last.retain(|_, (_, at)| now.saturating_duration_since(*at) < timeout);
-        if self.last.len() < MOST_CLIENTS {
-            return;
-        }
-        let mut times: Vec<Instant> = self.last.values().map(|(_, at)| *at).collect();
-        times.sort_unstable();
-        let (middle, mut spare) = (times[times.len() / 2], times.len() / 2);
-        self.last.retain(|_, (_, at)| {
-            let goes = *at <= middle && spare > 0;
-            spare -= usize::from(goes);
-            !goes
-        });
     }
 }

@@ -1,17 +1,24 @@
-//! Addresses of links, as rtnetlink tells them.
+//! Addresses of links, as rtnetlink reports them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use super::Parsed;
+use netlink_packet_core::Parseable;
+use netlink_packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 
-/// `IFA_ADDRESS`, `IFA_LOCAL` (`include/uapi/linux/if_addr.h`); where they differ the first is the other end's.
-pub const IFA_ADDRESS: u16 = 1;
-/// See [`IFA_ADDRESS`].
-pub const IFA_LOCAL: u16 = 2;
-
-/// The link's own address in the attributes of an `RTM_NEWADDR`.
-pub fn own_address(attributes: &Parsed) -> Option<IpAddr> {
-    let bytes = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS))?;
-    let v4 = <[u8; 4]>::try_from(bytes).map(|octets| IpAddr::from(Ipv4Addr::from(octets))).ok();
-    v4.or_else(|| <[u8; 16]>::try_from(bytes).map(|octets| IpAddr::from(Ipv6Addr::from(octets))).ok())
+/// A link's own address in an `RTM_NEWADDR`: `IFA_LOCAL`, or `IFA_ADDRESS` where there is no other; where they differ the latter is
+/// the other end's (`include/uapi/linux/if_addr.h`).
+pub fn address_of(payload: &[u8]) -> Option<(AddressHeader, IpAddr)> {
+    let AddressMessage { header, attributes, .. } = AddressMessage::parse(payload).ok()?;
+    let local = attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    let any = || {
+        attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })
+    };
+    let address = local.or_else(any)?;
+    Some((header, address))
 }

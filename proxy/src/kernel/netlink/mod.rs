@@ -12,7 +12,7 @@ use std::io;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr};
 
-pub use address::{IFA_ADDRESS, IFA_LOCAL, own_address};
+pub use address::address_of;
 pub use attributes::{Attributes, Parsed};
 
 /// `NLMSG_ERROR`, `NLMSG_DONE` (`include/uapi/linux/netlink.h`).
