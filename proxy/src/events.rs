@@ -43,7 +43,7 @@ pub struct Event {
     pub note: String,
 }
 
-/// Takes Events. The default one drops them: without the Kubernetes API there is nobody to send them to.
+/// Takes Events. The default one drops them: without the Kubernetes API there is no one to send them to.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Option<mpsc::Sender<Event>>);
 

@@ -11,7 +11,7 @@ pub struct PortRange {
 }
 
 /// Above the ports that the kernel gives to outgoing connections (32768 to 60999 in `ip_local_port_range`), and above node
-/// ports: nobody has one of these by chance.
+/// ports: the kernel gives none of these by chance.
 impl Default for PortRange {
     fn default() -> PortRange {
         PortRange { first: 61_000, last: 65_535 }

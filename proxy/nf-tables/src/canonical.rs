@@ -5,7 +5,8 @@
 //! equals the kernel's default.
 
 use crate::attributes::{Attribute, Attributes};
-use crate::inspect::expressions;
+use crate::family::Family;
+use crate::inspect::{Expression, expressions};
 
 /// Types of attributes up to here are sorted; no expression has higher ones.
 const TYPES: usize = 32;
@@ -56,10 +57,16 @@ const IMPLIED: u32 = 0b11;
 const DATA: &[(&str, u16)] =
     &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
 
-/// The canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`), appended to `out`: two rules that do the same have
-/// the same bytes, and rules that differ have not.
-pub fn canonical_into(rule: &[u8], out: &mut Vec<u8>) {
+/// The canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`) in a table of this family, appended to `out`: two rules
+/// that do the same have the same bytes, and rules that differ have not.
+pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
     for expression in expressions(rule) {
+        if family == Family::Ipv4
+            && let Some(register) = ip_protocol(&expression)
+        {
+            meta_l4proto(register, out);
+            continue;
+        }
         out.extend_from_slice(expression.name.as_bytes());
         out.push(0);
         let name = expression.name;
@@ -86,10 +93,33 @@ pub fn canonical_into(rule: &[u8], out: &mut Vec<u8>) {
 }
 
 /// As [`canonical_into`], in a buffer of its own.
-pub fn canonical(rule: &[u8]) -> Vec<u8> {
+pub fn canonical(family: Family, rule: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rule.len());
-    canonical_into(rule, &mut out);
+    canonical_into(family, rule, &mut out);
     out
+}
+
+/// The register that the protocol of IPv4's header is loaded into: iptables-nft 1.8.10 and later write `-p tcp` so, and versions
+/// before by `meta l4proto`. In a table of IPv4 both are the same byte.
+fn ip_protocol<'a>(expression: &Expression<'a>) -> Option<&'a [u8]> {
+    /// `NFTA_PAYLOAD_DREG`, `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`, `NFTA_PAYLOAD_LEN`.
+    const DREG: u16 = 1;
+    let load = [(2, NFT_PAYLOAD_NETWORK_HEADER), (3, PROTOCOL_OFFSET), (4, 1)];
+    let is_load = load.into_iter().all(|(kind, value)| expression.attributes.be32(kind) == Some(value));
+    (expression.name == "payload" && is_load).then(|| expression.attributes.get(DREG)).flatten()
+}
+
+/// `enum nft_payload_bases`; the offset of `protocol` in `struct iphdr`.
+const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
+const PROTOCOL_OFFSET: u32 = 9;
+
+/// `NFTA_META_DREG`, `NFTA_META_KEY`: `NFT_META_L4PROTO`.
+fn meta_l4proto(register: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"meta\0");
+    let end = open(out);
+    write(1, register, Shape::Plain, out);
+    write(2, &16u32.to_be_bytes(), Shape::Plain, out);
+    close(out, end);
 }
 
 /// What an attribute's value is.
@@ -180,8 +210,13 @@ mod tests {
             ),
         ];
         for (sent, dumped) in cases {
-            assert_eq!(canonical(&sent), canonical(&dumped));
+            assert_eq!(canonical(Family::Ipv6, &sent), canonical(Family::Ipv6, &dumped));
         }
+        let load = |offset: u32| dumped("payload", &[(1, &one), (2, &one), (3, &offset.to_be_bytes()), (4, &one)]);
+        let protocol = dumped("meta", &[(1, &one), (2, &16u32.to_be_bytes())]);
+        assert_eq!(canonical(Family::Ipv4, &load(9)), canonical(Family::Ipv4, &protocol));
+        assert_ne!(canonical(Family::Ipv4, &load(8)), canonical(Family::Ipv4, &protocol));
+        assert_ne!(canonical(Family::Ipv6, &load(9)), canonical(Family::Ipv6, &protocol), "a byte of the source");
         let differ = [
             (dumped("meta", &[(1, &one), (2, &two)]), dumped("meta", &[(1, &two), (2, &one)])),
             (dumped("meta", &[(1, &one)]), dumped("rt", &[(1, &one)])),
@@ -191,7 +226,7 @@ mod tests {
             (dumped("unknown", &[(40, &one)]), dumped("unknown", &[(40, &two)])),
         ];
         for (a, b) in differ {
-            assert_ne!(canonical(&a), canonical(&b));
+            assert_ne!(canonical(Family::Ipv6, &a), canonical(Family::Ipv6, &b));
         }
     }
 
@@ -220,14 +255,14 @@ mod tests {
     proptest! {
         #[test]
         fn rules_are_equal_exactly_if_their_canonical_bytes_are((a, b) in (drawn(), drawn())) {
-            let same = canonical(rule(&a).expressions()) == canonical(rule(&b).expressions());
+            let same = canonical(Family::Ipv6, rule(&a).expressions()) == canonical(Family::Ipv6, rule(&b).expressions());
             prop_assert_eq!(same, a == b);
-            prop_assert_eq!(canonical(rule(&a).expressions()), canonical(rule(&a).expressions()));
+            prop_assert_eq!(canonical(Family::Ipv6, rule(&a).expressions()), canonical(Family::Ipv6, rule(&a).expressions()));
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            canonical(&bytes);
+            canonical(Family::Ipv6, &bytes);
         }
 
         /// Bytes that get past the outer attributes.
@@ -238,7 +273,7 @@ mod tests {
         ) {
             let mut rule = Rule::new();
             rule.raw(name, &bytes);
-            canonical(rule.expressions());
+            canonical(Family::Ipv6, rule.expressions());
             let _ = (crate::verdict(rule.expressions()), crate::counter(rule.expressions()));
         }
     }

@@ -258,7 +258,7 @@ fn write_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>
         batch.add_chain(table, &chain(at)).unwrap();
         (form.write)(rule.clear());
         batch.add_rule(table, &chain(at), &rule).unwrap_or_else(|error| panic!("{}: {error}", form.text));
-        encoded.push(canonical(rule.expressions()));
+        encoded.push(canonical(family, rule.expressions()));
     }
     socket.commit(&batch).unwrap();
     encoded
@@ -284,7 +284,7 @@ fn read_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>>
     let mut read = |(at, form): (usize, &Form)| {
         let chain = chain(at);
         let rules = socket.rules(Table::new(family, form.table), &chain).unwrap();
-        let rules: Vec<_> = rules.map(|rule| canonical(rule.expressions)).collect();
+        let rules: Vec<_> = rules.map(|rule| canonical(family, rule.expressions)).collect();
         assert_eq!(rules.len(), 1, "{}", form.text);
         rules.concat()
     };

@@ -152,13 +152,14 @@ fn the_dump_of_every_expression_is_what_was_sent() {
         }
         for (chain, rule) in &rules {
             let names = expressions(rule.expressions()).map(|expression| expression.name).collect();
-            sent.push((chain, names, canonical(rule.expressions())));
+            sent.push((chain, names, canonical(table.family, rule.expressions())));
         }
         if let Err(error) = socket.commit(&batch) {
             panic!("{family:?}: {error}");
         }
         for chain in ["pre", "post", "in"] {
-            let seen: Vec<_> = socket.rules(table, chain).unwrap().map(|rule| canonical(rule.expressions)).collect();
+            let seen: Vec<_> =
+                socket.rules(table, chain).unwrap().map(|rule| canonical(table.family, rule.expressions)).collect();
             let of_chain: Vec<_> = sent.iter().filter(|(of, ..)| *of == chain).collect();
             assert_eq!(seen.len(), of_chain.len());
             for (seen, (_, names, sent)) in seen.iter().zip(of_chain) {

@@ -282,7 +282,7 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
     if config.tcp_be_liberal {
         sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("conntrack.tcpBeLiberal (--conntrack-tcp-be-liberal)")?;
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
-        // Somebody has set it already: dropping INVALID packets would take back what it allows.
+        // It is set already: dropping INVALID packets would take back what it allows.
         config.tcp_be_liberal = true;
     }
     if config.mode == Mode::Ipvs {

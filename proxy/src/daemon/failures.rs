@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(fail(&mut failures, 4), [""; 0]);
         failures.forget();
         assert_eq!(fail(&mut failures, 4), [""; 0]);
-        let told = ["the IPv4 rules could not be written 5 times in a row: no"];
-        assert_eq!(fail(&mut failures, 10), told);
+        let reported = ["the IPv4 rules could not be written 5 times in a row: no"];
+        assert_eq!(fail(&mut failures, 10), reported);
     }
 }

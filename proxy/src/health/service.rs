@@ -37,7 +37,7 @@ pub struct Unserved {
 #[derive(Debug)]
 struct Port {
     number: u16,
-    told: Arc<Mutex<Answer>>,
+    reported: Arc<Mutex<Answer>>,
     servers: Vec<Server>,
 }
 
@@ -84,16 +84,16 @@ impl ServiceHealthServers {
         let mut open = std::mem::take(&mut self.unserved);
         for (service, check) in changed {
             let Some(ServiceCheck { port: number, local_endpoints }) = check else { continue };
-            let told = Answer { service: service.clone(), local_endpoints };
+            let reported = Answer { service: service.clone(), local_endpoints };
             let port = match self.services.entry(service.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     open.insert(service);
-                    let told = Arc::new(Mutex::new(told.clone()));
-                    new.insert(given_up.remove(&number).unwrap_or(Port { number, told, servers: Vec::new() }))
+                    let reported = Arc::new(Mutex::new(reported.clone()));
+                    new.insert(given_up.remove(&number).unwrap_or(Port { number, reported, servers: Vec::new() }))
                 }
             };
-            *port.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            *port.reported.lock().unwrap_or_else(PoisonError::into_inner) = reported;
         }
         drop(given_up);
         if self.addresses != addresses {
@@ -113,7 +113,7 @@ impl ServiceHealthServers {
             if port.servers.iter().any(|server| server.address().ip() == *address) {
                 continue;
             }
-            let handler = handler(Arc::clone(&port.told), self.proxy.clone());
+            let handler = handler(Arc::clone(&port.reported), self.proxy.clone());
             match Server::bind(SocketAddr::new(*address, port.number), true, &purpose, &self.room, handler) {
                 Ok(server) => port.servers.push(server),
                 Err(error) => unserved.push(Unserved { service: service.clone(), error }),
@@ -126,13 +126,13 @@ impl ServiceHealthServers {
     }
 }
 
-fn handler(told: Arc<Mutex<Answer>>, proxy: HealthState) -> Handler {
+fn handler(reported: Arc<Mutex<Answer>>, proxy: HealthState) -> Handler {
     // Load balancers ask for any path: upstream answers all alike.
     at_once(move |_path| {
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reported = reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // As upstream: what becomes of the node is not asked here.
         let proxy = proxy.look();
-        reply(&told, proxy.alive && proxy.synced)
+        reply(&reported, proxy.alive && proxy.synced)
     })
 }
 
@@ -270,7 +270,7 @@ mod tests {
         assert!(text.contains(&taken_port.to_string()) && text.contains("default/web"), "{text}");
         assert_eq!(unserved[0].service.to_string(), "default/web");
         assert!(get(other).await.unwrap().starts_with("HTTP/1.1 200 "));
-        assert_eq!(servers.update(Vec::new(), localhost()).len(), 1, "told as long as it lasts");
+        assert_eq!(servers.update(Vec::new(), localhost()).len(), 1, "reported as long as it lasts");
         drop(taken);
         assert!(servers.update(Vec::new(), localhost()).is_empty(), "tried again once it is free");
         assert!(get(taken_port).await.unwrap().starts_with("HTTP/1.1 200 "));

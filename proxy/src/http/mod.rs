@@ -43,7 +43,7 @@ pub type Handler = Arc<dyn Fn(Asked<'_>) -> Answer + Send + Sync>;
 /// clients that send nothing hold descriptors for ever.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest head of a request, and how much of the answers to pipelined requests is kept in memory before the next request
-/// is read, in bytes. Bodies are not read at all: hyper closes a connection whose request has one that nobody reads.
+/// is read, in bytes. Bodies are not read at all: hyper closes a connection whose request has one that is not read.
 const BUFFER: usize = 16 << 10;
 /// Pause after a connection could not be accepted, so that a lack of descriptors does not become a busy loop as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

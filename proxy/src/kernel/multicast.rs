@@ -1,4 +1,4 @@
-//! What the kernel announces by netlink to whoever listens: only that there was something, never what.
+//! What the kernel announces by netlink to all listeners: only that there was something, never what.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -31,7 +31,7 @@ impl ChainProbe {
     /// When the kernel refuses the question.
     pub(super) fn uses(&mut self, family: Family, table: &str, chain: &str) -> Result<Option<usize>, NetlinkError> {
         let operation = format!("ask nf_tables for the chain {chain} of the table {table}");
-        // Taken out: after an error nobody knows what is still to come on it.
+        // Taken out: after an error it is not known what is still to come on it.
         let opened = self.socket.take().map_or_else(|| Netlink::open(NETLINK_NETFILTER), Ok);
         let mut socket = opened.map_err(|error| NetlinkError::new(&operation, error))?;
         let family = match family {

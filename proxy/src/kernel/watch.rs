@@ -1,4 +1,4 @@
-//! Notices that somebody else wrote to the packet filter, without running a command.
+//! Notices that another program wrote to the packet filter, without running a command.
 //!
 //! The nft variant's tables announce every change on a netlink multicast group. Legacy tables announce nothing, but
 //! asking for their size costs one syscall; a flush changes it. So does each write of ours, which is known by its number of

@@ -1,4 +1,4 @@
-//! Metrics whose values stand elsewhere, and are read when somebody asks.
+//! Metrics whose values stand elsewhere, and are read at each scrape.
 
 use std::collections::HashMap;
 use std::fmt;

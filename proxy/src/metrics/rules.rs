@@ -1,4 +1,4 @@
-//! Metrics that are read from the rules when somebody asks for them.
+//! Metrics that are read from the rules at each scrape.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ use crate::ruleset::Table;
 /// When the metric's name is none, which is a mistake here.
 pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
     let read = move || {
-        let rules = counters.iter().filter_map(|one| told(one.of_chain(Table::Filter, names::FORWARD))).flatten();
+        let rules = counters.iter().filter_map(|one| or_logged(one.of_chain(Table::Filter, names::FORWARD))).flatten();
         let drops: Vec<u64> =
             rules.filter(|rule| rule.rule.contains("--ctstate INVALID")).map(|rule| rule.packets).collect();
         vec![if drops.is_empty() { Vec::new() } else { vec![(Vec::new(), as_value(drops.iter().sum()))] }]
@@ -39,7 +39,7 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
         let (mut connections, mut refused): (Samples, Samples) = Default::default();
         for (family, counters, known) in &state {
             // What cannot be read now is no reason to forget what was counted before.
-            let Some(rules) = told(of_both_tables(counters)) else { continue };
+            let Some(rules) = or_logged(of_both_tables(counters)) else { continue };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             for (meter, count) in known.look(rules) {
                 let mut labels = labels(*family, meter);
@@ -91,6 +91,6 @@ fn as_value(count: u64) -> f64 {
 }
 
 /// A scrape without a value says enough: the syncs complain of the same.
-fn told<T>(read: Result<T, IptablesError>) -> Option<T> {
+fn or_logged<T>(read: Result<T, IptablesError>) -> Option<T> {
     read.inspect_err(|error| debug!(%error, "cannot read counters")).ok()
 }

@@ -77,7 +77,7 @@ impl<M: Mode> FamilyProxy<M> {
         }
     }
 
-    /// Somebody else may have written to the kernel: the next sync compares everything.
+    /// Another program may have written to the kernel: the next sync compares everything.
     pub fn require_full_sync(&mut self) {
         self.mode.require_full_sync();
     }
@@ -103,7 +103,7 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.compact();
     }
 
-    /// What somebody else has taken away, in words.
+    /// What another program has taken away, in words.
     ///
     /// # Errors
     /// When the kernel refuses something.

@@ -13,7 +13,7 @@ pub struct Backends {
     pub cluster: Vec<SocketAddr>,
     /// For policy Local.
     pub local: Vec<SocketAddr>,
-    /// Somebody could answer, here or elsewhere: the difference between drop and reject.
+    /// There are endpoints, here or elsewhere: the difference between drop and reject.
     pub any: bool,
     /// Endpoints have topology hints, and none narrows the choice on this node.
     pub hints_ignored: Option<HintsIgnored>,

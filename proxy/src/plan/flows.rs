@@ -1,6 +1,6 @@
 //! Which flows of UDP and SCTP have become wrong. A rule is looked at by the first packet of a flow only; conntrack
 //! leads all others the same way, and datagrams never end, so a client that keeps its port would keep talking to an
-//! endpoint that went away (or to nobody, if it began before the service was there). TCP needs none of this: its
+//! endpoint that went away (or to none, if it began before the service was there). TCP needs none of this: its
 //! connections end by themselves.
 //!
 //! The rule is upstream's since Kubernetes 1.32: a flow to a service must lead to one of its *serving* endpoints, whatever the
@@ -103,7 +103,7 @@ impl StaleFlowFilter {
         let serving = self.serving.get(&address).or_else(|| self.serving.get(&node_port).filter(|_| on_node));
         match serving {
             Some(servers) => !servers.contains(&flow.server),
-            // Of a frontend that is gone only what was translated was ours: the rest reached somebody else.
+            // Of a frontend that is gone only what was translated was ours: the rest reached another program.
             None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
         }
     }

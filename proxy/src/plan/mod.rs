@@ -34,9 +34,9 @@ pub enum BackendSet {
 pub enum Verdict {
     /// A backend of this set gets it, each with the same probability.
     Deliver(BackendSet),
-    /// Refused: nobody anywhere can answer.
+    /// Refused: there are no endpoints on any node.
     Reject,
-    /// Lost in silence: somebody elsewhere can answer, but the policy asks for this node.
+    /// Dropped: there are endpoints on other nodes only, and the policy asks for this node.
     Drop,
 }
 
@@ -44,9 +44,9 @@ pub enum Verdict {
 /// masqueraded whatever stands here, or the reply would never come back through the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masquerade {
-    /// Nobody's.
+    /// No source's.
     Never,
-    /// Everybody's.
+    /// Every source's.
     Always,
     /// That of every source but pods, as far as pods can be told ([`NodePlan::pods`]).
     NotPods,
@@ -66,7 +66,7 @@ pub struct FrontendAction {
 pub struct ClusterIpFrontend {
     /// The cluster IP.
     pub address: IpAddr,
-    /// What happens to everybody.
+    /// What happens to every source.
     pub action: FrontendAction,
 }
 
@@ -79,7 +79,7 @@ pub struct ExternalFrontends {
     pub external_ips: Vec<IpAddr>,
     /// Load-balancer IPs.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Who may use the load-balancer IPs; `None`: everybody. Node port and external IPs are not restricted.
+    /// Sources that may use the load-balancer IPs; `None`: all. Node port and external IPs are not restricted.
     pub allowed_sources: Option<AllowedSources>,
     /// What happens to traffic from elsewhere.
     pub action: FrontendAction,

@@ -1,4 +1,4 @@
-//! One service port: who answers, who is masqueraded, what happens when nobody can answer.
+//! One service port: its endpoints, which sources are masqueraded, what happens without endpoints.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -47,7 +47,7 @@ impl Balancer {
             BackendSet::Cluster => 0,
             BackendSet::Local => 1,
         }];
-        // Backends are sorted: the next one is the first after the last, whoever came and went meanwhile.
+        // Backends are sorted: the next one is the first after the last, whatever came and went meanwhile.
         let start = last.map_or(0, |last| backends.partition_point(|backend| *backend <= last));
         let by_turns = (0..backends.len()).map(|step| backends[(start + step) % backends.len()]);
         let candidates = match known {

@@ -12,7 +12,7 @@ pub struct Fake {
     pub listening: BTreeMap<Listener, u16>,
     /// Where service ports lead.
     pub active: BTreeMap<ServicePortName, Backends>,
-    /// Ports of somebody else.
+    /// Ports of another program.
     pub taken: BTreeSet<(Protocol, u16)>,
     /// No sockets are left.
     pub exhausted: bool,

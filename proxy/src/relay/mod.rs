@@ -71,7 +71,7 @@ impl Backends {
 /// A port that could not be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody else has it.
+    /// Another program has it.
     #[error("port {0} is taken")]
     Taken(u16),
     /// Another reason, which another port would not mend.

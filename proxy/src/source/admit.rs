@@ -1,4 +1,4 @@
-//! Objects that somebody in this process has made: they pass the checks that those of a file or of the API pass.
+//! Objects made in this process: they pass the checks that those of a file or of the API pass.
 
 use std::sync::Arc;
 
@@ -44,10 +44,10 @@ fn key(metadata: &ObjectMeta) -> ObjectKey {
 }
 
 fn refused(findings: Findings) -> Result<(), String> {
-    let told = findings.into_vec().into_iter().map(|finding| match finding.field.as_str() {
+    let reported = findings.into_vec().into_iter().map(|finding| match finding.field.as_str() {
         "" => finding.message,
         field => format!("{field}: {}", finding.message),
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+    let reported: Vec<String> = reported.collect();
+    if reported.is_empty() { Ok(()) } else { Err(reported.join("; ")) }
 }

@@ -1,4 +1,4 @@
-//! What a manifest directory holds, file by file, and how it differs from what was told before. No I/O here.
+//! What a manifest directory holds, file by file, and how it differs from what was reported before. No I/O here.
 //!
 //! Three rules keep an edit that goes wrong from taking a live Service away:
 //! - an object that is no longer valid stays as it was;
@@ -28,7 +28,7 @@ struct File {
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     files: BTreeMap<String, File>,
-    told: BTreeMap<ObjectId, Object>,
+    reported: BTreeMap<ObjectId, Object>,
     told_version: Option<u64>,
     told_anything: bool,
     /// Something was taken in since the last batch.
@@ -93,7 +93,7 @@ impl Catalog {
         self.closed = closed.into_iter().filter_map(problem).collect();
     }
 
-    /// The batch that leads from what was told to what is there; `None` when there is nothing to tell.
+    /// The batch that leads from what was reported to what is there; `None` when there is nothing to tell.
     pub(super) fn settle(&mut self) -> Option<Batch> {
         if self.told_anything && !std::mem::take(&mut self.news) {
             return None;
@@ -102,15 +102,15 @@ impl Catalog {
         let version = self.version();
         let mut changes: Vec<Change> = Vec::new();
         for (id, object) in &now {
-            if self.told.get(id) != Some(object) {
+            if self.reported.get(id) != Some(object) {
                 changes.push(object.here(id));
             }
         }
-        for id in self.told.keys().filter(|id| !now.contains_key(id)) {
+        for id in self.reported.keys().filter(|id| !now.contains_key(id)) {
             changes.push(id.clone().gone());
         }
         let news = !changes.is_empty() || version != self.told_version || !self.told_anything;
-        self.told = now;
+        self.reported = now;
         self.told_version = version;
         self.told_anything = true;
         news.then(|| Batch { changes, resource_version: version.map(|v| v.to_string()), ..Batch::default() })
@@ -206,7 +206,7 @@ mod tests {
         )
     }
 
-    fn told(batch: Option<Batch>) -> Vec<String> {
+    fn reported(batch: Option<Batch>) -> Vec<String> {
         let changes = batch.into_iter().flat_map(|b| b.changes);
         changes
             .map(|change| match change {
@@ -222,7 +222,7 @@ mod tests {
 
     fn read(catalog: &mut Catalog, name: &str, text: &str) -> Vec<String> {
         catalog.file(name, Ok(text.as_bytes()));
-        told(catalog.settle())
+        reported(catalog.settle())
     }
 
     fn problems(catalog: &Catalog) -> Vec<String> {
@@ -239,7 +239,7 @@ mod tests {
         let edited = service("a", 1) + "# comment\n" + &service("c", 3);
         assert_eq!(read(&mut catalog, "x.yaml", &edited), ["default/c 3", "default/b gone"]);
         catalog.retain(&BTreeSet::new(), vec![]);
-        assert_eq!(told(catalog.settle()), ["default/a gone", "default/c gone"]);
+        assert_eq!(reported(catalog.settle()), ["default/a gone", "default/c gone"]);
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         assert!(catalog.settle().is_none());
         assert_eq!(problems(&catalog), ["sub/: cannot be read: denied; kept as it was"]);
         catalog.retain(&BTreeSet::new(), vec![]);
-        assert_eq!(told(catalog.settle()), ["default/a gone"]);
+        assert_eq!(reported(catalog.settle()), ["default/a gone"]);
     }
 
     #[test]
@@ -299,13 +299,13 @@ mod tests {
         let mut catalog = Catalog::default();
         catalog.file("b.yaml", Ok(service("a", 2).as_bytes()));
         catalog.file("a.yaml", Ok(service("a", 1).as_bytes()));
-        assert_eq!(told(catalog.settle()), ["default/a 1"]);
+        assert_eq!(reported(catalog.settle()), ["default/a 1"]);
         assert_eq!(
             problems(&catalog),
             ["b.yaml: document 1 (Service default/a): is in a.yaml: document 1 already, which goes first"]
         );
         catalog.retain(&BTreeSet::from(["b.yaml".to_owned()]), vec![]);
-        assert_eq!(told(catalog.settle()), ["default/a 2"]);
+        assert_eq!(reported(catalog.settle()), ["default/a 2"]);
         assert_eq!(problems(&catalog), Vec::<String>::new());
     }
 

@@ -63,7 +63,7 @@ impl Bound {
 /// Why a link is not followed.
 pub(super) const LEADS_OUT: &str = "is a link that leads out of the manifest directory, and is not followed";
 
-/// Whoever wants to know what a walk comes by. It is told before things are read, so that one who then watches them
+/// Called with what a walk comes by, before things are read, so that one who then watches them
 /// misses nothing.
 pub(super) trait Observer {
     /// A walk begins; the answer is where.

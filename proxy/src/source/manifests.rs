@@ -278,7 +278,7 @@ mod tests {
             catalog.problems().len()
         };
         assert_eq!(faults(&mut catalog), 1);
-        // As if nothing had been wrong with the file of this stamp: whoever reads it finds the fault.
+        // As if nothing had been wrong with the file of this stamp: the next read finds the fault.
         catalog.file("x.yaml", Ok(b""));
         catalog.read_at("x.yaml", Stamp::at(&path));
         assert_eq!(faults(&mut catalog), 0);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The longest piece of somebody's text that a message repeats, in characters.
+/// The longest piece of an object's text that a message repeats, in characters.
 const QUOTED: usize = 64;
 /// The longest message taken over from a parser, in characters.
 const MESSAGE: usize = 240;
@@ -63,7 +63,7 @@ impl fmt::Display for DocumentError {
     }
 }
 
-/// Somebody's text in quotation marks: escaped, and shortened where it is long.
+/// An object's text in quotation marks: escaped, and shortened where it is long.
 pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{:?}…", &text[..end]),

@@ -45,7 +45,7 @@ impl Watch {
     /// Prepares to watch `root`; the first walk arms the watches.
     pub(super) fn new(root: &Path, events: Sender<WatchEvent>) -> Result<Self, SourceError> {
         let watcher = notify::recommended_watcher(move |event| {
-            // Nobody listens any more: then nobody misses it.
+            // The receiver is gone: it needs no more changes.
             let _ = events.send(WatchEvent::Seen(event));
         });
         Ok(Self {

@@ -43,7 +43,7 @@ pub struct ServicePort {
     pub external_ips: Vec<IpAddr>,
     /// Load-balancer addresses of this family whose `ipMode` is `VIP` (KEP-1860: `Proxy` ones never reach a node as destination).
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges` of this family; empty: everybody.
+    /// `spec.loadBalancerSourceRanges` of this family; empty: all sources.
     pub source_ranges: Vec<IpNet>,
     /// Policy for the cluster IP.
     pub internal_policy: TrafficPolicy,

@@ -1,163 +1,16 @@
 //! The Kubernetes source against a scripted API server on loopback.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod api;
+mod credentials;
+mod support;
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
-use svcproxy::metrics::{Metrics, Requests};
-use svcproxy::source::{Access, Batch, Change, Connector, KubernetesSource, Reports, Source, Timing, record_events};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-
-/// As the defaults, but hasty. The silence is never reached by chance.
-fn timing() -> Timing {
-    Timing {
-        first_retry: Duration::from_millis(5),
-        longest_retry: Duration::from_millis(40),
-        list: Duration::from_secs(20),
-        silence: Duration::from_secs(600),
-        settled: Duration::from_millis(500),
-        gather: Duration::from_millis(10),
-        page: 2,
-    }
-}
-
-fn service(name: &str, port: i64) -> Value {
-    json!({
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
-    })
-}
-
-fn slice(name: &str, address: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
-        "addressType": "IPv4", "endpoints": [{"addresses": [address]}], "ports": [{"port": 80}],
-    })
-}
-
-fn node(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"podCIDR": "10.0.0.0/24"}})
-}
-
-/// The next batch; partial ones are put together.
-async fn next(source: &mut KubernetesSource) -> Batch {
-    let mut whole = Batch::default();
-    loop {
-        let batch = tokio::time::timeout(Duration::from_secs(30), source.next()).await;
-        let batch = batch.unwrap_or_else(|_| panic!("no batch in time")).unwrap().unwrap();
-        whole.changes.extend(batch.changes);
-        whole.resource_versions.advance(&batch.resource_versions);
-        if !batch.partial {
-            return whole;
-        }
-    }
-}
-
-/// What a batch tells, sorted.
-fn told(batch: &Batch) -> Vec<String> {
-    let mut told: Vec<String> = batch
-        .changes
-        .iter()
-        .map(|change| match change {
-            Change::Service(key, Some(service)) => {
-                format!("{key} {}", service.spec.as_ref().unwrap().ports.as_ref().unwrap()[0].port)
-            }
-            Change::Service(key, None) | Change::EndpointSlice(key, None) => format!("{key} gone"),
-            Change::EndpointSlice(key, Some(slice)) => {
-                format!("{key} {}", slice.endpoints.as_ref().unwrap()[0].addresses[0])
-            }
-            Change::Node(name, node) => format!("node {name}{}", if node.is_some() { "" } else { " gone" }),
-        })
-        .collect();
-    told.sort();
-    told
-}
-
-/// Batches until one tells something, which a bookmark does not.
-async fn next_told(source: &mut KubernetesSource) -> Vec<String> {
-    loop {
-        let batch = next(source).await;
-        if !batch.changes.is_empty() {
-            return told(&batch);
-        }
-    }
-}
-
-/// Waits until a condition holds, while the source goes on with its work.
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let wait = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("in vain: {what}"));
-}
-
-fn access(api: &Api) -> Connector {
-    by(Access::new(None, Some(format!("http://{}", api.address))))
-}
-
-fn by(access: Access) -> Connector {
-    Connector::new(access, &Requests::default())
-}
-
-async fn started() -> (Api, KubernetesSource) {
-    let api = Api::start(None).await;
-    api.put(SERVICES, service("a", 80));
-    api.put(SERVICES, service("b", 81));
-    api.put(SERVICES, service("c", 82));
-    api.put(SLICES, slice("web-1", "10.0.0.1"));
-    api.put(NODES, node("n1"));
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
-    let first = next(&mut source).await;
-    assert_eq!(told(&first), ["default/a 80", "default/b 81", "default/c 82", "default/web-1 10.0.0.1", "node n1"]);
-    let versions = first.resource_versions;
-    assert_eq!(versions.services.as_deref(), Some("15"), "the version of the list, not of an object");
-    assert_eq!((versions.endpoint_slices.as_deref(), versions.nodes.as_deref()), (Some("15"), Some("15")));
-    assert_eq!(first.resource_version, None);
-    (api, source)
-}
-
-/// Log lines of the thread, for as long as the guard lives.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn start() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("info,kube_client=off")
-            .without_time()
-            .with_target(false)
-            .with_ansi(false)
-            .with_writer(move || writer.clone());
-        (log, tracing::subscriber::set_default(subscriber.finish()))
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().map(|line| line.trim().to_owned()).collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use support::{Log, access, next, next_reported, reported, service, slice, started, timing, until};
+use svcproxy::metrics::Metrics;
+use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing, record_events};
 
 #[tokio::test]
 async fn nothing_is_whole_before_all_three_have_listed() {
@@ -167,7 +20,7 @@ async fn nothing_is_whole_before_all_three_have_listed() {
     let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
     until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
     let services = tokio::time::timeout(Duration::from_secs(30), source.next()).await.unwrap().unwrap().unwrap();
-    assert_eq!((told(&services), services.partial), (vec!["default/a 80".to_owned()], true));
+    assert_eq!((reported(&services), services.partial), (vec!["default/a 80".to_owned()], true));
     let version = async {
         loop {
             let batch = source.next().await.unwrap().unwrap();
@@ -178,7 +31,7 @@ async fn nothing_is_whole_before_all_three_have_listed() {
     api.world.lock().unwrap().refuse = None;
     let mut first = next(&mut source).await;
     first.changes.extend(services.changes);
-    assert_eq!(told(&first), ["default/a 80"]);
+    assert_eq!(reported(&first), ["default/a 80"]);
     assert!(first.resource_versions.nodes.is_some(), "an empty list is a list");
 }
 
@@ -207,7 +60,7 @@ async fn changes_that_come_together_are_told_together() {
     api.delete(SERVICES, "b");
     let version = api.put(SLICES, slice("web-1", "10.0.0.2"));
     let batch = next(&mut source).await;
-    assert_eq!(told(&batch), ["default/a 8080", "default/b gone", "default/web-1 10.0.0.2"]);
+    assert_eq!(reported(&batch), ["default/a 8080", "default/b gone", "default/web-1 10.0.0.2"]);
     assert_eq!(batch.resource_versions.endpoint_slices, Some(version.to_string()));
 }
 
@@ -216,7 +69,7 @@ async fn a_bookmark_moves_the_version_and_nothing_else() {
     let (api, mut source) = started().await;
     let version = api.bookmark(SERVICES);
     let batch = next(&mut source).await;
-    assert_eq!(told(&batch), [""; 0]);
+    assert_eq!(reported(&batch), [""; 0]);
     assert_eq!(batch.resource_versions.services, Some(version.to_string()));
     assert_eq!(batch.resource_versions.nodes, None, "only what is new");
     // The watch that follows goes on from the bookmark.
@@ -233,7 +86,7 @@ async fn closed_watches_lose_nothing() {
     for round in 0..5 {
         api.close_watches();
         api.put(SERVICES, service("a", 1000 + round));
-        assert_eq!(next_told(&mut source).await, [format!("default/a {}", 1000 + round)]);
+        assert_eq!(next_reported(&mut source).await, [format!("default/a {}", 1000 + round)]);
     }
     assert_eq!(api.asked("list", SERVICES).0, 2, "watches go on where they stood");
 }
@@ -251,7 +104,7 @@ async fn an_outage_changes_nothing_and_a_come_back_tells_the_difference() {
     api.put(SLICES, slice("web-1", "10.0.0.1"));
     api.compact();
     api.up().await;
-    assert_eq!(next_told(&mut source).await, ["default/b gone", "default/d 83"]);
+    assert_eq!(next_reported(&mut source).await, ["default/b gone", "default/d 83"]);
     until("slices are listed anew, the old version being gone", || api.asked("list", SLICES).0 > 1).await;
     until("the recovery", || log.lines().iter().any(|line| line.contains("answers again"))).await;
     let lines = log.lines();
@@ -267,7 +120,7 @@ async fn gone_in_the_middle_of_a_watch_lists_again() {
     api.line(SERVICES, &gone.to_string());
     until("a new list", || api.asked("list", SERVICES).0 > 2).await;
     api.put(SERVICES, service("a", 90));
-    assert_eq!(next_told(&mut source).await, ["default/a 90"], "objects that are the same are not told again");
+    assert_eq!(next_reported(&mut source).await, ["default/a 90"], "objects that are the same are not told again");
 }
 
 #[tokio::test]
@@ -277,11 +130,11 @@ async fn what_breaks_the_rules_is_skipped_and_counted_and_the_rest_goes_on() {
     api.put(SERVICES, service("a", 70_000));
     api.put(SERVICES, json!({"metadata": {"name": "bad", "namespace": "default"}, "spec": {"ports": "x"}}));
     api.put(SERVICES, service("b", 90));
-    assert_eq!(next_told(&mut source).await, ["default/b 90"]);
+    assert_eq!(next_reported(&mut source).await, ["default/b 90"]);
     api.compact();
     api.close_watches();
     api.put(SERVICES, service("c", 91));
-    assert_eq!(next_told(&mut source).await, ["default/c 91"], "a is kept as it was");
+    assert_eq!(next_reported(&mut source).await, ["default/c 91"], "a is kept as it was");
     assert_eq!(source.skipped().total(), 2);
     let skipped: Vec<String> = log.lines().into_iter().filter(|line| line.contains("skipped")).collect();
     assert_eq!(skipped.len(), 2, "{skipped:#?}");
@@ -297,7 +150,7 @@ async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
     api.line(SERVICES, "<html>");
     until("the complaint", || log.lines().iter().any(|line| line.contains("the answer is not the API's"))).await;
     api.put(SERVICES, service("a", 90));
-    assert_eq!(next_told(&mut source).await, ["default/a 90"]);
+    assert_eq!(next_reported(&mut source).await, ["default/a 90"]);
     let complaints = log.lines().iter().filter(|line| line.starts_with("WARN")).count();
     assert_eq!(complaints, 1, "{:#?}", log.lines());
 }
@@ -319,7 +172,7 @@ async fn one_good_event_does_not_begin_a_storm_of_lists() {
     let begun = std::time::Instant::now();
     for round in 0..rounds {
         api.put(SERVICES, service("a", 1000 + round));
-        assert_eq!(next_told(&mut source).await, [format!("default/a {}", 1000 + round)]);
+        assert_eq!(next_reported(&mut source).await, [format!("default/a {}", 1000 + round)]);
         let lists = api.asked("list", SERVICES).0;
         api.line(SERVICES, "<html>");
         until("a new list", || api.asked("list", SERVICES).0 > lists).await;
@@ -337,129 +190,6 @@ async fn a_silent_watch_is_begun_anew() {
     next(&mut source).await;
     until("further watches", || api.asked("watch", SERVICES).0 > 3).await;
     assert_eq!(api.asked("list", SERVICES).0, 1);
-}
-
-/// An authority and a server certificate for 127.0.0.1 that it has signed.
-struct Authority {
-    pem: String,
-    acceptor: TlsAcceptor,
-}
-
-fn authority() -> Authority {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut parameters = rcgen::CertificateParams::default();
-    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    parameters.distinguished_name.push(rcgen::DnType::CommonName, "test authority");
-    let ca = parameters.self_signed(&key).unwrap();
-    let issuer = rcgen::Issuer::new(parameters, key);
-    let server_key = rcgen::KeyPair::generate().unwrap();
-    let server = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    let server = server.signed_by(&server_key, &issuer).unwrap();
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![server.der().clone()], key).unwrap();
-    Authority { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
-}
-
-/// Writes a kubeconfig with its authority and its token in files of their own.
-fn kubeconfig(directory: &Path, api: &Api, ca: &str, token: &str) -> PathBuf {
-    let path = directory.join("kubeconfig");
-    std::fs::write(directory.join("ca.pem"), ca).unwrap();
-    let text = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("https://{}", api.address), "certificate-authority": "ca.pem"}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    });
-    std::fs::write(&path, text.to_string()).unwrap();
-    path
-}
-
-#[tokio::test]
-async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
-    let (log, _guard) = Log::start();
-    let (right, wrong) = (authority(), authority());
-    let api = Api::start(Some(right.acceptor.clone())).await;
-    api.put(SERVICES, service("a", 80));
-    api.world.lock().unwrap().token = Some("secret".to_owned());
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("kubeconfig");
-    let mut source =
-        KubernetesSource::start(by(Access::new(Some(path.clone()), None)), "n1", &timing(), &Reports::default());
-    let warned = |text: &str| {
-        let lines = log.lines();
-        let count = lines.iter().filter(|line| line.starts_with("WARN") && line.contains(text)).count();
-        assert!(count < 2, "{lines:#?}");
-        count == 1
-    };
-    let none = format!("cannot use the kubeconfig {}: No such file", path.display());
-    until("no kubeconfig", || warned(&none)).await;
-    kubeconfig(directory.path(), &api, &wrong.pem, "secret");
-    until("wrong authority", || warned("its certificate is not trusted: invalid peer certificate")).await;
-    kubeconfig(directory.path(), &api, &right.pem, "stale");
-    until("wrong token", || warned("does not accept the proxy's credentials (401)")).await;
-    let tries = api.asked("list", SERVICES).0;
-    until("several tries", || api.asked("list", SERVICES).0 > tries + 3).await;
-    kubeconfig(directory.path(), &api, &right.pem, "secret");
-    assert_eq!(told(&next(&mut source).await), ["default/a 80"]);
-    until("the recovery", || log.lines().iter().any(|line| line.contains("answers again"))).await;
-    let lines = log.lines();
-    assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 3, "{lines:#?}");
-    assert!(!lines.iter().any(|line| line.contains("secret") || line.contains("stale")), "a token in the log");
-}
-
-#[tokio::test]
-async fn credentials_that_hang_stop_nothing_else() {
-    let (log, _guard) = Log::start();
-    let api = Api::start(None).await;
-    api.put(SERVICES, service("a", 80));
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("kubeconfig");
-    let write = |script: &str| {
-        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
-            "env": [{"name": "PASSWORD", "value": "swordfish"}], "interactiveMode": "Never"});
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", api.address)}}],
-            "users": [{"name": "u", "user": {"exec": exec}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(&path, text.to_string()).unwrap();
-    };
-    let answer = directory.path().join("answer");
-    nix::unistd::mkfifo(&answer, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // Ends when it is answered; until then it sleeps in open(2).
-    write(&format!("echo $$ >> {0}/pids; cat {0}/answer", directory.path().display()));
-    let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_millis(20));
-    let mut source = KubernetesSource::start(connector, "n1", &timing(), &Reports::default());
-    // This test has one thread: it goes on only if the plugin does not hold it.
-    let late = "no credentials after 20ms: the credential plugin sh takes that long";
-    until("the complaint", || log.lines().iter().any(|line| line.contains(late))).await;
-    write("exit 7");
-    std::fs::write(&answer, "swordfish").unwrap();
-    let wrong = "the credential plugin sh: its answer is no ExecCredential";
-    until("the wrong answer", || log.lines().iter().any(|line| line.contains(wrong))).await;
-    let started = std::fs::read_to_string(directory.path().join("pids")).unwrap();
-    assert_eq!(started.lines().count(), 1, "one at a time: {started}");
-    api.world.lock().unwrap().token = Some("swordfish".to_owned());
-    write(r#"echo '{"kind": "ExecCredential", "status": {"token": "'$PASSWORD'"}}'"#);
-    assert_eq!(told(&next(&mut source).await), ["default/a 80"]);
-    let lines = log.lines();
-    assert!(!lines.iter().any(|line| line.contains("swordfish")), "{lines:#?}");
-    assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 2, "one line each: {lines:#?}");
-}
-
-#[tokio::test]
-async fn a_server_that_is_no_kubernetes_is_one_line() {
-    let (log, _guard) = Log::start();
-    let api = Api::start(None).await;
-    api.world.lock().unwrap().refuse = Some(("", 404));
-    let _source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
-    until("many tries", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 5)).await;
-    let lines = log.lines();
-    assert_eq!(lines.len(), 3, "one for each kind: {lines:#?}");
-    assert!(lines.iter().all(|line| line.contains("(404): is it an API server")), "{lines:#?}");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ impl ServerSpec {
 /// A destination as the kernel has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Destination {
-    /// 0: nobody new.
+    /// 0: no new connections.
     pub weight: u32,
     /// Connections, both those that are open and those that wait for their end to be over.
     pub connections: u64,

@@ -165,13 +165,14 @@ impl<'a> Sending<'a> {
     fn write(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), Stop> {
         let on = self.tables.table(table);
         let (mut present, mut wanted) = (Lines::default(), Lines::default());
+        let family = on.family;
         for rule in self.tables.socket.rules(on, chain).map_err(read_error)? {
-            present.push(rule.handle, |bytes| canonical_into(rule.expressions, bytes));
+            present.push(rule.handle, |bytes| canonical_into(family, rule.expressions, bytes));
         }
         let mut encoded = nf_tables::Rule::new();
         for rule in rules {
             self.encode(table, chain, rule, &mut encoded)?;
-            wanted.push((), |bytes| canonical_into(encoded.expressions(), bytes));
+            wanted.push((), |bytes| canonical_into(family, encoded.expressions(), bytes));
         }
         let wanted: Vec<&[u8]> = wanted.iter().map(|((), bytes)| bytes).collect();
         for edit in edits(&present.iter().collect::<Vec<_>>(), &wanted) {
@@ -232,13 +233,14 @@ impl<'a> Sending<'a> {
 
     fn present(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, Stop> {
         let rules = self.tables.dump(table, chain)?;
-        Ok(rules.into_iter().map(|(handle, bytes)| (handle, canonical(&bytes))).collect())
+        let family = self.tables.table(table).family;
+        Ok(rules.into_iter().map(|(handle, bytes)| (handle, canonical(family, &bytes))).collect())
     }
 
     fn encoded(&mut self, table: Table, chain: &str, rule: &Rule) -> Result<Encoded, Stop> {
         let mut encoded = nf_tables::Rule::new();
         self.encode(table, chain, rule, &mut encoded)?;
-        let canonical = canonical(encoded.expressions());
+        let canonical = canonical(self.tables.table(table).family, encoded.expressions());
         Ok(Encoded { rule: encoded, canonical })
     }
 

@@ -74,8 +74,9 @@ impl Comparison {
         }
         self.wanted.clear();
         self.present.clear();
-        canonical_into(self.rule.expressions(), &mut self.wanted);
-        canonical_into(present.expressions, &mut self.present);
+        let family = encode::family(self.family);
+        canonical_into(family, self.rule.expressions(), &mut self.wanted);
+        canonical_into(family, present.expressions, &mut self.present);
         self.wanted == self.present
     }
 }

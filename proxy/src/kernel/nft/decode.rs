@@ -38,9 +38,10 @@ pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> 
         None => {}
     }
     let mut again = nf_tables::Rule::new();
+    let of = super::encode::family(family);
     let index = |name: &str| indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index).ok_or(());
     encode(&rule, family, &mut again, index).ok()?;
-    (again.error().is_none() && canonical(again.expressions()) == canonical(bytes)).then_some(rule)
+    (again.error().is_none() && canonical(of, again.expressions()) == canonical(of, bytes)).then_some(rule)
 }
 
 /// What the last expression has put into the register that `cmp` compares.
@@ -85,6 +86,8 @@ impl Reader<'_> {
                 self.loaded = match (self.family, attributes.be32(2)?, attributes.be32(3)?) {
                     (Family::V4, 1, 12) | (Family::V6, 1, 8) => Loaded::Source,
                     (Family::V4, 1, 16) | (Family::V6, 1, 24) => Loaded::Destination,
+                    // `-p` of iptables-nft 1.8.10 and later.
+                    (Family::V4, 1, 9) => Loaded::Protocol,
                     (_, 2, 2) => Loaded::Port,
                     _ => return None,
                 }

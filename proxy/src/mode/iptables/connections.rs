@@ -28,9 +28,9 @@ pub struct Meter {
 pub enum Sort {
     /// Connections (or flows) that were led to an endpoint.
     Connection,
-    /// Packets refused because nobody anywhere can answer.
+    /// Packets refused because there are no endpoints.
     NoEndpoints,
-    /// Packets dropped because nobody on this node can answer.
+    /// Packets dropped because there are no endpoints on this node.
     NoLocalEndpoints,
     /// Packets dropped because their source is not allowed.
     SourceRange,

@@ -153,7 +153,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `KUBE-EXT-`: first those that the policy does not hold, then everybody.
+    /// `KUBE-EXT-`: first sources that the policy does not hold, then all.
     fn entry_chain(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         self.out.chains.entry(entry.clone()).or_default();
@@ -185,12 +185,12 @@ impl Writer<'_> {
         self.out.chains.insert(entry, rules);
     }
 
-    /// `KUBE-FW-`: allowed sources go on; whoever reaches the end meets the DROP of `KUBE-PROXY-FIREWALL`.
+    /// `KUBE-FW-`: allowed sources go on; what reaches the end meets the DROP of `KUBE-PROXY-FIREWALL`.
     fn firewall_chain(&mut self, ranges: &[ipnet::IpNet], own: Option<&Vec<IpAddr>>) {
         let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
         let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));
         for range in ranges {
-            // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
+            // `-s 0.0.0.0/0` is every source, which iptables-save prints as no match at all.
             let rule = if range.prefix_len() == 0 { allow(&self.name) } else { allow(&self.name).source(*range) };
             self.append(&chain, rule.jump(&entry));
         }

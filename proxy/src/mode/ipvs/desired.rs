@@ -20,7 +20,7 @@ pub struct DesiredState {
     addresses: BTreeMap<IpAddr, u32>,
 }
 
-/// What somebody began or ceased to want, or wants in another way.
+/// Keys whose owners came, went or want something else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirtyKeys {
     /// Virtual servers.

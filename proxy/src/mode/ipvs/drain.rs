@@ -1,7 +1,7 @@
 //! Backends that leave: they get no new connection (weight 0) and keep those they have, until these have ended or their time
 //! is over.
 //!
-//! Which backends these are is in the kernel: a destination of a virtual server of ours that nobody wants. Only since when is
+//! Which backends these are is in the kernel: a destination of a virtual server of ours that no service port wants. Only since when is
 //! known here alone; after a restart the time begins anew.
 
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use super::desired::DesiredState;
 use super::observed::ObservedState;
 use crate::kernel::ipvs::{Destinations, ServerChange, ServerKey};
 
-/// How often connections are counted while somebody drains.
+/// How often connections are counted while a destination drains.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Those that drain.
 #[derive(Debug, Clone, Default)]
 pub struct Drains {
-    /// Since when; `None`: nobody has looked yet.
+    /// Since when; `None`: not looked at yet.
     since: BTreeMap<ServerKey, BTreeMap<SocketAddr, Option<Instant>>>,
 }
 
 impl Drains {
-    /// Looks at these virtual servers: destinations that nobody wants drain, all others do not.
+    /// Looks at these virtual servers: destinations that no service port wants drain, all others do not.
     pub fn note<'a>(
         &mut self,
         keys: impl IntoIterator<Item = &'a ServerKey>,
@@ -48,7 +48,7 @@ impl Drains {
         self.since.retain(|key, _| observed.servers.contains_key(key));
     }
 
-    /// The virtual servers with somebody who drains.
+    /// The virtual servers with a destination that drains.
     pub fn servers(&self) -> Vec<ServerKey> {
         self.since.keys().copied().collect()
     }

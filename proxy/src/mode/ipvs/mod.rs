@@ -33,7 +33,7 @@ pub enum IpvsError {
     /// With virtual servers, sets or addresses.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// Somebody has made a set of ours with another type.
+    /// Another program has made a set of ours with another type.
     #[error("the set {name} is of type {found}, not {wanted}: destroy it (ipset destroy {name})")]
     SetType {
         /// The set's name.

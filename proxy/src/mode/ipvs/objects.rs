@@ -153,7 +153,7 @@ impl Writer<'_> {
     }
 
     fn external(&mut self, external: &ExternalFrontends) {
-        // A virtual server has one set of backends for everybody. Where outside gets nobody, those who are not held to
+        // A virtual server has one set of backends for all sources. Where outside gets none, those who are not held to
         // the policy get theirs, and a rule keeps outside away.
         let backends = match external.action.verdict {
             Verdict::Deliver(set) => Some(set),
@@ -176,7 +176,7 @@ impl Writer<'_> {
             if keeps_source {
                 self.member(SetId::LoadBalancerLocal, member);
             }
-            // With nobody to answer, everybody must meet the refusal and not the firewall.
+            // Without endpoints every source must meet the refusal and not the firewall.
             if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
                 self.allowed_sources(*address, allowed);
             }
@@ -226,7 +226,7 @@ impl Writer<'_> {
     }
 }
 
-/// A set holds no range of length 0: everybody is two halves.
+/// A set holds no range of length 0: all addresses are two halves.
 fn storable(range: IpNet) -> Vec<IpNet> {
     let range = range.trunc();
     if range.prefix_len() > 0 {

@@ -3,7 +3,7 @@
 //!
 //! What is ours is written down in the sets: an address in `KUBE-IPVS-IPS`, a frontend or node port in its set. Members
 //! therefore come in before, and go out after, the virtual servers and addresses that they stand for. Whatever else there is
-//! of virtual servers, sets and addresses is somebody else's and stays.
+//! of virtual servers, sets and addresses is another program's and stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

@@ -78,7 +78,7 @@ impl Rules<'_> {
             NodePortScope::EveryLocalAddress { .. } => {
                 rules.push(Rule::new().to_local_address().jump(names::NODE_PORT));
             }
-            // What goes to the node's other addresses is nobody's node port, whatever its number.
+            // What goes to the node's other addresses is no node port, whatever its number.
             NodePortScope::Addresses(addresses) => {
                 let to = |address: &IpAddr| Rule::new().destination(*address).jump(names::NODE_PORT);
                 rules.extend(addresses.iter().map(to));

@@ -1,5 +1,5 @@
 //! Takes away what this mode, in this proxy or in kube-proxy, has left besides rules: virtual servers, addresses, sets and
-//! the device. Everybody else's stays.
+//! the device. What other programs made stays.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -97,7 +97,7 @@ impl TeardownBatch {
     }
 }
 
-/// Removes the device, if nobody has an address on it.
+/// Removes the device, if no address is left on it.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -139,7 +139,7 @@ fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkE
 /// Flows of datagrams never end while their client talks, and conntrack would keep rules from ever seeing them: they are
 /// forgotten before the virtual server goes that led them, and their next packet meets the rules.
 ///
-/// What the node itself sends to a service's address that it has bound comes from that very address, whoever leads it on.
+/// What the node itself sends to a service's address that it has bound comes from that very address, whatever leads it on.
 /// So such an address stays for as long as flows come from it, and new ones come from the node's own address.
 pub struct IpvsTeardown<K, C> {
     kernel: K,

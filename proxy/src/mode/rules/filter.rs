@@ -33,7 +33,7 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Nobody can answer.
+    /// There are no endpoints.
     pub fn no_endpoints(accepting: &'a str) -> Words<'a> {
         Words { refused: "has no endpoints", accepting }
     }
@@ -62,7 +62,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The rule for a frontend that nobody answers, or `None` if somebody does.
+    /// The rule for a frontend without endpoints; `None` if it has some.
     fn refusal(&self, verdict: Verdict, matching: impl FnOnce(Rule) -> Rule) -> Option<Rule> {
         let commented = |why: &str| matching(Rule::commented(format!("{} {why}", self.name)));
         match verdict {
@@ -72,7 +72,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whoever nat has not let through to a load-balancer IP is dropped. With nobody to answer, allowed sources too must
+    /// A source that nat has not let through to a load-balancer IP is dropped. Without endpoints, allowed sources too must
     /// meet the refusal and not the firewall.
     fn firewall(&self, external: &ExternalFrontends) -> Vec<Rule> {
         if external.allowed_sources.is_none() || !external.delivers() {
@@ -93,7 +93,7 @@ impl Writer<'_> {
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
             .collect();
         if let Some(node_port) = external.node_port {
-            // On addresses that accept no node ports somebody else may listen on this one.
+            // On addresses that accept no node ports another program may listen on this one.
             let refusal = |scope: Scope| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
             lines.extend(Scope::all(self.node).into_iter().filter_map(refusal));
         }

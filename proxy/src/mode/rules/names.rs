@@ -10,7 +10,7 @@ use crate::ruleset::Table;
 
 /// nat and filter: every service address.
 pub const SERVICES: &str = "KUBE-SERVICES";
-/// filter: frontends for outside that nobody answers.
+/// filter: frontends for outside without endpoints.
 pub const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
 /// nat: node ports; filter: health-check node ports.
 pub const NODE_PORTS: &str = "KUBE-NODEPORTS";

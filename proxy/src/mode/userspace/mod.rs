@@ -33,7 +33,7 @@ pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     plan
 }
 
-/// The sets of backends that somebody is led to.
+/// The sets of backends that rules lead to.
 pub fn sets(plan: &ServicePortPlan) -> BTreeSet<BackendSet> {
     let of_external = |external: &ExternalFrontends| {
         let short = external.short_circuit.map(|short| [short.pods, short.node]);

@@ -1,7 +1,7 @@
 //! What one service port contributes to the tables: lines in shared chains, spelled as they were published.
 //!
 //! The nat rules of this mode translate the destination only; the client's address ends at the relay, whose own connection
-//! has the node's. So there is nobody to masquerade, and a pod may be led back to itself.
+//! has the node's. So there is nothing to masquerade, and a pod may be led back to itself.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -104,7 +104,7 @@ impl Writer<'_> {
         Target::Dnat(SocketAddr::new(self.around.host, port))
     }
 
-    /// Everybody's traffic to an address, from elsewhere and from the node itself.
+    /// All traffic to an address, from elsewhere and from the node itself.
     fn address(&mut self, address: IpAddr, container: FrontendAction, host: FrontendAction) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
@@ -169,14 +169,14 @@ impl Writer<'_> {
         self.out.add(NODE_PORT_HOST, host);
     }
 
-    /// Who comes from elsewhere, and what happens to them: pods before everybody.
+    /// What happens to sources from elsewhere: pods first, then all.
     fn origins_elsewhere(&self, external: &ExternalFrontends) -> Vec<(From, FrontendAction)> {
         let pods = external.short_circuit.zip(self.around.node.pods.clone());
         let pods = pods.map(|(short, pods)| (From { pods: Some(pods), range: None }, short.pods));
         pods.into_iter().chain([(From::default(), external.action)]).collect()
     }
 
-    /// Whoever was led to a listening port is let in, whatever the node's own rules for incoming traffic say; nobody gets there
+    /// What was led to a listening port is let in, whatever the node's own rules for incoming traffic say; nobody gets there
     /// in another way, past the source ranges.
     fn listeners(&mut self) {
         for set in sets(self.plan) {
@@ -210,7 +210,7 @@ impl From {
 
     fn apply(self, rule: Rule) -> Rule {
         let rule = self.pods.iter().fold(rule, |rule, pods| from_pods(rule, pods, false));
-        // `-s 0.0.0.0/0` is everybody, which iptables-save prints as no match at all.
+        // `-s 0.0.0.0/0` is every source, which iptables-save prints as no match at all.
         self.range.into_iter().filter(|range| range.prefix_len() > 0).fold(rule, Rule::source)
     }
 

@@ -28,7 +28,7 @@ impl Ports {
         Ports { range, ..Ports::default() }
     }
 
-    /// A predecessor had these: its rules lead to them until they are written anew, so nobody else gets them, as long as there
+    /// A predecessor had these: its rules lead to them until they are written anew, so no other service port gets them, as long as there
     /// are others.
     pub fn adopt(&mut self, found: BTreeMap<Listener, u16>) {
         self.found = found;

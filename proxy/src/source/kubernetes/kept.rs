@@ -1,4 +1,4 @@
-//! What the source remembers of the objects that it has told about: a fingerprint each.
+//! What the source remembers of the objects that it has reported: a fingerprint each.
 //!
 //! The rules are those of manifests: an object that is no longer valid stays as it was; one that is gone is gone.
 
@@ -38,7 +38,7 @@ pub(super) struct Kept {
     hasher: RandomState,
 }
 
-/// An object whose content was told.
+/// An object whose content was reported.
 #[derive(Debug, Clone)]
 struct Known {
     fingerprint: Fingerprint,
@@ -132,7 +132,7 @@ impl Kept {
         (!uid.is_empty()).then(|| self.hasher.hash_one(uid))
     }
 
-    /// A list begins to come in. Its objects are told as they come; what it does not show is gone only when it is
+    /// A list begins to come in. Its objects are reported as they come; what it does not show is gone only when it is
     /// whole.
     pub(super) fn list_begins(&mut self) {
         self.list = self.list.wrapping_add(1);
@@ -243,23 +243,23 @@ mod tests {
         decode(Kind::Service, &to_raw_value(&service).expect("json"))
     }
 
-    fn told(change: impl IntoIterator<Item = Change>) -> Vec<String> {
-        let mut told: Vec<_> = change
+    fn reported(change: impl IntoIterator<Item = Change>) -> Vec<String> {
+        let mut reported: Vec<_> = change
             .into_iter()
             .map(|change| match change {
                 Change::Service(key, service) => format!("{key}{}", if service.is_some() { "" } else { " gone" }),
                 other => format!("{other:?}"),
             })
             .collect();
-        told.sort();
-        told
+        reported.sort();
+        reported
     }
 
     fn list(kept: &mut Kept, objects: Vec<Decoded>) -> Vec<String> {
         kept.list_begins();
         let mut changes: Vec<Change> = objects.into_iter().filter_map(|object| kept.here(object)).collect();
         changes.extend(kept.list_is_whole());
-        told(changes)
+        reported(changes)
     }
 
     #[test]
@@ -269,10 +269,10 @@ mod tests {
         assert_eq!(list(&mut kept, first), ["default/a", "default/b", "default/c"]);
         let second = vec![service("a", 1, 80), service("b", 9, 80), service("d", 10, 80)];
         assert_eq!(list(&mut kept, second), ["default/c gone", "default/d"], "b has a new version of the same content");
-        assert_eq!(told(kept.here(service("d", 11, 81))), ["default/d"]);
-        assert_eq!(told(kept.here(service("d", 11, 81))), [""; 0], "a repeated event");
-        assert_eq!(told(kept.gone(&envelope("d", ""))), ["default/d gone"]);
-        assert_eq!(told(kept.gone(&envelope("d", ""))), [""; 0]);
+        assert_eq!(reported(kept.here(service("d", 11, 81))), ["default/d"]);
+        assert_eq!(reported(kept.here(service("d", 11, 81))), [""; 0], "a repeated event");
+        assert_eq!(reported(kept.gone(&envelope("d", ""))), ["default/d gone"]);
+        assert_eq!(reported(kept.gone(&envelope("d", ""))), [""; 0]);
     }
 
     #[test]
@@ -280,11 +280,11 @@ mod tests {
         let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
         list(&mut kept, vec![service("a", 1, 80), service("b", 1, 80)]);
         kept.list_begins();
-        assert_eq!(told(kept.here(service("a", 2, 81))), ["default/a"]);
+        assert_eq!(reported(kept.here(service("a", 2, 81))), ["default/a"]);
         let again = vec![service("a", 2, 81), service("b", 1, 80)];
-        assert_eq!(list(&mut kept, again), [""; 0], "what the broken list told is told already");
+        assert_eq!(list(&mut kept, again), [""; 0], "what the broken list reported is reported already");
         kept.list_begins();
-        assert_eq!(told(kept.here(service("c", 3, 80))), ["default/c"]);
+        assert_eq!(reported(kept.here(service("c", 3, 80))), ["default/c"]);
         assert_eq!(list(&mut kept, vec![service("a", 2, 81)]), ["default/b gone", "default/c gone"]);
     }
 
@@ -295,14 +295,17 @@ mod tests {
         let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
         let first = vec![service("a", 1, 80), service("b", 1, 99_999)];
         assert_eq!(list(&mut kept, first), ["default/a"]);
-        assert_eq!(told(kept.here(service("a", 2, 0))), [""; 0]);
+        assert_eq!(reported(kept.here(service("a", 2, 0))), [""; 0]);
         assert_eq!(skipped.total(), 2);
         let again = vec![service("a", 2, 0), service("b", 1, 99_999)];
-        assert_eq!(list(&mut kept, again), [""; 0], "neither deleted nor told again");
+        assert_eq!(list(&mut kept, again), [""; 0], "neither deleted nor reported again");
         assert_eq!(skipped.total(), 2);
-        let told: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[1].note.contains("spec.ports[0].port") && told[1].note.ends_with("; kept as it was"), "{told:?}");
+        let reported: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        assert!(
+            reported[1].note.contains("spec.ports[0].port") && reported[1].note.ends_with("; kept as it was"),
+            "{reported:?}"
+        );
         assert_eq!(list(&mut kept, vec![service("b", 2, 80)]), ["default/a gone", "default/b"]);
     }
 
@@ -310,13 +313,13 @@ mod tests {
     fn what_was_another_object_does_not_stay() {
         let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
         assert_eq!(list(&mut kept, vec![of_uid("a", "1", 80)]), ["default/a"]);
-        assert_eq!(told(kept.here(of_uid("a", "1", 0))), [""; 0], "the same object: kept as it was");
-        assert_eq!(told(kept.here(of_uid("a", "2", 0))), ["default/a gone"], "another one of its name");
-        assert_eq!(told(kept.here(of_uid("a", "2", 81))), ["default/a"]);
-        assert_eq!(told(kept.gone(&envelope("a", "1"))), [""; 0], "the end of the first one comes late");
+        assert_eq!(reported(kept.here(of_uid("a", "1", 0))), [""; 0], "the same object: kept as it was");
+        assert_eq!(reported(kept.here(of_uid("a", "2", 0))), ["default/a gone"], "another one of its name");
+        assert_eq!(reported(kept.here(of_uid("a", "2", 81))), ["default/a"]);
+        assert_eq!(reported(kept.gone(&envelope("a", "1"))), [""; 0], "the end of the first one comes late");
         assert_eq!(list(&mut kept, vec![of_uid("a", "3", 0)]), ["default/a gone"], "in a list, too");
-        assert_eq!(told(kept.here(of_uid("a", "3", 82))), ["default/a"]);
-        assert_eq!(told(kept.gone(&envelope("a", "3"))), ["default/a gone"]);
+        assert_eq!(reported(kept.here(of_uid("a", "3", 82))), ["default/a"]);
+        assert_eq!(reported(kept.gone(&envelope("a", "3"))), ["default/a gone"]);
     }
 
     #[test]
@@ -326,11 +329,11 @@ mod tests {
         let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
         (1..=500).for_each(|version| drop(kept.here(service("a", version, 99_999 + i64::from(version)))));
         assert_eq!(skipped.total(), 500);
-        let mut told = || std::iter::from_fn(|| events.try_recv().ok()).count();
-        assert_eq!(told(), 1, "another value of the same field is the same reason");
+        let mut reported = || std::iter::from_fn(|| events.try_recv().ok()).count();
+        assert_eq!(reported(), 1, "another value of the same field is the same reason");
         kept.here(service("a", 501, 80));
         kept.here(service("a", 502, 0));
-        assert_eq!(told(), 1, "it was valid in between");
+        assert_eq!(reported(), 1, "it was valid in between");
     }
 
     #[test]

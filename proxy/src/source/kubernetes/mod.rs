@@ -175,7 +175,7 @@ impl Source for KubernetesSource {
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         // Everything that was received is in `self`, so a dropped future loses nothing.
-        // Whoever comes back from a sync finds that the time to gather has passed meanwhile, though the watches could tell no
+        // After a sync the caller finds that the time to gather has passed meanwhile, though the watches could tell no
         // more than the channel holds: it begins anew, or each sync would take only a handful of many changes that wait.
         if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
             self.gather_from_now();

@@ -31,7 +31,7 @@ enum Sort {
     Unserved(Kind),
     /// The server's certificate.
     Certificate,
-    /// Nobody listens there.
+    /// Nothing listens there.
     Refused,
     /// No way to the server, or no answer.
     Unreachable,
@@ -79,7 +79,7 @@ pub(super) struct Trouble {
 #[derive(Debug, Default)]
 struct State {
     failing: BTreeMap<Kind, Sort>,
-    told: BTreeSet<Sort>,
+    reported: BTreeSet<Sort>,
     since: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ impl Trouble {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.since.get_or_insert_with(Instant::now);
         state.failing.insert(kind, sort);
-        state.told.insert(sort)
+        state.reported.insert(sort)
     }
 
     /// Since when there was trouble, if this ends it.
@@ -120,7 +120,7 @@ impl Trouble {
         if !state.failing.is_empty() {
             return None;
         }
-        state.told.clear();
+        state.reported.clear();
         state.since.take()
     }
 }
@@ -213,7 +213,7 @@ mod tests {
         assert!(trouble.fails(Kind::Service, Sort::Certificate));
         assert!(trouble.works(Kind::Service).is_none(), "EndpointSlices still fail");
         assert!(trouble.works(Kind::EndpointSlice).is_some());
-        assert!(trouble.works(Kind::EndpointSlice).is_none(), "told already");
+        assert!(trouble.works(Kind::EndpointSlice).is_none(), "reported already");
         assert!(trouble.fails(Kind::Service, Sort::Refused));
     }
 

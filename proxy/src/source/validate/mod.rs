@@ -24,8 +24,8 @@ pub(super) use node::node;
 pub(super) use service::service;
 pub(super) use slice::{SERVICE_NAME, slice};
 
-/// As many faults of one object are told one by one; a generated object can have thousands.
-const TOLD: usize = 8;
+/// As many faults of one object are reported one by one; a generated object can have thousands.
+const REPORTED: usize = 8;
 
 /// A fault of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Finding {
 /// The faults of one object, and what is left out of account in it.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    told: Vec<Finding>,
+    reported: Vec<Finding>,
     untold: usize,
     remarks: Vec<Finding>,
     unremarked: usize,
@@ -56,10 +56,10 @@ impl Findings {
     /// The faults, in the order found; the last one counts those left out.
     pub(super) fn into_vec(mut self) -> Vec<Finding> {
         if self.untold > 0 {
-            self.told
+            self.reported
                 .push(Finding { field: String::new(), message: format!("{} more faults in this object", self.untold) });
         }
-        self.told
+        self.reported
     }
 
     /// What was taken out of the object, in the order found; the last one counts those left out.
@@ -74,7 +74,7 @@ impl Findings {
 
     /// Something of the object is left out of account.
     fn remark(&mut self, field: impl Into<String>, message: impl std::fmt::Display) {
-        if self.remarks.len() < TOLD {
+        if self.remarks.len() < REPORTED {
             self.remarks.push(Finding { field: field.into(), message: message.to_string() }.left_out());
         } else {
             self.unremarked += 1;
@@ -90,11 +90,11 @@ impl Findings {
     }
 
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        if self.told.len() == TOLD {
+        if self.reported.len() == REPORTED {
             self.untold += 1;
             return;
         }
-        self.told.push(Finding { field: field.into(), message: message.into() });
+        self.reported.push(Finding { field: field.into(), message: message.into() });
     }
 
     /// The value of a check, or nothing and a fault.
