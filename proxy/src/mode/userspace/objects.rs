@@ -176,8 +176,8 @@ impl Writer<'_> {
         pods.into_iter().chain([(From::default(), external.action)]).collect()
     }
 
-    /// What was led to a listening port is let in, whatever the node's own rules for incoming traffic say; nobody gets there
-    /// in another way, past the source ranges.
+    /// What was led to a listening port is let in, whatever the node's own rules for incoming traffic say; there is no
+    /// other way to it, past the source ranges.
     fn listeners(&mut self) {
         for set in sets(self.plan) {
             let Some(port) = self.ports.get(set) else { continue };
