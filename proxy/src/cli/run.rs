@@ -23,7 +23,7 @@ use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
 use crate::kernel::{addresses, capabilities, limits, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
-use crate::metrics::{About, Metrics, MetricsServer, Slis};
+use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{relays, rules};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
@@ -72,16 +72,20 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
                 Ok(userspace::syncer::Syncer::new(writer, relays, config.port_range))
             })?;
             usable.leftovers = leaving(&config);
-            usable.relays = stats;
+            usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
+            usable.metrics.push(relays::metrics(stats)?);
             start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Iptables | Mode::Nftables => {
-            let counters = config.service_counters;
             let mut usable = usable(&config, |writer: Writer| {
                 let mode = iptables::syncer::Syncer::new(writer);
-                Ok(if counters { mode.counting_by_comment() } else { mode })
+                Ok(if config.service_counters { mode.counting_by_comment() } else { mode })
             })?;
             usable.leftovers = leaving(&config);
+            usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
+            if config.service_counters {
+                usable.metrics.push(rules::service_ports(usable.counters.clone())?);
+            }
             start(config, shares, about, file.as_ref(), origin, usable)
         }
     }
@@ -95,6 +99,12 @@ fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
     let tcp = relay::tcp::Timeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
     let udp = relay::udp::Timeouts { single: timeouts.udp, conversation: timeouts.udp_stream };
     relay::engine::Shared::new(limits, tcp, udp)
+}
+
+/// Nothing where no rule drops such packets: a scrape would ask for it in vain, with the commands by a child process.
+fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> anyhow::Result<Option<AtScrape>> {
+    let of_all_families = || rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect());
+    Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
 }
 
 /// What IPVS mode left, to be taken away.
@@ -169,23 +179,17 @@ struct Proxy<M> {
 
 impl<M: ModeAtWork + Send + 'static> Proxy<M> {
     fn prepare(config: Config, shares: Shares, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
-        let Usable { families, counters, nft, leftovers, relays } = usable;
-        let numbers: Vec<Family> = families.iter().map(FamilyProxy::family).collect();
-        let metrics = Metrics::new(&numbers).context("cannot set up the metrics")?;
+        let Usable { proxies, nft, leftovers, metrics: of_mode, .. } = usable;
+        let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
+        let metrics = Metrics::new(&families).context("cannot set up the metrics")?;
+        of_mode.into_iter().try_for_each(|one| metrics.register(one))?;
         let mut runners = Vec::new();
-        for family in families {
-            let number = family.family();
-            let watch = if nft { Watch::nft(number) } else { Ok(Watch::legacy(number)) };
+        for proxy in proxies {
+            let family = proxy.family();
+            let watch = if nft { Watch::nft(family) } else { Ok(Watch::legacy(family)) };
             let watch = watch.context("cannot watch the packet filter")?;
             let addresses = Box::new(addresses::Reader::default());
-            runners.push(Runner { family, watch, addresses, conntrack: Netlink::default() });
-        }
-        metrics.register(rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect())?)?;
-        if config.mode == Mode::Userspace {
-            metrics.register(relays::metrics(relays)?)?;
-        }
-        if config.service_counters {
-            metrics.register(rules::service_ports(counters)?)?;
+            runners.push(Runner { family: proxy, watch, addresses, conntrack: Netlink::default() });
         }
         Ok(Proxy { config, shares, about, runners, metrics: Arc::new(metrics), leftovers })
     }
@@ -195,8 +199,8 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
         let stop = Stop::at_signals();
         let Proxy { config, shares, about, runners, metrics, leftovers } = self;
         let source = AwaitPodCidr::new(source, &config);
-        let numbers: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
-        let health = HealthState::new(config.sync_period, &numbers);
+        let families: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
+        let health = HealthState::new(config.sync_period, &families);
         metrics.register(applied_versions(health.clone())?)?;
         metrics.register(source.skipped().metric()?)?;
         let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
@@ -237,22 +241,22 @@ fn starting(mode: Mode) -> Event {
 /// What can be proxied.
 struct Usable<M> {
     /// One proxy per family whose tables can be used.
-    families: Vec<FamilyProxy<M>>,
+    proxies: Vec<FamilyProxy<M>>,
     /// Their rules' counters.
     counters: Vec<(Family, CounterReader)>,
     /// They are the nft variant's.
     nft: bool,
     /// What another mode left.
     leftovers: Option<Leftovers>,
-    /// What relays count, in userspace mode.
-    relays: Vec<(Family, Arc<relay::stats::Stats>)>,
+    /// What is read from this mode's rules and relays at each scrape.
+    metrics: Vec<AtScrape>,
 }
 
 fn usable<M: ModeAtWork>(
     config: &Config,
     mut mode: impl FnMut(Writer) -> anyhow::Result<M>,
 ) -> anyhow::Result<Usable<M>> {
-    let (mut families, mut counters) = (Vec::new(), Vec::new());
+    let (mut proxies, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
         let opened = Writer::open(family, config.variant, config.writer).and_then(|mut opened| {
@@ -265,14 +269,14 @@ fn usable<M: ModeAtWork>(
                 info!(%family, writer = writer.name(), "how the tables are written: {because}");
                 beside::warn_of_rules(family, nft);
                 counters.push((family, writer.counters()));
-                families.push(FamilyProxy::with_mode(config.clone(), family, mode(writer)?));
+                proxies.push(FamilyProxy::with_mode(config.clone(), family, mode(writer)?));
             }
             // As upstream: a node without IPv6 is no reason not to proxy IPv4, nor the other way round.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    Ok(Usable { families, counters, nft, leftovers: None, relays: Vec::new() })
+    Ok(Usable { proxies, counters, nft, leftovers: None, metrics: Vec::new() })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {

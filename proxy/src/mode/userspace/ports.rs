@@ -20,6 +20,8 @@ pub struct Ports {
     used: BTreeSet<(Protocol, u16)>,
     /// What a predecessor's rules lead to.
     found: BTreeMap<Listener, u16>,
+    /// How many listeners' rules lead to each of those ports.
+    found_ports: BTreeMap<(Protocol, u16), usize>,
 }
 
 impl Ports {
@@ -31,12 +33,17 @@ impl Ports {
     /// A predecessor had these: its rules lead to them until they are written anew, so no other service port gets them, as long as there
     /// are others.
     pub fn adopt(&mut self, found: BTreeMap<Listener, u16>) {
+        self.found_ports.clear();
+        for (listener, port) in &found {
+            *self.found_ports.entry((listener.name.protocol, *port)).or_default() += 1;
+        }
         self.found = found;
     }
 
     /// The rules are written anew: nothing leads to a predecessor's ports any more.
     pub fn forget_found(&mut self) {
         self.found.clear();
+        self.found_ports.clear();
     }
 
     /// The port of a listener.
@@ -55,25 +62,21 @@ impl Ports {
         self.by_listener.keys()
     }
 
-    /// The ports that a listener may try, best first.
-    pub fn candidates(&self, listener: &Listener) -> impl Iterator<Item = u16> + use<> {
+    /// The ports that a listener may try, best first. Nothing is copied: a full sync of many new services asks this for each.
+    pub fn candidates(&self, listener: &Listener) -> impl Iterator<Item = u16> {
         let protocol = listener.name.protocol;
-        let own = self.found.get(listener).copied().filter(|port| self.range.contains(*port));
-        let of_others: BTreeSet<u16> = self
-            .found
-            .iter()
-            .filter(|(other, _)| other.name.protocol == protocol && *other != listener)
-            .map(|(_, port)| *port)
-            .collect();
-        let used: BTreeSet<u16> =
-            self.used.iter().filter(|(other, _)| *other == protocol).map(|(_, port)| *port).collect();
+        let own = self.found.get(listener).copied();
+        let is_found_by_another = move |port: &u16| {
+            let listeners = self.found_ports.get(&(protocol, *port)).copied().unwrap_or_default();
+            listeners > usize::from(own == Some(*port))
+        };
         let (first, length) = (u32::from(self.range.first()), self.range.len());
         let start = start(listener) % length;
-        let all = move || (0..length).filter_map(move |step| u16::try_from(first + (start + step) % length).ok());
-        let (used_too, theirs) = (used.clone(), of_others.clone());
-        let free = all().filter(move |port| !used.contains(port) && !of_others.contains(port));
-        let at_last = all().filter(move |port| !used_too.contains(port) && theirs.contains(port));
-        own.into_iter().chain(free).chain(at_last)
+        let all = (0..length).filter_map(move |step| u16::try_from(first + (start + step) % length).ok());
+        let unused = all.filter(move |port| !self.used.contains(&(protocol, *port)));
+        let (free, at_last) = (unused.clone(), unused);
+        let own = own.into_iter().filter(|port| self.range.contains(*port));
+        own.chain(free.filter(move |port| !is_found_by_another(port))).chain(at_last.filter(is_found_by_another))
     }
 
     /// A listener has this port now.
@@ -126,6 +129,9 @@ fn start(listener: &Listener) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::btree_map;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::source::ObjectKey;
 
@@ -165,5 +171,30 @@ mod tests {
         assert!(!ports.candidates(&listener("far")).any(|port| port == 40_000), "the range has changed");
         ports.forget_found();
         assert_eq!(ports.candidates(&listener("web")).next(), Some(preferred));
+    }
+
+    proptest! {
+        /// The order as it is defined: the predecessor's own port, then ports that nobody has, then those of other predecessors.
+        #[test]
+        fn candidates_are_the_own_port_then_free_ports_then_those_found_by_others(
+            found in btree_map("[a-h]", 100u16..112, 0..8),
+            used in btree_map("[i-p]", 100u16..110, 0..8),
+            asks in "[a-p]",
+        ) {
+            let mut ports = ports(100, 109);
+            let found: BTreeMap<Listener, u16> = found.iter().map(|(name, port)| (listener(name), *port)).collect();
+            ports.adopt(found.clone());
+            used.iter().for_each(|(name, port)| ports.assign(listener(name), *port));
+            let asks = listener(&asks);
+
+            let start = 100 + start(&asks) % 10;
+            let all = (0..10).map(|step| u16::try_from(100 + (start + step) % 10).unwrap());
+            let unused: Vec<u16> = all.filter(|port| !used.values().any(|other| other == port)).collect();
+            let is_anothers = |port: &u16| found.iter().any(|(other, theirs)| *other != asks && theirs == port);
+            let (last, free): (Vec<u16>, Vec<u16>) = unused.into_iter().partition(is_anothers);
+            let own = found.get(&asks).copied().filter(|port| (100..=109).contains(port));
+            let expected: Vec<u16> = own.into_iter().chain(free).chain(last).collect();
+            prop_assert_eq!(ports.candidates(&asks).collect::<Vec<_>>(), expected);
+        }
     }
 }

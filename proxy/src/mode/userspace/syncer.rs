@@ -110,20 +110,22 @@ impl<R: Relays> Userspace<R> {
     }
 
     fn open(&mut self, listener: Listener) {
+        let opened = self
+            .ports
+            .candidates(&listener)
+            .map(|port| (port, self.relays.listen(&listener, port)))
+            .find(|(_, result)| !matches!(result, Err(ListenError::Taken(_))));
         let name = &listener.name;
-        for port in self.ports.candidates(&listener) {
-            match self.relays.listen(&listener, port) {
-                Ok(()) => return self.ports.assign(listener, port),
-                Err(ListenError::Taken(_)) => {}
-                Err(error @ ListenError::Refused { .. }) => {
-                    error!(service = %name, %error, "this service is refused until a port can be had");
-                    self.again = Some(Instant::now() + AGAIN);
-                    return;
-                }
+        match opened {
+            Some((port, Ok(()))) => return self.ports.assign(listener, port),
+            Some((_, Err(error))) => {
+                error!(service = %name, %error, "this service is refused until a port can be had");
+            }
+            None => {
+                let range = self.range;
+                error!(service = %name, "no port of {range} is free (portRange, --proxy-port-range): this service is refused until there is one");
             }
         }
-        let range = self.range;
-        error!(service = %name, "no port of {range} is free (portRange, --proxy-port-range): this service is refused until there is one");
         self.again = Some(Instant::now() + AGAIN);
     }
 
