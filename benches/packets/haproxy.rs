@@ -10,31 +10,36 @@ use svclab::cluster::process::{ProcessHandle, ProcessSpec};
 
 use super::wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
-/// Where it listens.
-pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(NODE_ADDRESS), 8080);
+/// Where it listens: the port is that of every endpoint, so that a service can lead here.
+pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(NODE_ADDRESS), FAR_PORT);
 /// Longer than it takes to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// HAProxy with one way of moving bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaProxy {
     /// The row's name.
     pub name: &'static str,
+    /// Clients call a cluster IP whose endpoint it is, so that their packets pass rules and connection tracking, as they do on
+    /// their way to a listener of userspace mode. Otherwise they call it directly, in a namespace without any rule.
+    pub behind_a_service: bool,
     option: &'static str,
 }
 
 impl HaProxy {
-    /// Without and with splicing, which userspace mode does as well.
+    /// Without and with splicing, which userspace mode does as well; called directly, and by a service.
     ///
     /// # Errors
     /// A sentence that says what is missing.
-    pub fn find() -> Result<[HaProxy; 2], String> {
+    pub fn find() -> Result<[HaProxy; 3], String> {
         let answers = Command::new("haproxy").arg("-v").output().is_ok_and(|output| output.status.success());
         if !answers {
             return Err("not installed (Debian package haproxy)".to_owned());
         }
-        let splicing = HaProxy { name: "haproxy-splice", option: "option splice-auto" };
-        Ok([HaProxy { name: "haproxy", option: "" }, splicing])
+        let plain = HaProxy { name: "haproxy", behind_a_service: false, option: "" };
+        let splicing = HaProxy { name: "haproxy-splice", option: "option splice-auto", ..plain };
+        let behind_a_service = HaProxy { name: "haproxy-behind-a-service", behind_a_service: true, ..plain };
+        Ok([plain, splicing, behind_a_service])
     }
 
     /// Starts it on the node, and waits until it listens.

@@ -6,6 +6,7 @@ pub mod haproxy;
 pub mod traffic;
 pub mod wires;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,10 +17,10 @@ use crate::cluster::{Endpoints, Size, cluster_ip};
 use crate::events::Input;
 use crate::measure::{Bench, Id};
 use crate::subject::daemon::{Host, Running};
-use crate::subject::{KernelKind, WRITERS, Writer};
+use crate::subject::{KernelKind, NETLINK, WRITERS, Writer};
 use haproxy::HaProxy;
 use traffic::{CHUNK, CONNECTIONS, WINDOW};
-use wires::{BACKEND, FAR_PORT, Wires};
+use wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
 /// Clusters for connection set-up.
 const SIZES: [Size; 3] = [
@@ -81,24 +82,24 @@ pub fn run(bench: &mut Bench, runtime: &Runtime) -> Result<Vec<String>> {
     Ok(left_out)
 }
 
-/// The wires, and on the node a proxy that leads three services of the cluster to the backend.
+/// The wires, and on the node a proxy that leads a few services of the cluster to one endpoint.
 struct Scene {
     wires: Wires,
     _proxy: Option<Running>,
 }
 
-/// The services that lead to the backend: the first, one in the middle, the last; and the first of UDP.
+/// The services that lead to the endpoint: the first, one in the middle, the last; and the first of UDP.
 fn reached(size: Size) -> [(&'static str, u32); 3] {
     [("first", 0), ("middle", size.typical()), ("last", size.services - 2)]
 }
 
 impl Scene {
-    fn build(runtime: &Runtime, writer: Option<&'static Writer>, size: Size) -> Result<Scene> {
+    fn build(runtime: &Runtime, writer: Option<&'static Writer>, endpoint: Ipv4Addr, size: Size) -> Result<Scene> {
         let wires = runtime.block_on(Wires::build())?;
         let Some(writer) = writer else { return Ok(Scene { wires, _proxy: None }) };
         let mut changes = size.changes();
-        let to_backend = reached(size).map(|(_, index)| index).into_iter().chain([size.udp()]);
-        changes.extend(to_backend.map(|index| size.slice(index, Endpoints::At(BACKEND))));
+        let to_endpoint = reached(size).map(|(_, index)| index).into_iter().chain([size.udp()]);
+        changes.extend(to_endpoint.map(|index| size.slice(index, Endpoints::At(endpoint))));
         let start = move || {
             let mut running = Running::start(writer, Host::Node)?;
             running.follow(Input { changes, has_address: None })?;
@@ -116,7 +117,7 @@ fn set_up(bench: &mut Bench, runtime: &Runtime, writer: Option<&'static Writer>,
         bench.time_of_one(&id, |times| {
             let scene = match &scene {
                 Some(scene) => scene,
-                None => scene.insert(Scene::build(runtime, writer, size)?),
+                None => scene.insert(Scene::build(runtime, writer, BACKEND, size)?),
             };
             // Many for one: making the scene counts as warming up, by which criterion reckons how often it can.
             let work = move || traffic::connects(to, times * MANY);
@@ -134,10 +135,10 @@ fn set_up(bench: &mut Bench, runtime: &Runtime, writer: Option<&'static Writer>,
 
 fn flows(bench: &mut Bench, runtime: &Runtime, path: &Path) -> Result<()> {
     let mut scene = None;
-    let (name, writer) = match path {
-        Path::Nothing => ("without-proxy", None),
-        Path::Writer(writer) => (writer.name, Some(*writer)),
-        Path::HaProxy(haproxy) => (haproxy.name, None),
+    let (name, writer, endpoint) = match path {
+        Path::Nothing => ("without-proxy", None, BACKEND),
+        Path::Writer(writer) => (writer.name, Some(*writer), BACKEND),
+        Path::HaProxy(haproxy) => (haproxy.name, haproxy.behind_a_service.then_some(&NETLINK), NODE_ADDRESS),
     };
     let (tcp, udp) = match path {
         Path::Nothing => ((BACKEND, FAR_PORT).into(), Some((BACKEND, FAR_PORT).into())),
@@ -146,6 +147,7 @@ fn flows(bench: &mut Bench, runtime: &Runtime, path: &Path) -> Result<()> {
             ((cluster_ip(0), port).into(), Some((cluster_ip(SMALL.udp()), port).into()))
         }
         // In TCP mode it has no UDP.
+        Path::HaProxy(haproxy) if haproxy.behind_a_service => ((cluster_ip(0), crate::cluster::PORT).into(), None),
         Path::HaProxy(_) => (haproxy::ADDRESS, None),
     };
     type Work = fn(std::net::SocketAddr, u64) -> Result<Duration>;
@@ -159,7 +161,7 @@ fn flows(bench: &mut Bench, runtime: &Runtime, path: &Path) -> Result<()> {
         let Some(to) = to else { continue };
         bench.rate(&Id::new(group, name, SMALL.to_string()), throughput, |times| {
             if scene.is_none() {
-                let new = Scene::build(runtime, writer, SMALL)?;
+                let new = Scene::build(runtime, writer, endpoint, SMALL)?;
                 let haproxy = match path {
                     Path::HaProxy(haproxy) => Some(runtime.block_on(haproxy.start(&new.wires))?),
                     _ => None,
