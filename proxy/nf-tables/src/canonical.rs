@@ -2,9 +2,10 @@
 //!
 //! The kernel puts attributes in an order of its own, leaves flags out, adds what has a default, and counts. The canonical
 //! form has the attributes of an expression by type, without flags and padding, without counters' values, and without what
-//! equals the kernel's default.
+//! equals the kernel's default. The comparisons that a rule begins with are in an order of their own ([`crate::comparisons`]).
 
 use crate::attributes::{Attribute, Attributes};
+use crate::comparisons::Comparisons;
 use crate::family::Family;
 use crate::inspect::{Expression, expressions};
 
@@ -60,36 +61,43 @@ const DATA: &[(&str, u16)] =
 /// The canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`) in a table of this family, appended to `out`: two rules
 /// that do the same have the same bytes, and rules that differ have not.
 pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
+    let mut comparisons = Comparisons::from(out.len());
     for expression in expressions(rule) {
-        if family == Family::Ipv4
-            && let Some(register) = ip_protocol(&expression)
-        {
-            meta_l4proto(register, out);
-            continue;
-        }
-        out.extend_from_slice(expression.name.as_bytes());
-        out.push(0);
-        let name = expression.name;
-        let end = open(out);
-        sorted(expression.attributes, |all, attribute| {
-            let Attribute { kind, value } = attribute;
-            let copy = |(of, copy, original): &(&str, u16, u16)| {
-                (*of, *copy) == (name, kind) && all.get(usize::from(*original)).copied().flatten() == Some(value)
-            };
-            if IGNORED.contains(&(name, kind)) || DEFAULTS.contains(&(name, kind, value)) || COPIES.iter().any(copy) {
-                return;
-            }
-            if let (true, Ok(flags)) = (RANGE_FLAGS.contains(&(name, kind)), value.try_into()) {
-                let flags = u32::from_be_bytes(flags) & !IMPLIED;
-                return if flags != 0 {
-                    write(kind, &flags.to_be_bytes(), Shape::Plain, out)
-                };
-            }
-            let shape = if DATA.contains(&(name, kind)) { Shape::Data } else { Shape::Plain };
-            write(kind, value, shape, out);
-        });
-        close(out, end);
+        put(family, &expression, out);
+        comparisons.push(&expression, out.len());
     }
+    comparisons.sort(out);
+}
+
+/// One expression.
+fn put(family: Family, expression: &Expression<'_>, out: &mut Vec<u8>) {
+    if family == Family::Ipv4
+        && let Some(register) = ip_protocol(expression)
+    {
+        return meta_l4proto(register, out);
+    }
+    let name = expression.name;
+    out.extend_from_slice(name.as_bytes());
+    out.push(0);
+    let end = open(out);
+    sorted(expression.attributes, |all, attribute| {
+        let Attribute { kind, value } = attribute;
+        let copy = |(of, copy, original): &(&str, u16, u16)| {
+            (*of, *copy) == (name, kind) && all.get(usize::from(*original)).copied().flatten() == Some(value)
+        };
+        if IGNORED.contains(&(name, kind)) || DEFAULTS.contains(&(name, kind, value)) || COPIES.iter().any(copy) {
+            return;
+        }
+        if let (true, Ok(flags)) = (RANGE_FLAGS.contains(&(name, kind)), value.try_into()) {
+            let flags = u32::from_be_bytes(flags) & !IMPLIED;
+            return if flags != 0 {
+                write(kind, &flags.to_be_bytes(), Shape::Plain, out)
+            };
+        }
+        let shape = if DATA.contains(&(name, kind)) { Shape::Data } else { Shape::Plain };
+        write(kind, value, shape, out);
+    });
+    close(out, end);
 }
 
 /// As [`canonical_into`], in a buffer of its own.

@@ -5,6 +5,7 @@
 mod attributes;
 mod batch;
 mod canonical;
+mod comparisons;
 mod error;
 mod family;
 mod inspect;

@@ -1,0 +1,180 @@
+//! The comparisons that a rule begins with, in an order of their own.
+//!
+//! A comparison is a load of metadata or of a header (`meta`, `payload`), masks of it (`bitwise`), and `cmp`. Comparisons that
+//! follow one another all have to hold, so their order does not matter, and versions of iptables-nft differ in it: up to 1.8.9
+//! interfaces and the protocol go before addresses, from 1.8.10 on after them.
+
+use crate::inspect::Expression;
+
+/// Comparisons of one rule that are put in order; iptables writes up to seven. What follows these stays where it is.
+const MOST: usize = 8;
+
+/// Expressions that read no register: with others in a rule its comparisons stay as they are, because what is left in a register
+/// by the last of them may be read.
+const READ_NO_REGISTER: [&str; 7] = ["counter", "match", "target", "immediate", "reject", "limit", "log"];
+
+/// `NFTA_META_DREG` and `NFTA_PAYLOAD_DREG`; `NFTA_BITWISE_SREG` and `NFTA_CMP_SREG`.
+const REGISTER: u16 = 1;
+/// `NFTA_BITWISE_DREG`.
+const BITWISE_DREG: u16 = 2;
+
+/// Where the first comparisons of a rule stand in its canonical form.
+pub struct Comparisons {
+    begin: usize,
+    ends: [usize; MOST],
+    count: usize,
+    /// The register of a comparison that is not complete.
+    loaded: Option<u32>,
+    /// All so far were comparisons.
+    leading: bool,
+    /// Nothing but comparisons reads a register.
+    independent: bool,
+}
+
+impl Comparisons {
+    /// Of a rule whose form begins there.
+    pub fn from(begin: usize) -> Comparisons {
+        Comparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
+    }
+
+    /// The next expression of the rule, whose form ends there.
+    pub fn push(&mut self, expression: &Expression<'_>, end: usize) {
+        let (name, register) = (expression.name, expression.attributes.be32(REGISTER));
+        match (name, self.loaded) {
+            ("meta" | "payload", None) if register.is_some() => self.loaded = register,
+            ("bitwise", Some(_)) if register == self.loaded => {
+                self.independent &= expression.attributes.be32(BITWISE_DREG) == register;
+            }
+            ("cmp", Some(_)) if register == self.loaded => {
+                self.loaded = None;
+                self.leading &= self.count < MOST;
+                if let (true, Some(slot)) = (self.leading, self.ends.get_mut(self.count)) {
+                    *slot = end;
+                    self.count += 1;
+                }
+            }
+            _ => {
+                self.leading = false;
+                self.independent &= self.loaded.is_none() && READ_NO_REGISTER.contains(&name);
+            }
+        }
+    }
+
+    /// Sorts them by their bytes. Rules that are in that order already, as those of this crate's writer are, cost a look.
+    pub fn sort(self, out: &mut [u8]) {
+        let ends = self.ends.get(..self.count).unwrap_or_default();
+        let begins = std::iter::once(self.begin).chain(ends.iter().copied());
+        if !self.independent || self.loaded.is_some() || self.count < 2 {
+            return;
+        }
+        let mut all: [&[u8]; MOST] = [&[]; MOST];
+        for (slot, (begin, end)) in all.iter_mut().zip(begins.zip(ends)) {
+            *slot = out.get(begin..*end).unwrap_or_default();
+        }
+        let Some(all) = all.get_mut(..self.count) else { return };
+        if !all.is_sorted() {
+            all.sort_unstable();
+            let sorted = all.concat();
+            if let Some(place) = out.get_mut(self.begin..self.begin + sorted.len()) {
+                place.copy_from_slice(&sorted);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::canonical::canonical;
+    use crate::family::Family;
+    use crate::rule::{Compare, Lookup, Register, Rule};
+    use crate::verdict::Verdict;
+    use crate::writer::Writer;
+
+    type Step = fn(&mut Rule);
+
+    fn raw(rule: &mut Rule, name: &str, numbers: &[(u16, u32)]) {
+        let mut data = Writer::default();
+        numbers.iter().for_each(|(kind, number)| data.put(*kind, &number.to_be_bytes()));
+        rule.raw(name, &data.bytes);
+    }
+
+    fn compare(rule: &mut Rule, byte: u8) {
+        rule.cmp(Register::R1, Compare::Equal, &[byte]);
+    }
+
+    fn protocol(rule: &mut Rule) {
+        raw(rule, "meta", &[(1, 1), (2, 16)]);
+        compare(rule, 6);
+    }
+
+    fn source(rule: &mut Rule) {
+        raw(rule, "payload", &[(1, 1), (2, 1), (3, 12), (4, 1)]);
+        raw(rule, "bitwise", &[(1, 1), (2, 1), (3, 1)]);
+        compare(rule, 10);
+    }
+
+    fn destination(rule: &mut Rule) {
+        raw(rule, "payload", &[(1, 1), (2, 1), (3, 16), (4, 1)]);
+        compare(rule, 10);
+    }
+
+    fn counter(rule: &mut Rule) {
+        raw(rule, "counter", &[]);
+    }
+
+    fn accept(rule: &mut Rule) {
+        rule.verdict(Verdict::Accept);
+    }
+
+    fn lookup(rule: &mut Rule) {
+        rule.lookup(Register::R1, Lookup::set("set"));
+    }
+
+    fn form(steps: &[Step]) -> Vec<u8> {
+        let mut rule = Rule::new();
+        steps.iter().for_each(|step| step(&mut rule));
+        canonical(Family::Ipv4, rule.expressions())
+    }
+
+    #[test]
+    fn the_order_of_leading_comparisons_does_not_matter() {
+        let expected = form(&[protocol, source, destination, counter, accept]);
+        for steps in [[source, destination, protocol], [destination, protocol, source], [source, protocol, destination]]
+        {
+            assert_eq!(form(&[&steps[..], &[counter, accept]].concat()), expected);
+        }
+        assert_eq!(form(&[source, destination]), form(&[destination, source]), "with nothing behind them");
+        assert_ne!(form(&[protocol, source, counter, accept]), expected, "one less");
+        assert_ne!(form(&[protocol, source, source, counter, accept]), expected, "another one");
+    }
+
+    #[test]
+    fn what_may_depend_on_the_order_stays_as_it_is() {
+        let pairs: [[&[Step]; 2]; 4] = [
+            // What the last comparison has loaded is looked up.
+            [&[source, destination, lookup], &[destination, source, lookup]],
+            [&[source, destination, counter, lookup], &[destination, source, counter, lookup]],
+            // A counter counts what comes to it.
+            [&[protocol, counter, source], &[source, counter, protocol]],
+            // Two comparisons of one load.
+            [&[source, |rule| compare(rule, 1), destination], &[destination, |rule| compare(rule, 1), source]],
+        ];
+        for [one, other] in pairs {
+            assert_ne!(form(one), form(other));
+        }
+    }
+
+    #[test]
+    fn more_comparisons_than_are_sorted_lose_nothing() {
+        let many = |count: u8| {
+            let mut rule = Rule::new();
+            for number in (0..count).rev() {
+                raw(&mut rule, "meta", &[(1, 1), (2, u32::from(number))]);
+                compare(&mut rule, number);
+            }
+            canonical(Family::Ipv4, rule.expressions())
+        };
+        let lengths: Vec<usize> = (7..12).map(|count| many(count).len()).collect();
+        assert!(lengths.windows(2).all(|pair| pair[1] - pair[0] == lengths[1] - lengths[0]), "{lengths:?}");
+    }
+}
