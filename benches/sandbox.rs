@@ -63,7 +63,7 @@ pub fn enter(options: &Options, arguments: &[OsString]) -> Result<()> {
 }
 
 /// Puts this thread, and every child it starts from now on, into a new and empty network namespace. The one before
-/// goes when nobody is left in it.
+/// goes when no process is left in it.
 ///
 /// # Errors
 /// Outside the sandbox, and when the kernel refuses.

@@ -1,4 +1,4 @@
-//! What an operator must see in the cluster itself, as Kubernetes Events. Telling one never waits: where nobody can
+//! What an operator must see in the cluster itself, as Kubernetes Events. Recording one never waits: where no API server can
 //! take it, or where there are too many, it is lost, and the log has it anyway.
 
 use tokio::sync::mpsc;
@@ -77,9 +77,9 @@ mod tests {
         };
         let (recorder, mut events) = Recorder::new();
         (0..2 * WAITING).for_each(|number| recorder.record(event(number)));
-        let told: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();
-        assert_eq!(told.len(), WAITING);
-        assert_eq!(told[0], event(0));
+        let reported: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+        assert_eq!(reported.len(), WAITING);
+        assert_eq!(reported[0], event(0));
         drop(events);
         recorder.record(event(0));
         Recorder::default().record(event(0));

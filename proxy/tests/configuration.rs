@@ -280,8 +280,8 @@ fn a_mistake_is_named_by_file_line_and_field() {
         ("mode: [iptables\n", ", line 3: malformed YAML: unclosed bracket '['"),
     ] {
         let path = file(directory.path(), &format!("{HEAD}{text}"));
-        let told = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
-        assert_eq!(told, format!("{}{expected}", path.display()));
+        let reported = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
+        assert_eq!(reported, format!("{}{expected}", path.display()));
     }
     for (text, expected) in [
         ("", ": is no KubeProxyConfiguration"),
@@ -297,13 +297,13 @@ fn a_mistake_is_named_by_file_line_and_field() {
         ),
     ] {
         let path = file(directory.path(), text);
-        let told = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
-        assert_eq!(told, format!("{}{expected}", path.display()), "{text:?}");
+        let reported = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
+        assert_eq!(reported, format!("{}{expected}", path.display()), "{text:?}");
     }
     let none = directory.path().join("none");
-    let told = resolve(&["--config", none.to_str().unwrap()]).unwrap_err();
+    let reported = resolve(&["--config", none.to_str().unwrap()]).unwrap_err();
     assert_eq!(
-        told,
+        reported,
         format!("cannot read the configuration file {}: No such file or directory (os error 2)", none.display())
     );
 }
@@ -328,11 +328,11 @@ fn a_mistake_in_a_flag_is_named_by_the_flag() {
         assert_eq!(resolve(&[flag]).unwrap_err(), expected);
     }
     let output = svcproxy(&["--manifests", "x", "--kubeconfig", "y"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && told.contains("objects come from one place"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && reported.contains("objects come from one place"), "{reported}");
     let output = svcproxy(&[]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && told.contains("name where objects come from"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && reported.contains("name where objects come from"), "{reported}");
 }
 
 #[test]
@@ -413,14 +413,14 @@ fn what_has_no_effect_is_said_on_standard_error() {
     let output = svcproxy(&["--config", path.to_str().unwrap(), "--write-config-to", to.to_str().unwrap()]);
     let lines: Vec<serde_json::Value> =
         String::from_utf8(output.stderr).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         lines.iter().map(|line| (line["level"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
-    assert_eq!(told[0], ("WARN", "windowsRunAsService has no effect: it is for Windows nodes"));
+    assert_eq!(reported[0], ("WARN", "windowsRunAsService has no effect: it is for Windows nodes"));
     assert_eq!(
-        told[1],
+        reported[1],
         ("WARN", "feature gate MemoryQoS=true has no effect: kube-proxy does not act on it, nor does this proxy")
     );
-    assert_eq!(told[2], ("INFO", "wrote the configuration"));
+    assert_eq!(reported[2], ("INFO", "wrote the configuration"));
 }
 
 #[test]

@@ -388,7 +388,7 @@ fn trigger_times_wait_for_the_sync_that_applies_them() {
 }
 
 /// A partial sync plans one port of a Service; the Service's health check counts over all of them all the same. What did not
-/// change is not told.
+/// change is not reported.
 #[test]
 fn health_checks_count_over_all_ports_after_partial_syncs() {
     let service = |name: &str, policy: &str| {
@@ -413,7 +413,7 @@ fn health_checks_count_over_all_ports_after_partial_syncs() {
         Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
     };
     let mut proxy = proxy(Fake::default());
-    let mut told = |changes: &[Change]| {
+    let mut reported = |changes: &[Change]| {
         proxy.apply(changes);
         proxy.sync().unwrap();
         let changed = proxy.take_health_changes().into_iter();
@@ -426,12 +426,12 @@ fn health_checks_count_over_all_ports_after_partial_syncs() {
         slice("web", "b", &["10.244.0.2", "10.244.0.3"]),
         service("other", "Cluster"),
     ];
-    assert_eq!(told(&start), [(web(), Some(3))]);
-    assert_eq!(told(&[slice("other", "a", &["10.244.0.9"])]), []);
-    assert_eq!(told(&[slice("web", "a", &["10.244.0.2"])]), [(web(), Some(2))]);
-    assert_eq!(told(&[slice("web", "b", &[])]), [(web(), Some(1))]);
-    assert_eq!(told(&[slice("web", "a", &[])]), [(web(), Some(0))]);
-    assert_eq!(told(&[service("web", "Cluster")]), [(web(), None)]);
-    assert_eq!(told(&[service("web", "Local")]), [(web(), Some(0))]);
-    assert_eq!(told(&[Change::Service(key("web"), None)]), [(web(), None)]);
+    assert_eq!(reported(&start), [(web(), Some(3))]);
+    assert_eq!(reported(&[slice("other", "a", &["10.244.0.9"])]), []);
+    assert_eq!(reported(&[slice("web", "a", &["10.244.0.2"])]), [(web(), Some(2))]);
+    assert_eq!(reported(&[slice("web", "b", &[])]), [(web(), Some(1))]);
+    assert_eq!(reported(&[slice("web", "a", &[])]), [(web(), Some(0))]);
+    assert_eq!(reported(&[service("web", "Cluster")]), [(web(), None)]);
+    assert_eq!(reported(&[service("web", "Local")]), [(web(), Some(0))]);
+    assert_eq!(reported(&[Change::Service(key("web"), None)]), [(web(), None)]);
 }

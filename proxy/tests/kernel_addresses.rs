@@ -1,5 +1,5 @@
 //! The node's addresses are all read, from many messages and while pods' links come and go. Kernels before 6.9 tell a dump that
-//! this has cut short, and whoever does not listen misses an address that was there all the time; later ones miss none.
+//! this has cut short, and a client that does not listen misses an address that was there all the time; later ones miss none.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;

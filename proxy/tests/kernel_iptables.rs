@@ -25,7 +25,7 @@ fn write(directory: &Path, text: &str) {
     fs::rename(partial, directory.join("cluster.json")).unwrap();
 }
 
-/// Puts rules of somebody else in place, and our canary tables too, which iptables makes at the first look.
+/// Puts rules of another program in place, and our canary tables too, which iptables makes at the first look.
 fn foreign_rules(variant: &str) {
     for family in ["iptables", "ip6tables"] {
         let command: &'static str = format!("{family}-{variant}").leak();
@@ -305,14 +305,14 @@ fn rules_in_the_other_variants_tables_are_reported_and_cleaned_up() {
         predecessor.synced(Some("1"));
         predecessor.kill();
         let beside = dump(other);
-        let told = start_logging();
-        assert_eq!(told.matches(&words).count(), 2, "{own}: one line for each family: {told}");
+        let reported = start_logging();
+        assert_eq!(reported.matches(&words).count(), 2, "{own}: one line for each family: {reported}");
         let counted = |family: &str| {
             let all = shell(&format!("{family}-{other}-save | grep -e '^:KUBE-' | grep -v KUBE-FIREWALL | wc -l"));
             format!("chains={}", all.trim())
         };
         for family in ["iptables", "ip6tables"] {
-            assert!(told.contains(&counted(family)), "{own} {family}: {told}");
+            assert!(reported.contains(&counted(family)), "{own} {family}: {reported}");
         }
         assert_eq!(dump(other), beside, "{own}: nothing is taken away at a start");
         assert!(svcproxy(&["--cleanup", "--iptables-variant", own]).status.success());

@@ -169,10 +169,10 @@ fn limits_are_set_and_zero_leaves_them() {
     assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "1");
     // Only the first network namespace may set it: one line, and it goes on.
     let output = svcproxy(&["--init-only", "--conntrack-max-per-core=100000000"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains("cannot write the kernel setting net.netfilter.nf_conntrack_max"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{reported}");
+    assert_eq!(reported.lines().count(), 1, "{reported}");
+    assert!(reported.contains("cannot write the kernel setting net.netfilter.nf_conntrack_max"), "{reported}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_large_cluster_takes_little_memory() {
         api.put(SERVICES, service(index));
         version = api.put(SLICES, slice(index, 10));
     }
-    // Whoever lists does not need the events.
+    // A client that lists does not need the events.
     api.compact();
     let master = format!("http://{}", api.address);
     let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);

@@ -135,7 +135,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     let port: u16 = rules.split_once("--to-ports ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap();
     assert!((4000..=4009).contains(&port));
     let direct = ask((Ipv4Addr::LOCALHOST, port).into()).unwrap_err();
-    assert_eq!(direct.kind(), std::io::ErrorKind::ConnectionRefused, "nobody gets there past the rules");
+    assert_eq!(direct.kind(), std::io::ErrorKind::ConnectionRefused, "no connection gets there past the rules");
     let metrics = http_get("127.0.0.1:10249", "/metrics").unwrap();
     let has = |line: &str| assert!(metrics.lines().any(|known| known.starts_with(line)), "{line}\n{metrics}");
     has("svcproxy_userspace_listeners{ip_family=\"IPv4\"} 1");

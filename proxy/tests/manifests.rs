@@ -32,7 +32,7 @@ fn list(version: u32, services: &[(&str, u32)]) -> String {
     )
 }
 
-fn told(batch: &Batch) -> Vec<String> {
+fn reported(batch: &Batch) -> Vec<String> {
     let changes = batch.changes.iter().map(|change| match change {
         Change::Service(key, Some(service)) => {
             let ports = service.spec.as_ref().and_then(|s| s.ports.as_ref());
@@ -51,7 +51,7 @@ async fn batch(source: &mut ManifestSource) -> Batch {
 }
 
 async fn next(source: &mut ManifestSource) -> Vec<String> {
-    told(&batch(source).await)
+    reported(&batch(source).await)
 }
 
 /// Replaces a file as editors and `kubectl` wrappers do: whole, by renaming.
@@ -93,7 +93,7 @@ async fn what_is_no_manifest_is_not_read() {
     fs::create_dir(dir.path().join(".git")).expect("mkdir");
     fs::write(dir.path().join(".git/x.yaml"), service("x", 9)).expect("write");
     let reading = read_directory(dir.path()).expect("read");
-    assert_eq!(told(&reading.batch), ["default/a 1"]);
+    assert_eq!(reported(&reading.batch), ["default/a 1"]);
     assert!(reading.problems.is_empty() && reading.skipped.is_empty());
 }
 
@@ -217,10 +217,10 @@ async fn a_new_version_alone_is_a_batch() {
     fs::write(&path, list(5, &[("a", 1)])).expect("write");
     let mut source = ManifestSource::open(dir.path()).expect("open");
     let first = batch(&mut source).await;
-    assert_eq!((told(&first).len(), first.resource_version.as_deref()), (1, Some("5")));
+    assert_eq!((reported(&first).len(), first.resource_version.as_deref()), (1, Some("5")));
     replace(&path, &list(6, &[("a", 1)]));
     let second = batch(&mut source).await;
-    assert_eq!((told(&second).len(), second.resource_version.as_deref()), (0, Some("6")));
+    assert_eq!((reported(&second).len(), second.resource_version.as_deref()), (0, Some("6")));
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn a_dropped_wait_loses_nothing() {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     while seen.is_empty() && tokio::time::Instant::now() < deadline {
         if let Ok(batch) = tokio::time::timeout(Duration::from_micros(200), source.next()).await {
-            seen = told(&batch.expect("a working source").expect("a source that goes on"));
+            seen = reported(&batch.expect("a working source").expect("a source that goes on"));
         }
     }
     assert_eq!(seen, ["default/a 1"]);

@@ -1,4 +1,4 @@
-//! The rules of Kubernetes, as tables: who may answer, who is masqueraded, what happens when nobody can answer.
+//! The rules of Kubernetes, as tables: who may answer, who is masqueraded, what happens when no endpoint can answer.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -110,7 +110,7 @@ fn who_may_answer_under_policy_local() {
         ),
         ("lost when only others have one", &["there:2:ready"], &[], Verdict::Drop),
         ("lost when only others have a terminating one", &["there:2:terminating", "here:1:gone"], &[], Verdict::Drop),
-        ("refused when nobody has one", &["here:1:gone", "there:2:unready"], &[], Verdict::Reject),
+        ("refused without one", &["here:1:gone", "there:2:unready"], &[], Verdict::Reject),
     ];
     for (case, endpoints, expected, verdict) in table {
         let plan = plan(&port, endpoints);
@@ -138,7 +138,11 @@ fn who_is_masqueraded() {
     let short = external.short_circuit.unwrap();
     assert_eq!(short.pods, action(CLUSTER, Masquerade::Never));
     assert_eq!(short.node, action(CLUSTER, Masquerade::Always));
-    assert_eq!(plan(&local, &["here:1:unready"]).external.unwrap().short_circuit, None, "nobody to go round to");
+    assert_eq!(
+        plan(&local, &["here:1:unready"]).external.unwrap().short_circuit,
+        None,
+        "there is no endpoint to go round to"
+    );
 }
 
 #[test]

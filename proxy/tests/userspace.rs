@@ -245,7 +245,7 @@ fn endpoints_change_without_a_rule_and_services_go_with_their_listeners() {
     let led = proxy.mode().relays().active.clone();
     let of_cluster = led.iter().find(|(name, _)| name.service.name == "my-nginx-cluster").unwrap().1;
     assert_eq!(of_cluster.cluster.to_vec(), ["192.167.2.231:80".parse().unwrap()]);
-    // Without endpoints it is refused, and nobody listens; with one again it has the same port.
+    // Without endpoints it is refused, and nothing listens; with one again it has the same port.
     let port = listening(&mut proxy)["default/my-nginx-cluster Cluster"];
     tell(&mut proxy, &[slice("my-nginx-cluster", &[], "TCP")]);
     proxy.sync().unwrap();

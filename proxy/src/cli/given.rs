@@ -196,8 +196,8 @@ mod tests {
             ("--kube-api-qps=NaN", "\"NaN\" is no number"),
             ("--no-such-flag", "unexpected argument"),
         ] {
-            let told = given(&[flag]).unwrap_err();
-            assert!(told.contains(problem) && told.contains(flag.split('=').next().unwrap()), "{told}");
+            let reported = given(&[flag]).unwrap_err();
+            assert!(reported.contains(problem) && reported.contains(flag.split('=').next().unwrap()), "{reported}");
         }
     }
 }

@@ -42,7 +42,7 @@ use crate::source::{
 /// How long everything but syncs may take to end.
 const END: Duration = Duration::from_millis(500);
 
-/// Runs until it is told to stop.
+/// Runs until a signal ends it.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let Resolved { mut config, configuration, file, flags, .. } = resolved;
     let about = About {
@@ -135,7 +135,7 @@ fn start<M: ModeAtWork + Send + 'static>(
         warn!("{error}; going on with more rights than are needed");
     }
     let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
-        warn!(%error, "cannot watch the configuration file: a change of it will not be told");
+        warn!(%error, "cannot watch the configuration file: a change of it will not be noticed");
         None
     });
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -25,7 +25,7 @@ impl Servers {
         Servers { tasks: JoinSet::new(), fatal, events }
     }
 
-    /// Holds what `bind` opens. A port that is taken is tried again and again, and told in an Event for this reason,
+    /// Holds what `bind` opens. A port that is taken is tried again and again, and reported in an Event with this reason,
     /// unless it is to be fatal.
     ///
     /// # Errors
@@ -90,8 +90,8 @@ mod tests {
         assert!(events.try_recv().is_err(), "the proxy ends with a sentence");
         let mut servers = Servers::new(false, recorder);
         servers.serve("Test", bind(address)).unwrap();
-        let told = events.try_recv().unwrap();
-        assert!(told.reason == "Test" && told.note.contains(&address.to_string()), "{told:?}");
+        let reported = events.try_recv().unwrap();
+        assert!(reported.reason == "Test" && reported.note.contains(&address.to_string()), "{reported:?}");
         drop(taken);
         tokio::time::timeout(3 * BIND_RETRY, async {
             while tokio::net::TcpStream::connect(address).await.is_err() {

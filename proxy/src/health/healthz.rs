@@ -75,15 +75,16 @@ fn about(health: &Health, healthy: bool, ok: bool) -> Map<String, Value> {
     // As upstream: a proxy that is well is up to date as of now, however long ago there was something to do.
     let last_updated = if ok { Some(now) } else { health.last_updated };
     let families = health.families.iter().map(|(family, one)| {
-        let told = json!({ "lastSynced": one.synced.map(rfc3339), "appliedResourceVersions": versions(&one.applied) });
-        (family.to_string(), told)
+        let reported =
+            json!({ "lastSynced": one.synced.map(rfc3339), "appliedResourceVersions": versions(&one.applied) });
+        (family.to_string(), reported)
     });
     let statuses: Map<String, Value> = health
         .families
         .iter()
         .filter_map(|(family, one)| {
-            let told = json!({ "lastUpdated": rfc3339(one.synced?), "healthy": !health.late.contains(family) });
-            Some((family.to_string(), told))
+            let reported = json!({ "lastUpdated": rfc3339(one.synced?), "healthy": !health.late.contains(family) });
+            Some((family.to_string(), reported))
         })
         .collect();
     let mut body = Map::new();

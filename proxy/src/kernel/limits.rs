@@ -1,5 +1,5 @@
 //! Limits that kube-proxy sets once at the start: those of connection tracking, and the process's own standing when
-//! memory runs short. What is refused is told, and is no reason not to proxy.
+//! memory runs short. What is refused is logged, and is no reason not to proxy.
 
 use std::time::Duration;
 

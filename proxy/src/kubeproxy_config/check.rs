@@ -282,9 +282,9 @@ mod tests {
             ("logging.format", |c| c.logging.format = "xml".into(), "neither text nor json"),
         ];
         for (field, change, problem) in table {
-            let told = checked(change).unwrap_err();
-            assert_eq!(told.field, field);
-            assert!(told.problem.contains(problem), "{field}: {}", told.problem);
+            let reported = checked(change).unwrap_err();
+            assert_eq!(reported.field, field);
+            assert!(reported.problem.contains(problem), "{field}: {}", reported.problem);
         }
     }
 

@@ -119,7 +119,7 @@ pub const FIELDS: &[Field] = &[
     field("winkernel.enableDSR", WINDOWS, "Windows: direct server return"),
     field("winkernel.rootHnsEndpointName", WINDOWS, "Windows: endpoint of the root namespace"),
     field("winkernel.forwardHealthCheckVip", WINDOWS, "Windows: forward the health check's address"),
-    flag("detectLocalMode", "detect-local-mode", Text, Honoured, "How pods are told from others: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"),
+    flag("detectLocalMode", "detect-local-mode", Text, Honoured, "How traffic from pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"),
     flag("detectLocal.bridgeInterface", "pod-bridge-interface", Text, Honoured, "The pods' bridge, for detect-local mode BridgeInterface"),
     flag("detectLocal.interfaceNamePrefix", "pod-interface-name-prefix", Text, Honoured, "Start of the pods' interface names, for detect-local mode InterfaceNamePrefix"),
     flag("clusterCIDR", "cluster-cidr", Text, Honoured, "Pod ranges of the cluster, at most one per family, comma-separated"),
@@ -132,7 +132,7 @@ pub const FIELDS: &[Field] = &[
     flag("conntrack.tcpBeLiberal", "conntrack-tcp-be-liberal", Bool, Honoured, "Let conntrack take out-of-window segments for valid, and do not drop INVALID packets"),
     flag("conntrack.udpTimeout", "conntrack-udp-timeout", Time, Different("a refused write is a warning"), "Time-out of UDP flows without a reply; 0: as it is"),
     flag("conntrack.udpStreamTimeout", "conntrack-udp-timeout-stream", Time, Different("a refused write is a warning"), "Time-out of UDP flows with replies; 0: as it is"),
-    flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API tell every change: nothing needs to be told again"), "How often objects of the API are looked at again"),
+    flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API report every change: nothing needs to be listed again"), "How often objects of the API are looked at again"),
     flag("portRange", "proxy-port-range", Text, Different("upstream has no userspace mode any more, and ignores it; empty: 61000-65535"), "Userspace mode: ports to listen on, as FIRST-LAST, FIRST+MORE or a single one"),
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
 ];
@@ -280,11 +280,11 @@ mod tests {
         configuration.winkernel.network_name = "x".to_owned();
         configuration.iptables.masquerade_bit = 15;
         configuration.feature_gates.insert("NativeHistograms".to_owned(), false);
-        let told = without_effect(&configuration);
-        assert_eq!(told.len(), 3, "{told:#?}");
-        assert!(told[0].starts_with("clientConnection.qps (--kube-api-qps) has no effect: this proxy keeps three"));
-        assert_eq!(told[1], "winkernel.networkName has no effect: it is for Windows nodes");
+        let reported = without_effect(&configuration);
+        assert_eq!(reported.len(), 3, "{reported:#?}");
+        assert!(reported[0].starts_with("clientConnection.qps (--kube-api-qps) has no effect: this proxy keeps three"));
+        assert_eq!(reported[1], "winkernel.networkName has no effect: it is for Windows nodes");
         let gate = "feature gate NativeHistograms=false has no effect: metrics are in the text format, which has no native histograms";
-        assert_eq!(told[2], gate);
+        assert_eq!(reported[2], gate);
     }
 }

@@ -165,7 +165,7 @@ mod tests {
         let now = StaleFlowFilter { serving: Frontends::new(), ..flows(&[]) }.only(&before);
         assert!(now.is_stale(&flow(CLUSTER_IP, "10.244.1.5:53")));
         assert!(now.is_stale(&flow(NODE_PORT, "10.244.1.5:53")));
-        assert!(!now.is_stale(&flow(CLUSTER_IP, CLUSTER_IP)), "nobody of ours answered it");
+        assert!(!now.is_stale(&flow(CLUSTER_IP, CLUSTER_IP)), "no endpoint of ours answered it");
         assert!(!now.is_stale(&flow("172.18.0.9:30053", "10.244.1.5:53")), "another node's");
         assert!(flows(&[]).only(&before).gone.is_empty(), "a frontend that is still there is not gone");
         let is_node_port = |key: &(Protocol, Frontend)| matches!(key.1, Frontend::NodePort(_));

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(note(&mut index, &[3, 2]), both, "another one, before anybody has looked");
         assert_eq!(index.ports_due(), [&dns.name].into());
         index.note_all([(&dns, servers(&[3, 2]))].into_iter());
-        assert_eq!(due(&index), ["udp 10.96.0.10:53"], "after doubt, all of them");
+        assert_eq!(due(&index), ["udp 10.96.0.10:53"], "when all are required");
         index.judged();
         assert_eq!(note(&mut index, &[]), ["udp 10.96.0.10:53 to 10.244.0.2:53, 10.244.0.3:53"], "scaled to zero");
         index.note(&dns.name, None);

@@ -1,4 +1,4 @@
-//! `healthCheckNodePort`s of one family, by Service: kept as its service ports are planned, told as what changed.
+//! `healthCheckNodePort`s of one family, by Service: kept as its service ports are planned, reported as changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

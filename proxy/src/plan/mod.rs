@@ -48,7 +48,7 @@ pub enum Masquerade {
     Never,
     /// Every source's.
     Always,
-    /// That of every source but pods, as far as pods can be told ([`NodePlan::pods`]).
+    /// That of every source but pods, as far as pods can be detected ([`NodePlan::pods`]).
     NotPods,
 }
 
@@ -83,7 +83,7 @@ pub struct ExternalFrontends {
     pub allowed_sources: Option<AllowedSources>,
     /// What happens to traffic from elsewhere.
     pub action: FrontendAction,
-    /// Under policy Local, pods (where they can be told) and the node itself are not held to it: their traffic goes
+    /// Under policy Local, pods (where they can be detected) and the node itself are not held to it: their traffic goes
     /// as if it had left the cluster and come back (kubernetes/kubernetes#92465).
     pub short_circuit: Option<ShortCircuit>,
 }
@@ -175,7 +175,7 @@ impl ServicePortPlan {
     }
 }
 
-/// How a pod's packet is told from others.
+/// How a pod's packet is detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodSource {
     /// Its source is in this range.
@@ -205,7 +205,7 @@ pub struct NodePlan {
     pub family: Family,
     /// The bit of the packet mark that asks for masquerade.
     pub masquerade_mark: u32,
-    /// How pods are told; `None`: they cannot be.
+    /// How pods are detected; `None`: they cannot be.
     pub pods: Option<PodSource>,
     /// Who is masqueraded to cluster IPs: what [`ClusterIpFrontend::action`] has for every service port, for modes that have one
     /// rule for all.

@@ -59,7 +59,7 @@ thread_local! {
 }
 
 /// Leads everything from one connection to the other until the end of it, which is passed on as the end of that direction
-/// alone. `moved` is told of bytes that have arrived.
+/// alone. `moved` is called with the bytes that have arrived.
 ///
 /// # Errors
 /// When a connection is reset, or there are no descriptors for a pipe.

@@ -22,7 +22,7 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 /// A manifest file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
-    /// Path relative to the directory, as it is told to people.
+    /// Path relative to the directory, as messages name it.
     pub name: String,
     /// Where to read it.
     pub path: PathBuf,
@@ -89,7 +89,7 @@ impl Observer for Once<'_> {
 pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
     let root = observer.start();
     let failed = |error: io::Error| SourceError::Directory {
-        attempt: "read",
+        operation: "read",
         path: root.display().to_string(),
         cause: error.to_string(),
     };

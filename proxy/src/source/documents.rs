@@ -23,7 +23,7 @@ pub(super) struct FileContents {
     pub objects: Vec<(ObjectId, Object, usize)>,
     /// Objects that were named but are not valid.
     pub refused: Vec<ObjectId>,
-    /// Some part of the file could not even be told which object it is.
+    /// Of some part of the file it is not known which object it is.
     pub torn: bool,
     /// Its faults, no more than [`MOST_FAULTS`] and a line with the number of the others.
     pub problems: Vec<DocumentError>,
@@ -312,14 +312,14 @@ mod tests {
     const SERVICE: &str =
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n";
 
-    fn told(contents: &FileContents) -> Vec<String> {
+    fn reported(contents: &FileContents) -> Vec<String> {
         let objects = contents.objects.iter().map(|(id, ..)| id.to_string());
         let problems = contents.problems.iter().map(ToString::to_string);
         objects.chain(problems).chain(contents.skipped.iter().cloned()).collect()
     }
 
     fn read_text(file: &str, text: &str) -> Vec<String> {
-        told(&read(file, text.as_bytes()))
+        reported(&read(file, text.as_bytes()))
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
         );
         let contents = read("x.json", list.as_bytes());
         assert_eq!(
-            told(&contents),
+            reported(&contents),
             [
                 "Service default/a",
                 "x.json: document 1 (Service default/b): items[1].spec.ports: has no port",
@@ -377,10 +377,10 @@ mod tests {
             ("apiVersion: v1\nkind: List\nitems: 3\n", "x.yaml: document 1, line 1: items: is a number, not a list"),
         ] {
             let contents = read("x.yaml", text.as_bytes());
-            assert_eq!((told(&contents), contents.torn), (vec![fault.to_owned()], true), "{text:?}");
+            assert_eq!((reported(&contents), contents.torn), (vec![fault.to_owned()], true), "{text:?}");
         }
         let contents = read("x.yaml", b"a: \xff");
-        assert_eq!((told(&contents), contents.torn), (vec!["x.yaml: is not UTF-8 text (byte 3)".to_owned()], true));
+        assert_eq!((reported(&contents), contents.torn), (vec!["x.yaml: is not UTF-8 text (byte 3)".to_owned()], true));
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl ManifestSource {
         watcher.report(None);
         let path = directory.display().to_string();
         let failed = |error: std::io::Error| SourceError::Directory {
-            attempt: "watch",
+            operation: "watch",
             path: path.clone(),
             cause: error.to_string(),
         };
@@ -123,7 +123,7 @@ impl Source for ManifestSource {
         match self.batches.recv().await {
             Some(batch) => Ok(Some(batch)),
             None => Err(SourceError::Directory {
-                attempt: "watch",
+                operation: "watch",
                 path: self.path.clone(),
                 cause: "its watcher has stopped".to_owned(),
             }),

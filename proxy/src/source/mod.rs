@@ -109,10 +109,10 @@ pub trait Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The manifest directory cannot be read or watched.
-    #[error("cannot {attempt} {path}: {cause}")]
+    #[error("cannot {operation} {path}: {cause}")]
     Directory {
         /// `read` or `watch`.
-        attempt: &'static str,
+        operation: &'static str,
         /// The directory.
         path: String,
         /// The operating system's or the watcher's words.

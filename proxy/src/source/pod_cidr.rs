@@ -30,7 +30,7 @@ struct Wanted {
     /// `None`: a range of any family. Without a `bindAddress` the primary family is whatever the Node's is.
     family: Option<Family>,
     seen: Seen,
-    /// When to give up, once the source has told everything that there is.
+    /// When to give up, once the source has reported everything that there is.
     deadline: Option<Instant>,
 }
 

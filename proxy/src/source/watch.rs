@@ -163,5 +163,5 @@ impl Observer for Watch {
 }
 
 fn failed(path: &Path, error: &notify::Error) -> SourceError {
-    SourceError::Directory { attempt: "watch", path: path.display().to_string(), cause: error.to_string() }
+    SourceError::Directory { operation: "watch", path: path.display().to_string(), cause: error.to_string() }
 }

@@ -36,7 +36,7 @@ impl Triggers {
         }
     }
 
-    /// A slice is gone: what it last told about has not happened just now.
+    /// A slice is gone: its last trigger time is in the past.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         self.waiting.retain(|(slice, _)| slice != key);
     }

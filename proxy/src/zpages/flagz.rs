@@ -52,12 +52,12 @@ mod tests {
             text.starts_with("\nsvcproxy flagz\nWarning: ") && text.ends_with("\nbind-address=::\nv=2\n"),
             "{text}"
         );
-        let told: Value =
+        let reported: Value =
             serde_json::from_slice(&body("application/json;v=v1beta1;g=config.k8s.io;as=Flagz").await).unwrap();
         let expected = json!({
             "apiVersion": "config.k8s.io/v1beta1", "kind": "Flagz", "metadata": { "name": "svcproxy" },
             "flags": { "bind-address": "::", "v": "2" },
         });
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 }

@@ -102,14 +102,14 @@ mod tests {
         let reply = page().answer("application/json;v=v1beta1;g=config.k8s.io;as=Statusz");
         assert_eq!(reply.headers()["content-type"], "application/json");
         assert!(!reply.headers().contains_key("warning"));
-        let mut told: Value = serde_json::from_str(&body(reply).await).unwrap();
-        assert!(told["uptimeSeconds"].take().as_u64().unwrap() > 0);
+        let mut reported: Value = serde_json::from_str(&body(reply).await).unwrap();
+        assert!(reported["uptimeSeconds"].take().as_u64().unwrap() > 0);
         let expected = json!({
             "apiVersion": "config.k8s.io/v1beta1", "kind": "Statusz", "metadata": { "name": "svcproxy" },
             "startTime": "2026-01-01T00:00:00Z", "uptimeSeconds": null, "goVersion": "",
             "binaryVersion": env!("CARGO_PKG_VERSION"), "emulationVersion": "1.37", "paths": ["/configz", "/metrics"],
         });
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let reply = page().answer("application/yaml;v=v1alpha1;g=config.k8s.io;as=Statusz");
         assert_eq!(reply.headers()["content-type"], "application/yaml");
         assert!(
@@ -122,7 +122,7 @@ mod tests {
     async fn what_is_not_there_is_not_acceptable() {
         let reply = page().answer("application/json");
         assert_eq!(reply.status(), 406);
-        let told: Value = serde_json::from_str(&body(reply).await).unwrap();
-        assert_eq!((&told["kind"], &told["reason"]), (&"Status".into(), &"NotAcceptable".into()));
+        let reported: Value = serde_json::from_str(&body(reply).await).unwrap();
+        assert_eq!((&reported["kind"], &reported["reason"]), (&"Status".into(), &"NotAcceptable".into()));
     }
 }

@@ -82,7 +82,7 @@ fn connections_end_before_what_leads_them_goes() {
     assert!(is_gone(&kernel));
 }
 
-/// The node's own connections have the service's address as their source, whoever leads them: it stays for them, but no new
+/// The node's own connections have the service's address as their source, in any mode: it stays for them, but no new
 /// one comes from it.
 #[test]
 fn an_address_stays_while_the_nodes_own_connections_come_from_it() {

@@ -63,7 +63,7 @@ fn tcp(address: &str) -> ServerKey {
     server(Protocol::Tcp, address)
 }
 
-/// A load balancer of somebody else's on the same node, with a set and an address of its own.
+/// Another program's load balancer on the same node, with a set and an address of its own.
 fn kernel_with_foreign_things() -> Fake {
     let mut kernel = Fake::default();
     let spec = ServerSpec { scheduler: "wlc".into(), flags: 0, persistence: None, netmask: u32::MAX };
@@ -205,7 +205,7 @@ proptest! {
         prop_assert!(report.full && report.is_empty(), "{:?}", report);
         prop_assert_eq!(current.detect_flush().unwrap(), None);
 
-        // Whoever drains goes when the time is over, and then the kernel is as after a clean start to the last detail.
+        // What drains goes when the time is over, and then the kernel is as after a clean start to the last detail.
         now += Duration::from_secs(1);
         let looked = current.follow_up(now).unwrap();
         if looked.is_some() {
@@ -394,7 +394,7 @@ fn datagrams_have_no_end_to_wait_for() {
     assert_eq!(weights(&mut proxy, &key), [("10.244.0.1:8080".to_owned(), 1)]);
 }
 
-/// Whoever has set things up so wrongly that new connections go nowhere (kubernetes/kubernetes#92019).
+/// A setting by which new connections go nowhere (kubernetes/kubernetes#92019).
 #[test]
 fn a_weight_that_somebody_left_at_zero_is_mended() {
     let mut proxy = proxy(Fake::default());

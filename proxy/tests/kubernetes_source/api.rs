@@ -76,7 +76,7 @@ impl Api {
         self.task = Some(task);
     }
 
-    /// Nobody listens any more, and all connections are cut.
+    /// Closes the listener, and cuts all connections.
     pub fn down(&mut self) {
         self.task = None;
     }

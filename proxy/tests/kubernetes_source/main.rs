@@ -110,7 +110,7 @@ async fn an_outage_changes_nothing_and_a_come_back_tells_the_difference() {
     let lines = log.lines();
     let failures = lines.iter().filter(|line| line.starts_with("WARN")).count();
     assert_eq!(failures, 1, "one line for an outage of all watches and many tries: {lines:#?}");
-    assert!(lines.iter().any(|line| line.contains("nobody listens there (connection refused)")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("nothing listens there (connection refused)")), "{lines:#?}");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn gone_in_the_middle_of_a_watch_lists_again() {
     api.line(SERVICES, &gone.to_string());
     until("a new list", || api.asked("list", SERVICES).0 > 2).await;
     api.put(SERVICES, service("a", 90));
-    assert_eq!(next_reported(&mut source).await, ["default/a 90"], "objects that are the same are not told again");
+    assert_eq!(next_reported(&mut source).await, ["default/a 90"], "objects that are the same are not reported again");
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ pub async fn next(source: &mut KubernetesSource) -> Batch {
 
 /// What a batch tells, sorted.
 pub fn reported(batch: &Batch) -> Vec<String> {
-    let mut told: Vec<String> = batch
+    let mut reported: Vec<String> = batch
         .changes
         .iter()
         .map(|change| match change {
@@ -71,8 +71,8 @@ pub fn reported(batch: &Batch) -> Vec<String> {
             Change::Node(name, node) => format!("node {name}{}", if node.is_some() { "" } else { " gone" }),
         })
         .collect();
-    told.sort();
-    told
+    reported.sort();
+    reported
 }
 
 /// Batches until one tells something, which a bookmark does not.

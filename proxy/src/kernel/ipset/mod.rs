@@ -16,9 +16,9 @@ pub(crate) use netlink::fuzz;
 use super::netlink::NetlinkError;
 use crate::model::{Family, Protocol};
 
-/// Members that a hash has room for unless it is told otherwise (`IPSET_DEFAULT_MAXELEM`).
+/// Members that a hash has room for by default (`IPSET_DEFAULT_MAXELEM`).
 pub const DEFAULT_MAXELEM: u32 = 65_536;
-/// Buckets that a hash begins with unless it is told otherwise (`IPSET_DEFAULT_HASHSIZE`).
+/// Buckets that a hash begins with by default (`IPSET_DEFAULT_HASHSIZE`).
 pub const DEFAULT_HASHSIZE: u32 = 1024;
 
 /// A type of set.

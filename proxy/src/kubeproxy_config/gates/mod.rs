@@ -251,8 +251,8 @@ mod tests {
                 "featureGates.GitRepoVolumeDriver: the feature gate GitRepoVolumeDriver is locked to false",
             ),
         ] {
-            let told = iptables(&[(name, on)]).unwrap_err();
-            assert!(told.starts_with(problem), "{told}");
+            let reported = iptables(&[(name, on)]).unwrap_err();
+            assert!(reported.starts_with(problem), "{reported}");
             assert!(name.contains("IP") || name == "Nonsense" || iptables(&[(name, !on)]).is_ok(), "{name}");
         }
     }
@@ -266,12 +266,14 @@ mod tests {
 
     #[test]
     fn gates_without_effect_are_told_once_they_are_not_at_their_default() {
-        let told = |name, on| without_effect(&given(&[(name, on)])).collect::<Vec<_>>();
-        assert_eq!(told("AllowServiceExternalIPs", false), Vec::<String>::new());
-        assert_eq!(told("WatchListClient", true), Vec::<String>::new());
-        assert!(told("WatchListClient", false)[0].ends_with("first lists come in pages, which every API server has"));
+        let reported = |name, on| without_effect(&given(&[(name, on)])).collect::<Vec<_>>();
+        assert_eq!(reported("AllowServiceExternalIPs", false), Vec::<String>::new());
+        assert_eq!(reported("WatchListClient", true), Vec::<String>::new());
+        assert!(
+            reported("WatchListClient", false)[0].ends_with("first lists come in pages, which every API server has")
+        );
         assert_eq!(
-            told("MemoryQoS", true),
+            reported("MemoryQoS", true),
             ["feature gate MemoryQoS=true has no effect: kube-proxy does not act on it, nor does this proxy"]
         );
     }

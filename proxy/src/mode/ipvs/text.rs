@@ -48,7 +48,7 @@ pub fn ipset(desired: &DesiredState, family: Family) -> String {
     text
 }
 
-/// The addresses on the device, as `ip` would be told of them.
+/// The addresses on the device, in the syntax of `ip`.
 pub fn addresses(desired: &DesiredState) -> String {
     let line = |address: &std::net::IpAddr| {
         let length = Family::of(address).address_bits();

@@ -174,7 +174,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order as it is defined: the predecessor's own port, then ports that nobody has, then those of other predecessors.
+        /// The order as it is defined: the predecessor's own port, then ports that are unused, then those of other predecessors.
         #[test]
         fn candidates_are_the_own_port_then_free_ports_then_those_found_by_others(
             found in btree_map("[a-h]", 100u16..112, 0..8),

@@ -86,7 +86,7 @@ pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Op
     accept(&output.stdout, user)
 }
 
-/// What the kubeconfig sets, and what plugins are told of whom they serve.
+/// What the kubeconfig sets, and what plugins learn about the cluster that they serve.
 fn environment(plugin: &ExecConfig) -> Result<Vec<(String, String)>, ExecError> {
     let mut spec = json!({"interactive": false});
     if plugin.provide_cluster_info {

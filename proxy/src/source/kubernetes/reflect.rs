@@ -103,7 +103,7 @@ impl Reflector {
         let mut backoff = Backoff::new(self.timing.first_retry, self.timing.longest_retry);
         loop {
             let mut wait = Duration::ZERO;
-            match self.attempt(&mut kept, &trouble, &updates, &mut backoff).await {
+            match self.list_and_watch(&mut kept, &trouble, &updates, &mut backoff).await {
                 Ok(()) => debug!(kind = self.kind.name(), "watch ended; going on"),
                 Err(Failure::Closed) => return,
                 Err(Failure::Smaller) => continue,
@@ -122,7 +122,7 @@ impl Reflector {
     }
 
     /// Lists if need be, then watches until the watch ends.
-    async fn attempt(
+    async fn list_and_watch(
         &mut self,
         kept: &mut Kept,
         trouble: &Trouble,

@@ -172,7 +172,7 @@ fn connection(error: &kube::Error) -> (Sort, String) {
         _ if innermost.contains("certificate") => {
             (Sort::Certificate, format!("its certificate is not trusted: {innermost}"))
         }
-        _ if is_refused(error) => (Sort::Refused, "nobody listens there (connection refused)".to_owned()),
+        _ if is_refused(error) => (Sort::Refused, "nothing listens there (connection refused)".to_owned()),
         _ => (Sort::Unreachable, format!("cannot be reached: {innermost}")),
     }
 }

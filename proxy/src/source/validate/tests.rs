@@ -221,8 +221,11 @@ fn slices() {
     );
     let mut unfit = slice();
     unfit["metadata"]["labels"]["kubernetes.io/service-name"] = json!("a.b");
-    let told = faults(&unfit);
-    assert!(told[0].contains("metadata.labels[kubernetes.io/service-name]: \"a.b\" is not a DNS label"), "{told:?}");
+    let reported = faults(&unfit);
+    assert!(
+        reported[0].contains("metadata.labels[kubernetes.io/service-name]: \"a.b\" is not a DNS label"),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -246,13 +249,16 @@ fn nodes() {
 /// What a proxy does not need does not cost the object: it is taken out, and said.
 #[test]
 fn what_is_left_out_of_account() {
-    let left_out = |base: &Value, pointer: &str, value: Value, told: &[&str]| {
+    let left_out = |base: &Value, pointer: &str, value: Value, reported: &[&str]| {
         let read = documents::read("x.json", with(base, pointer, value).to_string().as_bytes());
         assert!(read.problems.is_empty() && read.objects.len() == 1, "{:?}", read.problems);
         let remarks: Vec<String> = read.remarks.iter().map(ToString::to_string).collect();
-        assert_eq!(remarks.len(), told.len(), "{remarks:?}");
-        for (remark, told) in remarks.iter().zip(told) {
-            assert!(remark.starts_with("x.json: document 1 (") && remark.contains(&format!("): {told}")), "{remark}");
+        assert_eq!(remarks.len(), reported.len(), "{remarks:?}");
+        for (remark, reported) in remarks.iter().zip(reported) {
+            assert!(
+                remark.starts_with("x.json: document 1 (") && remark.contains(&format!("): {reported}")),
+                "{remark}"
+            );
             assert!(remark.ends_with("; left out of account"), "{remark}");
         }
         let (_, object, _) = &read.objects[0];
@@ -263,7 +269,7 @@ fn what_is_left_out_of_account() {
         }
         .expect("JSON")
     };
-    for (pointer, told) in [
+    for (pointer, reported) in [
         ("/spec/trafficDistribution", "spec.trafficDistribution: \"a\\nb\" is not one of PreferClose, "),
         ("/spec/loadBalancerClass", "spec.loadBalancerClass: "),
         ("/spec/ipFamilyPolicy", "spec.ipFamilyPolicy: \"a\\nb\" is not one of SingleStack, "),
@@ -272,7 +278,7 @@ fn what_is_left_out_of_account() {
         ("/spec/ports/0/appProtocol", "spec.ports[0].appProtocol: "),
         ("/status/loadBalancer/ingress/0/hostname", "status.loadBalancer.ingress[0].hostname: "),
     ] {
-        let object = left_out(&service(), pointer, json!("a\nb"), &[told]);
+        let object = left_out(&service(), pointer, json!("a\nb"), &[reported]);
         assert_eq!(object.pointer(pointer), None, "{pointer}");
     }
     let object = left_out(&service(), "/spec/ports/0/targetPort", json!("a b"), &["spec.ports[0].targetPort: "]);
