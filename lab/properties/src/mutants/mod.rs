@@ -14,7 +14,7 @@ use svclab_oracle::{Cluster, FrontendKind, Mode, Promise, Protocol, Question, Ve
 use svclab_sim::rules::Rules;
 
 use crate::judge::{Court, Property, judge};
-use crate::machines::Machines;
+use crate::machines::{CannotBuild, Machines};
 use crate::programs::{Program, programs};
 use crate::sweep::in_mode;
 
@@ -87,15 +87,19 @@ pub struct Score {
     pub mutant: Mutant,
     /// In how many clusters it changed something.
     pub clusters: usize,
+    /// In how many of those its rules could not even be loaded: no packet was asked about there.
+    pub unloadable: usize,
     /// Who noticed.
     pub noticed: BTreeSet<Property>,
 }
 
 impl Score {
-    /// Whether what was to be noticed was, and nothing else.
+    /// Whether what was to be noticed was, and nothing else. A mutant whose rules cannot be loaded is not equivalent,
+    /// whatever nobody noticed.
     #[must_use]
     pub fn is_right(&self) -> bool {
-        self.clusters > 0 && (self.mutant.worth == Worth::Broken) != self.noticed.is_empty()
+        let judged = self.mutant.worth == Worth::Broken || self.unloadable == 0;
+        judged && self.clusters > 0 && (self.mutant.worth == Worth::Broken) != self.noticed.is_empty()
     }
 }
 
@@ -159,8 +163,8 @@ impl Bench {
         Ok(Bench { programs, cluster, court, asked, waiting })
     }
 
-    /// Who notices the mutant here; `None` where it changes nothing.
-    fn noticed(&self, mutant: &Mutant) -> Option<BTreeSet<Property>> {
+    /// Who notices the mutant here; `None` where it changes nothing, an error where its rules cannot be loaded.
+    fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, CannotBuild>> {
         let mut programs = self.programs.clone();
         let mut changed = false;
         for program in programs.values_mut() {
@@ -169,15 +173,15 @@ impl Bench {
         if !changed {
             return None;
         }
-        // Rules that no kernel would take are noticed by that.
-        let Ok(machines) = Machines::build_with(&self.cluster, &programs, &self.waiting) else {
-            return Some(BTreeSet::new());
+        let machines = match Machines::build_with(&self.cluster, &programs, &self.waiting) {
+            Ok(machines) => machines,
+            Err(error) => return Some(Err(error)),
         };
         let court = Court { machines, bare: self.court.bare.clone() };
         let faults = self.asked.iter().flat_map(|(question, promise)| {
             judge(&court, &self.cluster, question, promise.clone()).faults.into_iter().map(|fault| fault.property)
         });
-        Some(faults.collect())
+        Some(Ok(faults.collect()))
     }
 }
 
@@ -188,11 +192,15 @@ fn is_balanced(promise: &Promise) -> bool {
 /// Tries a mutant on the benches.
 #[must_use]
 pub fn score(mutant: Mutant, benches: &[Bench]) -> Score {
-    let mut score = Score { mutant, clusters: 0, noticed: BTreeSet::new() };
+    let mut score = Score { mutant, clusters: 0, unloadable: 0, noticed: BTreeSet::new() };
     let mut enough = 0;
     for bench in benches {
         let Some(noticed) = bench.noticed(&mutant) else { continue };
         score.clusters += 1;
+        let Ok(noticed) = noticed else {
+            score.unloadable += 1;
+            continue;
+        };
         enough += usize::from(!noticed.is_empty());
         score.noticed.extend(noticed);
         if enough == ENOUGH {
@@ -209,6 +217,9 @@ impl fmt::Display for Score {
         let right = if self.is_right() { " " } else { "!" };
         write!(f, "{right} {:<64}", self.mutant.name)?;
         match (self.mutant.worth, noticed.is_empty()) {
+            (Worth::Equivalent(_), _) if self.unloadable > 0 => {
+                write!(f, " called equivalent, but {} clusters cannot load it", self.unloadable)
+            }
             (Worth::Equivalent(reason), true) => write!(f, " equivalent: {reason}"),
             (Worth::Equivalent(_), false) => write!(f, " called equivalent, but noticed by {}", noticed.join(", ")),
             (Worth::Broken, _) if self.clusters == 0 => f.write_str(" changes nothing in these clusters"),

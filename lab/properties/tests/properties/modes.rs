@@ -38,15 +38,16 @@ fn found(outcomes: &Outcomes) -> (BTreeSet<SocketAddr>, bool, bool) {
 
 #[test]
 fn iptables_and_ipvs_agree() {
-    agree(Mode::Ipvs, 200);
+    agree(Mode::Ipvs, 200, 2);
 }
 
 #[test]
 fn iptables_and_userspace_agree() {
-    agree(Mode::Userspace, 201);
+    agree(Mode::Userspace, 201, 10);
 }
 
-fn agree(with: Mode, property: u64) {
+/// At least so many flows alike for one that is not compared.
+fn agree(with: Mode, property: u64, alike: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));
     let outcome = runner(seed(), property, (cases() / 5).max(1)).run(&recipes(), |recipe| {
         let mut clusters = [Mode::Iptables, with].map(|mode| in_mode(&recipe, mode));
@@ -82,5 +83,5 @@ fn agree(with: Mode, property: u64) {
     }
     let (same, declared) = compared.get();
     println!("{same} flows alike, {declared} with a declared difference or without a promise");
-    assert!(same > declared, "{same} of {declared}");
+    assert!(same > alike * declared, "{same} of {declared}");
 }
