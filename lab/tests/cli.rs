@@ -59,6 +59,21 @@ fn kept_promises_exit_with_0_and_write_both_reports() {
 }
 
 #[test]
+fn a_run_in_which_nothing_was_judged_exits_with_3() {
+    // No proxy stands beside this copy, so no mode can be run.
+    let directory = tempfile::tempdir().unwrap();
+    let alone = directory.path().join("svclab");
+    std::fs::copy(env!("CARGO_BIN_EXE_svclab"), &alone).unwrap();
+    let mut command = Command::new(alone);
+    command.args(["run", "scenarios/clusterip.yaml", "--deterministic"]).env_remove("CI").env_remove("SVCPROXY");
+    command.stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let output = finish(command, Duration::from_secs(60));
+    let told = err(&output);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("not run") && told.contains("nothing was judged"), "{told}");
+}
+
+#[test]
 fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
     // The port that packets are sent to now refuses, which is quicker than silence.
     let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;

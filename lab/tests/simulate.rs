@@ -72,6 +72,7 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
     let steps: Vec<String> = scenarios.iter().flat_map(verdicts).collect();
     let simulated = steps.iter().filter(|verdict| *verdict == "passed").count();
     assert!(simulated > 700, "of {} steps only {simulated} are simulated", steps.len());
+    // A step that looks at nothing in some mode names the modes in which it looks.
     assert!(steps.iter().all(|verdict| verdict == "passed" || verdict == "not simulated"), "{report:#}");
     for scenario in scenarios.iter().filter(|scenario| scenario["name"] == "hairpin") {
         assert!(verdicts(scenario).iter().all(|verdict| verdict == "passed"), "{scenario:#}");
@@ -228,5 +229,65 @@ fn so_is_one_through_a_dump_from_elsewhere() {
         let output = explain(rules, to);
         assert_eq!(output.status.code(), Some(2), "{}", err(&output));
         assert!(err(&output).contains(says) && !err(&output).contains("panicked"), "{}", err(&output));
+    }
+}
+
+const CLUSTER: &str = "
+name: scenario
+about: What is judged.
+cluster: {nodes: 1}
+manifests: |
+  {apiVersion: v1, kind: Pod, metadata: {name: caller}, spec: {nodeName: node-a, containers: [{name: caller}]}}
+  ---
+  apiVersion: v1
+  kind: Pod
+  metadata: {name: web, labels: {app: web}}
+  spec: {nodeName: node-a, containers: [{name: web, ports: [{containerPort: 80}]}]}
+  ---
+  {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}
+";
+
+/// A cluster of one service on one node, and these steps, in a mode.
+fn judged(mode: &str, steps: &str) -> (Option<i32>, Value, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("scenario.yaml");
+    fs::write(&file, format!("{CLUSTER}steps:\n{steps}")).unwrap();
+    let output = svclab(&["run", file.to_str().unwrap(), "--simulate", "--mode", mode, "--json", "-"], None);
+    let report: Value = serde_json::from_str(&out(&output)).unwrap_or_default();
+    (output.status.code(), report["scenarios"][0]["steps"].clone(), err(&output))
+}
+
+#[test]
+fn rules_of_another_mode_are_not_judged() {
+    let of_ipvs = "- name: a\n  rules: [{on: node-a, chain: KUBE-NODE-PORT, mode: ipvs}]\n";
+    let of_both =
+        "- name: b\n  rules: [{on: node-a, chain: KUBE-NODE-PORT, mode: ipvs}, {on: node-a, chain: KUBE-SERVICES}]\n";
+    let (status, steps, words) = judged("iptables", of_ipvs);
+    assert_eq!((status, steps[0]["verdict"].as_str()), (Some(3), Some("not judged")), "{words}");
+    assert!(words.contains("nothing was judged"), "{words}");
+    let (status, steps, words) = judged("iptables", &format!("{of_ipvs}{of_both}"));
+    assert_eq!((status, steps[1]["verdict"].as_str()), (Some(0), Some("passed")), "{words}");
+    assert!(words.contains("(1 not judged)"), "{words}");
+}
+
+#[test]
+fn a_comparison_with_a_step_that_was_not_carried_out_is_not_judged() {
+    let probe = "probe: {from: pod/caller, to: service/web, count: 3}\n";
+    let steps = format!(
+        "- name: a\n  modes: [userspace]\n  {probe}  expect: {{answered: web}}\n- name: b\n  {probe}  expect: {{answered: web, sameAs: a}}\n"
+    );
+    let (status, steps, words) = judged("iptables", &steps);
+    assert_eq!((status, steps[0]["verdict"].as_str()), (Some(3), Some("not judged")), "{words}");
+    assert!(steps[0]["why"].as_str().unwrap().contains("\"a\""), "{steps}");
+}
+
+#[test]
+fn what_a_mode_does_not_promise_is_said() {
+    let step = "- name: a\n  probe: {from: pod/caller, to: service/web, count: 3}\n  expect: {answered: web, sawSource: client}\n";
+    let not_promised = "sawSource: client is not promised in userspace mode";
+    for (mode, says) in [("iptables", false), ("userspace", true)] {
+        let (status, steps, words) = judged(mode, step);
+        assert_eq!((status, steps[0]["verdict"].as_str()), (Some(0), Some("passed")), "{words}");
+        assert_eq!(steps.to_string().contains(not_promised), says, "{mode}: {steps}");
     }
 }

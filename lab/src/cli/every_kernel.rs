@@ -28,15 +28,20 @@ pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
         let divided = divide(kernel, &abilities, args.vm.deterministic, turns, &mut table);
         parts.extend(divided.into_iter().map(|part| (kernel, part)));
     }
-    let (mut worst, mut reports) = (0, Reports::new()?);
+    let (mut worst, mut judged, mut reports) = (0, 0, Reports::new()?);
     for (kernel, part) in &parts {
         let deterministic = if part.deterministic { ", deterministic" } else { "" };
         eprintln!("on {kernel}{deterministic}, in {} mode:", part.mode);
         let done = reports.run(args, part)?;
         worst = worst.max(done.status);
+        judged += done.scenarios.len();
         enter(kernel, part, done.status, &done.scenarios, &mut table);
     }
     eprint!("{}", shown(&table));
+    if worst == 0 && judged == 0 {
+        eprintln!("nothing was judged: no scenario could be run");
+        worst = UNABLE;
+    }
     reports.write(args, worst == 0, json!({}))?;
     Ok(worst)
 }

@@ -31,7 +31,7 @@ struct Piece<'a> {
 
 pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
     let mut reports = Reports::new()?;
-    let (mut worst, mut lines, mut left_out) = (0, Vec::new(), Vec::new());
+    let (mut worst, mut judged, mut lines, mut left_out) = (0, 0, Vec::new(), Vec::new());
     let must = !args.mode.is_empty() || std::env::var_os("CI").is_some();
     for piece in divide(args, turns)? {
         let not_run = if worst != 0 && !args.keep_going {
@@ -54,12 +54,17 @@ pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
             None => {
                 let done = reports.run(args, &piece.part)?;
                 worst = worst.max(done.status);
+                judged += done.scenarios.len();
                 words(&done)
             }
         };
         lines.push(Line { mode: piece.part.mode, place: piece.place, verdict });
     }
     eprint!("{}", shown(&lines));
+    if worst == 0 && judged == 0 {
+        eprintln!("nothing was judged: no scenario could be run");
+        worst = UNABLE;
+    }
     reports.write(args, worst == 0, json!({ "notRun": left_out }))?;
     Ok(worst)
 }

@@ -35,7 +35,7 @@ use seeds::Seeds;
 const BROKEN: u8 = 1;
 /// Wrong usage, or a file with mistakes.
 const USAGE: u8 = 2;
-/// This machine cannot run it.
+/// This machine cannot run it, or nothing was judged.
 const UNABLE: u8 = 3;
 
 /// A laboratory for Kubernetes service proxies: clusters of network namespaces, real traffic, a verdict.
@@ -43,7 +43,7 @@ const UNABLE: u8 = 3;
 #[command(
     name = "svclab",
     version,
-    after_help = "Exit status: 0 all promises kept, 1 a broken promise or a difference, 2 wrong usage or file, 3 this machine cannot run it."
+    after_help = "Exit status: 0 all promises kept, 1 a broken promise or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -211,7 +211,7 @@ fn on_host(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
 }
 
 pub(super) fn status(reports: &[ScenarioReport]) -> u8 {
-    if reports.iter().any(|report| report.unable) {
+    if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
         UNABLE
     } else if reports.iter().all(ScenarioReport::passed) {
         0

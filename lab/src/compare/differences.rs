@@ -87,7 +87,7 @@ fn verdict(step: &StepReport) -> String {
         Verdict::Broken(mismatches) => {
             mismatches.first().map(|first| format!("{}; seen: {}", first.expected, first.seen))
         }
-        Verdict::Failed(why) | Verdict::NotSimulated(why) => Some(why.clone()),
+        Verdict::Failed(why) | Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why.clone()),
         Verdict::Passed | Verdict::Skipped => Some(step.summary.clone()).filter(|summary| !summary.is_empty()),
     };
     let word = step.verdict.word();
@@ -101,21 +101,36 @@ fn verdict(step: &StepReport) -> String {
 /// How often each outcome was seen.
 type Counts<T> = BTreeMap<T, usize>;
 
-/// Whether some outcome was met more often with one proxy than with the other, beyond what chance allows.
-fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>) -> bool {
+/// Outcomes of a step that share the bound on a false alarm ([`stats::FALSE_ALARM`]): servers and failures, and for each server
+/// the addresses that it saw. The number is fixed, so that it does not follow from what is judged; a step with more of them has
+/// as many as it has.
+const OUTCOMES: usize = 64;
+
+fn outcomes(a: &Answers, b: &Answers) -> usize {
+    let of = |answers: &Answers| {
+        let tally = &answers.tally;
+        let addresses: usize = tally.seen_by.values().map(BTreeMap::len).sum();
+        tally.servers.len() + tally.failures.len() + addresses
+    };
+    OUTCOMES.max(of(a) + of(b))
+}
+
+/// Whether some outcome was met more often with one proxy than with the other, beyond what chance allows; it is one of so many
+/// `outcomes` of the step.
+fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
     let (sent_a, sent_b) = (a.values().sum(), b.values().sum());
     let all: BTreeSet<&T> = a.keys().chain(b.keys()).collect();
     let of = |counts: &Counts<T>, what: &T| counts.get(what).copied().unwrap_or_default();
-    all.iter().any(|what| stats::differ((of(a, what), sent_a), (of(b, what), sent_b), all.len()))
+    all.iter().any(|what| stats::differ((of(a, what), sent_a), (of(b, what), sent_b), outcomes))
 }
 
 /// Whether some server, or silence, was met more often with one than with the other.
 fn distributed_differently(a: &Answers, b: &Answers) -> bool {
-    let outcomes = |answers: &Answers| -> Counts<String> {
+    let counts = |answers: &Answers| -> Counts<String> {
         let tally = &answers.tally;
         tally.servers.iter().chain(&tally.failures).map(|(what, count)| (what.clone(), *count)).collect()
     };
-    a.drawn && b.drawn && unlike(&outcomes(a), &outcomes(b))
+    a.drawn && b.drawn && unlike(&counts(a), &counts(b), outcomes(a, b))
 }
 
 /// A server that answered with both and saw other addresses with the one than with the other. Which node a packet comes
@@ -123,6 +138,6 @@ fn distributed_differently(a: &Answers, b: &Answers) -> bool {
 fn seen_differently<'a>(a: &'a Answers, b: &'a Answers) -> Option<(&'a str, &'a Counts<IpAddr>, &'a Counts<IpAddr>)> {
     a.tally.seen_by.iter().find_map(|(server, seen_a)| {
         let seen_b = b.tally.seen_by.get(server)?;
-        unlike(seen_a, seen_b).then_some((server.as_str(), seen_a, seen_b))
+        unlike(seen_a, seen_b, outcomes(a, b)).then_some((server.as_str(), seen_a, seen_b))
     })
 }

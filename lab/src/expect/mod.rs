@@ -5,6 +5,7 @@
 pub mod chi_square;
 pub mod counters;
 mod judge;
+pub mod settle;
 pub mod stats;
 
 pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge};

@@ -29,7 +29,7 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
 
 fn step(step: &StepReport) -> Value {
     let broken = match &step.verdict {
-        Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) => Vec::new(),
+        Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => Vec::new(),
         Verdict::Broken(mismatches) => {
             let pair = |mismatch: &Mismatch| json!({ "expected": mismatch.expected, "seen": mismatch.seen });
             mismatches.iter().map(pair).collect()
@@ -41,7 +41,7 @@ fn step(step: &StepReport) -> Value {
         "line": step.line,
         "action": step.action,
         "verdict": step.verdict.word(),
-        "why": match &step.verdict { Verdict::NotSimulated(why) => Some(why), _ => None },
+        "why": match &step.verdict { Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why), _ => None },
         "broken": broken,
         "summary": step.summary,
         "answers": step.answers.as_ref().map(answers),

@@ -40,7 +40,7 @@ fn suite(xml: &mut String, report: &ScenarioReport) {
     let count = |wanted: fn(&Verdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
     let failures = count(|verdict| matches!(verdict, Verdict::Broken(_)));
     let errors = count(|verdict| matches!(verdict, Verdict::Failed(_))) + usize::from(report.not_started.is_some());
-    let skipped = count(|verdict| matches!(verdict, Verdict::Skipped | Verdict::NotSimulated(_)));
+    let skipped = count(|verdict| !verdict.is_judged());
     let tests = report.steps.len() + usize::from(report.not_started.is_some());
     let place = match &report.machine {
         None => String::new(),
@@ -77,7 +77,14 @@ fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
     );
     match &step.verdict {
         Verdict::Passed => xml.push_str("/>\n"),
-        Verdict::Skipped | Verdict::NotSimulated(_) => xml.push_str(">\n      <skipped/>\n    </testcase>\n"),
+        Verdict::Skipped => xml.push_str(">\n      <skipped/>\n    </testcase>\n"),
+        Verdict::NotSimulated(why) | Verdict::NotJudged(why) => {
+            xml.push_str(&format!(
+                ">\n      <skipped message=\"{}: {}\"/>\n    </testcase>\n",
+                step.verdict.word(),
+                escape(why)
+            ));
+        }
         Verdict::Failed(why) => {
             let _ = writeln!(xml, ">\n      <error message=\"{}\"/>\n    </testcase>", escape(why));
         }

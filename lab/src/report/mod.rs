@@ -27,12 +27,19 @@ pub enum Verdict {
     Skipped,
     /// The simulator has no model of what the step does; why.
     NotSimulated(String),
+    /// What the step promises could not be looked at in this run; why.
+    NotJudged(String),
 }
 
 impl Verdict {
     /// Whether no promise was broken.
     pub fn is_kept(&self) -> bool {
-        matches!(self, Verdict::Passed | Verdict::NotSimulated(_))
+        matches!(self, Verdict::Passed | Verdict::NotSimulated(_) | Verdict::NotJudged(_))
+    }
+
+    /// Whether the step was carried out and judged.
+    pub fn is_judged(&self) -> bool {
+        matches!(self, Verdict::Passed | Verdict::Broken(_) | Verdict::Failed(_))
     }
 
     /// In a word.
@@ -43,6 +50,7 @@ impl Verdict {
             Verdict::Failed(_) => "failed",
             Verdict::Skipped => "skipped",
             Verdict::NotSimulated(_) => "not simulated",
+            Verdict::NotJudged(_) => "not judged",
         }
     }
 }
@@ -123,6 +131,11 @@ impl ScenarioReport {
     /// Whether every promise was kept.
     pub fn passed(&self) -> bool {
         self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_kept())
+    }
+
+    /// Whether anything was judged at all: a step that was carried out, or a start that failed.
+    pub fn judged(&self) -> bool {
+        self.not_started.is_some() || self.steps.iter().any(|step| step.verdict.is_judged())
     }
 
     /// The command that repeats the run.

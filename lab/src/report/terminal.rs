@@ -30,17 +30,14 @@ impl<W: Write> Terminal<W> {
             Verdict::Passed => self.paint("32", "ok  "),
             Verdict::Broken(_) | Verdict::Failed(_) => self.paint("31", "FAIL"),
             Verdict::Skipped => self.paint("33", "skip"),
-            Verdict::NotSimulated(_) => self.paint("33", "  - "),
+            Verdict::NotSimulated(_) | Verdict::NotJudged(_) => self.paint("33", "  - "),
         };
         let took = self.paint("2", &duration(step.took));
         let summary =
             if step.summary.is_empty() { String::new() } else { format!("  {}", self.paint("2", &step.summary)) };
-        if let Verdict::NotSimulated(why) = &step.verdict {
-            return self.line(&format!(
-                "  {mark} {}  {}",
-                step.name,
-                self.paint("2", &format!("not simulated: {why}"))
-            ));
+        if let Verdict::NotSimulated(why) | Verdict::NotJudged(why) = &step.verdict {
+            let why = self.paint("2", &format!("{}: {why}", step.verdict.word()));
+            return self.line(&format!("  {mark} {}  {why}", step.name));
         }
         self.line(&format!("  {mark} {} {took}{summary}", step.name));
     }
@@ -59,14 +56,24 @@ impl<W: Write> Terminal<W> {
             reports.iter().filter(|report| !report.passed()).map(|report| report.name.as_str()).collect();
         let steps: usize = reports.iter().map(|report| report.steps.len()).sum();
         let took = duration(reports.iter().map(|report| report.took).sum());
-        let verdict = if broken.is_empty() {
+        let verdict = if !reports.iter().any(ScenarioReport::judged) {
+            self.paint("31", "nothing was judged")
+        } else if broken.is_empty() {
             self.paint("32", "all kept")
         } else {
             self.paint("31", &format!("broken: {}", broken.join(", ")))
         };
-        let left = reports.iter().flat_map(|report| &report.steps);
-        let left = left.filter(|step| matches!(step.verdict, Verdict::NotSimulated(_))).count();
-        let left = if left == 0 { String::new() } else { format!(" ({left} not simulated)") };
+        let steps_with = |wanted: fn(&Verdict) -> bool| {
+            reports.iter().flat_map(|report| &report.steps).filter(|step| wanted(&step.verdict)).count()
+        };
+        let left_out = [
+            (steps_with(|verdict| matches!(verdict, Verdict::NotSimulated(_))), "not simulated"),
+            (steps_with(|verdict| matches!(verdict, Verdict::NotJudged(_))), "not judged"),
+            (reports.iter().filter(|report| !report.judged()).count(), "scenarios without a judgement"),
+        ];
+        let left_out = left_out.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let left_out = left_out.collect::<Vec<_>>().join(", ");
+        let left = if left_out.is_empty() { String::new() } else { format!(" ({left_out})") };
         self.line(&format!("{} scenarios, {steps} steps{left}, {took}: {verdict}", reports.len()));
     }
 
@@ -102,7 +109,7 @@ fn explain(report: &ScenarioReport) -> String {
             Verdict::Failed(why) => {
                 let _ = writeln!(text, "    {place}\n      the lab failed: {why}");
             }
-            Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) => {}
+            Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => {}
         }
     }
     for line in report.logs.lines() {
@@ -138,6 +145,23 @@ mod tests {
     #[test]
     fn a_failure_shows_expected_seen_seed_and_command() {
         insta::assert_snapshot!(shown(false));
+    }
+
+    #[test]
+    fn a_run_that_judged_nothing_is_not_called_kept() {
+        let total = |reports: &[ScenarioReport]| {
+            let mut out = Vec::new();
+            Terminal::new(&mut out, false).total(reports);
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        let mut reports = super::super::sample();
+        for step in &mut reports[0].steps {
+            step.verdict = Verdict::NotSimulated("no model".into());
+        }
+        let said =
+            "1 scenarios, 3 steps (3 not simulated, 1 scenarios without a judgement), 1.2 s: nothing was judged\n";
+        assert_eq!(total(&reports), said);
+        assert!(total(&[]).ends_with(": nothing was judged\n"));
     }
 
     #[test]

@@ -12,6 +12,13 @@ use crate::expect::{Mismatch, Tally};
 pub(super) struct AnsweredBy(BTreeMap<String, BTreeSet<String>>);
 
 impl AnsweredBy {
+    /// Why a step cannot be compared with the one that it names: that one was not carried out in this run.
+    pub(super) fn missing(&self, step: &Step) -> Option<String> {
+        let named = [&step.expect.same_as, &step.expect.differs_from].into_iter().flatten();
+        let missing = named.map(|name| &name.value).find(|name| !self.0.contains_key(*name))?;
+        Some(format!("step {missing:?}, which it is compared with, was not carried out"))
+    }
+
     /// Notes who answered, and compares with earlier steps if the step says so.
     pub(super) fn compare(&mut self, step: &Step, tally: &Tally) -> Vec<Mismatch> {
         let now: BTreeSet<String> = tally.servers.keys().cloned().collect();

@@ -170,6 +170,13 @@ impl Loader<'_> {
                 self.problem(expect_at, message);
             }
         }
+        if action.only_looks() && expect.keys().is_empty() {
+            let key = action.key();
+            self.problem(
+                at,
+                format!("step {name:?}: `{key}` without `expect` promises nothing: say what is to be there"),
+            );
+        }
         Some(Step { line: position(at).0, name, modes, action, expect, eventually, every })
     }
 
@@ -294,6 +301,23 @@ impl Action {
             Action::Proxy(ProxyAction::Start(Different { mode: Some(mode), .. }), _) => mode.needs().to_vec(),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether it may be done again without another result than that of a fresh look: it changes nothing that is looked at.
+    pub(super) fn can_be_repeated(&self) -> bool {
+        matches!(
+            self,
+            Action::Probe(_)
+                | Action::Rules(_)
+                | Action::HealthCheck(..)
+                | Action::OwnHealth(..)
+                | Action::LoadBalancer(_)
+        )
+    }
+
+    /// Whether it changes nothing and does nothing that is promised to succeed: without a promise it could not fail.
+    fn only_looks(&self) -> bool {
+        matches!(self, Action::HealthCheck(..) | Action::OwnHealth(..) | Action::LoadBalancer(_))
     }
 
     /// The keys that authors write.

@@ -35,7 +35,7 @@ impl Nodes<'_> {
         for choice in &rule.on.0 {
             chosen.extend(choice.value.among(self.names.iter().map(String::as_str))?);
         }
-        chosen.retain(|node| (self.mode_of)(node) == rule.mode);
+        chosen.retain(|node| rule.modes().any(|mode| mode == (self.mode_of)(node)));
         Ok(chosen)
     }
 }
@@ -95,6 +95,19 @@ pub(super) fn compare(
         }
     }
     Ok(found)
+}
+
+/// Why none of `rules` could be looked at: they are about modes in which no node's proxy is.
+pub(super) fn left_out(nodes: &Nodes<'_>, rules: &[RuleFile]) -> Result<Option<String>, String> {
+    for rule in rules {
+        if !nodes.of(rule)?.is_empty() {
+            return Ok(None);
+        }
+    }
+    let modes: std::collections::BTreeSet<String> =
+        rules.iter().flat_map(RuleFile::modes).map(|mode| mode.to_string()).collect();
+    let modes = modes.into_iter().collect::<Vec<_>>().join(" or ");
+    Ok((!rules.is_empty()).then(|| format!("these rules are of {modes} mode, in which no node's proxy is")))
 }
 
 fn presence(rule: &RuleFile, node: &str, ruleset: &Ruleset) -> Option<Mismatch> {

@@ -57,9 +57,10 @@ impl<'a> Modes<'a> {
         let nodes: Vec<String> = rule.on.0.iter().filter_map(|node| node.value.among(names()).ok()).flatten().collect();
         let modes: BTreeSet<Mode> =
             nodes.iter().filter_map(|node| self.0.get(node.as_str())).flatten().copied().collect();
-        let idle = !modes.is_empty() && !modes.contains(&rule.mode);
+        let idle = !modes.is_empty() && !rule.modes().any(|mode| modes.contains(&mode));
         idle.then(|| {
-            let (nodes, seen, mode) = (nodes.join(", "), words(&modes), rule.mode);
+            let of: Vec<Mode> = rule.modes().collect();
+            let (nodes, seen, mode) = (nodes.join(", "), words(&modes), words(&of));
             Problem::new(at, format!("a rule of {mode} mode (`mode: {mode}`, or none) on {nodes}, in {seen} by then"))
         })
     }

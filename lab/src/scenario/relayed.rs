@@ -15,30 +15,39 @@ use crate::traffic::probe::Place;
 /// The mode of each node's proxy.
 type ModeOf<'a> = &'a dyn Fn(&str) -> Mode;
 
-/// Turns a step's promise into what the nodes' modes can keep.
-pub(super) fn probe(store: &Store, mode_of: ModeOf<'_>, to: &Target, plan: &mut ProbePlan) {
+/// Turns a step's promise into what the nodes' modes can keep; says what is not promised then.
+pub(super) fn probe(store: &Store, mode_of: ModeOf<'_>, to: &Target, plan: &mut ProbePlan) -> Option<String> {
     let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
-    let Some(nodes) = relaying(store, &plan.probe.from, via, to) else { return };
-    if let Wanted::Answered { source: Some(source), .. } = &mut plan.wanted {
-        see(store, mode_of, source, &nodes);
+    let nodes = relaying(store, &plan.probe.from, via, to)?;
+    match &mut plan.wanted {
+        Wanted::Answered { source: Some(source), .. } => see(store, mode_of, source, &nodes),
+        _ => None,
     }
 }
 
 /// The same over a connection that is open already, which any node may have led.
-pub(super) fn send(store: &Store, mode_of: ModeOf<'_>, wanted: &mut Option<Wanted>) {
-    if let Some(Wanted::Answered { source: Some(source), .. }) = wanted {
-        see(store, mode_of, source, &all(store));
+pub(super) fn send(store: &Store, mode_of: ModeOf<'_>, wanted: &mut Option<Wanted>) -> Option<String> {
+    match wanted {
+        Some(Wanted::Answered { source: Some(source), .. }) => see(store, mode_of, source, &all(store)),
+        _ => None,
     }
 }
 
-fn see(store: &Store, mode_of: ModeOf<'_>, source: &mut SourceWanted, nodes: &[String]) {
+/// What a step saw, and what of it was not promised.
+pub(super) fn summary(seen: String, not_promised: Option<String>) -> String {
+    [seen].into_iter().chain(not_promised).collect::<Vec<_>>().join("; ")
+}
+
+fn see(store: &Store, mode_of: ModeOf<'_>, source: &mut SourceWanted, nodes: &[String]) -> Option<String> {
     let relays: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| mode_of(node) == Mode::Userspace).collect();
-    if source.client && !source.not && !relays.is_empty() {
-        // Another node of another mode may have led it all the same.
-        source.client = relays.len() < nodes.len();
-        source.addresses.extend(relays.iter().flat_map(|node| of_node(store, node)));
-        source.words = format!("{}, which is relayed by {}", source.words, relays.join(" or "));
+    if !source.client || source.not || relays.is_empty() {
+        return None;
     }
+    // Another node of another mode may have led it all the same.
+    source.client = relays.len() < nodes.len();
+    source.addresses.extend(relays.iter().flat_map(|node| of_node(store, node)));
+    source.words = format!("{}, which is relayed by {}", source.words, relays.join(" or "));
+    Some(format!("sawSource: client is not promised in userspace mode (relayed by {})", relays.join(" or ")))
 }
 
 fn of_node(store: &Store, node: &str) -> Vec<IpAddr> {

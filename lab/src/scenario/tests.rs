@@ -313,6 +313,10 @@ fn a_proxy_is_asked_about_itself() {
         ),
         (note.replace("node-a", "node-q"), "\"node-q\" is no node of this cluster"),
         (format!("{note}  expect: {{grew: some}}\n"), "\"some\": expected a number, \">=N\""),
+        (
+            format!("{FINE}- name: b\n  healthCheck: {{node: node-a, path: /livez}}\n"),
+            "without `expect` promises nothing",
+        ),
         (format!("{FINE}- name: b\n  unready: web-1\n  expect: {{grew: 0}}\n"), "`grew` says nothing about `unready`"),
         (health.replace("/livez", "/metrics"), "unknown variant `/metrics`, expected one of /healthz, /livez"),
         (

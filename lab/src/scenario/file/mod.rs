@@ -105,6 +105,16 @@ impl Mode {
     }
 }
 
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let all = Mode::ALL.map(|mode| mode.to_string());
+        let found = Mode::ALL.into_iter().find(|mode| mode.to_string() == text);
+        found.ok_or_else(|| format!("unknown mode `{text}`, expected one of {}", all.join(", ")))
+    }
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -293,9 +303,20 @@ pub struct RuleFile {
     pub exists: Option<bool>,
     #[serde(default)]
     pub family: RuleFamily,
-    /// The mode whose rule it is: it is looked at where the proxy is in that mode.
-    #[serde(default)]
-    pub mode: Mode,
+    /// The mode, or modes, whose rule it is: it is looked at where the proxy is in one of them.
+    #[serde(default = "iptables_mode")]
+    pub mode: OneOrMany<Mode>,
+}
+
+fn iptables_mode() -> OneOrMany<Mode> {
+    OneOrMany(vec![Spanned::new(Mode::Iptables, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)])
+}
+
+impl RuleFile {
+    /// The modes whose rule it is.
+    pub fn modes(&self) -> impl Iterator<Item = Mode> {
+        self.mode.0.iter().map(|mode| mode.value)
+    }
 }
 
 /// iptables or ip6tables.

@@ -40,6 +40,11 @@ pub(super) fn compare(
     look::compare(&nodes(lab, &|node| lab.proxies.mode_of(node)), rules, before, now, answers).map_err(StartError::Step)
 }
 
+/// Why none of `rules` could be looked at, as [`look::left_out`].
+pub(super) fn left_out(lab: &Lab, rules: &[RuleFile]) -> Result<Option<String>, StartError> {
+    look::left_out(&nodes(lab, &|node| lab.proxies.mode_of(node)), rules).map_err(StartError::Step)
+}
+
 fn nodes<'a>(lab: &Lab, mode_of: &'a dyn Fn(&str) -> Mode) -> Nodes<'a> {
     Nodes { names: lab.nodes(), mode_of }
 }

@@ -202,7 +202,7 @@ async fn steps(
         } else {
             one(&scenario.name, options, lab, step).await
         };
-        broken |= verdict != Verdict::Passed;
+        broken |= matches!(verdict, Verdict::Broken(_) | Verdict::Failed(_));
         let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), begin.elapsed());
         let done = StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, took };
         progress.step(&done);
@@ -218,8 +218,8 @@ async fn one(scenario: &str, options: &RunOptions, lab: &mut Lab, step: &Step) -
         }
     }
     match lab.step(step).await {
-        Ok(seen) if seen.broken.is_empty() => (Verdict::Passed, seen),
-        Ok(mut seen) => (Verdict::Broken(std::mem::take(&mut seen.broken)), seen),
+        Ok(mut seen) if !seen.broken.is_empty() => (Verdict::Broken(std::mem::take(&mut seen.broken)), seen),
+        Ok(mut seen) => (seen.not_judged.take().map_or(Verdict::Passed, Verdict::NotJudged), seen),
         Err(error) => (Verdict::Failed(error.to_string()), nothing()),
     }
 }

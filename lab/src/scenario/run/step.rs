@@ -8,6 +8,7 @@ use super::check;
 use super::lab::{Lab, StartError};
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
+use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, OneFamily, ProbeFile, RuleFile};
@@ -38,11 +39,13 @@ pub(super) struct Seen {
     pub(super) broken: Vec<Mismatch>,
     /// Who answered, of a step that sends requests.
     pub(super) answers: Option<Answers>,
+    /// Why something that the step promises could not be looked at.
+    pub(super) not_judged: Option<String>,
 }
 
 impl Seen {
     pub(super) fn new(summary: impl Into<String>, broken: Vec<Mismatch>) -> Self {
-        Seen { summary: summary.into(), broken, answers: None }
+        Seen { summary: summary.into(), broken, answers: None, not_judged: None }
     }
 
     fn answered(self, tally: Tally, drawn: bool) -> Self {
@@ -51,25 +54,26 @@ impl Seen {
 }
 
 impl Lab {
-    /// Carries out `step`; its promises are looked at again and again if they may come true eventually.
+    /// Carries out `step`. Promises that may come true eventually are looked at until they have settled; one look more is the
+    /// verdict.
     pub(super) async fn step(&mut self, step: &Step) -> Result<Seen, StartError> {
-        let looks = matches!(
-            step.action,
-            Action::Probe(_)
-                | Action::Rules(_)
-                | Action::HealthCheck(..)
-                | Action::OwnHealth(..)
-                | Action::LoadBalancer(_)
-        );
+        let looks = step.action.can_be_repeated();
         let after_rules = (self.marker.is_some() && looks).then_some(AFTER_RULES);
         let deadline = step.eventually.max(after_rules).map(|span| Instant::now() + span);
+        let mut counted = Looks::default();
         loop {
-            let seen = self.once(step).await?;
-            match deadline {
-                Some(deadline) if !seen.broken.is_empty() && Instant::now() < deadline => {
-                    tokio::time::sleep(step.every.unwrap_or(PAUSE)).await
+            let mut seen = self.once(step).await?;
+            let passed = seen.broken.is_empty();
+            let in_time = deadline.is_some_and(|deadline| Instant::now() < deadline);
+            match counted.after(passed, in_time) {
+                Next::Wait => tokio::time::sleep(step.every.unwrap_or(PAUSE)).await,
+                // To run a command once more may undo what its end has shown.
+                Next::Judge if !looks => return Ok(seen),
+                Next::Judge => {}
+                Next::Done => {
+                    seen.summary = counted.summary(seen.summary);
+                    return Ok(seen);
                 }
-                _ => return Ok(seen),
             }
         }
     }
@@ -123,7 +127,9 @@ impl Lab {
     async fn probe(&mut self, step: &Step, file: &ProbeFile) -> Result<Seen, StartError> {
         let plan = self.store.read(|store| resolve::probe(store, file, &step.expect));
         let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
-        self.store.read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
+        let not_promised = self
+            .store
+            .read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
         if file.timeout.is_none() {
             plan.probe.timeout = plan.probe.timeout.min(self.patience);
         }
@@ -140,7 +146,9 @@ impl Lab {
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.answered_by.compare(step, &tally));
         let rest = if given_up > 0 { format!("; {given_up} more were not sent") } else { String::new() };
-        Ok(Seen::new(format!("{}{rest}", tally.summary()), broken).answered(tally, plan.drawn))
+        let summary = relayed::summary(format!("{}{rest}", tally.summary()), not_promised);
+        let seen = Seen::new(summary, broken).answered(tally, plan.drawn);
+        Ok(Seen { not_judged: self.answered_by.missing(step), ..seen })
     }
 
     /// Sends the probes of a step. Where every one is to be answered, a batch (as many as go out at a time) with a silent one
@@ -179,7 +187,9 @@ impl Lab {
     async fn connect(&mut self, step: &Step, file: &ConnectFile) -> Result<Seen, StartError> {
         let plan = self.store.read(|store| resolve::connect(store, file, &step.expect));
         let mut plan = plan.map_err(|problem| StartError::Step(problem.message))?;
-        self.store.read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
+        let not_promised = self
+            .store
+            .read(|store| relayed::probe(store, &|node| self.proxies.mode_of(node), &file.to.value, &mut plan));
         // The route stays: the connection needs it for as long as it lives.
         self.route(plan.route.as_ref(), true).await?;
         let counters = counters(&step.expect);
@@ -201,13 +211,15 @@ impl Lab {
         broken.extend(check::times(&step.expect, &outcome));
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.answered_by.compare(step, &tally));
-        Ok(Seen::new(tally.summary(), broken).answered(tally, plan.drawn))
+        let seen = Seen::new(relayed::summary(tally.summary(), not_promised), broken).answered(tally, plan.drawn);
+        Ok(Seen { not_judged: self.answered_by.missing(step), ..seen })
     }
 
     async fn send(&mut self, step: &Step, name: &str) -> Result<Seen, StartError> {
         let wanted = self.store.read(|store| resolve::send(store, &step.expect));
         let mut wanted = wanted.map_err(|problem| StartError::Step(problem.message))?;
-        self.store.read(|store| relayed::send(store, &|node| self.proxies.mode_of(node), &mut wanted));
+        let not_promised =
+            self.store.read(|store| relayed::send(store, &|node| self.proxies.mode_of(node), &mut wanted));
         let counters = counters(&step.expect);
         let before = check::save(self, &counters).await?;
         if matches!(step.action, Action::SendStray(_)) {
@@ -230,13 +242,15 @@ impl Lab {
         let now = check::save(self, &counters).await?;
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.answered_by.compare(step, &tally));
-        Ok(Seen::new(tally.summary(), broken).answered(tally, false))
+        let seen = Seen::new(relayed::summary(tally.summary(), not_promised), broken).answered(tally, false);
+        Ok(Seen { not_judged: self.answered_by.missing(step), ..seen })
     }
 
     async fn rules(&self, rules: &[RuleFile]) -> Result<Seen, StartError> {
         let saved = check::save(self, rules).await?;
         let broken = check::compare(self, rules, None, &saved, &|_| 0)?;
-        Ok(Seen::new("", broken))
+        let not_judged = check::left_out(self, rules)?;
+        Ok(Seen { not_judged, ..Seen::new("", broken) })
     }
 
     async fn command(&self, exec: &ExecFile, expect: &ExpectFile) -> Result<Seen, StartError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::lab::{SimError, SimLab};
 use super::render::Programmer;
 use super::{aim, notes};
+use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch, Tally, judge};
 use crate::report::{SIMULATED, ScenarioReport, StepReport, Verdict};
 use crate::scenario::answered::AnsweredBy;
@@ -53,6 +54,7 @@ struct Seen {
     summary: String,
     broken: Vec<Mismatch>,
     answers: Option<Answers>,
+    not_judged: Option<String>,
 }
 
 impl Run {
@@ -74,7 +76,7 @@ impl Run {
                     Ok(mut seen) if !seen.broken.is_empty() => {
                         (Verdict::Broken(std::mem::take(&mut seen.broken)), seen)
                     }
-                    Ok(seen) => (Verdict::Passed, seen),
+                    Ok(mut seen) => (seen.not_judged.take().map_or(Verdict::Passed, Verdict::NotJudged), seen),
                     Err(error) => (Verdict::Failed(error.to_string()), Seen::default()),
                 },
             };
@@ -104,15 +106,23 @@ impl Run {
         aim::is_proxied(&self.lab.store, target).then_some(notes::Note { why, for_good: false })
     }
 
-    /// Carries a step out; its promises are looked at again, some time later, if they may come true eventually.
+    /// Carries a step out. Promises that may come true eventually are looked at until they have settled; one look more is the
+    /// verdict, as on the kernel.
     fn step(&mut self, step: &Step) -> Result<Seen, SimError> {
         let end = self.lab.machines.network().now() + step.eventually.unwrap_or_default();
+        let mut looks = Looks::default();
         loop {
-            let seen = self.once(step)?;
-            if seen.broken.is_empty() || self.lab.machines.network().now() >= end {
-                return Ok(seen);
+            let mut seen = self.once(step)?;
+            let in_time = self.lab.machines.network().now() < end;
+            match looks.after(seen.broken.is_empty(), in_time) {
+                Next::Wait => self.lab.machines.network_mut().advance(step.every.unwrap_or(PAUSE)),
+                Next::Judge if !step.action.can_be_repeated() => return Ok(seen),
+                Next::Judge => {}
+                Next::Done => {
+                    seen.summary = looks.summary(seen.summary);
+                    return Ok(seen);
+                }
             }
-            self.lab.machines.network_mut().advance(step.every.unwrap_or(PAUSE));
         }
     }
 
@@ -121,7 +131,8 @@ impl Run {
         match &step.action {
             Action::Probe(file) => {
                 let mut plan = resolve::probe(&self.lab.store, file, &step.expect).map_err(wrong)?;
-                relayed::probe(&self.lab.store, &|node| self.lab.mode_of(node), &file.to.value, &mut plan);
+                let not_promised =
+                    relayed::probe(&self.lab.store, &|node| self.lab.mode_of(node), &file.to.value, &mut plan);
                 let before = self.lab.saved(&look::counters(&step.expect))?;
                 let outcomes = self.lab.send_all(&plan, &file.to.value)?;
                 let tally = Tally::of(&outcomes);
@@ -129,25 +140,30 @@ impl Run {
                 broken.extend(self.counted(step, &before, &tally)?);
                 broken.extend(self.answered_by.compare(step, &tally));
                 let answers = Some(Answers { tally: tally.clone(), drawn: plan.drawn });
-                Ok(Seen { summary: tally.summary(), broken, answers })
+                let summary = relayed::summary(tally.summary(), not_promised);
+                Ok(Seen { summary, broken, answers, not_judged: self.answered_by.missing(step) })
             }
             Action::Connect(file) => {
                 let mut plan = resolve::connect(&self.lab.store, file, &step.expect).map_err(wrong)?;
-                relayed::probe(&self.lab.store, &|node| self.lab.mode_of(node), &file.to.value, &mut plan);
+                let not_promised =
+                    relayed::probe(&self.lab.store, &|node| self.lab.mode_of(node), &file.to.value, &mut plan);
                 let before = self.lab.saved(&look::counters(&step.expect))?;
                 let outcome = [self.lab.connect(&file.name.value, &plan, &file.to.value)?];
                 let tally = Tally::of(&outcome);
                 let mut broken = judge(&plan.wanted, &outcome);
                 broken.extend(self.counted(step, &before, &tally)?);
                 broken.extend(self.answered_by.compare(step, &tally));
-                Ok(Seen { summary: tally.summary(), broken, answers: None })
+                let not_judged = self.answered_by.missing(step);
+                let summary = relayed::summary(tally.summary(), not_promised);
+                Ok(Seen { summary, broken, answers: None, not_judged })
             }
             Action::Send(name) => self.send(name, step),
             Action::Rules(rules) => {
                 let mode_of = |node: &str| self.lab.mode_of(node);
                 let (nodes, now) = (self.lab.nodes(&mode_of), self.lab.saved(rules)?);
                 let broken = look::compare(&nodes, rules, None, &now, &|_| 0).map_err(SimError::Step)?;
-                Ok(Seen { broken, ..Seen::default() })
+                let not_judged = look::left_out(&nodes, rules).map_err(SimError::Step)?;
+                Ok(Seen { broken, not_judged, ..Seen::default() })
             }
             Action::HealthCheck(node, service, family) => {
                 let address = resolve::health_check(&self.lab.store, node, service, family.as_ref()).map_err(wrong)?;
@@ -157,7 +173,7 @@ impl Run {
                 };
                 let (status, body) = (if local > 0 { 200 } else { 503 }, format!("localEndpoints: {local}"));
                 let broken = look::health(&step.expect, status, u64::try_from(local).ok(), &body);
-                Ok(Seen { summary: format!("{status} {body}"), broken, answers: None })
+                Ok(Seen { summary: format!("{status} {body}"), broken, ..Seen::default() })
             }
             Action::LoadBalancer(service) => {
                 let (address, nodes) = self.lab.balanced(service)?;
@@ -168,13 +184,13 @@ impl Run {
                 let broken =
                     wrong.then(|| Mismatch::new(format!("{address} goes to {wanted}"), format!("it goes to {nodes}")));
                 let summary = format!("{address} goes to {nodes}");
-                Ok(Seen { summary, broken: broken.into_iter().collect(), answers: None })
+                Ok(Seen { summary, broken: broken.into_iter().collect(), ..Seen::default() })
             }
             Action::Scan(file) => {
                 let plan = resolve::scan(&self.lab.store, file, &step.expect).map_err(wrong)?;
                 let open = self.lab.scan(&plan)?;
                 let (summary, wrong) = resolve::judge_scan(&plan, &open);
-                Ok(Seen { summary, broken: wrong.into_iter().collect(), answers: None })
+                Ok(Seen { summary, broken: wrong.into_iter().collect(), ..Seen::default() })
             }
             Action::Advance(time) => {
                 self.lab.machines.network_mut().advance(*time);
@@ -203,7 +219,7 @@ impl Run {
     fn send(&mut self, name: &str, step: &Step) -> Result<Seen, SimError> {
         let wanted = resolve::send(&self.lab.store, &step.expect);
         let mut wanted = wanted.map_err(|problem| SimError::Step(problem.message))?;
-        relayed::send(&self.lab.store, &|node| self.lab.mode_of(node), &mut wanted);
+        let not_promised = relayed::send(&self.lab.store, &|node| self.lab.mode_of(node), &mut wanted);
         let before = self.lab.saved(&look::counters(&step.expect))?;
         let Some(outcome) = self.lab.ask(name) else {
             return Err(SimError::Step(format!("connection {name} was not opened")));
@@ -218,6 +234,8 @@ impl Run {
         };
         broken.extend(self.counted(step, &before, &tally)?);
         broken.extend(self.answered_by.compare(step, &tally));
-        Ok(Seen { summary: tally.summary(), broken, answers: None })
+        let not_judged = self.answered_by.missing(step);
+        let summary = relayed::summary(tally.summary(), not_promised);
+        Ok(Seen { summary, broken, answers: None, not_judged })
     }
 }
