@@ -1,4 +1,6 @@
-//! `kubectl` itself, where it is installed.
+//! `kubectl` itself, from 1.20 (Debian 12's `kubernetes-client`) on. At a desk it may be missing, in CI it may not.
+//!
+//! Versions before 1.25 want schemas (`/openapi/v2`) to validate what is applied, which this API does not have: `--validate=false`.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -39,14 +41,15 @@ async fn kubectl_is_satisfied() {
     for (arguments, input, expected) in [
         ("get svc,endpointslices,nodes -o name", "", "endpointslice.discovery.k8s.io/web-ipv4-0"),
         ("get svc web --no-headers", "", "ClusterIP"),
-        ("apply -f -", SERVICE, "service/app created"),
-        ("apply -f -", SERVICE, "service/app unchanged"),
-        ("apply -f -", changed.as_str(), "service/app configured"),
+        ("apply --validate=false -f -", SERVICE, "service/app created"),
+        ("apply --validate=false -f -", SERVICE, "service/app unchanged"),
+        ("apply --validate=false -f -", changed.as_str(), "service/app configured"),
         ("get svc app -o jsonpath={.spec.ports[0].port}", "", "81"),
         ("get svc -l tier=front,!nothing -o name", "", "service/app"),
         ("label svc app a=b", "", "service/app labeled"),
         ("patch svc app -p {\"spec\":{\"type\":\"NodePort\"}}", "", "service/app patched"),
-        ("describe svc app", "", "10.244.2.2:8080"),
+        ("describe svc app", "", "TargetPort:"),
+        ("get endpointslices web-ipv4-0 -o jsonpath={.endpoints[*].addresses[0]}", "", "10.244.2.2"),
         ("wait --for=condition=Ready pod/a --timeout=5s", "", "condition met"),
         ("get pods --watch --request-timeout=1s", "", "Running"),
         ("get svc --chunk-size=1 --no-headers", "", "public"),
@@ -54,11 +57,12 @@ async fn kubectl_is_satisfied() {
         ("delete svc app", "", "deleted"),
     ] {
         let Some((done, text)) = kubectl(&kubeconfig, arguments, input).await else {
-            return;
+            assert!(std::env::var_os("CI").is_none(), "there is no kubectl (Debian package kubernetes-client)");
+            return println!("SKIPPED: there is no kubectl (Debian package kubernetes-client)");
         };
         assert!(done && text.contains(expected), "kubectl {arguments}: {text}");
     }
     let broken = SERVICE.replace("port: 80", "port: 0");
-    let (done, text) = kubectl(&kubeconfig, "create -f -", &broken).await.unwrap();
+    let (done, text) = kubectl(&kubeconfig, "create --validate=false -f -", &broken).await.unwrap();
     assert!(!done && text.contains("spec.ports[0].port: Invalid value"), "{text}");
 }
