@@ -144,17 +144,6 @@ pub fn judge(wanted: &Wanted, outcomes: &[Outcome]) -> Vec<Mismatch> {
     }
 }
 
-/// How wrong a promised share has to be to be seen by so many probes, for a report.
-pub fn smallest_skew(wanted: &Wanted, sent: usize) -> Option<String> {
-    let Wanted::Answered { by, .. } = wanted else { return None };
-    let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
-    let is_shared = shares.iter().any(|share| *share > 0.0 && *share < 1.0);
-    is_shared.then(|| match stats::smallest_skew(sent, &shares) {
-        Some(hundredths) => format!("smallest detectable skew of a share: {hundredths} %"),
-        None => "too few probes to detect a skewed share".to_owned(),
-    })
-}
-
 fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mismatch> {
     let names = || by.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" or ");
     let known = |name: &String| by.iter().any(|(wanted, _)| wanted == name);

@@ -8,7 +8,7 @@ mod judge;
 pub mod settle;
 pub mod stats;
 
-pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge, smallest_skew};
+pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge};
 
 #[cfg(test)]
 mod tests;

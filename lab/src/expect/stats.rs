@@ -59,42 +59,17 @@ pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
 /// Whether `n` probes tell the promised `shares` from a proxy that leaves one backend out (always seen), or gives one
 /// half of its share or half as much again (overlooked with probability at most [`MISS`]).
 pub fn enough(n: usize, shares: &[f64]) -> bool {
-    distinct(shares).into_iter().all(|share| accepted(n, share, shares.len()).0 > 0) && tell_skew(n, shares, 0.5)
-}
-
-/// The smallest part by which any of the promised `shares` can be too large or too small and be overlooked by `n` probes with
-/// probability at most [`MISS`], in hundredths of the share, rounded up; `None` where even a backend that gets nothing, or twice as
-/// much, may be overlooked.
-pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
-    let told = |hundredths: u32| tell_skew(n, shares, f64::from(hundredths) / 100.0);
-    if !told(100) {
-        return None;
-    }
-    let (mut lower, mut upper) = (0, 100);
-    while upper - lower > 1 {
-        let middle = u32::midpoint(lower, upper);
-        if told(middle) { upper = middle } else { lower = middle }
-    }
-    Some(upper)
-}
-
-/// Whether `n` probes tell each of the promised `shares` from one that is larger or smaller by this part of it.
-fn tell_skew(n: usize, shares: &[f64], skew: f64) -> bool {
-    distinct(shares).into_iter().all(|share| {
-        let (low, high) = accepted(n, share, shares.len());
+    let mut different: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
+    different.dedup();
+    different.iter().all(|share| {
+        let (low, high) = accepted(n, *share, shares.len());
         let overlooked = |wrong: f64| {
             // A backend that is promised everything, or would get more than that, is told by the others' answers.
-            let judged = share < 1.0 && wrong <= 1.0;
+            let judged = *share < 1.0 && wrong <= 1.0;
             if judged { binomial(n, wrong)[low..=high].iter().sum() } else { 0.0 }
         };
-        overlooked(share * (1.0 + skew)) <= MISS && overlooked(share * (1.0 - skew)) <= MISS
+        low > 0 && overlooked(share * 1.5) <= MISS && overlooked(share * 0.5) <= MISS
     })
-}
-
-fn distinct(shares: &[f64]) -> Vec<f64> {
-    let mut distinct: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
-    distinct.dedup();
-    distinct
 }
 
 /// The fewest probes (to within a few) that are [`enough`]; `None` if a share is too small to be judged in reason.

@@ -42,16 +42,6 @@ fn probe_counts_are_enough_and_one_less_is_not() {
 }
 
 #[test]
-fn the_smallest_detectable_skew_shrinks_with_the_root_of_the_probes() {
-    let halves = [0.5, 0.5];
-    assert_eq!(
-        [441, 4 * 441, 16 * 441, 8].map(|probes| stats::smallest_skew(probes, &halves)),
-        [Some(50), Some(26), Some(14), None]
-    );
-    assert_eq!(stats::smallest_skew(1_053, &[1.0 / 3.0; 3]), Some(50));
-}
-
-#[test]
 fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
     let wanted = even(&["d/a", "d/b", "d/c"]);
     let verdict = |counts: &[(&str, usize)]| judge(&wanted, &replies(counts)).is_empty();

@@ -33,9 +33,9 @@ pub(super) fn send(store: &Store, mode_of: ModeOf<'_>, wanted: &mut Option<Wante
     }
 }
 
-/// What a step saw, and remarks on it.
-pub(super) fn summary<const N: usize>(seen: String, remarks: [Option<String>; N]) -> String {
-    [seen].into_iter().chain(remarks.into_iter().flatten()).collect::<Vec<_>>().join("; ")
+/// What a step saw, and what of it was not promised.
+pub(super) fn summary(seen: String, not_promised: Option<String>) -> String {
+    [seen].into_iter().chain(not_promised).collect::<Vec<_>>().join("; ")
 }
 
 fn see(store: &Store, mode_of: ModeOf<'_>, source: &mut SourceWanted, nodes: &[String]) -> Option<String> {

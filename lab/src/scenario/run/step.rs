@@ -9,7 +9,7 @@ use super::lab::{Lab, StartError};
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::cluster::process::Ended;
 use crate::expect::settle::{Looks, Next};
-use crate::expect::{Answers, Mismatch, Tally, Wanted, judge, smallest_skew};
+use crate::expect::{Answers, Mismatch, Tally, Wanted, judge};
 use crate::objects::ObjectKey;
 use crate::scenario::file::{ConnectFile, ExecFile, ExpectFile, OneFamily, ProbeFile, RuleFile};
 use crate::scenario::look::{self, answers_of, counters};
@@ -146,10 +146,7 @@ impl Lab {
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.answered_by.compare(step, &tally));
         let rest = if given_up > 0 { format!("; {given_up} more were not sent") } else { String::new() };
-        let summary = relayed::summary(
-            format!("{}{rest}", tally.summary()),
-            [smallest_skew(&plan.wanted, outcomes.len()), not_promised],
-        );
+        let summary = relayed::summary(format!("{}{rest}", tally.summary()), not_promised);
         let seen = Seen::new(summary, broken).answered(tally, plan.drawn);
         Ok(Seen { not_judged: self.answered_by.missing(step), ..seen })
     }
@@ -214,7 +211,7 @@ impl Lab {
         broken.extend(check::times(&step.expect, &outcome));
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.answered_by.compare(step, &tally));
-        let seen = Seen::new(relayed::summary(tally.summary(), [not_promised]), broken).answered(tally, plan.drawn);
+        let seen = Seen::new(relayed::summary(tally.summary(), not_promised), broken).answered(tally, plan.drawn);
         Ok(Seen { not_judged: self.answered_by.missing(step), ..seen })
     }
 
@@ -245,7 +242,7 @@ impl Lab {
         let now = check::save(self, &counters).await?;
         broken.extend(check::compare(self, &counters, Some(&before), &now, &|pod| answers_of(&tally, pod))?);
         broken.extend(self.answered_by.compare(step, &tally));
-        let seen = Seen::new(relayed::summary(tally.summary(), [not_promised]), broken).answered(tally, false);
+        let seen = Seen::new(relayed::summary(tally.summary(), not_promised), broken).answered(tally, false);
         Ok(Seen { not_judged: self.answered_by.missing(step), ..seen })
     }
 

@@ -7,7 +7,7 @@ use super::lab::{SimError, SimLab};
 use super::render::Programmer;
 use super::{aim, notes};
 use crate::expect::settle::{Looks, Next};
-use crate::expect::{Answers, Mismatch, Tally, judge, smallest_skew};
+use crate::expect::{Answers, Mismatch, Tally, judge};
 use crate::report::{SIMULATED, ScenarioReport, StepReport, Verdict};
 use crate::scenario::answered::AnsweredBy;
 use crate::scenario::error::Problem;
@@ -140,8 +140,7 @@ impl Run {
                 broken.extend(self.counted(step, &before, &tally)?);
                 broken.extend(self.answered_by.compare(step, &tally));
                 let answers = Some(Answers { tally: tally.clone(), drawn: plan.drawn });
-                let summary =
-                    relayed::summary(tally.summary(), [smallest_skew(&plan.wanted, outcomes.len()), not_promised]);
+                let summary = relayed::summary(tally.summary(), not_promised);
                 Ok(Seen { summary, broken, answers, not_judged: self.answered_by.missing(step) })
             }
             Action::Connect(file) => {
@@ -155,7 +154,7 @@ impl Run {
                 broken.extend(self.counted(step, &before, &tally)?);
                 broken.extend(self.answered_by.compare(step, &tally));
                 let not_judged = self.answered_by.missing(step);
-                let summary = relayed::summary(tally.summary(), [not_promised]);
+                let summary = relayed::summary(tally.summary(), not_promised);
                 Ok(Seen { summary, broken, answers: None, not_judged })
             }
             Action::Send(name) => self.send(name, step),
@@ -236,7 +235,7 @@ impl Run {
         broken.extend(self.counted(step, &before, &tally)?);
         broken.extend(self.answered_by.compare(step, &tally));
         let not_judged = self.answered_by.missing(step);
-        let summary = relayed::summary(tally.summary(), [not_promised]);
+        let summary = relayed::summary(tally.summary(), not_promised);
         Ok(Seen { summary, broken, answers: None, not_judged })
     }
 }
