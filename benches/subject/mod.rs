@@ -60,7 +60,7 @@ pub const WRITERS: [Writer; 5] = [
     Writer { name: "userspace", mode: Mode::Userspace, kernel: KernelKind::Netlink, up_to: ANY },
 ];
 
-/// The fastest of them.
+/// iptables mode by netlink; also what leads to HAProxy where that is behind a service.
 pub const NETLINK: Writer =
     Writer { name: "iptables-netlink", mode: Mode::Iptables, kernel: KernelKind::Netlink, up_to: ANY };
 

@@ -71,7 +71,7 @@ impl Backends {
 /// A port that could not be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another program has it.
+    /// Another program listens on this port.
     #[error("port {0} is taken")]
     Taken(u16),
     /// Another reason, which another port would not mend.

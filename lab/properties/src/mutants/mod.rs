@@ -94,8 +94,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// Whether what was to be noticed was, and nothing else. A mutant whose rules cannot be loaded is not equivalent,
-    /// whatever nobody noticed.
+    /// Whether what was to be noticed was, and nothing else. A mutant whose rules cannot be loaded is not equivalent:
+    /// no property was asked about it.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let judged = self.mutant.worth == Worth::Broken || self.unloadable == 0;
