@@ -98,8 +98,7 @@ fn spec() -> Result<ClusterSpec> {
             pod_cidrs: vec!["10.244.1.0/24".parse()?],
         }],
         pods: vec![pod("client", CLIENT), pod("backend", BACKEND)],
-        clients: Vec::new(),
-        load_balancer: None,
+        ..ClusterSpec::default()
     })
 }
 

@@ -48,7 +48,7 @@ fn kept_promises_exit_with_0_and_write_both_reports() {
     }
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let told = err(&output);
-    assert!(told.contains("through the cluster IP") && told.contains("all kept"), "{told}");
+    assert!(told.contains("through the cluster IP") && told.contains("all passed"), "{told}");
     assert!(!told.contains('\u{1b}'), "no colour where nobody looks: {told}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(report["passed"], true);
@@ -155,7 +155,7 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
     assert_eq!(told.status.code(), Some(0), "at a desk the other modes count: {}", err(&told));
     let lines = err(&told);
     let of = |mode: &str| lines.lines().rev().find(|line| line.starts_with(mode)).unwrap_or_default().to_owned();
-    assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  kept in "), "{lines}");
+    assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  passed in "), "{lines}");
     assert!(of("ipvs").contains("debian-6.1 in a microVM") && of("ipvs").contains("  not run: "), "{lines}");
     let here = ["\"iptables\"", "\"userspace\""].map(str::to_owned).to_vec();
     assert_eq!((&report_of()["passed"], modes(&report_of())), (&true.into(), here));

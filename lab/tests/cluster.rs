@@ -34,6 +34,7 @@ fn main() {
         case!(Inside thousands_of_probes),
         case!(Inside source_ports_are_used_again),
         case!(Inside every_refusal_is_heard),
+        case!(Inside a_machine_that_stands_still_fakes_no_drop),
     ]);
 }
 
@@ -213,15 +214,39 @@ async fn a_connection_stays_open() {
     let mut connection = opened.ok().unwrap();
     let wait = Duration::from_secs(1);
     for _ in 0..3 {
-        let answer = connection.ask(wait).await;
+        let answer = connection.ask(wait).await.unwrap();
         let wanted = Answer::Replied { server: "default/p1".into(), peer: connection.client(), at: to };
         assert_eq!(answer, wanted);
     }
     cluster.set_serving("default", "p1", false).await.unwrap();
-    let broken = connection.ask(wait).await;
+    let broken = connection.ask(wait).await.unwrap();
     assert!(matches!(broken, Answer::Broken(_)), "{broken:?}");
     let refused = cluster.connect(&probe(in_pod("p0"), Protocol::Tcp, to)).await.unwrap();
     assert_eq!(refused.err().unwrap().answer, Answer::Refused);
+}
+
+/// The lab's own runtime runs one thing every 300 ms, and a request is given 100: no answer comes in time.
+async fn a_machine_that_stands_still_fakes_no_drop() {
+    let stalled = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
+            tokio::spawn(async {
+                loop {
+                    std::thread::sleep(Duration::from_millis(300));
+                    tokio::task::yield_now().await;
+                }
+            });
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let hurried = Duration::from_millis(100);
+                let request = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());
+                let outcome = cluster.probe(&Probe { timeout: hurried, ..request }).await.unwrap();
+                assert!(outcome.took > hurried, "{:?}", outcome.took);
+                assert!(matches!(outcome.answer, Answer::Replied { .. }), "{protocol}: {outcome:?}");
+            }
+        });
+    });
+    tokio::task::spawn_blocking(|| stalled.join()).await.unwrap().unwrap();
 }
 
 async fn commands_run_in_places() {

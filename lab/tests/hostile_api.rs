@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use svclab::apiserver::{
-    ApiServer, HOSTILE_ANSWERS, HostileAnswer, HostileTo, Misbehaviour, ServeOptions, SharedStore,
-};
+use svclab::apiserver::{ApiServer, Fault, HOSTILE_ANSWERS, HostileAnswer, HostileTo, ServeOptions, SharedStore};
 use svclab::cluster::spec::{ClusterSpec, Cni};
 use svclab::objects::{Kind, Object, Store, StoreOptions};
 use svcproxy::metrics::{Metrics, Requests};
@@ -40,10 +38,7 @@ fn store() -> Store {
         node_network: vec!["172.18.0.0/24".parse().unwrap()],
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
-        nodes: vec![],
-        pods: vec![],
-        clients: vec![],
-        load_balancer: None,
+        ..ClusterSpec::default()
     };
     let options = StoreOptions { seed: 0, max_endpoints_per_slice: 100, vip_ranges: vec![] };
     let mut store = Store::new(spec, options);
@@ -113,7 +108,7 @@ impl Pair {
         let api = ApiServer::start(SharedStore::new(store()), [listener], ServeOptions::default()).unwrap();
         if hostile {
             let answer = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
-            api.misbehave(Misbehaviour::Answer(answer));
+            api.misbehave(Fault::Answer(answer));
         }
         let access = Access::new(None, Some(api.url(api.addresses()[0])));
         let metrics = Metrics::new(&[]).unwrap();
@@ -175,7 +170,7 @@ async fn stays(answer: &HostileAnswer) {
     assert_eq!(pair.whole("the first lists").await, EVERYTHING, "{}", answer.name);
     let hostile = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
     let begun = Instant::now();
-    pair.api.misbehave(Misbehaviour::Answer(hostile));
+    pair.api.misbehave(Fault::Answer(hostile));
     // Enough of each kind that a failure which repeats must have been noticed.
     let told = pair
         .until(&format!("{}: failures", answer.name), |api, metrics, _| {
@@ -195,7 +190,7 @@ async fn stays(answer: &HostileAnswer) {
     pair.api.store().write(|store| {
         put(store, "late", 8080);
     });
-    pair.api.misbehave(Misbehaviour::Accept);
+    pair.api.misbehave(Fault::Accept);
     let all = |told: &[String]| {
         ["Service default/late", "slice default/late"].iter().all(|new| told.iter().any(|line| line == new))
     };
@@ -210,7 +205,7 @@ async fn starts_late(answer: &HostileAnswer) {
     let told = pair.until(answer.name, |api, metrics, _| api.hostile_answers().0 >= 6 && failures(metrics) >= 6).await;
     assert_eq!(told, [""; 0], "{}: nothing may be programmed", answer.name);
     assert!((1..=6).contains(&log.lines().len()), "{}: {:#?}", answer.name, log.lines());
-    pair.api.misbehave(Misbehaviour::Accept);
+    pair.api.misbehave(Fault::Accept);
     assert_eq!(pair.whole(answer.name).await, EVERYTHING, "{}", answer.name);
 }
 

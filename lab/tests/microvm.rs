@@ -206,7 +206,7 @@ fn every_kernel_runs_what_it_can() {
     assert_eq!([ran("debian-6.1"), ran("debian-6.12")], [2, 2], "{told}");
     assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), scenarios.len());
     assert!(
-        told.lines().any(|line| line.starts_with("microvm (iptables)  ") && line.matches("kept").count() == 3),
+        told.lines().any(|line| line.starts_with("microvm (iptables)  ") && line.matches("passed").count() == 3),
         "{told}"
     );
 }
@@ -230,7 +230,8 @@ fn a_scenario_is_run_in_every_mode_and_so_is_its_replay() {
     let all: Vec<String> = Mode::ALL.iter().map(Mode::to_string).collect();
     assert!(all.iter().all(|mode| ran.contains(&mode.as_str())) && ran.len() == all.len(), "{ran:?}");
     assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), all.len());
-    let line = |mode: &String| first.lines().any(|line| line.starts_with(mode.as_str()) && line.contains("  kept in "));
+    let line =
+        |mode: &String| first.lines().any(|line| line.starts_with(mode.as_str()) && line.contains("  passed in "));
     assert!(all.iter().all(line), "{first}");
     let Some(output) = run(&["replay", &json]) else { return };
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));

@@ -38,7 +38,7 @@ fn hundreds_of_changes_leave_nothing_behind() {
     let nodes = told.lines().filter(|line| line.contains(" s ")).flat_map(|line| line.split('|').skip(1).take(2));
     let spent: Vec<f64> = nodes.filter_map(|node| node.split_whitespace().last()?.parse().ok()).collect();
     assert!(spent.len() == 20 && spent.iter().all(|millis| *millis > 0.0), "{told}");
-    assert!(told.contains("all kept") && told.lines().any(|line| line.contains(" 600 |")), "{told}");
+    assert!(told.contains("all passed") && told.lines().any(|line| line.contains(" 600 |")), "{told}");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_rule_too_many_is_found() {
     }
     let told = out(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("BROKEN node-a: IPv4 nat KUBE-SERVICES differs; too much: -d 10.96.0.77/32"), "{told}");
+    assert!(told.contains("FAILED node-a: IPv4 nat KUBE-SERVICES differs; too much: -d 10.96.0.77/32"), "{told}");
     assert!(told.contains("svclab soak --minutes 0.02 --changes 20 --seed 4"), "{told}");
 }
 

@@ -10,7 +10,7 @@ use svclab_oracle::{self as oracle, Question, World};
 
 use crate::seen::Seen;
 
-/// How long silence is waited for where it is expected. What comes later would be overlooked, and never taken for a fault.
+/// How long silence is waited for where it is expected, on a machine that is not busy (see `svclab::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
 /// Probes that are on their way at a time.
 const TOGETHER: usize = 96;

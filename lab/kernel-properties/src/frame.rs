@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab::cluster::spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
+use svclab::cluster::spec::{
+    self, ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort,
+};
 use svclab_oracle::generate::{Declared, Families, NodeRecipe, PodRecipe, Recipe, recipe};
-use svclab_oracle::{self as oracle, Cluster, World};
+use svclab_oracle::{self as oracle, Cluster, ReversePath, World};
 use svcproxy::config::Variant;
 
 /// What every pod listens on, over TCP and over UDP: all target ports that the generator gives.
@@ -22,6 +24,9 @@ pub struct Frame {
     point_to_point: bool,
     /// With point-to-point links: the node has its gateway's address on each.
     link_gateways: bool,
+    /// Nodes reach each other's pods by VXLAN.
+    pub overlay: bool,
+    reverse_path: ReversePath,
     /// The zone of each node, and whether it has a second address.
     nodes: &'static [(Option<u8>, bool)],
     /// The node of each pod, and whether it is on the host network; each node has one more, which only calls.
@@ -36,6 +41,8 @@ pub const ALL: [Frame; 5] = [
         families: Families::V4,
         point_to_point: false,
         link_gateways: false,
+        overlay: false,
+        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), false), (Some(1), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
     },
@@ -45,6 +52,8 @@ pub const ALL: [Frame; 5] = [
         families: Families::V6,
         point_to_point: true,
         link_gateways: false,
+        overlay: false,
+        reverse_path: ReversePath::Off,
         nodes: &[(Some(0), true), (Some(1), false), (None, false)],
         pods: &[(0, false), (1, false), (1, false), (2, false), (2, true)],
     },
@@ -54,6 +63,8 @@ pub const ALL: [Frame; 5] = [
         families: Families::Dual,
         point_to_point: false,
         link_gateways: false,
+        overlay: false,
+        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (0, true), (1, false), (1, false)],
     },
@@ -63,6 +74,8 @@ pub const ALL: [Frame; 5] = [
         families: Families::Dual,
         point_to_point: true,
         link_gateways: false,
+        overlay: false,
+        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), false), (Some(1), true)],
         pods: &[(0, false), (0, false), (1, false), (1, true)],
     },
@@ -72,6 +85,8 @@ pub const ALL: [Frame; 5] = [
         families: Families::Dual,
         point_to_point: true,
         link_gateways: true,
+        overlay: true,
+        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), true), (Some(1), false)],
         pods: &[(0, false), (0, true), (1, false), (1, false)],
     },
@@ -97,6 +112,8 @@ impl Frame {
             families: self.families,
             point_to_point: self.point_to_point,
             link_gateways: self.link_gateways,
+            overlay: self.overlay,
+            reverse_path: self.reverse_path,
             nodes: nodes.collect(),
             pods: pods.collect(),
             ..recipe(0)
@@ -130,6 +147,11 @@ impl Frame {
                 oracle::Cni::Bridge => Cni::Bridge,
                 oracle::Cni::PointToPoint => Cni::PointToPoint,
                 oracle::Cni::Ptp => Cni::Ptp,
+            },
+            overlay: self.overlay,
+            reverse_path: match world.reverse_path {
+                ReversePath::Off => spec::ReversePath::Off,
+                ReversePath::Loose => spec::ReversePath::Loose,
             },
             node_network: ranges("172.18.0.0/24", "fd00:172:18::/64"),
             service_cidrs: ranges("10.96.0.0/16", "fd00:10:96::/112"),

@@ -4,8 +4,8 @@
 //! A [`frame`] is a set of machines that the laboratory builds once, of network namespaces. Clusters are drawn on it that
 //! differ in services, endpoints and settings. For each, every node's [`proxy`] writes its rules over those of the cluster
 //! before, by the commands that it uses anywhere; what those commands then print goes to the simulator; some of the cluster's
-//! questions are [chosen](choice), and [`asked`](ask) as packets. [`hearing`] has all three judges say their word on
-//! each, [`words`] tells a disagreement, and [`sweep`] does so for many clusters. Now and then it breaks the rules, or puts those
+//! questions are [chosen](choice), and [`asked`](ask) as packets. [`cluster_case`] has all three judges say their word on
+//! each, [`disagreement`] tells a disagreement, and [`sweep`] does so for many clusters. Now and then it breaks the rules, or puts those
 //! of [`others`] beside them, and has the kernel and the simulator alone judge.
 //!
 //! Nothing here decides what is right. It is a crate of its own because it builds the laboratory, which the property tests
@@ -13,12 +13,13 @@
 
 pub mod ask;
 pub mod choice;
+pub mod cluster_case;
+pub mod disagreement;
 pub mod frame;
-pub mod hearing;
 pub mod others;
 pub mod proxy;
 pub mod scenarios;
 pub mod seen;
 pub mod sweep;
 pub mod tally;
-pub mod words;
+pub mod turns;

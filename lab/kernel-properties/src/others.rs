@@ -17,7 +17,7 @@ const fn program(name: &'static str, rules: &'static str) -> Program {
 }
 
 /// All of them. Neighbour discovery is ICMP, and passes a bridge's rules: whoever drops lets that through.
-const ALL: [Program; 12] = [
+const ALL: [Program; 19] = [
     program(
         "an agent masquerades what leaves the pods' range",
         "*nat\n:MASQ-AGENT - [0:0]\n\
@@ -65,7 +65,7 @@ const ALL: [Program; 12] = [
         "*nat\n-I POSTROUTING -s PODS -o eth0 -p tcp -j SNAT --to-source NODE\nCOMMIT\n",
     ),
     program(
-        "somebody else's balancer takes a quarter",
+        "another balancer takes a quarter",
         "*nat\n:QUARTER - [0:0]\n-I PREROUTING -d SERVICES -j QUARTER\n-I OUTPUT -d SERVICES -j QUARTER\n\
          -A QUARTER -p tcp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination END:8081\n\
          -A QUARTER -p udp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination END:8082\nCOMMIT\n",
@@ -76,10 +76,80 @@ const ALL: [Program; 12] = [
         "*filter\n:GATE - [0:0]\n-I FORWARD -d PODS -g GATE\n-A GATE -p udp -m udp --sport 1024:65535 --dport 8081:8082 -j ACCEPT\n\
          -A GATE ! -s PODS -p udp -j DROP\n-A GATE -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN --dport 8081 -j DROP\nCOMMIT\n",
     ),
+    // The chains of the CNI plugin portmap (plugins/meta/portmap/portmap_iptables.go).
+    program(
+        "a pod's host ports",
+        "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\n:CNI-HOSTPORT-MASQ - [0:0]\n:CNI-HOSTPORT-SETMARK - [0:0]\n:CNI-DN-7b1b2d0c4c1e - [0:0]\n\
+         -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT\n-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT\n\
+         -A POSTROUTING -m comment --comment \"CNI portfwd requiring masquerade\" -j CNI-HOSTPORT-MASQ\n\
+         -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8081,30001,30003 -j CNI-DN-7b1b2d0c4c1e\n\
+         -A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE\n\
+         -A CNI-HOSTPORT-SETMARK -m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark 0x2000/0x2000\n\
+         -A CNI-DN-7b1b2d0c4c1e -s PODS -p tcp -m tcp --dport 30001 -j CNI-HOSTPORT-SETMARK\n\
+         -A CNI-DN-7b1b2d0c4c1e -s LOOPBACK -p tcp -m tcp --dport 30001 -j CNI-HOSTPORT-SETMARK\n\
+         -A CNI-DN-7b1b2d0c4c1e -p tcp -j DNAT --to-destination END:8081\nCOMMIT\n",
+    ),
+    // docs.docker.com/engine/network/packet-filtering-firewalls: FORWARD drops what no chain of docker's accepts.
+    program(
+        "docker",
+        "*nat\n:DOCKER - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n\
+         -A OUTPUT ! -d LOOPBACK -m addrtype --dst-type LOCAL -j DOCKER\n-A POSTROUTING -s CONTAINERS ! -o docker0 -j MASQUERADE\n\
+         -A DOCKER -i docker0 -j RETURN\n-A DOCKER ! -i docker0 -p tcp -m tcp --dport 30005 -j DNAT --to-destination END:8082\nCOMMIT\n\
+         *filter\n:FORWARD DROP [0:0]\n:DOCKER - [0:0]\n:DOCKER-USER - [0:0]\n:DOCKER-FORWARD - [0:0]\n:DOCKER-CT - [0:0]\n\
+         -A FORWARD -p ICMP -j ACCEPT\n-A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-FORWARD\n\
+         -A DOCKER-FORWARD -j DOCKER-CT\n-A DOCKER-FORWARD -o docker0 -j DOCKER\n-A DOCKER-FORWARD -i docker0 -j ACCEPT\n\
+         -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A DOCKER-USER -s CLIENT -j RETURN\nCOMMIT\n",
+    ),
+    // firewalld with its backend of iptables: what was translated is let through, the rest is rejected by zones.
+    program(
+        "firewalld",
+        "*filter\n:INPUT_ZONES - [0:0]\n:IN_public - [0:0]\n\
+         -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT\n-A INPUT -i lo -j ACCEPT\n-A INPUT -j INPUT_ZONES\n\
+         -A INPUT -m conntrack --ctstate INVALID -j DROP\n-A INPUT -j REJECT --reject-with PROHIBITED\n\
+         -A INPUT_ZONES -i eth0 -g IN_public\n-A INPUT_ZONES -g IN_public\n-A IN_public -p ICMP -j ACCEPT\n\
+         -A IN_public -p tcp -m tcp --dport 30000:30009 -m conntrack --ctstate NEW,UNTRACKED -j ACCEPT\n\
+         -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT\n-A FORWARD -i lo -j ACCEPT\n-A FORWARD -p ICMP -j ACCEPT\n\
+         -A FORWARD -m conntrack --ctstate INVALID -j DROP\n-A FORWARD -j REJECT --reject-with PROHIBITED\nCOMMIT\n",
+    ),
+    // kubernetes.io/docs/tasks/administer-cluster/nodelocaldns: what goes to and comes from the cache is not tracked.
+    program(
+        "NodeLocal DNS",
+        "*raw\n-A PREROUTING -d CACHE -p udp -m udp --dport 53 -j CT --notrack\n-A PREROUTING -d SERVICES -p udp -m udp --dport 53 -j CT --notrack\n\
+         -A OUTPUT -s CACHE -p udp -m udp --sport 53 -j CT --notrack\n-A OUTPUT -d SERVICES -p tcp -m tcp --dport 8080 -j CT --notrack\nCOMMIT\n\
+         *filter\n-A INPUT -d CACHE -p udp -m udp --dport 53 -j ACCEPT\n-A OUTPUT -s CACHE -p udp -m udp --sport 53 -j ACCEPT\nCOMMIT\n",
+    ),
+    // Felix's chains, with the bits of its default mask (IptablesMarkMask 0xffff0000).
+    program(
+        "Calico",
+        "*mangle\n:cali-PREROUTING - [0:0]\n-A PREROUTING -j cali-PREROUTING\n\
+         -A cali-PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A cali-PREROUTING -m mark --mark 0x10000/0x10000 -j ACCEPT\nCOMMIT\n\
+         *nat\n:cali-POSTROUTING - [0:0]\n:cali-nat-outgoing - [0:0]\n-I POSTROUTING -j cali-POSTROUTING\n-A cali-POSTROUTING -j cali-nat-outgoing\n\
+         -A cali-nat-outgoing -s PODS ! -d PODS -j MASQUERADE --random-fully\nCOMMIT\n\
+         *filter\n:cali-FORWARD - [0:0]\n:cali-from-wl - [0:0]\n-I FORWARD -j cali-FORWARD\n\
+         -A FORWARD -m mark --mark 0x10000/0x10000 -j ACCEPT\n-A cali-FORWARD -j MARK --set-xmark 0x0/0xe0000\n-A cali-FORWARD -i veth+ -j cali-from-wl\n\
+         -A cali-from-wl -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A cali-from-wl -m conntrack --ctstate INVALID -j DROP\n\
+         -A cali-from-wl -p udp -m multiport --dports 4789,8181 -j DROP\n-A cali-from-wl -p tcp -m tcp --dport 8082 -j DROP\n\
+         -A cali-from-wl -j MARK --set-xmark 0x10000/0x10000\nCOMMIT\n",
+    ),
+    // The feeder chains of Cilium's agent beside a kube-proxy that it does not replace.
+    program(
+        "Cilium",
+        "*raw\n:CILIUM_PRE_raw - [0:0]\n-A PREROUTING -j CILIUM_PRE_raw\n-A CILIUM_PRE_raw -m mark --mark 0x200/0xf00 -j CT --notrack\nCOMMIT\n\
+         *nat\n:CILIUM_POST_nat - [0:0]\n-I POSTROUTING -j CILIUM_POST_nat\n-A CILIUM_POST_nat -s PODS ! -d PODS ! -o cilium_+ -j MASQUERADE\nCOMMIT\n\
+         *filter\n:CILIUM_FORWARD - [0:0]\n:CILIUM_OUTPUT - [0:0]\n-I FORWARD -j CILIUM_FORWARD\n-I OUTPUT -j CILIUM_OUTPUT\n\
+         -A CILIUM_FORWARD -o cilium_host -j ACCEPT\n-A CILIUM_FORWARD -i veth+ -j ACCEPT\n-A CILIUM_FORWARD -i cilium_net -j ACCEPT\n\
+         -A CILIUM_OUTPUT -m mark ! --mark 0xe00/0xf00 -m comment --comment \"cilium: host->any mark as from host\" -j MARK --set-xmark 0xc00/0xf00\nCOMMIT\n",
+    ),
+    program(
+        "a network policy of one pod",
+        "*filter\n:NWPLCY - [0:0]\n-I FORWARD -d BACKEND -m conntrack --ctstate NEW -j NWPLCY\n-I OUTPUT -d BACKEND -m conntrack --ctstate NEW -j NWPLCY\n\
+         -A NWPLCY -s NODES -j RETURN\n-A NWPLCY -s PODS -p tcp -m tcp --dport 8080:8081 -j MARK --set-xmark 0x20000/0x20000\n\
+         -A NWPLCY -m mark ! --mark 0x20000/0x20000 -j DROP\nCOMMIT\n",
+    ),
 ];
 
 /// Words in rules and the addresses that they stand for, on a node and in a family.
-struct Words([(&'static str, String); 8]);
+struct Words([(&'static str, String); 12]);
 
 impl Words {
     fn new(world: &World, node: &str, v4: bool) -> Option<Words> {
@@ -95,6 +165,10 @@ impl Words {
             ("CLIENT", of_family(&world.clients.first()?.addresses)?.to_string()),
             ("PROHIBITED", either("icmp-host-prohibited", "icmp6-adm-prohibited")),
             ("ICMP", either("icmp", "ipv6-icmp")),
+            ("LOOPBACK", either("127.0.0.0/8", "::1/128")),
+            ("CONTAINERS", either("172.17.0.0/16", "fd00:172:17::/64")),
+            ("CACHE", either("169.254.20.10/32", "fd00::14:a/128")),
+            ("BACKEND", end.to_string()),
             ("END", if v4 { end.to_string() } else { format!("[{end}]") }),
             ("NODE", of_family(&own.addresses)?.to_string()),
         ]))
@@ -170,7 +244,7 @@ mod tests {
              -A QUARTER -p udp -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination [fd00:10:244:1::a]:8082\n\
              COMMIT\n"
         );
-        let names: std::collections::BTreeSet<&str> = (0..200).flat_map(some).map(|program| program.name).collect();
+        let names: std::collections::BTreeSet<&str> = (0..300).flat_map(some).map(|program| program.name).collect();
         assert_eq!(names.len(), ALL.len());
     }
 }

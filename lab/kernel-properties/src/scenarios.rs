@@ -9,12 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use svclab::report::{ScenarioReport, Verdict};
 use svclab::scenario::Scenario;
 use svclab::scenario::file::Mode;
-use svclab::scenario::simulated::program::Program as Simulated;
-use svclab::scenario::simulated::relays::{Port, Relay, Relays};
-use svclab::scenario::simulated::render::{Programmer, RenderError};
+use svclab::scenario::simulated::render::{RenderError, RuleSource};
+use svclab::scenario::simulated::rendered::Rendered;
 use svclab::scenario::simulated::run::run;
-use svclab_properties::mutants::{Mutant, Worth};
-use svclab_properties::programs::Program;
+use svclab_properties::mutants::{Expectation, Mutant};
 use svcproxy::cli::render::render_to_string;
 
 /// After so many scenarios that noticed a mutant, the others need not be run.
@@ -24,30 +22,30 @@ const ENOUGH: usize = 3;
 /// are put to the same scenarios.
 #[derive(Default)]
 pub struct Remembering {
-    known: Mutex<BTreeMap<String, Simulated>>,
+    known: Mutex<BTreeMap<String, Rendered>>,
 }
 
-impl Programmer for Remembering {
-    fn program(
+impl RuleSource for Remembering {
+    fn render(
         &self,
         node: &str,
         configuration: &Path,
         flags: &[String],
         manifests: &Path,
-    ) -> Result<Simulated, RenderError> {
+    ) -> Result<Rendered, RenderError> {
         let settings = std::fs::read_to_string(configuration).unwrap_or_default();
         let key = format!("{node} {settings} {flags:?} {}", texts(manifests));
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = known().get(&key) {
-            return Ok(program.clone());
+        if let Some(rendered) = known().get(&key) {
+            return Ok(rendered.clone());
         }
         let fixed = [format!("--manifests={}", manifests.display()), format!("--hostname-override={node}")];
         let all =
             fixed.into_iter().chain([format!("--config={}", configuration.display())]).chain(flags.iter().cloned());
         let refused = |error| RenderError::Refused { node: node.to_owned(), complaint: format!("{error:#}") };
-        let program = Simulated::rendered(node, &render_to_string(all).map_err(refused)?)?;
-        known().insert(key, program.clone());
-        Ok(program)
+        let rendered = Rendered::read(node, &render_to_string(all).map_err(refused)?)?;
+        known().insert(key, rendered.clone());
+        Ok(rendered)
     }
 }
 
@@ -59,7 +57,7 @@ fn texts(directory: &Path) -> String {
     files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect()
 }
 
-/// Breaks what another programmer says.
+/// Breaks what another source says.
 struct Breaking {
     other: Arc<Remembering>,
     mutant: Mutant,
@@ -67,49 +65,20 @@ struct Breaking {
     changed: AtomicBool,
 }
 
-impl Programmer for Breaking {
-    fn program(
+impl RuleSource for Breaking {
+    fn render(
         &self,
         node: &str,
         configuration: &Path,
         flags: &[String],
         manifests: &Path,
-    ) -> Result<Simulated, RenderError> {
-        let mut program = self.other.program(node, configuration, flags, manifests)?;
-        if apply(&self.mutant, &mut program) {
+    ) -> Result<Rendered, RenderError> {
+        let mut rendered = self.other.render(node, configuration, flags, manifests)?;
+        if self.mutant.apply(&mut rendered.state) {
             self.changed.store(true, Ordering::Relaxed);
         }
-        Ok(program)
+        Ok(rendered)
     }
-}
-
-/// Applies a mutant of the property tests to a simulated node's program.
-fn apply(mutant: &Mutant, simulated: &mut Simulated) -> bool {
-    let plain = simulated.relays.iter().map(|(port, relay)| (*port, relay.to.clone())).collect();
-    let mut program = Program {
-        v4: Arc::new(simulated.v4.clone()),
-        v6: Arc::new(simulated.v6.clone()),
-        sets: simulated.sets.clone(),
-        servers: simulated.servers.clone(),
-        addresses: simulated.addresses.clone(),
-        relays: plain,
-    };
-    if !mutant.apply(&mut program) {
-        return false;
-    }
-    let relays: Relays =
-        program.relays.into_iter().map(|(port, to)| (port, relay(&simulated.relays, port, to))).collect();
-    simulated.v4 = Arc::unwrap_or_clone(program.v4);
-    simulated.v6 = Arc::unwrap_or_clone(program.v6);
-    (simulated.sets, simulated.servers, simulated.addresses) = (program.sets, program.servers, program.addresses);
-    simulated.relays = relays;
-    true
-}
-
-/// The relay of a port that now leads to these: that of the port before, or of whoever led there.
-fn relay(before: &Relays, port: Port, to: Vec<std::net::SocketAddr>) -> Relay {
-    let same = before.get(&port).or_else(|| before.values().find(|relay| relay.to == to));
-    Relay { to, ..same.cloned().unwrap_or_default() }
 }
 
 /// Who noticed a mutant.
@@ -130,7 +99,7 @@ impl Score {
     /// Whether there is anything to notice, by the property tests' catalogue.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.mutant.worth == Worth::Broken
+        self.mutant.expectation == Expectation::Broken
     }
 }
 
@@ -140,7 +109,7 @@ pub fn score(mutant: Mutant, proxy: &Arc<Remembering>, scenarios: &[Scenario], m
     let mut score = Score { mutant, changed: 0, noticed: Vec::new() };
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
         let breaking = Arc::new(Breaking { other: Arc::clone(proxy), mutant, changed: AtomicBool::new(false) });
-        let programmer: Arc<dyn Programmer> = breaking.clone();
+        let programmer: Arc<dyn RuleSource> = breaking.clone();
         let report = run(scenario, programmer, mode, false);
         score.changed += usize::from(breaking.changed.load(Ordering::Relaxed));
         if is_red(&report) {
@@ -155,7 +124,7 @@ pub fn score(mutant: Mutant, proxy: &Arc<Remembering>, scenarios: &[Scenario], m
 
 /// Rules that no kernel would take are noticed by that.
 fn is_red(report: &ScenarioReport) -> bool {
-    let red = |verdict: &Verdict| matches!(verdict, Verdict::Broken(_) | Verdict::Failed(_));
+    let red = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
     report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))
 }
 
@@ -163,11 +132,11 @@ fn is_red(report: &ScenarioReport) -> bool {
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {:<64} ", self.mutant.name)?;
-        match (self.noticed.is_empty(), self.mutant.worth) {
+        match (self.noticed.is_empty(), self.mutant.expectation) {
             (false, _) => f.write_str(&self.noticed.join(", ")),
-            (true, Worth::Equivalent(_)) => f.write_str("equivalent"),
-            (true, Worth::Broken) if self.changed == 0 => f.write_str("no scenario has it"),
-            (true, Worth::Broken) => write!(f, "nobody of {}", self.changed),
+            (true, Expectation::Equivalent(_)) => f.write_str("equivalent"),
+            (true, Expectation::Broken) if self.changed == 0 => f.write_str("no scenario has it"),
+            (true, Expectation::Broken) => write!(f, "none of {}", self.changed),
         }
     }
 }
@@ -192,7 +161,7 @@ mod tests {
         };
         assert!(noticed("nothing is masqueraded", Mode::Iptables, Catalogued::Iptables));
         assert!(noticed("hairpin is not masqueraded", Mode::Ipvs, Catalogued::Ipvs));
-        assert!(noticed("nobody listens", Mode::Userspace, Catalogued::Userspace));
+        assert!(noticed("no port listens", Mode::Userspace, Catalogued::Userspace));
         assert!(!noticed("the firewall is open", Mode::Userspace, Catalogued::Userspace));
     }
 }

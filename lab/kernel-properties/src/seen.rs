@@ -124,7 +124,7 @@ pub fn keeps(world: &World, promise: &Promise, seen: &Seen, bare: &[(Seen, f64)]
                 let machine = backend.pod.as_ref().and_then(|pod| machine_of_pod(world, pod));
                 backend.address == *at && machine.is_none_or(|machine| machine == *by) && backend.sees.contains(saw)
             }
-            (Seen::Silence, Reply::Astray(_)) => true,
+            (Seen::Silence, Reply::AsymmetricReply(_)) => true,
             _ => false,
         }),
     }

@@ -10,7 +10,7 @@ use svclab::expect::stats::FALSE_ALARM;
 use svclab_oracle::generate::{Recipe, recipes_on};
 use svclab_oracle::{Cluster, Mode, Scheduler};
 use svclab_properties::mutants::catalogue;
-use svclab_properties::programs::Program;
+use svclab_properties::programs::{differ_only_in_rules, read};
 use svclab_properties::proxies::Dump;
 use svclab_properties::sweep::{mixed, runner_with};
 use svcproxy::model::Family;
@@ -18,10 +18,11 @@ use tokio::runtime::Handle;
 
 use crate::ask::Pace;
 use crate::choice::choose;
+use crate::cluster_case::ClusterCase;
 use crate::frame::{self, Frame};
-use crate::hearing::Hearing;
 use crate::tally::Tally;
-use crate::{others, proxy, words};
+use crate::turns;
+use crate::{disagreement, others, proxy};
 
 /// Clusters of a normal test run, on all frames together; `KERNEL_CASES` sets another number.
 const CASES: u32 = 80;
@@ -63,35 +64,40 @@ impl<'a> Sweep<'a> {
     }
 
     /// One cluster.
-    fn hear(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
+    fn check(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
         let runtime = self.runtime.clone();
-        runtime.block_on(self.hear_all(cluster, salt, wanted))
+        runtime.block_on(self.check_all(cluster, salt, wanted))
     }
 
-    async fn hear_all(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
+    async fn check_all(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
         frame::serves(cluster)?;
         let mut applied = proxy::apply(self.lab, self.frame.variant, cluster, mixed(salt)).await?;
         let dumps = &mut applied.dumps;
         proxy::forget(self.lab, self.frame.variant, cluster, dumps).await?;
         let dumps = &*dumps;
-        let hearing = Hearing::open(cluster, dumps, choose(cluster, salt, wanted))?;
+        let case = ClusterCase::open(cluster, dumps, choose(cluster, salt, wanted))?;
         let mut pace = Pace::default();
-        let seen = hearing.ask(self.lab, &mut pace).await?;
-        let faults = [hearing.against_simulator(&seen), hearing.against_oracle(&seen)].concat();
+        let seen = case.ask(self.lab, &mut pace).await?;
+        let faults = [case.against_simulator(&seen), case.against_oracle(&seen)].concat();
         if let Some(fault) = faults.first() {
-            return Err(words::disagreement(&hearing, fault, &seen));
+            return Err(disagreement::text(&case, fault, &seen));
         }
-        self.distributions(&hearing, &seen)?;
-        self.tally.note(&hearing);
+        self.distributions(&case, &seen)?;
+        self.tally.note(&case);
+        if self.frame.overlay {
+            // Its outer packets pass the nodes' rules as well, and the simulator has none.
+            self.tally.unaltered += 1;
+            return Ok(());
+        }
         match salt % ALTER {
             // The next cluster's proxies mend it.
             0 => match broken(self.mode, dumps, salt)? {
-                Some(altered) => self.alter_and_ask(&hearing, dumps, altered, pace).await,
+                Some(altered) => self.alter_and_ask(&case, dumps, altered, pace).await,
                 None => Ok(()),
             },
             3 => {
-                let heard = self.alter_and_ask(&hearing, dumps, beside_others(cluster, dumps, salt), pace).await;
-                self.restore(dumps).await.and(heard)
+                let checked = self.alter_and_ask(&case, dumps, beside_others(cluster, dumps, salt), pace).await;
+                self.restore(dumps).await.and(checked)
             }
             _ => Ok(()),
         }
@@ -112,7 +118,7 @@ impl<'a> Sweep<'a> {
     /// them what the simulator says.
     async fn alter_and_ask(
         &mut self,
-        whole: &Hearing<'_>,
+        whole: &ClusterCase<'_>,
         before: &BTreeMap<String, Dump>,
         altered: Altered,
         mut pace: Pace,
@@ -131,25 +137,31 @@ impl<'a> Sweep<'a> {
         }
         proxy::forget(self.lab, self.frame.variant, whole.cluster, &mut dumps).await?;
         let chosen = whole.asked.iter().map(|asked| asked.chosen.clone()).collect();
-        let hearing = Hearing::open(whole.cluster, &dumps, chosen)?;
-        let seen = hearing.ask(self.lab, &mut pace).await?;
-        if let Some(fault) = hearing.against_simulator(&seen).first() {
-            let words = words::disagreement(&hearing, fault, &seen);
+        let case = ClusterCase::open(whole.cluster, &dumps, chosen)?;
+        let seen = case.ask(self.lab, &mut pace).await?;
+        if let Some(fault) = case.against_simulator(&seen).first() {
+            let words = disagreement::text(&case, fault, &seen);
             return Err(format!("with other rules than the proxy's ({})\n{words}", altered.how));
         }
-        self.distributions(&hearing, &seen)?;
+        self.distributions(&case, &seen)?;
         self.tally.altered.0 += 1;
-        self.tally.altered.1 += hearing.asked.len() as u64;
-        self.tally.packets += hearing.packets() as u64;
+        self.tally.altered.1 += case.asked.len() as u64;
+        self.tally.packets += case.packets() as u64;
         Ok(())
     }
 
-    fn distributions(&mut self, hearing: &Hearing<'_>, seen: &[Vec<crate::seen::Seen>]) -> Result<(), String> {
-        for (question, drawn) in hearing.drawn(seen) {
+    fn distributions(&mut self, case: &ClusterCase<'_>, seen: &[Vec<crate::seen::Seen>]) -> Result<(), String> {
+        if let Some(fault) = turns::out_of_turn(case, seen).first() {
+            return Err(disagreement::text(case, fault, seen));
+        }
+        let (rounds, packets) = turns::looked_at(case);
+        self.tally.distributions.0 += rounds;
+        self.tally.distributions.1 += packets;
+        for (question, drawn) in case.drawn(seen) {
             let bound = self.tails.bound([&drawn]);
-            if hearing.asked[question].chosen.often && bound < self.alarm {
+            if case.asked[question].chosen.often && bound < self.alarm {
                 let says = format!("χ²: so far from the shares with probability {bound:e} at most");
-                return Err(words::disagreement(hearing, &crate::hearing::Fault { question, says }, seen));
+                return Err(disagreement::text(case, &crate::cluster_case::Fault { question, says }, seen));
             }
             self.tally.distributions.0 += 1;
             self.tally.distributions.1 += drawn.total() as u64;
@@ -177,10 +189,10 @@ fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Optio
     for mutant in (0..catalogue.len()).map(|step| catalogue[(start + step) % catalogue.len()]) {
         let (mut changed, mut rules_alone, mut all) = (false, true, BTreeMap::new());
         for (node, dump) in dumps {
-            let mut program = Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?;
+            let mut program = read(dump).map_err(|error| format!("node/{node}: {error}"))?;
             let before = program.clone();
             changed |= mutant.apply(&mut program);
-            rules_alone &= program.has_the_rest_of(&before);
+            rules_alone &= differ_only_in_rules(&program, &before);
             let both = [(Family::V4, &program.v4, &dump.v4), (Family::V6, &program.v6, &dump.v6)];
             let there = both.into_iter().filter(|(.., text)| !text.is_empty());
             all.insert(node.clone(), there.map(|(family, rules, _)| (family, rules.to_string())).collect());
@@ -236,7 +248,7 @@ pub fn sweep(frame: Frame, mode: Mode, lab: &Lab, runtime: &Handle, seed: u64, c
             None => (seed ^ *count.borrow(), QUESTIONS),
         };
         *count.borrow_mut() += 1;
-        sweep.borrow_mut().hear(&in_mode(&recipe, mode, salt), salt, wanted).map_err(|words| {
+        sweep.borrow_mut().check(&in_mode(&recipe, mode, salt), salt, wanted).map_err(|words| {
             failed.get_or_insert(salt);
             TestCaseError::fail(words)
         })

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use svclab_oracle::Rule;
+use svclab_oracle::{FrontendKind, Rule};
 
 use crate::choice::{Source, Word};
-use crate::hearing::Hearing;
+use crate::cluster_case::ClusterCase;
 
 /// Numbers of everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,36 +23,74 @@ pub struct Tally {
     pub words: BTreeMap<Word, u64>,
     /// Questions about what several service ports claim.
     pub disputed: u64,
-    /// Distributions that the χ² test was about, and packets that were draws from them.
+    /// Distributions that the χ² test or whose turn it was decided about, and packets that were draws from them.
     pub distributions: (u64, u64),
     /// Clusters whose rules were altered to ask the simulator and the kernel about those; questions about them.
     pub altered: (u64, u64),
+    /// Clusters whose rules may not be altered.
+    pub unaltered: u64,
     /// Clusters whose altered rules the kernel did not take.
     pub refused: u64,
 }
 
 impl Tally {
-    /// Counts a cluster as it was heard.
-    pub fn note(&mut self, hearing: &Hearing<'_>) {
+    /// Counts a cluster as it was checked.
+    pub fn note(&mut self, case: &ClusterCase<'_>) {
         self.clusters += 1;
-        self.packets += hearing.packets() as u64;
-        for asked in &hearing.asked {
+        self.packets += case.packets() as u64;
+        for asked in &case.asked {
             self.questions += 1;
             self.disputed += u64::from(asked.chosen.promise.rests_on(Rule::Shared));
-            *self.sources.entry(Source::of(hearing.cluster, &asked.chosen.question)).or_default() += 1;
+            *self.sources.entry(Source::of(case.cluster, &asked.chosen.question)).or_default() += 1;
             *self.words.entry(Word::of(&asked.chosen.promise)).or_default() += 1;
         }
     }
 
-    /// Kinds of sources and verdicts that have not occurred; of many clusters also disputes, of which one in five or so has one.
+    /// Of what a sweep had too little to be worth its green: its numbers, each with its floor or its ceiling.
+    ///
+    /// The floors are shares, about a third of what clusters are usually drawn with, so that a few clusters have lower ones.
     #[must_use]
-    pub fn missing(&self) -> Vec<String> {
-        let sources = Source::ALL.iter().filter(|source| !self.sources.contains_key(source));
-        let words = Word::COMMON.iter().filter(|word| !self.words.contains_key(word));
-        let disputed =
-            (self.disputed == 0 && self.clusters >= 40).then(|| "what several service ports claim".to_owned());
-        let missing = sources.map(|source| format!("{source:?}")).chain(words.map(|word| format!("{word:?}")));
-        missing.chain(disputed).collect()
+    pub fn shortfalls(&self) -> Vec<String> {
+        let word = |word: &Word| self.words.get(word).copied().unwrap_or_default();
+        let source = |source: &Source| self.sources.get(source).copied().unwrap_or_default();
+        // Of a hundred questions.
+        let percent = |percent: u64| self.questions * percent / 100;
+        let mut floors: Vec<(String, u64, u64)> = Vec::new();
+        for kind in Source::ALL {
+            let rare = matches!(kind, Source::Loopback | Source::LoadBalancer);
+            floors.push((format!("from {kind:?}"), source(&kind), percent(if rare { 1 } else { 6 })));
+        }
+        for kind in Word::COMMON {
+            let share = match kind {
+                Word::Deliver(FrontendKind::LoadBalancerIp) => u64::from(self.clusters >= 16),
+                Word::Drop | Word::Reject => 1,
+                Word::Deliver(_) => 4,
+                _ => 10,
+            };
+            floors.push((format!("promised {kind:?}"), word(&kind), percent(share)));
+        }
+        let (altered, asked) = self.altered;
+        // Of forty clusters eight or so have one.
+        floors.push(("of what several service ports claim".to_owned(), self.disputed, self.clusters / 40));
+        // One cluster may have three, and three others none.
+        let (distributions, draws) = if self.clusters < 8 { (0, 0) } else { (self.clusters, 20 * self.clusters) };
+        floors.push(("distributions".to_owned(), self.distributions.0, distributions));
+        floors.push(("draws from them".to_owned(), self.distributions.1, draws));
+        floors.push(("clusters with altered rules".to_owned(), altered, (self.clusters - self.unaltered) / 4));
+        floors.push((
+            "questions about altered rules".to_owned(),
+            asked,
+            if self.unaltered == 0 { percent(15) } else { 0 },
+        ));
+        let unpromised = word(&Word::Undefined) + word(&Word::Refuse);
+        let ceilings = [
+            ("without a promise", unpromised, percent(10).max(6)),
+            ("altered rules that the kernel did not take", self.refused, altered / 2),
+        ];
+        let low = floors.into_iter().filter(|(_, count, floor)| count < floor);
+        let low = low.map(|(what, count, floor)| format!("{what}: {count}, expected at least {floor}"));
+        let high = ceilings.into_iter().filter(|(_, count, ceiling)| count > ceiling);
+        low.chain(high.map(|(what, count, ceiling)| format!("{what}: {count}, expected at most {ceiling}"))).collect()
     }
 }
 
@@ -70,5 +108,40 @@ impl fmt::Display for Tally {
             "  altered rules: {clusters} clusters, {questions} questions; {} not taken by the kernel",
             self.refused
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As much of everything as clusters are usually drawn with.
+    fn usual() -> Tally {
+        Tally {
+            clusters: 16,
+            questions: 288,
+            packets: 2000,
+            sources: Source::ALL.map(|source| (source, 48)).into(),
+            words: Word::COMMON.map(|word| (word, 41)).into(),
+            disputed: 1,
+            distributions: (50, 1500),
+            altered: (6, 108),
+            unaltered: 0,
+            refused: 0,
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_hardly_looked_is_not_green() {
+        assert_eq!(usual().shortfalls(), [""; 0]);
+        let mut one = usual();
+        one.words.insert(Word::Untouched, 1);
+        assert_eq!(one.shortfalls(), ["promised Untouched: 1, expected at least 28"]);
+        let no_draws = Tally { distributions: (1, 3), ..usual() };
+        let says = ["distributions: 1, expected at least 16", "draws from them: 3, expected at least 320"];
+        assert_eq!(no_draws.shortfalls(), says);
+        let refused = Tally { refused: 4, ..usual() };
+        assert_eq!(refused.shortfalls(), ["altered rules that the kernel did not take: 4, expected at most 3"]);
+        assert!(Tally { altered: (0, 0), ..usual() }.shortfalls().len() == 2);
     }
 }

@@ -34,4 +34,5 @@ fn whole_frame(inside: &Inside<'_>) {
     let tally = tally.unwrap_or_else(|words| panic!("{words}"));
     println!("{}: {tally}", inside.name);
     assert_eq!(tally.clusters, u64::from(inside.cases));
+    assert_eq!(tally.shortfalls(), [""; 0]);
 }

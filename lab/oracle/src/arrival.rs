@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::address::{self, Family};
-use crate::modes::Ways;
+use crate::modes::ModeSemantics;
 use crate::question::{Place, Question};
 use crate::service::{FrontendKind, ServicePort};
 use crate::settings::DetectLocal;
@@ -36,7 +36,7 @@ pub(crate) struct Case<'a> {
     /// Where and how it arrives.
     pub(crate) arrival: Arrival<'a>,
     /// What the mode there does in a way of its own.
-    pub(crate) ways: Ways,
+    pub(crate) semantics: ModeSemantics,
 }
 
 impl Arrival<'_> {
@@ -82,6 +82,7 @@ pub(crate) fn at<'a>(
             Cni::Bridge => "cni0",
             Cni::PointToPoint | Cni::Ptp => "veth",
         }),
+        // An overlay's name is as little a pod's as this one.
         (false, false) => Some("eth0"),
     };
     Arrival { node, source, own, at_home, pod: detect(objects, world, node, source, interface) }

@@ -12,8 +12,8 @@ use crate::world::World;
 
 /// The delivery to `chosen`.
 pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: &mut Reasons) -> Delivery {
-    let Case { port, arrival, ways, .. } = case;
-    let even = ways.picking.is_even();
+    let Case { port, arrival, semantics, .. } = case;
+    let even = semantics.picking.is_even();
     reasons.add(if even { Rule::Even } else { Rule::Scheduled }, format!("{} of them", chosen.len()));
     let (masqueraded, rule) = masquerade::for_all(case, world.proxy.masquerade_all);
     reasons.add(rule, arrival.source.to_string());
@@ -25,12 +25,12 @@ pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: 
             reasons.add(Rule::Hairpin, endpoint.address.to_string());
         }
         let backend = backend(world, case, endpoint, masqueraded || hairpin, share);
-        if matches!(backend.reply, Reply::Astray(_)) {
-            reasons.add(Rule::Astray, format!("{} past {}", endpoint.address, arrival.node));
+        if matches!(backend.reply, Reply::AsymmetricReply(_)) {
+            reasons.add(Rule::AsymmetricReply, format!("{} past {}", endpoint.address, arrival.node));
         }
         backends.push(backend);
     }
-    let affinity = port.affinity.map(|timeout| Stickiness { timeout, scope: ways.affinity });
+    let affinity = port.affinity.map(|timeout| Stickiness { timeout, scope: semantics.affinity });
     if affinity.is_some() {
         reasons.add(Rule::Affinity, arrival.source.to_string());
     }
@@ -40,7 +40,7 @@ pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: 
         node: arrival.node.to_owned(),
         client: arrival.source,
         backends,
-        picking: ways.picking,
+        picking: semantics.picking,
         affinity,
     }
 }
@@ -52,7 +52,7 @@ fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: boo
     // Addresses are replaced on the way out: what comes in and ends at the node itself keeps its own, and its answer
     // passes the node all the same. (Userspace mode's connections begin at the node.)
     let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
-    let masqueraded = masqueraded && (!ends_here || arrival.own || case.ways.relays);
+    let masqueraded = masqueraded && (!ends_here || arrival.own || case.semantics.relays);
     // The answer passes the node that knows the connection if it is for that node, or comes from it.
     let returns = masqueraded || arrival.at_home || on == Some(arrival.node);
     let node = world.node(arrival.node);
@@ -67,6 +67,6 @@ fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: boo
         } else {
             BTreeSet::from([arrival.source])
         },
-        reply: if returns { Reply::From(case.to) } else { Reply::Astray(endpoint.address) },
+        reply: if returns { Reply::From(case.to) } else { Reply::AsymmetricReply(endpoint.address) },
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn find<'a>(
     }
     let claims = best(claims, question, reasons);
     match claims.as_slice() {
-        [] if modes::ways(&world.proxy).binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
+        [] if modes::semantics(&world.proxy).binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
         [] => Destination::Nothing,
         [(port, kind), others @ ..] if others.iter().all(|other| same((port, *kind), *other)) => {
             reasons.add(kind.rule(), format!("{} is {}", question.to, port.name));

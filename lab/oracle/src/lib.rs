@@ -61,4 +61,4 @@ pub use question::{Place, Protocol, Question};
 pub use rules::{Reason, Rule};
 pub use service::{FrontendKind, ServicePortName};
 pub use settings::{DetectLocal, Mode, NodePortAddress, ProxySettings, Scheduler};
-pub use world::{Client, Cni, NodePlace, Objects, PodName, PodPlace, World};
+pub use world::{Client, Cni, NodePlace, Objects, PodName, PodPlace, ReversePath, World};

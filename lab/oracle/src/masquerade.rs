@@ -15,11 +15,11 @@ use crate::service::FrontendKind;
 ///
 /// `masqueradeAll` replaces whatever goes to a cluster IP.
 pub(crate) fn for_all(case: &Case<'_>, masquerade_all: bool) -> (bool, Rule) {
-    let Case { port, arrival, ways, .. } = case;
-    if ways.relays {
+    let Case { port, arrival, semantics, .. } = case;
+    if semantics.relays {
         return (true, Rule::Relayed);
     }
-    if arrival.own && ways.masquerades_own_node {
+    if arrival.own && semantics.masquerades_own_node {
         return (true, Rule::OwnNode);
     }
     match case.kind {

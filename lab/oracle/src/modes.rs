@@ -38,7 +38,7 @@ pub enum AffinityScope {
 
 /// What a mode does in a way of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ways {
+pub(crate) struct ModeSemantics {
     /// Who is chosen.
     pub(crate) picking: Picking,
     /// How far affinity reaches.
@@ -58,9 +58,9 @@ pub(crate) struct Ways {
 }
 
 /// The table's column for these settings.
-pub(crate) fn ways(settings: &ProxySettings) -> Ways {
+pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
     match settings.mode {
-        Mode::Iptables => Ways {
+        Mode::Iptables => ModeSemantics {
             picking: Picking::AtRandom,
             affinity: AffinityScope::ServicePort,
             relays: false,
@@ -70,7 +70,7 @@ pub(crate) fn ways(settings: &ProxySettings) -> Ways {
             masquerades_own_node: false,
             localhost: true,
         },
-        Mode::Ipvs => Ways {
+        Mode::Ipvs => ModeSemantics {
             picking: scheduled(settings.scheduler),
             affinity: AffinityScope::Frontend,
             relays: false,
@@ -80,7 +80,7 @@ pub(crate) fn ways(settings: &ProxySettings) -> Ways {
             masquerades_own_node: true,
             localhost: false,
         },
-        Mode::Userspace => Ways {
+        Mode::Userspace => ModeSemantics {
             picking: Picking::InTurn,
             affinity: AffinityScope::ServicePort,
             relays: true,

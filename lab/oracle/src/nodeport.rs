@@ -22,7 +22,7 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
     let settings = &world.proxy;
     let family = Family::of(address);
     if address.is_loopback() {
-        let possible = modes::ways(settings).localhost && settings.localhost_node_ports && family == Family::V4;
+        let possible = modes::semantics(settings).localhost && settings.localhost_node_ports && family == Family::V4;
         reasons.add(Rule::LocalhostNodePorts, address.to_string());
         if !possible {
             return Accepts::No;

@@ -63,8 +63,8 @@ impl<'a> Oracle<'a> {
         match frontend::find(self.objects, self.world, ports, question, reasons) {
             Destination::Service { port, kind, node } => {
                 let arrival = arrival::at(self.objects, self.world, question, node, source);
-                let ways = modes::ways(&self.world.proxy);
-                self.decide(&Case { to: question.to, port, kind, arrival, ways }, reasons)
+                let semantics = modes::semantics(&self.world.proxy);
+                self.decide(&Case { to: question.to, port, kind, arrival, semantics }, reasons)
             }
             Destination::Shared | Destination::Unclear => Verdict::Undefined,
             Destination::OtherPortOfVip => {
@@ -84,7 +84,7 @@ impl<'a> Oracle<'a> {
 
     /// The destination is a service port's. May the source use it; is anybody there; who of them?
     fn decide(&self, case: &Case<'_>, reasons: &mut Reasons) -> Verdict {
-        let Case { port, arrival, ways, .. } = case;
+        let Case { port, arrival, semantics, .. } = case;
         let endpoints = match endpoints::merged(&port.endpoints, arrival.node, reasons) {
             Ok(endpoints) => endpoints,
             Err(address) => {
@@ -93,7 +93,7 @@ impl<'a> Oracle<'a> {
             }
         };
         let anybody = policy::any_usable(&endpoints);
-        let unspoken = ways.refuses_sctp && port.name.protocol == Protocol::Sctp;
+        let unspoken = semantics.refuses_sctp && port.name.protocol == Protocol::Sctp;
         if !firewall::allows(self.objects, self.world, case, reasons) {
             // Where there is nobody anyway, no page says which of the two the client is to notice.
             return if anybody && !unspoken { Verdict::Drop } else { Verdict::Refuse };

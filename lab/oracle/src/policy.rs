@@ -28,7 +28,7 @@ pub(crate) fn reach(case: &Case<'_>, reasons: &mut Reasons) -> Reach {
         FrontendKind::ClusterIp => (Rule::ClusterPolicy, Reach::All),
         _ if !port.external_local => (Rule::ClusterPolicy, Reach::All),
         _ if !arrival.is_internal() => (Rule::ExternalLocal, Reach::Local),
-        _ if case.ways.one_list => (Rule::OneListPerServer, Reach::LocalIfAny),
+        _ if case.semantics.one_list => (Rule::OneListPerServer, Reach::LocalIfAny),
         _ => (Rule::ShortCircuit, Reach::All),
     };
     reasons.add(rule, format!("{} from {}", port.name, arrival.source));

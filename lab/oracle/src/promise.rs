@@ -38,7 +38,7 @@ pub enum Reply {
     From(SocketAddr),
     /// It goes past the node that translated the request, so it comes from the endpoint's own address, and the client
     /// has never heard of that: no connection.
-    Astray(SocketAddr),
+    AsymmetricReply(SocketAddr),
 }
 
 /// An endpoint that may answer.
@@ -145,7 +145,7 @@ impl fmt::Display for Backend {
         write!(f, ", sees {}", sees.join(" or "))?;
         match self.reply {
             Reply::From(_) => Ok(()),
-            Reply::Astray(from) => write!(f, ", answer comes from {from}"),
+            Reply::AsymmetricReply(from) => write!(f, ", answer comes from {from}"),
         }
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::address::Family;
+use crate::arrival::{home, is_node};
 use crate::cluster::Cluster;
 use crate::question::{Place, Protocol, Question};
 use crate::service::{self, FrontendKind};
+use crate::world::NodePlace;
 
 /// What can be sent to, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,6 +103,13 @@ impl Cluster {
         let to = question.to.ip();
         let owner = self.world.owner(to);
         let on = owner.map(|node| node.name.as_str()).or_else(|| self.world.pod_at(to).map(|pod| pod.node.as_str()));
+        // An overlay's addresses are for its own use, and not every pod has a way there. By it a node calls from an address in its
+        // pods' range: whether it is a pod then, to a proxy that tells pods by ranges, is not written anywhere.
+        let by_overlay = |node: &NodePlace| !node.overlay.is_empty() && node.gateways.contains(&to);
+        let calls_from_overlay = is_node(&self.world, &question.from) && home(&self.world, &question.from) != on;
+        if owner.is_some_and(|node| node.overlay.contains(&to) || by_overlay(node) && calls_from_overlay) {
+            return false;
+        }
         match &question.from {
             Place::Loopback(_) => to.is_loopback(),
             _ if to.is_loopback() => false,

@@ -56,7 +56,7 @@ pub enum Rule {
     OwnNode,
     Kept,
     Relayed,
-    Astray,
+    AsymmetricReply,
     HealthCheck,
 }
 
@@ -145,7 +145,7 @@ impl Rule {
             Rule::OwnNode => row("own-node", "what the node itself sends to an external address has the node's address", "upstream's test InternalExternalMasquerade, rows 'node to …' and 'localhost to …'"),
             Rule::Kept => row("kept", "in all other cases the client's address is kept", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP"),
             Rule::Relayed => row("relayed", "in userspace mode endpoints see the node that relays", "docs/limitations.md, userspace mode"),
-            Rule::Astray => row("astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),
+            Rule::AsymmetricReply => row("astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),
             Rule::HealthCheck => row("health-check", "healthCheckNodePort answers 200 while the node has ready endpoints of its own in that family, else 503", "API ServiceSpec.healthCheckNodePort; KEP-1669, KEP-3836"),
         }
     }
@@ -161,7 +161,7 @@ impl Rule {
         Rule::ShortCircuit, Rule::OneListPerServer, Rule::NoEndpoints, Rule::NoLocalEndpoints, Rule::SourceRanges,
         Rule::SourceRangesOwnNode, Rule::SourceRangesFamily, Rule::NotRelayed, Rule::Even, Rule::Scheduled,
         Rule::Affinity, Rule::Hairpin, Rule::MasqueradeAll, Rule::OffCluster, Rule::ExternalMasquerade, Rule::OwnNode,
-        Rule::Kept, Rule::Relayed, Rule::Astray, Rule::HealthCheck,
+        Rule::Kept, Rule::Relayed, Rule::AsymmetricReply, Rule::HealthCheck,
     ];
 }
 

@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::promise::{Delivery, Promise, Reply, Verdict};
 use crate::question::{Place, Protocol, Question};
 use crate::settings::{DetectLocal, Mode, NodePortAddress, Scheduler};
-use crate::world::{Cni, PodPlace};
+use crate::world::{Cni, PodPlace, ReversePath};
 
 /// Probes where only the set of those who may answer is promised.
 const SOME: u32 = 20;
@@ -65,6 +65,11 @@ impl Cluster {
                 Cni::Bridge => "bridge",
                 Cni::PointToPoint => "point-to-point",
                 Cni::Ptp => "ptp",
+            },
+            "overlay": if self.world.nodes.iter().any(|node| !node.overlay.is_empty()) { "vxlan" } else { "none" },
+            "reversePath": match self.world.reverse_path {
+                ReversePath::Off => "off",
+                ReversePath::Loose => "loose",
             },
             "nodes": nodes,
             "clients": self.world.clients.iter()
@@ -189,7 +194,7 @@ impl Cluster {
 
 /// Who answered, in what proportion, and whom they saw.
 fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Value>) {
-    let astray = delivery.backends.iter().filter(|backend| matches!(backend.reply, Reply::Astray(_))).count();
+    let astray = delivery.backends.iter().filter(|backend| matches!(backend.reply, Reply::AsymmetricReply(_))).count();
     if astray > 0 {
         // Of a mixture nothing can be said in a word of scenarios.
         let none_returns = astray == delivery.backends.len();

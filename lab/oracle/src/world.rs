@@ -53,6 +53,17 @@ pub enum Cni {
     Ptp,
 }
 
+/// What nodes' kernels ask of a packet's source (`net.ipv4.conf.all.rp_filter`). Strict mode (1) is not among them: what
+/// a pod sends to another node's address, and what comes back to its own node from there, it loses before its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReversePath {
+    /// Nothing (0).
+    #[default]
+    Off,
+    /// That there is a way to it (2, loose mode).
+    Loose,
+}
+
 /// A node as a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodePlace {
@@ -62,20 +73,25 @@ pub struct NodePlace {
     pub addresses: Vec<IpAddr>,
     /// Addresses that only its pods use: the bridge's, or that on its ends of their links.
     pub gateways: Vec<IpAddr>,
+    /// Addresses of its end of an overlay to other nodes' pods, if there is one; it calls them from there.
+    pub overlay: Vec<IpAddr>,
 }
 
 impl NodePlace {
     /// Whether the node has `address` on an interface other than loopback.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
-        self.addresses.contains(&address) || self.gateways.contains(&address)
+        self.all().any(|own| own == address)
+    }
+
+    fn all(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().chain(&self.gateways).chain(&self.overlay).copied()
     }
 
     /// Every address of a family, loopback left out.
     #[must_use]
     pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
-        let all = self.addresses.iter().chain(&self.gateways).copied();
-        all.filter(|address| Family::of(*address) == family).collect()
+        self.all().filter(|address| Family::of(*address) == family).collect()
     }
 }
 
@@ -129,6 +145,8 @@ pub struct World {
     pub load_balancer: Vec<IpAddr>,
     /// Wiring of pods.
     pub cni: Cni,
+    /// What nodes ask of sources.
+    pub reverse_path: ReversePath,
     /// Settings of every node's proxy.
     pub proxy: ProxySettings,
 }

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use svclab_oracle::Mode;
-use svclab_properties::mutants::{Worth, benches, catalogue, score};
+use svclab_properties::mutants::{Expectation, catalogue, fixtures, score};
 
 fn main() -> ExitCode {
     let all = Mode::ALL.map(|mode| {
@@ -16,16 +16,16 @@ fn main() -> ExitCode {
 
 /// Prints who notices what in a mode; whether everything was noticed that was to be.
 fn all_noticed(mode: Mode) -> bool {
-    let benches = match benches(mode, 24, 300) {
-        Ok(benches) => benches,
+    let fixtures = match fixtures(mode, 32, 300) {
+        Ok(fixtures) => fixtures,
         Err(words) => {
             println!("the unbroken rules are not right:\n{words}");
             return false;
         }
     };
-    let scores: Vec<_> = catalogue(mode).into_iter().map(|mutant| score(mutant, &benches)).collect();
+    let scores: Vec<_> = catalogue(mode).into_iter().map(|mutant| score(mutant, &fixtures)).collect();
     scores.iter().for_each(|score| println!("{score}"));
-    let broken = scores.iter().filter(|score| score.mutant.worth == Worth::Broken);
+    let broken = scores.iter().filter(|score| score.mutant.expectation == Expectation::Broken);
     let noticed = broken.clone().filter(|score| !score.noticed.is_empty()).count();
     let equivalent = scores.len() - broken.clone().count();
     println!("\n{} mutants: {noticed} of {} noticed, {equivalent} equivalent\n", scores.len(), broken.count());

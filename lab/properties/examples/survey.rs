@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use svclab_oracle::{Mode, generate};
+use svclab_properties::disagreement;
 use svclab_properties::judge::judge;
-use svclab_properties::sweep::{court, in_mode};
-use svclab_properties::words;
+use svclab_properties::sweep::{in_mode, networks};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -17,8 +17,8 @@ fn main() {
     let mut kinds: BTreeMap<String, (u64, usize, String)> = BTreeMap::new();
     for seed in from..from + clusters {
         let cluster = in_mode(&generate::recipe(seed), mode);
-        let court = match court(&cluster) {
-            Ok(court) => court,
+        let networks = match networks(&cluster) {
+            Ok(networks) => networks,
             Err(why) => {
                 kinds
                     .entry(why.chars().filter(|c| !c.is_ascii_digit()).take(120).collect())
@@ -30,7 +30,7 @@ fn main() {
         let oracle = cluster.oracle();
         let skip = seed % step;
         for question in cluster.questions().iter().skip(skip as usize).step_by(step as usize) {
-            let judgement = judge(&court, &cluster, question, oracle.ask(question));
+            let judgement = judge(&networks, &cluster, question, oracle.ask(question));
             if judgement.faults.is_empty() {
                 continue;
             }
@@ -43,7 +43,7 @@ fn main() {
             entry.0 += 1;
             if size < entry.1 {
                 entry.1 = size;
-                entry.2 = format!("seed {seed}\n{}", words::disagreement(&court, &cluster, question, &judgement));
+                entry.2 = format!("seed {seed}\n{}", disagreement::text(&networks, &cluster, question, &judgement));
             }
         }
     }

@@ -10,8 +10,8 @@ use svclab_sim::network::{Broken, Flow, HostId, Network, Outcomes, Verdict as Fo
 use svclab_sim::trace::Lost;
 
 use crate::affinity;
+use crate::disagreement;
 use crate::machines::{self, LOAD_BALANCER, Machines};
-use crate::words;
 
 /// What can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,7 +77,7 @@ pub struct Judgement {
 
 /// What is judged: machines that run rules, and the same machines without any.
 #[derive(Debug, Clone)]
-pub struct Court {
+pub struct Networks {
     /// With what the proxies have written.
     pub machines: Machines,
     /// Without.
@@ -113,14 +113,14 @@ pub fn outcomes(machines: &Machines, world: &World, question: &Question) -> Opti
 
 /// Compares the two.
 #[must_use]
-pub fn judge(court: &Court, cluster: &Cluster, question: &Question, promise: Promise) -> Judgement {
+pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promise: Promise) -> Judgement {
     let world = &cluster.world;
     let nothing = |promise| Judgement { promise, outcomes: None, faults: Vec::new() };
     if promise.verdict == Verdict::Undefined {
         return nothing(promise);
     }
-    let Some((network, flow)) = flow(&court.machines, world, question) else { return nothing(promise) };
-    let Ok(found) = court.machines.outcomes(network, &flow) else {
+    let Some((network, flow)) = flow(&networks.machines, world, question) else { return nothing(promise) };
+    let Ok(found) = networks.machines.outcomes(network, &flow) else {
         let mut judgement = nothing(promise);
         if judgement.promise.verdict != Verdict::Untouched {
             judgement.faults.push(fault(Property::Verdict, "the simulator has no such packet".to_owned()));
@@ -128,7 +128,7 @@ pub fn judge(court: &Court, cluster: &Cluster, question: &Question, promise: Pro
         return judgement;
     };
     let faults = match &promise.verdict {
-        Verdict::Untouched => untouched(network, &found, outcomes(&court.bare, world, question).as_ref()),
+        Verdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
         Verdict::Deliver(delivery) => {
             let mut faults = delivered(world, network, &found, delivery);
             let affinity = affinity::faults(world, network, &flow, delivery);
@@ -158,7 +158,7 @@ fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Ve
     match bare {
         Some(bare) if words(bare) == words(found) => Vec::new(),
         Some(bare) => {
-            let all = bare.outcomes.iter().map(|one| words::said(network, &one.verdict));
+            let all = bare.outcomes.iter().map(|one| disagreement::said(network, &one.verdict));
             let all: Vec<String> = all.collect();
             vec![fault(Property::Untouched, format!("without rules: {}", all.join(", ")))]
         }
@@ -182,7 +182,7 @@ fn refused(network: &Network, found: &Outcomes, promise: &Promise) -> Vec<Fault>
         Found::Answered { .. } | Found::Unanswered { .. } => false,
     };
     let wrong = found.outcomes.iter().map(|one| &one.verdict).filter(|verdict| !fits(verdict));
-    let wrong = wrong.map(|verdict| words::said(network, verdict));
+    let wrong = wrong.map(|verdict| disagreement::said(network, verdict));
     wrong.map(|says| fault(Property::Verdict, format!("promised: {}; found: {says}", promise.verdict))).collect()
 }
 
@@ -202,7 +202,7 @@ fn delivered(world: &World, network: &Network, found: &Outcomes, delivery: &Deli
         let Some((by, at, saw, broken)) = reached(&one.verdict) else {
             faults.push(fault(
                 Property::Verdict,
-                format!("to be delivered, and: {}", words::said(network, &one.verdict)),
+                format!("to be delivered, and: {}", disagreement::said(network, &one.verdict)),
             ));
             continue;
         };
@@ -230,19 +230,21 @@ fn delivered(world: &World, network: &Network, found: &Outcomes, delivery: &Deli
 fn answered(network: &Network, backend: &Backend, broken: Option<&Broken>) -> Option<String> {
     // The client has never heard of whoever answers; often its node drops such an answer before it does.
     let astray = |why: &Broken| match why {
-        Broken::WrongSource { from } => matches!(backend.reply, Reply::Astray(own) if own == *from),
+        Broken::WrongSource { from } => matches!(backend.reply, Reply::AsymmetricReply(own) if own == *from),
         Broken::Lost { why: Lost::Rule(rule), .. } => rule.chain() == "KUBE-FORWARD",
         _ => false,
     };
     match (backend.reply, broken) {
         (Reply::From(_), None) => None,
-        (Reply::Astray(_), Some(why)) if astray(why) => None,
+        (Reply::AsymmetricReply(_), Some(why)) if astray(why) => None,
         (Reply::From(_), Some(why)) => {
-            Some(format!("{} answers, but {}", backend.address, words::broken(network, why)))
+            Some(format!("{} answers, but {}", backend.address, disagreement::broken(network, why)))
         }
-        (Reply::Astray(_), None) => Some(format!("the answer of {} should go astray, and arrives", backend.address)),
-        (Reply::Astray(_), Some(why)) => {
-            let why = words::broken(network, why);
+        (Reply::AsymmetricReply(_), None) => {
+            Some(format!("the answer of {} should go astray, and arrives", backend.address))
+        }
+        (Reply::AsymmetricReply(_), Some(why)) => {
+            let why = disagreement::broken(network, why);
             Some(format!("the answer of {} should come from its own address, and {why}", backend.address))
         }
     }
@@ -262,7 +264,7 @@ fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Faul
         }
     }
     if shares.is_empty() {
-        faults.push(fault(Property::Who, "nobody gets it".to_owned()));
+        faults.push(fault(Property::Who, "no endpoint gets it".to_owned()));
     }
     faults
 }

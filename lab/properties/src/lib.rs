@@ -3,10 +3,11 @@
 //! This is the only place that knows all three (with `lab/kernel-properties`, which adds the kernel). They know nothing of
 //! each other, and what lies between them is what lies between them on a machine: API objects go in ([`proxies`]), the text
 //! that `iptables-save`, `ipset save` and `ipvsadm -Sn` print comes out and is read again ([`programs`]), and packets walk
-//! over [`machines`] with the addresses and links of the oracle's world. [`judge`] puts a question to both judges and compares, [`words`] tells a disagreement,
+//! over [`machines`] with the addresses and links of the oracle's world. [`judge`] puts a question to both judges and compares, [`disagreement`] tells a disagreement,
 //! [`sweep`] does so for clusters that nobody wrote by hand, and [`mutants`] breaks rules to see who notices.
 
 mod affinity;
+pub mod disagreement;
 pub mod judge;
 pub mod machines;
 pub mod mutants;
@@ -14,4 +15,3 @@ pub mod node;
 pub mod programs;
 pub mod proxies;
 pub mod sweep;
-pub mod words;

@@ -17,7 +17,7 @@ use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source::{self, Change};
 
 use crate::node;
-use svclab_sim::relays::Relays;
+use svclab_sim::relays::{Relay, Relays};
 
 /// What the node's commands would print.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,7 +106,9 @@ pub fn relays<'a>(
             Protocol::Udp => Number::UDP,
             Protocol::Sctp => Number::SCTP,
         };
-        ((family, protocol, port), endpoints(listener).unwrap_or_default())
+        // Without a name: listeners count by where they lead.
+        let relay = Relay { to: endpoints(listener).unwrap_or_default(), ..Relay::default() };
+        ((family, protocol, port), relay)
     });
     relays.collect()
 }

@@ -6,10 +6,10 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use svclab_oracle::generate::{Recipe, recipes};
 use svclab_oracle::{Cluster, Mode, Promise, Question, Rule, Scheduler, Verdict};
 
-use crate::judge::{Court, judge};
+use crate::disagreement;
+use crate::judge::{Networks, judge};
 use crate::machines::Machines;
 use crate::programs::programs;
-use crate::words;
 
 /// Clusters of a normal test run; `PROPERTIES_CASES` sets another number.
 const CASES: u32 = 1000;
@@ -127,10 +127,10 @@ impl Choice {
 ///
 /// # Errors
 /// What was refused on the way.
-pub fn court(cluster: &Cluster) -> Result<Court, String> {
+pub fn networks(cluster: &Cluster) -> Result<Networks, String> {
     let machines = Machines::build(cluster, &programs(cluster)?).map_err(|error| error.to_string())?;
     let bare = Machines::build(cluster, &std::collections::BTreeMap::new()).map_err(|error| error.to_string())?;
-    Ok(Court { machines, bare })
+    Ok(Networks { machines, bare })
 }
 
 /// Puts a cluster's questions to both judges; the first disagreement ends it.
@@ -138,7 +138,7 @@ pub fn court(cluster: &Cluster) -> Result<Court, String> {
 /// # Errors
 /// Both judges' words, or what was refused on the way to the rules.
 pub fn judge_cluster(cluster: &Cluster, choice: Choice, tally: &mut Tally) -> Result<(), String> {
-    let court = court(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
+    let networks = networks(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
     let oracle = cluster.oracle();
     let questions = cluster.questions();
     tally.clusters += 1;
@@ -146,9 +146,9 @@ pub fn judge_cluster(cluster: &Cluster, choice: Choice, tally: &mut Tally) -> Re
     for (_, question) in questions.iter().enumerate().filter(|(index, _)| choice.takes(*index, of)) {
         let promise = oracle.ask(question);
         tally.note(&promise);
-        let judgement = judge(&court, cluster, question, promise);
+        let judgement = judge(&networks, cluster, question, promise);
         if !judgement.faults.is_empty() {
-            return Err(words::disagreement(&court, cluster, question, &judgement));
+            return Err(disagreement::text(&networks, cluster, question, &judgement));
         }
     }
     Ok(())

@@ -67,6 +67,7 @@
 //! lower one is reached. What a dump can say of these is refused when it is read or built.
 
 pub mod chance;
+pub mod cluster;
 pub mod conntrack;
 pub mod fraction;
 pub mod host;

@@ -1,4 +1,4 @@
-//! Misbehaviour on request: what real API servers, load balancers in front of them and etcd do to their clients.
+//! Fault on request: what real API servers, load balancers in front of them and etcd do to their clients.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub enum Refusal {
 
 /// Something to do wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misbehaviour {
+pub enum Fault {
     /// Ends every open watch, as a restarted API server does; `abrupt` leaves the answer unfinished.
     CloseWatches {
         /// Break off instead of ending the body.
@@ -30,19 +30,19 @@ pub enum Misbehaviour {
         /// How many requests.
         requests: u32,
     },
-    /// Turns everybody away until [`Misbehaviour::Accept`].
+    /// Turns everybody away until [`Fault::Accept`].
     Refuse(Refusal),
     /// Lets everybody in again.
     Accept,
-    /// Open and new watches of every kind stay silent until [`Misbehaviour::Resume`]; lists are answered.
+    /// Open and new watches of every kind stay silent until [`Fault::Resume`]; lists are answered.
     Stall,
     /// Watches tell what they missed.
     Resume,
-    /// Watches of one kind stay silent until [`Misbehaviour::Release`]: other kinds' changes overtake.
+    /// Watches of one kind stay silent until [`Fault::Release`]: other kinds' changes overtake.
     Hold(Kind),
     /// Watches of one kind tell what they missed.
     Release(Kind),
-    /// Answers lists or watches of Services, EndpointSlices and Nodes with this, until [`Misbehaviour::Accept`]. Watches that are
+    /// Answers lists or watches of Services, EndpointSlices and Nodes with this, until [`Fault::Accept`]. Watches that are
     /// open end.
     Answer(&'static HostileAnswer),
     /// Sends the last event of one kind again, to every watch that is open.
@@ -93,38 +93,38 @@ impl Faults {
 }
 
 /// Does `what`, at once.
-pub(super) fn misbehave(shared: &SharedStore, what: Misbehaviour) {
+pub(super) fn misbehave(shared: &SharedStore, what: Fault) {
     shared.with(|state| {
         let State { store, log, faults } = state;
         match what {
-            Misbehaviour::CloseWatches { abrupt } => faults.closed = (faults.closed.0 + 1, abrupt),
-            Misbehaviour::Compact => log.compact(store.version()),
-            Misbehaviour::Expire { requests } => faults.expire = requests,
-            Misbehaviour::Refuse(refusal) => faults.refusal = Some(refusal),
-            Misbehaviour::Accept => {
+            Fault::CloseWatches { abrupt } => faults.closed = (faults.closed.0 + 1, abrupt),
+            Fault::Compact => log.compact(store.version()),
+            Fault::Expire { requests } => faults.expire = requests,
+            Fault::Refuse(refusal) => faults.refusal = Some(refusal),
+            Fault::Accept => {
                 // Watches that were answered badly end.
                 if faults.hostile.take().is_some() {
                     faults.closed = (faults.closed.0 + 1, false);
                 }
                 faults.refusal = None;
             }
-            Misbehaviour::Answer(answer) => {
+            Fault::Answer(answer) => {
                 faults.hostile = Some(answer);
                 faults.closed = (faults.closed.0 + 1, false);
                 (faults.hostile_answers, faults.hostile_bytes) = (0, 0);
             }
-            Misbehaviour::Stall => faults.stalled = true,
-            Misbehaviour::Resume => faults.stalled = false,
-            Misbehaviour::Hold(kind) => {
+            Fault::Stall => faults.stalled = true,
+            Fault::Resume => faults.stalled = false,
+            Fault::Hold(kind) => {
                 faults.held.insert(kind);
             }
-            Misbehaviour::Release(kind) => {
+            Fault::Release(kind) => {
                 faults.held.remove(&kind);
             }
-            Misbehaviour::Repeat(kind) => {
+            Fault::Repeat(kind) => {
                 log.repeat(kind);
             }
-            Misbehaviour::BookmarkAhead { kind, by } => {
+            Fault::BookmarkAhead { kind, by } => {
                 store.skip_versions(by);
                 log.bookmark(kind, store.version());
             }

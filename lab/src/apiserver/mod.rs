@@ -9,7 +9,7 @@
 //! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
 //! deletion and finalizers.
 //!
-//! [`Misbehaviour`] makes it do what real API servers do on bad days.
+//! [`Fault`] makes it do what real API servers do on bad days.
 
 mod auth;
 mod convert;
@@ -44,7 +44,7 @@ mod watch;
 mod write;
 
 pub use auth::Tokens;
-pub use faults::{Misbehaviour, Refusal};
+pub use faults::{Fault, Refusal};
 pub use hostile::{HOSTILE_ANSWERS, HostileAnswer, To as HostileTo, named as hostile_answer};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use log::Bounds;

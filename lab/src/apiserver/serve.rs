@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::auth::Tokens;
-use super::faults::{Misbehaviour, Refusal, misbehave};
+use super::faults::{Fault, Refusal, misbehave};
 use super::gate::{Gate, Gated};
 use super::request::{Context, answer};
 use super::shared::SharedStore;
@@ -112,7 +112,7 @@ impl ApiServer {
     }
 
     /// Does something wrong, at once.
-    pub fn misbehave(&self, what: Misbehaviour) {
+    pub fn misbehave(&self, what: Fault) {
         misbehave(&self.shared, what);
     }
 }

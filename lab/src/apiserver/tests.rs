@@ -11,7 +11,7 @@ use super::query::Query;
 use super::resources::{Path, Route, route};
 use super::view::View;
 use super::watch::watch;
-use super::{Bounds, Misbehaviour, SharedStore, WatchTimes, list, testing, write};
+use super::{Bounds, Fault, SharedStore, WatchTimes, list, testing, write};
 use crate::objects::{Kind, ObjectKey};
 
 fn shared() -> SharedStore {
@@ -145,7 +145,7 @@ async fn a_list_page_by_page_is_of_one_version() {
     assert_eq!(names(&second), ["web"], "as it was when the first page was made");
     assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     assert_eq!(second["metadata"].get("continue"), None);
-    misbehave(&shared, Misbehaviour::Compact);
+    misbehave(&shared, Fault::Compact);
     let error = listed(&shared, "/api/v1/services", &next).await.unwrap_err();
     assert_eq!((error.code, error.reason), (410, "Expired"));
     let fresh = error.status()["metadata"]["continue"].as_str().unwrap().to_owned();
@@ -242,27 +242,27 @@ async fn each_misbehaviour_does_what_it_says() {
     tokio::pin!(events);
     let pending = |shared: &SharedStore| shared.look(|state| state.log.end(Kind::Service));
 
-    misbehave(&shared, Misbehaviour::Hold(Kind::Service));
+    misbehave(&shared, Fault::Hold(Kind::Service));
     label(&shared, "web", json!({"x": "1"}));
     assert!(pending(&shared) > 0);
     // A held kind is silent while another one speaks.
     let slices = watched(&shared, "/apis/discovery.k8s.io/v1/endpointslices", "resourceVersion=0", 2).await;
     assert_eq!(slices.len(), 2);
     assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
-    misbehave(&shared, Misbehaviour::Release(Kind::Service));
+    misbehave(&shared, Fault::Release(Kind::Service));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
 
-    misbehave(&shared, Misbehaviour::Repeat(Kind::Service));
+    misbehave(&shared, Fault::Repeat(Kind::Service));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
 
-    misbehave(&shared, Misbehaviour::BookmarkAhead { kind: Kind::Service, by: 1_000 });
+    misbehave(&shared, Fault::BookmarkAhead { kind: Kind::Service, by: 1_000 });
     assert_eq!(events.next().await.unwrap(), format!("BOOKMARK {}", shared.version()));
     let resumed = format!("resourceVersion={}", shared.version());
 
-    misbehave(&shared, Misbehaviour::Stall);
+    misbehave(&shared, Fault::Stall);
     label(&shared, "web", json!({"x": "2"}));
     assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
-    misbehave(&shared, Misbehaviour::Resume);
+    misbehave(&shared, Fault::Resume);
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
     assert_eq!(
         watched(&shared, "/api/v1/services", &resumed, 1).await,
@@ -270,21 +270,21 @@ async fn each_misbehaviour_does_what_it_says() {
         "nothing is lost after the leap"
     );
 
-    misbehave(&shared, Misbehaviour::Compact);
+    misbehave(&shared, Fault::Compact);
     assert_eq!(watched(&shared, "/api/v1/services", &resumed, 9).await, ["ERROR 410 Expired"]);
     label(&shared, "web", json!({"x": "3"}));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web", "an open watch goes on");
 
-    misbehave(&shared, Misbehaviour::Expire { requests: 1 });
+    misbehave(&shared, Fault::Expire { requests: 1 });
     let now = format!("resourceVersion={}&timeoutSeconds=1", shared.version());
     assert_eq!(watched(&shared, "/api/v1/services", &now, 9).await, ["ERROR 410 Expired"]);
     assert_eq!(watched(&shared, "/api/v1/services", &now, 9).await, [""; 0], "only one was asked for");
 
-    misbehave(&shared, Misbehaviour::CloseWatches { abrupt: false });
+    misbehave(&shared, Fault::CloseWatches { abrupt: false });
     assert_eq!(events.next().await, None);
     let events = open(&shared, "/api/v1/services", &since.replace("resourceVersion=", "x=")).await;
     tokio::pin!(events);
-    misbehave(&shared, Misbehaviour::CloseWatches { abrupt: true });
+    misbehave(&shared, Fault::CloseWatches { abrupt: true });
     assert_eq!(events.next().await.unwrap(), "connection aborted");
     assert_eq!(events.next().await, None);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::run::{ModeArg, excuse, interrupted, runtime, write};
-use super::{BROKEN, Exit, UNABLE, VariantArg, find};
+use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Pair};
 use crate::netns::sandbox;
 use crate::report::ScenarioReport;
@@ -52,7 +52,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
     let comparison = runtime()?.block_on(async {
         tokio::select! {
             comparison = all(args, &scenarios, &proxies) => Ok(comparison),
-            () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
+            () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
         }
     })?;
     if args.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
@@ -75,7 +75,7 @@ fn status(comparison: &Comparison) -> u8 {
     } else if comparison.alike() {
         0
     } else {
-        BROKEN
+        FAILED
     }
 }
 
@@ -137,7 +137,7 @@ async fn one(
         breaks: Vec::new(),
     };
     let report = scenario::run::run(scenario, &options, &mut Quiet).await;
-    let verdict = if report.passed() { "kept" } else { "BROKEN" };
+    let verdict = if report.passed() { "passed" } else { "FAILED" };
     eprintln!("{} ({mode})  {name}  {verdict} in {:.1} s", report.name, report.took.as_secs_f64());
     report
 }

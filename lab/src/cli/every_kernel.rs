@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::part::{Part, Reports};
-use super::run::{RunArgs, Turn};
+use super::batch::{Batch, Reports};
+use super::run::{Job, RunArgs};
 use super::{Exit, UNABLE, kernels};
 use crate::microvm::cache::Cache;
 use crate::microvm::kernels::{Kernel, PACKAGED};
@@ -19,31 +19,24 @@ const HOST: &str = "host";
 /// What became of a scenario in a mode on a kernel, in a word or two.
 type Table = BTreeMap<(String, Mode, &'static str), String>;
 
-pub(super) fn run(args: &RunArgs, turns: &[Turn<'_>]) -> Result<u8, Exit> {
+pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     if args.lab.seed.are_several() && !args.vm.deterministic {
         return Err(Exit::usage("--seed A..B is for deterministic runs: add --deterministic"));
     }
-    let (mut table, mut parts) = (Table::new(), Vec::new());
+    let (mut table, mut batches) = (Table::new(), Vec::new());
     for (kernel, abilities) in abilities(args)? {
-        let divided = divide(kernel, &abilities, args.vm.deterministic, turns, &mut table);
-        parts.extend(divided.into_iter().map(|part| (kernel, part)));
+        let divided = divide(kernel, &abilities, args.vm.deterministic, jobs, &mut table);
+        batches.extend(divided.into_iter().map(|batch| (kernel, batch)));
     }
-    let (mut worst, mut judged, mut reports) = (0, 0, Reports::new()?);
-    for (kernel, part) in &parts {
-        let deterministic = if part.deterministic { ", deterministic" } else { "" };
-        eprintln!("on {kernel}{deterministic}, in {} mode:", part.mode);
-        let done = reports.run(args, part)?;
-        worst = worst.max(done.status);
-        judged += done.scenarios.len();
-        enter(kernel, part, done.status, &done.scenarios, &mut table);
+    let mut reports = Reports::new()?;
+    for (kernel, batch) in &batches {
+        let deterministic = if batch.deterministic { ", deterministic" } else { "" };
+        eprintln!("on {kernel}{deterministic}, in {} mode:", batch.mode);
+        let done = reports.run(args, batch)?;
+        enter(kernel, batch, done.status, &done.scenarios, &mut table);
     }
     eprint!("{}", shown(&table));
-    if worst == 0 && judged == 0 {
-        eprintln!("nothing was judged: no scenario could be run");
-        worst = UNABLE;
-    }
-    reports.write(args, worst == 0, json!({}))?;
-    Ok(worst)
+    reports.finish(args, json!({}))
 }
 
 /// Every kernel with what it can do.
@@ -61,45 +54,46 @@ fn abilities(args: &RunArgs) -> Result<Vec<(&'static str, Abilities)>, Exit> {
     Ok(found)
 }
 
-/// The parts of one kernel; what it cannot do goes into the table at once.
+/// The batches of one kernel; what it cannot do goes into the table at once.
 fn divide<'a>(
     kernel: &'static str,
     abilities: &Abilities,
     deterministic: bool,
-    turns: &[Turn<'a>],
+    jobs: &[Job<'a>],
     table: &mut Table,
-) -> Vec<Part<'a>> {
-    let mut parts: Vec<Part<'a>> = Vec::new();
-    for Turn { scenario, mode } in turns.iter().copied() {
+) -> Vec<Batch<'a>> {
+    let mut batches: Vec<Batch<'a>> = Vec::new();
+    for Job { scenario, mode } in jobs.iter().copied() {
         let timeless = deterministic || scenario.needs.contains(&Need::VirtualTime);
         let can = |need: &Need| if *need == Need::VirtualTime { kernel != HOST } else { abilities.has(*need) };
-        if let Some(need) = (Turn { scenario, mode }).needs().iter().find(|need| !can(need)) {
+        if let Some(need) = (Job { scenario, mode }).needs().iter().find(|need| !can(need)) {
             table.insert((scenario.name.clone(), mode, kernel), format!("lacks {}", need.name()));
             continue;
         }
-        match parts.iter_mut().find(|part| (part.mode, part.deterministic) == (mode, timeless)) {
-            Some(part) => part.scenarios.push(scenario),
+        match batches.iter_mut().find(|batch| (batch.mode, batch.deterministic) == (mode, timeless)) {
+            Some(batch) => batch.scenarios.push(scenario),
             None => {
                 let kernel = kernel.to_owned();
-                parts.push(Part { kernel, deterministic: timeless, mode, scenarios: vec![scenario] });
+                batches.push(Batch { kernel, deterministic: timeless, mode, scenarios: vec![scenario] });
             }
         }
     }
-    parts.sort_by_key(|part| (part.deterministic, part.mode));
-    parts
+    batches.sort_by_key(|batch| (batch.deterministic, batch.mode));
+    batches
 }
 
-/// Enters what a part's report tells into the table.
-fn enter(kernel: &'static str, part: &Part<'_>, status: u8, found: &[Value], table: &mut Table) {
-    for scenario in &part.scenarios {
+/// Enters what a batch's report tells into the table.
+fn enter(kernel: &'static str, batch: &Batch<'_>, status: u8, found: &[Value], table: &mut Table) {
+    for scenario in &batch.scenarios {
         let of_it: Vec<&Value> = found.iter().filter(|report| report["name"] == scenario.name.as_str()).collect();
         let word = match &of_it[..] {
             [] if status == UNABLE => "unable",
             [] => "not run",
-            reports if reports.iter().all(|report| report["passed"] == true) => "kept",
-            _ => "BROKEN",
+            reports if reports.iter().all(|report| report["judged"] == false) => "not judged",
+            reports if reports.iter().all(|report| report["passed"] == true) => "passed",
+            _ => "FAILED",
         };
-        table.insert((scenario.name.clone(), part.mode, kernel), word.to_owned());
+        table.insert((scenario.name.clone(), batch.mode, kernel), word.to_owned());
     }
 }
 
@@ -155,25 +149,25 @@ mod tests {
         let mut needy = load("udp.yaml");
         needy.needs = [Need::Sctp].into();
         let scenarios = [load("hairpin.yaml"), load("microvm/udp-timeouts.yaml"), needy];
-        let turn = |scenario, mode| Turn { scenario, mode };
-        let turns = [
-            turn(&scenarios[0], Mode::Iptables),
-            turn(&scenarios[0], Mode::Ipvs),
-            turn(&scenarios[1], Mode::Iptables),
-            turn(&scenarios[2], Mode::Iptables),
+        let job = |scenario, mode| Job { scenario, mode };
+        let jobs = [
+            job(&scenarios[0], Mode::Iptables),
+            job(&scenarios[0], Mode::Ipvs),
+            job(&scenarios[1], Mode::Iptables),
+            job(&scenarios[2], Mode::Iptables),
         ];
-        let names = |parts: Vec<Part<'_>>| {
-            let one = |part: Part<'_>| {
-                let names: Vec<&str> = part.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
-                format!("{} {} {}: {}", part.kernel, part.mode, part.deterministic, names.join(" "))
+        let names = |batches: Vec<Batch<'_>>| {
+            let one = |batch: Batch<'_>| {
+                let names: Vec<&str> = batch.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+                format!("{} {} {}: {}", batch.kernel, batch.mode, batch.deterministic, names.join(" "))
             };
-            parts.into_iter().map(one).collect::<Vec<_>>()
+            batches.into_iter().map(one).collect::<Vec<_>>()
         };
         let mut table = Table::new();
-        let host = names(divide(HOST, &able(&[]), false, &turns, &mut table));
+        let host = names(divide(HOST, &able(&[]), false, &jobs, &mut table));
         assert_eq!(host, ["host iptables false: hairpin"]);
         let able = able(&["sctp", "ipvs/rr", "dummy"]);
-        let guest = names(divide("debian-6.1", &able, false, &turns, &mut table));
+        let guest = names(divide("debian-6.1", &able, false, &jobs, &mut table));
         assert_eq!(
             guest,
             [
@@ -182,22 +176,22 @@ mod tests {
                 "debian-6.1 iptables true: udp-timeouts"
             ]
         );
-        let counted = names(divide("debian-6.12", &able, true, &turns[2..], &mut table));
+        let counted = names(divide("debian-6.12", &able, true, &jobs[2..], &mut table));
         assert_eq!(counted, ["debian-6.12 iptables true: udp-timeouts udp"]);
-        let part = Part {
+        let batch = Batch {
             kernel: "debian-6.1".to_owned(),
             deterministic: true,
             mode: Mode::Iptables,
             scenarios: scenarios[1..].iter().collect(),
         };
         let report = json!([{ "name": "udp-timeouts", "passed": true }, { "name": "udp", "passed": false }]);
-        enter("debian-6.1", &part, 1, report.as_array().unwrap(), &mut table);
+        enter("debian-6.1", &batch, 1, report.as_array().unwrap(), &mut table);
         let text = shown(&table);
         let rows = [
             "scenario                 host                debian-6.1",
             "hairpin (ipvs)           lacks ipvs",
-            "udp (iptables)           lacks sctp          BROKEN",
-            "udp-timeouts (iptables)  lacks virtualTime   kept",
+            "udp (iptables)           lacks sctp          FAILED",
+            "udp-timeouts (iptables)  lacks virtualTime   passed",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), rows, "{text}");
     }

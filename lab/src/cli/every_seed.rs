@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::inside::{Inside, JSON, JUNIT};
 use super::run::{RunArgs, write};
-use super::{BROKEN, Exit, UNABLE};
+use super::{Exit, FAILED, UNABLE};
 use crate::microvm::console::Ended;
 use crate::report::junit;
 
@@ -36,8 +36,8 @@ pub(super) fn run(args: &RunArgs, inside: &Inside, deadline: Duration) -> Result
 
 fn outcome_words(outcome: &Result<Ended, Exit>) -> String {
     match outcome {
-        Ok(Ended { status: 0, .. }) => "all kept".to_owned(),
-        Ok(Ended { status: BROKEN, .. }) => "broken".to_owned(),
+        Ok(Ended { status: 0, .. }) => "all passed".to_owned(),
+        Ok(Ended { status: FAILED, .. }) => "failed".to_owned(),
         Ok(Ended { status, .. }) => format!("status {status}"),
         Err(exit) => exit.message.clone(),
     }
@@ -45,13 +45,13 @@ fn outcome_words(outcome: &Result<Ended, Exit>) -> String {
 
 /// One report of all seeds, and for every broken one the line that repeats it.
 fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Result<u8, Exit> {
-    let (mut scenarios, mut suites, mut kept, mut worst) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut scenarios, mut suites, mut passed, mut worst) = (Vec::new(), Vec::new(), 0, 0);
     for outcome in outcomes.values() {
         let Ok(ended) = outcome else {
             worst = UNABLE;
             continue;
         };
-        kept += usize::from(ended.status == 0);
+        passed += usize::from(ended.status == 0);
         worst = worst.max(ended.status);
         suites.extend(ended.results.get(JUNIT).map(|text| String::from_utf8_lossy(text).into_owned()));
         let report: Value =
@@ -63,8 +63,8 @@ fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Resu
             scenarios.push(scenario.clone());
         }
     }
-    eprintln!("{} seeds: {kept} all kept, {} not", outcomes.len(), outcomes.len() - kept);
-    let report = serde_json::json!({ "passed": kept == outcomes.len(), "scenarios": scenarios });
+    eprintln!("{} seeds: {passed} all passed, {} not", outcomes.len(), outcomes.len() - passed);
+    let report = serde_json::json!({ "passed": passed == outcomes.len(), "scenarios": scenarios });
     write(args.json.as_deref(), &format!("{report:#}\n"))?;
     write(args.junit.as_deref(), &junit::join(&suites))?;
     Ok(worst)

@@ -20,9 +20,9 @@ use crate::scenario::simulated::dump::{Caller, Dump, OUTSIDE};
 use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::looks::{Call, Explained};
 use crate::scenario::simulated::machines::number;
-use crate::scenario::simulated::program::{Program, ProgramError};
+use crate::scenario::simulated::outcome_text;
 use crate::scenario::simulated::render::Svcproxy;
-use crate::scenario::simulated::tell;
+use svclab_sim::cluster::{NodeState, ReadError};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
@@ -135,14 +135,14 @@ fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
 }
 
 /// Reads the dump's files. The addresses of virtual servers are bound, as on any machine that has some.
-fn read(args: &ExplainArgs, to: IpAddr) -> Result<Program, Exit> {
+fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
     let text = |path: &Path| {
         let read = crate::input::dump(path);
         read.map(|text| (path.display().to_string(), text))
             .map_err(|error| Exit::usage(format!("cannot read {}: {error}", path.display())))
     };
-    let wrong = |error: ProgramError| Exit::usage(error.to_string());
-    let mut program = Program::default();
+    let wrong = |error: ReadError| Exit::usage(error.to_string());
+    let mut program = NodeState::default();
     if let Some(path) = &args.rules {
         let (what, text) = text(path)?;
         program.read_rules(&what, if to.is_ipv4() { Family::V4 } else { Family::V6 }, &text).map_err(wrong)?;
@@ -171,12 +171,12 @@ fn print(args: &ExplainArgs, network: &Network, explained: &Explained) -> Result
         let written = std::fs::write(path, trace::draw_outcomes(outcomes, args.all));
         written.map_err(|error| Exit::usage(format!("cannot write the drawing {}: {error}", path.display())))?;
     }
-    println!("{}", tell::ways(outcomes, args.all).trim_end());
+    println!("{}", outcome_text::ways(outcomes, args.all).trim_end());
     for (title, call) in &explained.calls {
-        println!("\n{title}:\n{}", tell::ways(call, args.all).trim_end());
+        println!("\n{title}:\n{}", outcome_text::ways(call, args.all).trim_end());
     }
     println!();
-    for line in tell::outcomes(network, outcomes) {
+    for line in outcome_text::outcomes(network, outcomes) {
         println!("{line}");
     }
     Ok(0)

@@ -1,4 +1,4 @@
-//! Work in a microVM that is no run of scenarios: svclab itself, or a program that somebody brings along, with their output.
+//! Work in a microVM that is no run of scenarios: svclab itself, or a program that is brought along, with their output.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::part::Part;
+use super::batch::Batch;
 use super::place::Guest;
-use super::run::{RunArgs, Turn, write};
+use super::run::{Job, RunArgs, write};
 use super::{Exit, every_seed, find};
 use crate::microvm::VmError;
 use crate::microvm::cache::Cache;
 use crate::microvm::console::Ended;
 use crate::microvm::image::Image;
-use crate::microvm::job::Job;
+use crate::microvm::job;
 use crate::microvm::qemu::{Clock, Program};
 use crate::microvm::{kvm, launch};
 use crate::report::Machine;
@@ -29,7 +29,7 @@ const SKIPPED: u32 = 20;
 pub(super) const JSON: &str = "json";
 pub(super) const JUNIT: &str = "junit";
 
-/// How long a microVM may take for `scenarios`, where nobody says.
+/// How long a microVM may take for `scenarios`, where no flag says.
 fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
     let skipped = |step: &Step| match step.action {
         Action::Advance(time) | Action::Idle(time) => time,
@@ -39,21 +39,21 @@ fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
     BOOT + scenarios.map(one).sum::<Duration>()
 }
 
-/// Whether there can be a microVM for a part: everything for it is fetched and made.
-pub(super) fn try_out(args: &RunArgs, part: &Part<'_>) -> Result<(), Exit> {
-    let kernel = part.kernel.parse().map_err(Exit::usage)?;
-    let guest = Guest { kernel, deterministic: part.deterministic, because: String::new() };
-    let turns: Vec<Turn<'_>> = part.scenarios.iter().map(|scenario| Turn { scenario, mode: part.mode }).collect();
+/// Whether there can be a microVM for a batch: everything for it is fetched and made.
+pub(super) fn try_out(args: &RunArgs, batch: &Batch<'_>) -> Result<(), Exit> {
+    let kernel = batch.kernel.parse().map_err(Exit::usage)?;
+    let guest = Guest { kernel, deterministic: batch.deterministic, because: String::new() };
+    let jobs: Vec<Job<'_>> = batch.scenarios.iter().map(|scenario| Job { scenario, mode: batch.mode }).collect();
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    Inside::prepare(args, &guest, &turns, &proxy).map(drop)
+    Inside::prepare(args, &guest, &jobs, &proxy).map(drop)
 }
 
-/// Runs `turns`, all in one mode, in a microVM.
-pub(super) fn run(args: &RunArgs, guest: &Guest, turns: &[Turn<'_>]) -> Result<u8, Exit> {
+/// Runs `jobs`, all in one mode, in a microVM.
+pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     let first = args.lab.seed.each().start;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let inside = Inside::prepare(args, guest, turns, &proxy)?;
-    let most = most(turns.iter().map(|turn| turn.scenario));
+    let inside = Inside::prepare(args, guest, jobs, &proxy)?;
+    let most = most(jobs.iter().map(|job| job.scenario));
     let deadline = args.vm.deadline.map_or(most, Duration::from_secs);
     let how = match (guest.deterministic, inside.kvm) {
         (true, _) => "deterministic",
@@ -91,14 +91,14 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    fn prepare(args: &RunArgs, guest: &Guest, turns: &[Turn<'_>], proxy: &Proxy) -> Result<Inside, Exit> {
+    fn prepare(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>], proxy: &Proxy) -> Result<Inside, Exit> {
         let unable = |error: VmError| Exit::unable(error.to_string());
         let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
         let mut files = BTreeMap::new();
-        for path in turns.iter().flat_map(|turn| read_by(turn.scenario)) {
+        for path in jobs.iter().flat_map(|job| read_by(job.scenario)) {
             files.insert(shown(path), read(path)?);
         }
-        let names = turns.iter().map(|turn| shown(&turn.scenario.path)).collect();
+        let names = jobs.iter().map(|job| shown(&job.scenario.path)).collect();
         let own =
             std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
         let mut programs = BTreeMap::from([("svclab".to_owned(), own)]);
@@ -135,8 +135,8 @@ impl Inside {
             qemu: program.version().map_err(unable)?,
         };
         let kvm = !guest.deterministic && kvm::works(&cache, &program, &image.kernel());
-        let ipvs = turns.iter().any(|turn| turn.needs().contains(&Need::Ipvs));
-        let mode = turns.first().map(|turn| turn.mode);
+        let ipvs = jobs.iter().any(|job| job.needs().contains(&Need::Ipvs));
+        let mode = jobs.first().map(|job| job.mode);
         Ok(Inside { ipvs, kvm, mode, program, image, machine, files, links, names, proxy: described })
     }
 
@@ -150,7 +150,7 @@ impl Inside {
     ) -> Result<Ended, Exit> {
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
-        let job = Job {
+        let job = job::Job {
             args: self.arguments(args, seed),
             results: results.into(),
             ipvs: self.ipvs,
@@ -190,8 +190,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Exit> {
 /// a path that leads upwards becomes absolute.
 fn shown(path: &Path) -> String {
     let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
+    for batch in path.components() {
+        match batch {
             Component::CurDir => {}
             Component::ParentDir if plain.file_name().is_some() => drop(plain.pop()),
             Component::ParentDir => {
@@ -201,7 +201,7 @@ fn shown(path: &Path) -> String {
                     .display()
                     .to_string();
             }
-            part => plain.push(part),
+            batch => plain.push(batch),
         }
     }
     plain.display().to_string()

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. Data goes to standard output, progress and complaints to standard error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
 
+mod batch;
 mod check;
 mod compare;
 mod every_kernel;
@@ -14,7 +15,6 @@ mod inside;
 mod kernels;
 mod list;
 mod objects;
-mod part;
 mod place;
 mod replay;
 mod run;
@@ -32,7 +32,7 @@ use crate::scenario::run::{Source, Variant};
 use seeds::Seeds;
 
 /// A broken promise.
-const BROKEN: u8 = 1;
+const FAILED: u8 = 1;
 /// Wrong usage, or a file with mistakes.
 const USAGE: u8 = 2;
 /// This machine cannot run it, or nothing was judged.
@@ -43,7 +43,7 @@ const UNABLE: u8 = 3;
 #[command(
     name = "svclab",
     version,
-    after_help = "Exit status: 0 all promises kept, 1 a broken promise or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
+    after_help = "Exit status: 0 all passed, 1 a failed promise or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -52,7 +52,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run scenarios and report which promises were kept.
+    /// Run scenarios and report which promises passed and which failed.
     Run(run::RunArgs),
     /// Run scenarios with two proxies and tell where they differ.
     Compare(compare::CompareArgs),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Exit;
-use super::run::Turn;
+use super::run::Job;
 use crate::microvm::kernels::Kernel;
 use crate::report::Machine;
 use crate::scenario::file::Need;
@@ -72,14 +72,14 @@ pub(super) struct Guest {
 }
 
 impl VmArgs {
-    /// Whether each kernel is to be taken in turn.
+    /// Whether each kernel is to be run in turn.
     pub(super) fn is_every_kernel(&self) -> bool {
         matches!(self.kernel, KernelArg::All)
     }
 
-    /// Where all of `turns` are run.
-    pub(super) fn choose(&self, turns: &[Turn<'_>]) -> Result<Where, Exit> {
-        let needing = |need| turns.iter().map(|turn| turn.scenario).find(|scenario| scenario.needs.contains(&need));
+    /// Where all of `jobs` are run.
+    pub(super) fn choose(&self, jobs: &[Job<'_>]) -> Result<Where, Exit> {
+        let needing = |need| jobs.iter().map(|job| job.scenario).find(|scenario| scenario.needs.contains(&need));
         let timeless = needing(Need::VirtualTime).filter(|_| !self.deterministic);
         let guest = |kernel: &Kernel, deterministic, because: String| {
             Ok(Where::Inside(Guest { kernel: kernel.clone(), deterministic, because }))
@@ -94,7 +94,7 @@ impl VmArgs {
                 "{} needs virtual time, which only a deterministic microVM has: add --deterministic, without --kernel host",
                 scenario.name
             ))),
-            (KernelArg::Host, None) => match lacking(turns)? {
+            (KernelArg::Host, None) => match lacking(jobs)? {
                 None => Ok(Where::Host),
                 Some(because) => {
                     Err(Exit::unable(format!("not on the host{because}; without --kernel host a microVM is taken")))
@@ -108,7 +108,7 @@ impl VmArgs {
                 guest(&Kernel::default(), true, String::new())
             }
             // `all` is as many runs, each of them with a kernel's name.
-            (KernelArg::All | KernelArg::Auto, None) => match lacking(turns)? {
+            (KernelArg::All | KernelArg::Auto, None) => match lacking(jobs)? {
                 None => Ok(Where::Host),
                 Some(because) => guest(&Kernel::default(), false, because),
             },
@@ -116,14 +116,14 @@ impl VmArgs {
     }
 }
 
-/// What the host's kernel lacks for `turns`, as the end of a sentence. It is asked only if one of them needs something.
-fn lacking(turns: &[Turn<'_>]) -> Result<Option<String>, Exit> {
-    if turns.iter().all(|turn| turn.needs().is_empty()) {
+/// What the host's kernel lacks for `jobs`, as the end of a sentence. It is asked only if one of them needs something.
+fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
+    if jobs.iter().all(|job| job.needs().is_empty()) {
         return Ok(None);
     }
     let host = super::kernels::on_host()?;
-    Ok(turns.iter().find_map(|turn| {
-        let need = turn.needs().into_iter().find(|need| !host.has(*need))?;
-        Some(format!(", for {} needs {}, which this machine's kernel lacks", turn.scenario.name, need.name()))
+    Ok(jobs.iter().find_map(|job| {
+        let need = job.needs().into_iter().find(|need| !host.has(*need))?;
+        Some(format!(", for {} needs {}, which this machine's kernel lacks", job.scenario.name, need.name()))
     }))
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::place::{VmArgs, Where};
-use super::{BROKEN, Exit, LabArgs, UNABLE, every_kernel, every_mode, find, inside, simulate};
+use super::{Exit, FAILED, LabArgs, UNABLE, every_kernel, every_mode, find, inside, simulate};
 use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
 use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{Break, Progress, Proxy, RunOptions};
+use crate::scenario::values::Sensitivity;
 use crate::scenario::{self, PATIENCE, Scenario};
 
 #[derive(Args)]
@@ -31,12 +32,16 @@ pub(super) struct RunArgs {
     /// out, and said to be.
     #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks"])]
     pub(super) simulate: bool,
-    /// Go on after a broken step and after a broken scenario.
+    /// Go on after a failed step and after a failed scenario.
     #[arg(long)]
     pub(super) keep_going: bool,
     /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
     #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
     pub(super) patience: u64,
+    /// The skew of a promised share that is to be seen, as a part of the share (such as 20%): steps send as many requests as
+    /// that takes, if they are more than without it [default: 50%, or what a step says].
+    #[arg(long, value_name = "PART")]
+    pub(super) sensitivity: Option<Sensitivity>,
     /// Write the report as JSON (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
@@ -53,6 +58,15 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
+    /// Loads the scenarios.
+    pub(super) fn load(&self, seed: u64) -> Result<Vec<Scenario>, Exit> {
+        let mut scenarios = find::load_all(&self.files, seed)?;
+        if let Some(Sensitivity(skew)) = self.sensitivity {
+            scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
+        }
+        Ok(scenarios)
+    }
+
     /// The flags that mean the same wherever the scenarios are run.
     pub(super) fn flags_in(&self, modes: &[Mode]) -> Vec<String> {
         self.flags_with(modes, |_| true)
@@ -74,6 +88,9 @@ impl RunArgs {
         }
         for damage in self.breaks.iter().filter(|damage| is_for(damage)) {
             flag("break", damage.written.clone());
+        }
+        if let Some(Sensitivity(skew)) = self.sensitivity {
+            flags.extend(["--sensitivity".to_owned(), skew.to_string()]);
         }
         flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
         flags
@@ -133,12 +150,12 @@ fn parse_break(text: &str) -> Result<BreakArg, String> {
 
 /// A scenario in one of its modes.
 #[derive(Clone, Copy)]
-pub(super) struct Turn<'a> {
+pub(super) struct Job<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) mode: Mode,
 }
 
-impl Turn<'_> {
+impl Job<'_> {
     /// What it needs of the kernel.
     pub(super) fn needs(&self) -> BTreeSet<Need> {
         self.scenario.needs.iter().chain(self.mode.needs()).copied().collect()
@@ -150,22 +167,22 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         return simulate::run(args);
     }
     let seed = args.lab.seed.each().start;
-    let scenarios = find::load_all(&args.files, seed)?;
+    let scenarios = args.load(seed)?;
     check_breaks(args, &scenarios)?;
     // The inside of a microVM does everything that it is asked for itself.
     if args.vm.machine.is_some() {
         return on_host(args, &scenarios);
     }
-    let turns = turns(&scenarios, &args.mode)?;
+    let jobs = jobs(&scenarios, &args.mode)?;
     if args.vm.is_every_kernel() {
-        return every_kernel::run(args, &turns);
+        return every_kernel::run(args, &jobs);
     }
-    if turns.iter().any(|turn| turn.mode != turns[0].mode) {
-        return every_mode::run(args, &turns);
+    if jobs.iter().any(|job| job.mode != jobs[0].mode) {
+        return every_mode::run(args, &jobs);
     }
-    match args.vm.choose(&turns)? {
+    match args.vm.choose(&jobs)? {
         Where::Host => on_host(args, &scenarios),
-        Where::Inside(guest) => inside::run(args, &guest, &turns),
+        Where::Inside(guest) => inside::run(args, &guest, &jobs),
     }
 }
 
@@ -176,10 +193,10 @@ fn modes_of(scenario: &Scenario, asked: &[ModeArg]) -> Vec<Mode> {
 }
 
 /// Every scenario in every mode that it is run in.
-pub(super) fn turns<'a>(scenarios: &'a [Scenario], asked: &[ModeArg]) -> Result<Vec<Turn<'a>>, Exit> {
-    let in_modes = |scenario| modes_of(scenario, asked).into_iter().map(move |mode| Turn { scenario, mode });
-    let turns: Vec<Turn<'a>> = scenarios.iter().flat_map(in_modes).collect();
-    let Some(first) = scenarios.first().filter(|_| turns.is_empty()) else { return Ok(turns) };
+pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[ModeArg]) -> Result<Vec<Job<'a>>, Exit> {
+    let in_modes = |scenario| modes_of(scenario, asked).into_iter().map(move |mode| Job { scenario, mode });
+    let jobs: Vec<Job<'a>> = scenarios.iter().flat_map(in_modes).collect();
+    let Some(first) = scenarios.first().filter(|_| jobs.is_empty()) else { return Ok(jobs) };
     let modes: Vec<String> = first.modes.iter().map(Mode::to_string).collect();
     Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
 }
@@ -202,7 +219,7 @@ fn on_host(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
     let reports = runtime()?.block_on(async {
         tokio::select! {
             reports = all(args, scenarios, &proxy) => Ok(reports),
-            () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
+            () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
         }
     })?;
     write(args.json.as_deref(), &format!("{:#}\n", json::render(&reports)))?;
@@ -216,7 +233,7 @@ pub(super) fn status(reports: &[ScenarioReport]) -> u8 {
     } else if reports.iter().all(ScenarioReport::passed) {
         0
     } else {
-        BROKEN
+        FAILED
     }
 }
 

@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::run::{RunArgs, Turn, colour, status, turns, write};
+use super::run::{Job, RunArgs, colour, jobs, status, write};
 use super::{Exit, find};
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, json, junit};
 use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
-use crate::scenario::simulated::render::{Programmer, Svcproxy};
+use crate::scenario::simulated::render::{RuleSource, Svcproxy};
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
     let Proxy::Own(proxy) = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())? else {
         return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
     };
-    let scenarios = find::load_all(&args.files, seed)?;
-    let turns = turns(&scenarios, &args.mode)?;
-    let reports = all(&turns, &proxy, args.keep_going);
+    let scenarios = args.load(seed)?;
+    let jobs = jobs(&scenarios, &args.mode)?;
+    let reports = all(&jobs, &proxy, args.keep_going);
     let mut terminal = Terminal::new(std::io::stderr(), colour());
     for report in &reports {
         terminal.scenario(&report.name, &report.mode, &report.about);
@@ -31,21 +31,21 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     Ok(status(&reports))
 }
 
-/// Every turn, as many at a time as there are processors; the reports in the order of the turns.
-fn all(turns: &[Turn<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
-    let next = Mutex::new(0..turns.len());
+/// Every job, as many at a time as there are processors; the reports in the order of the jobs.
+fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
+    let next = Mutex::new(0..jobs.len());
     let done = Mutex::new(Vec::new());
-    // A function of its own, so that the lock is not held while a turn is taken.
+    // A function of its own, so that the lock is not held while a job is taken.
     let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
-    let programmer: Arc<dyn Programmer> = Arc::new(Svcproxy(proxy.to_owned()));
+    let source: Arc<dyn RuleSource> = Arc::new(Svcproxy(proxy.to_owned()));
     let work = || {
         while let Some(at) = take() {
-            let turn = &turns[at];
-            let report = simulated::run::run(turn.scenario, Arc::clone(&programmer), turn.mode, keep_going);
+            let job = &jobs[at];
+            let report = simulated::run::run(job.scenario, Arc::clone(&source), job.mode, keep_going);
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((at, report));
         }
     };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(turns.len());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(work);

@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 
 use super::run::{ModeArg, interrupted, runtime, word};
-use super::{BROKEN, Exit, LabArgs, UNABLE, find};
+use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::microvm::kernels::Kernel;
 use crate::netns::sandbox;
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;
 use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
-use crate::scenario::run::{Proxy, RunOptions, StartError};
+use crate::scenario::run::{LabError, Proxy, RunOptions};
 
 /// What a soak in a microVM may take of the host's time for each minute of its own, and for all that is not churn.
 const SLOWER: u32 = 3;
@@ -81,10 +81,10 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     let report = runtime()?.block_on(async {
         tokio::select! {
             report = soak(&options, &mut told) => report.map_err(|error| {
-                let status = if matches!(error, StartError::Cluster(_)) { UNABLE } else { BROKEN };
+                let status = if matches!(error, LabError::Cluster(_)) { UNABLE } else { FAILED };
                 Exit { status, message: error.to_string() }
             }),
-            () = interrupted() => Err(Exit { status: BROKEN, message: "interrupted".to_owned() }),
+            () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
         }
     })?;
     Ok(verdict(&report, args, seed))
@@ -153,11 +153,11 @@ fn line(row: &Row) -> String {
 fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
     println!("{} versions of objects, {} rules compared with a fresh proxy's", report.versions, report.rules);
     if report.broken.is_empty() {
-        println!("all kept: no error, no failed request, no growth, the same rules");
+        println!("all passed: no error, no failed request, no growth, the same rules");
         return 0;
     }
     for broken in &report.broken {
-        println!("BROKEN {broken}");
+        println!("FAILED {broken}");
     }
     let (minutes, changes) = (args.minutes, args.changes);
     let mode = match Mode::from(args.mode) {
@@ -165,5 +165,5 @@ fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
         other => format!(" --mode {other}"),
     };
     println!("repeat with: svclab soak{mode} --minutes {minutes} --changes {changes} --seed {seed}");
-    BROKEN
+    FAILED
 }

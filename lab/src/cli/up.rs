@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::run::{interrupted, runtime};
-use super::{BROKEN, Exit, LabArgs, UNABLE, find};
+use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::netns::sandbox;
-use crate::scenario::run::{Lab, RunOptions, StartError};
+use crate::scenario::run::{Lab, LabError, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};
 
 #[derive(Args)]
@@ -48,7 +48,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
 
 async fn stand(scenario: &Scenario, options: &RunOptions) -> Result<u8, Exit> {
     let lab = Lab::start(scenario, options).await.map_err(|error| {
-        let status = if matches!(error, StartError::Cluster(_)) { UNABLE } else { BROKEN };
+        let status = if matches!(error, LabError::Cluster(_)) { UNABLE } else { FAILED };
         Exit { status, message: error.to_string() }
     })?;
     eprintln!("{} is up; ctrl-c ends it. From another terminal:", scenario.name);

@@ -43,7 +43,7 @@ async fn node(
 ) -> Result<(String, Node), ClusterError> {
     let host = namespace(&spec.name, Isolation::Host).await?;
     let ipv6 = cluster.node_network.iter().any(|range| range.addr().is_ipv6());
-    host::prepare(&host, Role::Node(cluster.cni), ipv6).await?;
+    host::prepare(&host, Role::Node(cluster.cni, cluster.reverse_path), ipv6).await?;
     let network = &cluster.node_network;
     let attach = fabric.attach(port as u32, &host, network, &spec.addresses, &spec.extra_addresses);
     attach.await?;

@@ -1,11 +1,13 @@
 //! The node network, and what hangs on it: one layer-2 segment, nodes, clients and the load balancer's host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use super::ClusterError;
-use super::spec::{ClusterSpec, Cni, NodeSpec};
+use super::overlay;
+use super::spec::{ClusterSpec, Cni, NodeSpec, ReversePath};
 use super::validate::{address_for, gateway, range_for};
 use crate::netns::links::{Bridge, Hop, Route, VethEnd};
 use crate::netns::mac::{self, End, Mac};
@@ -46,10 +48,20 @@ pub(super) fn everywhere(family_of: IpAddr) -> IpNet {
 pub(super) enum Role {
     /// A pod or a client: sends and receives for itself.
     Endpoint,
-    /// A node of a cluster with this kind of pod network.
-    Node(Cni),
+    /// A node of a cluster with this kind of pod network, and what it asks of sources.
+    Node(Cni, ReversePath),
     /// The load balancer's host.
     Balancer,
+}
+
+impl Role {
+    fn rp_filter(self) -> &'static str {
+        match self {
+            Role::Endpoint | Role::Balancer | Role::Node(_, ReversePath::Off) => "0",
+            Role::Node(_, ReversePath::Strict) => "1",
+            Role::Node(_, ReversePath::Loose) => "2",
+        }
+    }
 }
 
 /// Kernel settings of a new namespace.
@@ -64,7 +76,7 @@ fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
     // An empty text would be no write at all.
     set("net/ipv6/icmp/ratemask", "\n");
     for scope in ["all", "default"] {
-        set(&format!("net/ipv4/conf/{scope}/rp_filter"), "0");
+        set(&format!("net/ipv4/conf/{scope}/rp_filter"), role.rp_filter());
         set(&format!("net/ipv4/conf/{scope}/accept_redirects"), "0");
         set(&format!("net/ipv4/conf/{scope}/send_redirects"), "0");
         set(&format!("net/ipv6/conf/{scope}/accept_redirects"), "0");
@@ -79,7 +91,7 @@ fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
         set("net/ipv4/ip_forward", "1");
         set("net/ipv6/conf/all/forwarding", "1");
     }
-    if role == Role::Node(Cni::Bridge) {
+    if matches!(role, Role::Node(Cni::Bridge, _)) {
         set("net/bridge/bridge-nf-call-iptables", "1");
         set("net/bridge/bridge-nf-call-ip6tables", "1");
     }
@@ -102,7 +114,8 @@ pub(super) async fn prepare(namespace: &Namespace, role: Role, ipv6: bool) -> Re
 
 /// The node network's switch.
 pub(super) struct Fabric {
-    namespace: Namespace,
+    /// No proxy programs anything in here.
+    pub(super) namespace: Arc<Namespace>,
 }
 
 impl Fabric {
@@ -115,7 +128,9 @@ impl Fabric {
         let bridge = Bridge { name: "segment", index: SEGMENT, mac: NOBODY };
         let done = namespace.links().add_bridge(&bridge).await;
         done.map_err(failed())?;
-        Ok(Fabric { namespace })
+        // For control requests.
+        namespace.links().up(LOOPBACK).await.map_err(failed())?;
+        Ok(Fabric { namespace: Arc::new(namespace) })
     }
 
     /// Cuts the host on port `port` off, or lets it in again. It is the switch that drops the frames: to the host its link
@@ -165,7 +180,7 @@ impl Fabric {
     }
 }
 
-/// A node's routes: to other nodes' pods, and a default that leads nowhere (so that service addresses are routable
+/// A node's routes: to other nodes' pods (by an overlay, if there is one), and a default that leads nowhere (so that service addresses are routable
 /// before they are translated, and what nobody translates is lost in silence).
 pub(super) async fn node_routes(
     spec: &ClusterSpec,
@@ -180,6 +195,9 @@ pub(super) async fn node_routes(
         done.map_err(failed())?;
         let default = Route { source: Some(*own), ..Route::new(everywhere(*own), Hop::Gateway(gateway, ETH0)) };
         links.set_route(&default).await.map_err(failed())?;
+    }
+    if spec.overlay {
+        return overlay::build(spec, node, namespace).await;
     }
     for other in spec.nodes.iter().filter(|other| other.name != node.name) {
         for range in &other.pod_cidrs {

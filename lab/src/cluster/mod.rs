@@ -4,12 +4,13 @@
 //! [`crate::netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
 //! servers and namespaces.
 
-mod ambush;
 mod balancer;
 mod build;
 mod error;
 mod host;
 mod http;
+mod kill_on_child;
+mod overlay;
 mod pod;
 pub mod process;
 mod relay;

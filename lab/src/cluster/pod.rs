@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 
 use super::ClusterError;
 use super::host::{self, CNI0, ETH0, Role};
+use super::overlay;
 use super::spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
 use super::validate::{gateway, range_for};
 use crate::netns::links::{Hop, Route, VethEnd};
@@ -106,6 +107,10 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u
     let node = site.namespace.links();
     let done = node.add_veth(&near, controller, &far, namespace).await;
     done.map_err(failed())?;
+    if site.cluster.overlay {
+        node.set_mtu(near.index, overlay::MTU).await.map_err(failed())?;
+        namespace.links().set_mtu(ETH0, overlay::MTU).await.map_err(failed())?;
+    }
     if controller.is_some() {
         node.set_hairpin(near.index, true).await.map_err(failed())?;
     }

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::ClusterError;
-pub use super::ambush::Ambush;
+pub use super::kill_on_child::KillOnChild;
 pub use super::work::Work;
 use crate::netns::namespace::Namespace;
 
@@ -179,8 +179,8 @@ impl ProcessHandle {
 
     /// Kills it and its children once it waits for a child whose command line contains `child`: `after` that has run so
     /// long or, if that is earlier, at its end. Gives up at the limit.
-    pub fn ambush(&self, child: &'static str, after: Duration, limit: Duration) -> Ambush {
-        Ambush::lay(self.pid, child, after, limit)
+    pub fn kill_on_child(&self, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
+        KillOnChild::lay(self.pid, child, after, limit)
     }
 
     /// What it has used so far; `None` when it has ended.

@@ -17,6 +17,18 @@ pub enum Cni {
     Ptp,
 }
 
+/// What nodes ask of a packet's source: `net.ipv4.conf.*.rp_filter`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReversePath {
+    /// Nothing: 0.
+    #[default]
+    Off,
+    /// That the answer would leave by the interface that the packet came in by (RFC 3704, strict): 1.
+    Strict,
+    /// That there is a way back at all (RFC 3704, loose): 2.
+    Loose,
+}
+
 /// A node: a host with a network namespace, a `/sys` and a `/run` of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSpec {
@@ -96,10 +108,15 @@ pub struct LoadBalancerSpec {
 }
 
 /// The whole cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterSpec {
     /// Wiring of pods.
     pub cni: Cni,
+    /// Nodes reach each other's pods by VXLAN, as flannel has it: with a device `flannel.1` that has the first address of the
+    /// node's pod range, and an MTU that leaves room for the outer headers.
+    pub overlay: bool,
+    /// What nodes ask of sources.
+    pub reverse_path: ReversePath,
     /// Ranges of the node network (nodes, clients, load balancer are on one layer-2 segment), at most one per family.
     pub node_network: Vec<IpNet>,
     /// Ranges of service cluster IPs, at most one per family.

@@ -8,16 +8,16 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{Cluster, ClusterError};
-use crate::netns::namespace::Namespace;
 use crate::traffic::client::{self, Connection};
 use crate::traffic::pair;
 use crate::traffic::probe::{Outcome, Place, Probe};
 use crate::traffic::scan;
+use crate::traffic::silence::Origin;
 use crate::traffic::stray::Tap;
 
 /// Sends probes from one place, by itself.
 #[derive(Clone)]
-pub struct Prober(Arc<Namespace>);
+pub struct Prober(Origin);
 
 impl Prober {
     /// Sends one request; see [`Cluster::probe`].
@@ -30,7 +30,11 @@ impl Prober {
 impl Cluster {
     /// A prober at `place`, which tasks of their own can use.
     pub fn prober(&self, place: &Place) -> Result<Prober, ClusterError> {
-        self.namespace(place).map(Prober)
+        self.origin(place).map(Prober)
+    }
+
+    fn origin(&self, place: &Place) -> Result<Origin, ClusterError> {
+        Ok(Origin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
     }
 
     /// Sends one request. Network conditions are the [`Outcome`]; an error means that the lab could not try.
@@ -51,11 +55,11 @@ impl Cluster {
 
     /// Sends two datagrams at once from one socket, so many times, one after the other; an outcome for each datagram.
     pub async fn probe_pairs(&self, probe: &Probe, count: usize) -> Result<Vec<Outcome>, ClusterError> {
-        let namespace = self.namespace(&probe.from)?;
+        let origin = self.origin(&probe.from)?;
         let mut outcomes = Vec::with_capacity(2 * count);
         for _ in 0..count {
             let failed = ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to));
-            outcomes.extend(pair::send(&namespace, probe).await.map_err(failed)?);
+            outcomes.extend(pair::send(&origin, probe).await.map_err(failed)?);
         }
         Ok(outcomes)
     }
@@ -68,7 +72,7 @@ impl Cluster {
         ports: &BTreeSet<u16>,
         patience: Duration,
     ) -> Result<Vec<u16>, ClusterError> {
-        let found = scan::scan(&*self.namespace(place)?, address, ports, patience).await;
+        let found = scan::scan(&self.origin(place)?, address, ports, patience).await;
         found.map_err(ClusterError::kernel(format!("scan of {address} from {place}")))
     }
 
@@ -84,7 +88,7 @@ impl Cluster {
 
     /// Opens a TCP connection that stays open; see [`Connection::ask`]. The inner error is what came back instead.
     pub async fn connect(&self, probe: &Probe) -> Result<Result<Connection, Outcome>, ClusterError> {
-        let opened = client::connect(&*self.namespace(&probe.from)?, probe).await;
+        let opened = client::connect(self.origin(&probe.from)?, probe).await;
         opened.map_err(ClusterError::kernel(format!("connection from {} to {}", probe.from, probe.to)))
     }
 }

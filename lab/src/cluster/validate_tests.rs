@@ -28,7 +28,7 @@ fn sound() -> ClusterSpec {
         nodes: vec![node("a", 1), node("b", 2)],
         pods: vec![pod("web", "a", [10, 244, 1, 2]), pod("db", "b", [10, 244, 2, 2])],
         clients: vec![ClientSpec { name: "out".to_owned(), addresses: vec![IpAddr::from([192, 168, 0, 100])] }],
-        load_balancer: None,
+        ..ClusterSpec::default()
     }
 }
 

@@ -84,15 +84,15 @@ fn step(a: &StepReport, b: &StepReport) -> Vec<Difference> {
 
 fn verdict(step: &StepReport) -> String {
     let first = match &step.verdict {
-        Verdict::Broken(mismatches) => {
+        Verdict::Failed(mismatches) => {
             mismatches.first().map(|first| format!("{}; seen: {}", first.expected, first.seen))
         }
-        Verdict::Failed(why) | Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why.clone()),
+        Verdict::Error(why) | Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why.clone()),
         Verdict::Passed | Verdict::Skipped => Some(step.summary.clone()).filter(|summary| !summary.is_empty()),
     };
     let word = step.verdict.word();
     match (&step.verdict, first) {
-        (Verdict::Broken(_), Some(first)) => format!("{word}, expected: {first}"),
+        (Verdict::Failed(_), Some(first)) => format!("{word}, expected: {first}"),
         (_, Some(first)) => format!("{word}: {first}"),
         (_, None) => word.to_owned(),
     }

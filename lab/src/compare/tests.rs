@@ -50,7 +50,7 @@ fn comparison(a: ScenarioReport, b: ScenarioReport) -> Comparison {
 }
 
 fn broken() -> Verdict {
-    Verdict::Broken(vec![Mismatch::new("every probe answered by d/a", "d/b ×20\nand more")])
+    Verdict::Failed(vec![Mismatch::new("every probe answered by d/a", "d/b ×20\nand more")])
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn title(pair: &Pair) -> String {
 }
 
 fn verdict(report: &ScenarioReport) -> &'static str {
-    if report.passed() { "kept" } else { "BROKEN" }
+    if report.passed() { "passed" } else { "FAILED" }
 }
 
 fn explain(difference: &Difference, path: &str, [a, b]: &[String; 2]) -> String {

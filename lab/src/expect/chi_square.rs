@@ -1,6 +1,6 @@
 //! Pearson's χ² over one distribution or over many, with a bound on false alarms that holds for any number of draws.
 //!
-//! Tables of the χ² distribution are for very many draws, and nobody says how wrong they are at one in 10⁹. So the bound here
+//! Tables of the χ² distribution are for very many draws; how wrong they are at one in 10⁹ is not known. So the bound here
 //! is Chernoff's, P(ΣX² ≥ t) ≤ min over λ of e^(−λt) · ΠE\[e^(λX²)\], with the expectations of the multinomial distribution
 //! itself. Given the number of draws, its categories are Poisson variables that happen to sum up to it, and X² is a sum over
 //! categories: the expectation is a convolution of one vector for each. It is exact, and costs k·n² for k categories and n draws.

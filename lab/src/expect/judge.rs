@@ -17,8 +17,8 @@ pub enum Wanted {
         source: Option<SourceWanted>,
         /// All answers come from one server.
         sticky: bool,
-        /// All of `by` answer in turn, in an order that stays.
-        turns: bool,
+        /// All of `by` answer in turn, in an order that stays, where so many requests are under way at a time.
+        turns: Option<usize>,
     },
     /// Reset, or ICMP port unreachable.
     Refused,
@@ -132,8 +132,12 @@ pub fn judge(wanted: &Wanted, outcomes: &[Outcome]) -> Vec<Mismatch> {
         Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == Answer::TimedOut),
         Wanted::Answered { by, source, sticky, turns } => {
             let mut found = answered(by, &tally, outcomes.len());
-            if *turns && found.is_empty() {
-                found.extend(out_of_turn(by.len(), outcomes));
+            if let Some(at_a_time) = turns.filter(|_| found.is_empty()) {
+                found.extend(if at_a_time == 1 {
+                    out_of_turn(by.len(), outcomes)
+                } else {
+                    uneven(by.len(), at_a_time, &tally)
+                });
             }
             if *sticky && tally.servers.len() > 1 {
                 found.push(Mismatch::new("all answers from one server", tally.summary()));
@@ -165,7 +169,7 @@ fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mis
     unlikely.collect()
 }
 
-/// The first answer from a server whose turn it was not. Where the round begins is nobody's promise.
+/// The first answer from a server whose turn it was not. No promise says where the round begins.
 fn out_of_turn(servers: usize, outcomes: &[Outcome]) -> Option<Mismatch> {
     let answered = outcomes.iter().filter_map(|outcome| match &outcome.answer {
         Answer::Replied { server, .. } => Some(server.as_str()),
@@ -177,6 +181,29 @@ fn out_of_turn(servers: usize, outcomes: &[Outcome]) -> Option<Mismatch> {
     let wrong = order.iter().enumerate().find(|(index, server)| round.get(index % servers) != Some(*server));
     let expected = || Mismatch::new(format!("{servers} servers answer in turn"), in_order(&order));
     (twice || wrong.is_some()).then(expected)
+}
+
+/// A server that answered more or fewer requests than its turns, by more than were under way at a time: in which order those were
+/// served, their answers do not say.
+fn uneven(servers: usize, at_a_time: usize, tally: &Tally) -> Option<Mismatch> {
+    let sent: usize = tally.servers.values().sum();
+    let turns = sent as f64 / servers as f64;
+    let far = |count: usize| (count as f64 - turns).abs() > at_a_time as f64;
+    let wrong = tally.servers.len() < servers || tally.servers.values().any(|count| far(*count));
+    let expected = || format!("{servers} servers answer in turn: {turns:.0} times each, give or take {at_a_time}");
+    wrong.then(|| Mismatch::new(expected(), tally.summary()))
+}
+
+/// How large a skew of a promised share so many probes find, for a report.
+pub fn smallest_skew(wanted: &Wanted, sent: usize) -> Option<String> {
+    let Wanted::Answered { by, .. } = wanted else { return None };
+    let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
+    shares.iter().any(|share| (f64::MIN_POSITIVE..1.0).contains(share)).then(|| {
+        match stats::smallest_skew(sent, &shares) {
+            Some(hundredths) => format!("smallest detectable skew of a share: {hundredths} %"),
+            None => "too few probes to detect a skewed share".to_owned(),
+        }
+    })
 }
 
 /// Names in the order of their answers, the first of them.

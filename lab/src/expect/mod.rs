@@ -8,7 +8,7 @@ mod judge;
 pub mod settle;
 pub mod stats;
 
-pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge};
+pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge, smallest_skew};
 
 #[cfg(test)]
 mod tests;

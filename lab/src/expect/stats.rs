@@ -7,10 +7,10 @@
 /// Bound on blaming a correct proxy, per check.
 pub const FALSE_ALARM: f64 = 1e-9;
 
-/// Bound on missing a backend that gets half as much, or half as much again, as it should, per backend.
+/// Bound on missing a backend that gets too much or too little by the skew that is to be seen, per backend.
 pub const MISS: f64 = 1e-6;
 
-/// How many probes are tried before giving up on a share that is too small to judge.
+/// How many probes are tried before giving up on a share or a skew that is too small to judge.
 const MOST: usize = 200_000;
 
 /// `ln(n!)` for 0 to `n`.
@@ -56,26 +56,38 @@ pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     (edge(&mut (0..=n), n), edge(&mut (0..=n).rev(), 0))
 }
 
+/// How large a part of its share a backend gets too much or too little, when that is to be seen; unless a step or a run says
+/// otherwise.
+pub const SENSITIVITY: f64 = 0.5;
+
 /// Whether `n` probes tell the promised `shares` from a proxy that leaves one backend out (always seen), or gives one
-/// half of its share or half as much again (overlooked with probability at most [`MISS`]).
-pub fn enough(n: usize, shares: &[f64]) -> bool {
-    let mut different: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
-    different.dedup();
-    different.iter().all(|share| {
-        let (low, high) = accepted(n, *share, shares.len());
+/// too much or too little by `skew`, a part of its share (overlooked with probability at most [`MISS`]).
+pub fn enough(n: usize, shares: &[f64], skew: f64) -> bool {
+    distinct(shares).into_iter().all(|share| {
+        let (low, high) = accepted(n, share, shares.len());
         let overlooked = |wrong: f64| {
-            // A backend that is promised everything, or would get more than that, is told by the others' answers.
-            let judged = *share < 1.0 && wrong <= 1.0;
-            if judged { binomial(n, wrong)[low..=high].iter().sum() } else { 0.0 }
+            if is_recognized_by_others(share, wrong) { 0.0 } else { binomial(n, wrong)[low..=high].iter().sum() }
         };
-        low > 0 && overlooked(share * 1.5) <= MISS && overlooked(share * 0.5) <= MISS
+        low > 0 && overlooked(share * (1.0 + skew)) <= MISS && overlooked(share * (1.0 - skew)) <= MISS
     })
 }
 
-/// The fewest probes (to within a few) that are [`enough`]; `None` if a share is too small to be judged in reason.
-pub fn needed(shares: &[f64]) -> Option<usize> {
+/// The shares that differ from each other and from nothing.
+fn distinct(shares: &[f64]) -> Vec<f64> {
+    let mut distinct: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
+    distinct.dedup();
+    distinct
+}
+
+/// A backend that is promised everything, or would get more than that, is recognized by the others' answers.
+fn is_recognized_by_others(share: f64, wrong: f64) -> bool {
+    share >= 1.0 || wrong > 1.0
+}
+
+/// The fewest probes (to within a few) that are [`enough`]; `None` if that are more than can be sent in reason.
+pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
     let mut upper = 1;
-    while !enough(upper, shares) {
+    while !enough(upper, shares, skew) {
         upper *= 2;
         if upper > MOST {
             return None;
@@ -84,9 +96,36 @@ pub fn needed(shares: &[f64]) -> Option<usize> {
     let mut lower = upper / 2;
     while upper - lower > 1 {
         let middle = usize::midpoint(lower, upper);
-        if enough(middle, shares) { upper = middle } else { lower = middle }
+        if enough(middle, shares, skew) { upper = middle } else { lower = middle }
     }
     Some(upper)
+}
+
+/// The smallest skew of any of the promised `shares` that `n` probes overlook with probability at most [`MISS`], in hundredths of
+/// the share; `None` where they may overlook that a backend gets nothing, or twice its share.
+///
+/// Chernoff's bound on a tail, `e^(-n·D(x/n‖p))`, stands for the tail itself: the skew is a little larger than it would be by
+/// exact tails, which take seconds to search on a slow machine.
+pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
+    let least = |share: f64| {
+        let (low, high) = accepted(n, share, shares.len());
+        (1..=100).find(|hundredths: &u32| {
+            let skew = f64::from(*hundredths) / 100.0;
+            let is_seen = |wrong: f64, edge: usize| {
+                let edge = edge as f64 / n as f64;
+                let outside = if wrong > share { edge < wrong } else { edge > wrong };
+                is_recognized_by_others(share, wrong) || outside && n as f64 * divergence(edge, wrong) >= -MISS.ln()
+            };
+            is_seen(share * (1.0 + skew), high) && is_seen(share * (1.0 - skew), low)
+        })
+    };
+    distinct(shares).into_iter().map(least).try_fold(0, |most, least| least.map(|least| most.max(least)))
+}
+
+/// Kullback and Leibler's divergence of a coin that shows heads with probability `x` from one with `p`.
+fn divergence(x: f64, p: f64) -> f64 {
+    let part = |x: f64, p: f64| if x <= 0.0 { 0.0 } else { x * (x / p).ln() };
+    part(x, p) + part(1.0 - x, 1.0 - p)
 }
 
 /// Whether two proxies cannot have drawn a backend from the same share: it answered `a.0` of `a.1` probes of the one and

@@ -21,24 +21,37 @@ fn replies(counts: &[(&str, usize)]) -> Vec<Outcome> {
 fn even(names: &[&str]) -> Wanted {
     let share = 1.0 / names.len() as f64;
     let by = names.iter().map(|name| ((*name).to_owned(), Some(share))).collect();
-    Wanted::Answered { by, source: None, sticky: false, turns: false }
+    Wanted::Answered { by, source: None, sticky: false, turns: None }
 }
 
 fn source(addresses: &[&str], client: bool, not: bool) -> Wanted {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let source = Some(SourceWanted { words: "x".into(), client, addresses, not });
-    Wanted::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: false }
+    Wanted::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: None }
 }
 
 #[test]
 fn probe_counts_are_enough_and_one_less_is_not() {
     for (backends, expected) in [(1, 1), (2, 441), (3, 1_053), (4, 1_666), (10, 5_427)] {
         let shares = vec![1.0 / backends as f64; backends];
-        let needed = stats::needed(&shares).unwrap();
-        assert!(stats::enough(needed, &shares));
-        assert!(needed == 1 || !stats::enough(needed - 1, &shares));
+        let needed = stats::needed(&shares, 0.5).unwrap();
+        assert!(stats::enough(needed, &shares, 0.5));
+        assert!(needed == 1 || !stats::enough(needed - 1, &shares, 0.5));
         assert_eq!(needed, expected, "{backends} backends");
     }
+}
+
+#[test]
+fn the_smallest_detectable_skew_shrinks_with_the_root_of_the_probes() {
+    let halves = [0.5, 0.5];
+    let skews = [441, 4 * 441, 16 * 441, 30].map(|probes| stats::smallest_skew(probes, &halves));
+    assert_eq!(skews, [Some(52), Some(27), Some(14), None]);
+    for skew in [0.2, 0.5] {
+        let needed = stats::needed(&[1.0 / 3.0; 3], skew).unwrap();
+        let told = f64::from(stats::smallest_skew(needed, &[1.0 / 3.0; 3]).unwrap()) / 100.0;
+        assert!((skew..skew + 0.04).contains(&told), "{needed} probes for {skew}: {told}");
+    }
+    assert_eq!(stats::smallest_skew(5, &[1.0]), Some(1));
 }
 
 #[test]
@@ -54,7 +67,7 @@ fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
 #[test]
 fn turns_are_kept_from_wherever_they_begin() {
     let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
-    let wanted = Wanted::Answered { by, source: None, sticky: false, turns: true };
+    let wanted = Wanted::Answered { by, source: None, sticky: false, turns: Some(1) };
     let verdict = |order: &str| {
         let outcomes: Vec<Outcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
         judge(&wanted, &outcomes)
@@ -94,7 +107,7 @@ fn sources_are_compared_with_the_client_or_a_list() {
 #[test]
 fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let by = vec![("d/a".to_owned(), None), ("d/b".to_owned(), None)];
-    let wanted = |sticky| Wanted::Answered { by: by.clone(), source: None, sticky, turns: false };
+    let wanted = |sticky| Wanted::Answered { by: by.clone(), source: None, sticky, turns: None };
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());
@@ -141,8 +154,8 @@ proptest! {
     fn doubling_stays_enough(weights in proptest::collection::vec(1_u32..5, 2..6)) {
         let sum: u32 = weights.iter().sum();
         let shares: Vec<f64> = weights.iter().map(|weight| f64::from(*weight) / f64::from(sum)).collect();
-        let needed = stats::needed(&shares).unwrap();
-        prop_assert!(stats::enough(needed * 2, &shares));
+        let needed = stats::needed(&shares, 0.5).unwrap();
+        prop_assert!(stats::enough(needed * 2, &shares, 0.5));
     }
 
     /// A fair multinomial draw is accepted (10,000 draws at a bound of 1e-9 each).
@@ -150,7 +163,7 @@ proptest! {
     fn fair_draws_pass(seed in any::<u64>(), backends in 2_usize..8) {
         let names: Vec<String> = (0..backends).map(|number| format!("d/{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let count = stats::needed(&vec![1.0 / backends as f64; backends]).unwrap();
+        let count = stats::needed(&vec![1.0 / backends as f64; backends], 0.5).unwrap();
         let mut counts = vec![0; backends];
         for draw in 0..count {
             let random = crate::objects::mix_for_tests(seed, draw);

@@ -25,7 +25,7 @@ pub const WANTED: &[&str] = &[
     // Sets
     "ip_set ip_set_hash_ip ip_set_hash_ipport ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port",
     // Links
-    "veth bridge br_netfilter dummy tun sch_netem sch_htb",
+    "veth bridge br_netfilter dummy tun vxlan sch_netem sch_htb",
     // SCTP, and what it signs with
     "hmac md5 sha1 sctp",
     // IPVS
@@ -149,16 +149,18 @@ mod tests {
     /// The smallest object with a `.modinfo`.
     fn object(info: &str) -> Vec<u8> {
         let names = b"\0.modinfo\0";
-        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(64, 0);
         let at = bytes.len();
         bytes.extend(info.as_bytes());
         let names_at = bytes.len();
         bytes.extend(names);
         let table = bytes.len();
-        for (name, at, length) in [(1_u32, at, info.len()), (0, names_at, names.len())] {
+        // SHT_PROGBITS and SHT_STRTAB.
+        for (name, kind, at, length) in [(1_u32, 1_u32, at, info.len()), (0, 3, names_at, names.len())] {
             let mut header = vec![0; 64];
             header[0..4].copy_from_slice(&name.to_le_bytes());
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
             header[24..32].copy_from_slice(&(at as u64).to_le_bytes());
             header[32..40].copy_from_slice(&(length as u64).to_le_bytes());
             bytes.extend(header);

@@ -13,8 +13,11 @@ use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, CacheInfo};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, State};
+use rtnetlink::packet_route::neighbour::NeighbourFlags;
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope, RouteType};
-use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
+use rtnetlink::{
+    Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, LinkVxlan, RouteMessageBuilder, RouteNextHopBuilder,
+};
 use tokio::task::AbortHandle;
 
 use super::NetnsError;
@@ -33,6 +36,25 @@ pub struct Bridge<'a> {
     pub index: u32,
     /// Hardware address.
     pub mac: Mac,
+}
+
+/// A VXLAN device to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Vxlan<'a> {
+    /// Interface name.
+    pub name: &'a str,
+    /// Interface number.
+    pub index: u32,
+    /// Hardware address.
+    pub mac: Mac,
+    /// Number of the overlay (VNI).
+    pub vni: u32,
+    /// UDP port of the outer packets, of both ends.
+    pub port: u16,
+    /// Source address of the outer packets.
+    pub local: IpAddr,
+    /// Largest inner packet.
+    pub mtu: u32,
 }
 
 /// One end of a veth pair to make.
@@ -170,6 +192,39 @@ impl Links {
             Some(bridge) => self.working(bridge).await,
             None => Ok(()),
         }
+    }
+
+    /// Makes a VXLAN device, up, that learns nothing: where its neighbours are, [`Links::add_tunnel`] says.
+    pub async fn add_vxlan(&self, vxlan: &Vxlan<'_>) -> Result<(), NetnsError> {
+        let device = LinkVxlan::new(vxlan.name, vxlan.vni).port(vxlan.port).learning(false);
+        let device = match vxlan.local {
+            IpAddr::V4(local) => device.local(local),
+            IpAddr::V6(local) => device.local6(local),
+        };
+        let message = device.index(vxlan.index).address(vxlan.mac.to_vec()).mtu(vxlan.mtu).up().build();
+        let done = self.handle.link().add(message).execute().await;
+        done.map_err(self.failed(format_args!("making VXLAN device {}", vxlan.name)))
+    }
+
+    /// Tells a VXLAN device at which host a hardware address is.
+    pub async fn add_tunnel(&self, index: u32, mac: Mac, host: IpAddr) -> Result<(), NetnsError> {
+        let done = self
+            .handle
+            .neighbours()
+            .add_bridge(index, &mac)
+            .destination(host)
+            .flags(NeighbourFlags::Own)
+            .replace()
+            .execute()
+            .await;
+        done.map_err(self.failed(format_args!("adding the tunnel to {host}")))
+    }
+
+    /// Sets the largest packet of an interface.
+    pub async fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetnsError> {
+        let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
+        let done = self.handle.link().change(message).execute().await;
+        done.map_err(self.failed(format_args!("setting the MTU of interface {index}")))
     }
 
     /// Lets a bridge port send a frame back out where it came from.

@@ -22,9 +22,7 @@ fn store(seed: u64) -> Store {
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap(), "fd00:10:96::/112".parse().unwrap()],
         cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap(), "fd00:10:244::/56".parse().unwrap()],
         nodes: vec![node("node-a", "z1", 2), node("node-b", "z2", 3)],
-        pods: vec![],
-        clients: vec![],
-        load_balancer: None,
+        ..ClusterSpec::default()
     };
     let vip_ranges = vec!["203.0.113.0/24".parse().unwrap()];
     Store::new(spec, StoreOptions { seed, max_endpoints_per_slice: 100, vip_ranges })

@@ -20,6 +20,8 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "seed": report.seed,
         "machine": report.machine,
         "passed": report.passed(),
+        "judged": report.judged(),
+        "unable": report.unable,
         "notStarted": report.not_started,
         "seconds": report.took.as_secs_f64(),
         "repeat": report.repeat(),
@@ -28,13 +30,13 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
 }
 
 fn step(step: &StepReport) -> Value {
-    let broken = match &step.verdict {
+    let mismatches = match &step.verdict {
         Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => Vec::new(),
-        Verdict::Broken(mismatches) => {
+        Verdict::Failed(mismatches) => {
             let pair = |mismatch: &Mismatch| json!({ "expected": mismatch.expected, "seen": mismatch.seen });
             mismatches.iter().map(pair).collect()
         }
-        Verdict::Failed(why) => vec![json!({ "expected": "the lab can do this step", "seen": why })],
+        Verdict::Error(why) => vec![json!({ "expected": "the lab can do this step", "seen": why })],
     };
     json!({
         "name": step.name,
@@ -42,7 +44,7 @@ fn step(step: &StepReport) -> Value {
         "action": step.action,
         "verdict": step.verdict.word(),
         "why": match &step.verdict { Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why), _ => None },
-        "broken": broken,
+        "mismatches": mismatches,
         "summary": step.summary,
         "answers": step.answers.as_ref().map(answers),
         "seconds": step.took.as_secs_f64(),
@@ -63,8 +65,8 @@ mod tests {
         let value = render(&super::super::sample());
         assert_eq!(value["passed"], false);
         let steps = &value["scenarios"][0]["steps"];
-        assert_eq!([&steps[0]["verdict"], &steps[1]["verdict"], &steps[2]["verdict"]], ["passed", "broken", "skipped"]);
-        assert_eq!(steps[1]["broken"][0]["expected"], "servers see <node-a>");
+        assert_eq!([&steps[0]["verdict"], &steps[1]["verdict"], &steps[2]["verdict"]], ["passed", "failed", "skipped"]);
+        assert_eq!(steps[1]["mismatches"][0]["expected"], "servers see <node-a>");
         assert_eq!(value["scenarios"][0]["repeat"], "svclab run scenarios/hairpin.yaml --mode iptables --seed 3");
     }
 }

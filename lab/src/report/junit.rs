@@ -38,8 +38,8 @@ pub fn not_run(scenario: &str, mode: &str, why: &str, counts: bool) -> String {
 
 fn suite(xml: &mut String, report: &ScenarioReport) {
     let count = |wanted: fn(&Verdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
-    let failures = count(|verdict| matches!(verdict, Verdict::Broken(_)));
-    let errors = count(|verdict| matches!(verdict, Verdict::Failed(_))) + usize::from(report.not_started.is_some());
+    let failures = count(|verdict| matches!(verdict, Verdict::Failed(_)));
+    let errors = count(|verdict| matches!(verdict, Verdict::Error(_))) + usize::from(report.not_started.is_some());
     let skipped = count(|verdict| !verdict.is_judged());
     let tests = report.steps.len() + usize::from(report.not_started.is_some());
     let place = match &report.machine {
@@ -85,10 +85,10 @@ fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
                 escape(why)
             ));
         }
-        Verdict::Failed(why) => {
+        Verdict::Error(why) => {
             let _ = writeln!(xml, ">\n      <error message=\"{}\"/>\n    </testcase>", escape(why));
         }
-        Verdict::Broken(mismatches) => {
+        Verdict::Failed(mismatches) => {
             xml.push_str(">\n");
             for mismatch in mismatches {
                 let (expected, seen) = (escape(&mismatch.expected), escape(&mismatch.seen));

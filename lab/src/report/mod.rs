@@ -17,13 +17,13 @@ pub const SIMULATED: &str = "simulated";
 /// What became of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every promise was kept.
+    /// Every promise held.
     Passed,
-    /// These were not.
-    Broken(Vec<Mismatch>),
+    /// These did not.
+    Failed(Vec<Mismatch>),
     /// The lab could not do what the step asks.
-    Failed(String),
-    /// An earlier step broke and the run does not keep going.
+    Error(String),
+    /// An earlier step failed and the run does not keep going.
     Skipped,
     /// The simulator has no model of what the step does; why.
     NotSimulated(String),
@@ -32,22 +32,22 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether no promise was broken.
-    pub fn is_kept(&self) -> bool {
+    /// Whether no promise failed: it passed, or nothing was looked at.
+    pub fn is_green(&self) -> bool {
         matches!(self, Verdict::Passed | Verdict::NotSimulated(_) | Verdict::NotJudged(_))
     }
 
     /// Whether the step was carried out and judged.
     pub fn is_judged(&self) -> bool {
-        matches!(self, Verdict::Passed | Verdict::Broken(_) | Verdict::Failed(_))
+        matches!(self, Verdict::Passed | Verdict::Failed(_) | Verdict::Error(_))
     }
 
     /// In a word.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Passed => "passed",
-            Verdict::Broken(_) => "broken",
             Verdict::Failed(_) => "failed",
+            Verdict::Error(_) => "error",
             Verdict::Skipped => "skipped",
             Verdict::NotSimulated(_) => "not simulated",
             Verdict::NotJudged(_) => "not judged",
@@ -130,7 +130,7 @@ impl Machine {
 impl ScenarioReport {
     /// Whether every promise was kept.
     pub fn passed(&self) -> bool {
-        self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_kept())
+        self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_green())
     }
 
     /// Whether anything was judged at all: a step that was carried out, or a start that failed.
@@ -161,7 +161,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         answers: None,
         took: Duration::from_millis(12),
     };
-    let broken = Verdict::Broken(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);
+    let broken = Verdict::Failed(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);
     vec![ScenarioReport {
         name: "hairpin".into(),
         path: "scenarios/hairpin.yaml".into(),

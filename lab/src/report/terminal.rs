@@ -28,7 +28,7 @@ impl<W: Write> Terminal<W> {
     pub fn step(&mut self, step: &StepReport) {
         let mark = match step.verdict {
             Verdict::Passed => self.paint("32", "ok  "),
-            Verdict::Broken(_) | Verdict::Failed(_) => self.paint("31", "FAIL"),
+            Verdict::Failed(_) | Verdict::Error(_) => self.paint("31", "FAIL"),
             Verdict::Skipped => self.paint("33", "skip"),
             Verdict::NotSimulated(_) | Verdict::NotJudged(_) => self.paint("33", "  - "),
         };
@@ -45,7 +45,7 @@ impl<W: Write> Terminal<W> {
     /// A scenario is done.
     pub fn done(&mut self, report: &ScenarioReport) {
         let text = if report.passed() { String::new() } else { explain(report) };
-        let verdict = if report.passed() { self.paint("32", "passed") } else { self.paint("31", "BROKEN") };
+        let verdict = if report.passed() { self.paint("32", "passed") } else { self.paint("31", "FAILED") };
         let line = format!("  {verdict} in {}", duration(report.took));
         self.line(&format!("{text}{line}"));
     }
@@ -59,9 +59,9 @@ impl<W: Write> Terminal<W> {
         let verdict = if !reports.iter().any(ScenarioReport::judged) {
             self.paint("31", "nothing was judged")
         } else if broken.is_empty() {
-            self.paint("32", "all kept")
+            self.paint("32", "all passed")
         } else {
-            self.paint("31", &format!("broken: {}", broken.join(", ")))
+            self.paint("31", &format!("failed: {}", broken.join(", ")))
         };
         let steps_with = |wanted: fn(&Verdict) -> bool| {
             reports.iter().flat_map(|report| &report.steps).filter(|step| wanted(&step.verdict)).count()
@@ -97,7 +97,7 @@ fn explain(report: &ScenarioReport) -> String {
     for step in &report.steps {
         let place = format!("{}:{}: {}", report.path, step.line, step.name);
         match &step.verdict {
-            Verdict::Broken(mismatches) => {
+            Verdict::Failed(mismatches) => {
                 for mismatch in mismatches {
                     let _ = writeln!(
                         text,
@@ -106,7 +106,7 @@ fn explain(report: &ScenarioReport) -> String {
                     );
                 }
             }
-            Verdict::Failed(why) => {
+            Verdict::Error(why) => {
                 let _ = writeln!(text, "    {place}\n      the lab failed: {why}");
             }
             Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => {}

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::file::{ExpectFile, Mode};
-use super::{Action, LoadError, Scenario, Step, resolve, walk};
+use super::{Action, LoadError, Scenario, Step, dry_run, resolve};
 use crate::expect::Wanted;
 use crate::objects::Store;
 
@@ -22,7 +22,7 @@ pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
     for (index, step) in scenario.steps.iter().enumerate() {
         let _ = writeln!(text, "  {:>2}. {} (line {})", index + 1, step.name, step.line);
         // The walk before has shown that the change fits.
-        let _ = walk::change(&mut store, &step.action);
+        let _ = dry_run::change(&mut store, &step.action);
         for line in details(&store, step) {
             let _ = writeln!(text, "      {line}");
         }
@@ -135,7 +135,7 @@ fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
             if *sticky {
                 text.push_str(", always the same");
             }
-            if *turns {
+            if turns.is_some() {
                 text.push_str(", in turn");
             }
             text

@@ -8,10 +8,10 @@ use serde_saphyr::{Location, Spanned};
 
 use super::error::{FileError, LoadError, Problem, plain_message};
 use super::file::{
-    Asked, Different, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ScenarioFile, StepFile,
+    Asked, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ProxyOverride, ScenarioFile, StepFile,
 };
-use super::words::{NodeChoice, OneOrMany, position};
-use super::{Action, ProxyAction, Scenario, Step, configuration, manifests, topology, walk};
+use super::values::{NodeChoice, OneOrMany, position};
+use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, topology};
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::StoreOptions;
@@ -106,7 +106,7 @@ impl Loader<'_> {
         };
         // Names can be looked up only in what was understood so far.
         if self.errors.is_empty() {
-            walk::check(&scenario, &mut self.errors);
+            dry_run::check(&scenario, &mut self.errors);
         }
         if self.errors.is_empty() { Ok(scenario) } else { Err(LoadError { errors: self.errors }) }
     }
@@ -182,7 +182,7 @@ impl Loader<'_> {
 
     /// Every action that the step asks for.
     fn actions(&mut self, file: StepFile, at: Location, cluster: &ClusterSpec) -> Vec<Action> {
-        let keys = |pods: OneOrMany<super::words::PodRef>| pods.0.into_iter().map(|pod| pod.value.0).collect();
+        let keys = |pods: OneOrMany<super::values::PodRef>| pods.0.into_iter().map(|pod| pod.value.0).collect();
         let mut actions = Vec::new();
         actions.extend(file.apply.map(|written| Action::Apply(self.manifests(Some(&written)))));
         actions.extend(file.delete.map(|list| Action::Delete(list.0.into_iter().map(|object| object.value).collect())));
@@ -298,7 +298,7 @@ impl Action {
         match self {
             Action::Advance(_) => vec![Need::VirtualTime],
             Action::Impair(..) => vec![Need::Netem],
-            Action::Proxy(ProxyAction::Start(Different { mode: Some(mode), .. }), _) => mode.needs().to_vec(),
+            Action::Proxy(ProxyAction::Start(ProxyOverride { mode: Some(mode), .. }), _) => mode.needs().to_vec(),
             _ => Vec::new(),
         }
     }
@@ -405,11 +405,12 @@ impl ExpectFile {
         const ASK: &[&str] = &["probe", "connect", "send", "sendStray"];
         const EXEC: &[&str] = &["exec"];
         const HEALTH: &[&str] = &["healthCheck"];
-        const TOLL: &[&str] = &["endTraffic"];
+        const TRAFFIC: &[&str] = &["endTraffic"];
         const IDLE: &[&str] = &["idle"];
         [
             ("answered", self.answered.is_some(), ASK),
             ("spread", self.spread.is_some(), PROBE),
+            ("sensitivity", self.sensitivity.is_some(), PROBE),
             ("sticky", self.sticky.is_some(), PROBE),
             ("sameAs", self.same_as.is_some(), ASK),
             ("differsFrom", self.differs_from.is_some(), ASK),
@@ -426,9 +427,9 @@ impl ExpectFile {
             ("healthyNodes", self.healthy_nodes.is_some(), &["loadBalancer"]),
             ("alive", self.alive.is_some(), &["send", "sendStray"]),
             ("open", self.open.is_some(), &["scan"]),
-            ("made", self.made.is_some(), TOLL),
-            ("failed", self.failed.is_some(), TOLL),
-            ("misdelivered", self.misdelivered.is_some(), TOLL),
+            ("made", self.made.is_some(), TRAFFIC),
+            ("failed", self.failed.is_some(), TRAFFIC),
+            ("misdelivered", self.misdelivered.is_some(), TRAFFIC),
             ("grew", self.grew.is_some(), &["metric"]),
             ("processor", self.processor.is_some(), IDLE),
             ("wakeUps", self.wake_ups.is_some(), IDLE),

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::file::{ExpectFile, Mode, RuleFamily, RuleFile};
-use super::words::{OneOrMany, PodRef};
+use super::error::Problem;
+use super::execute::Modes;
+use super::file::{ExpectFile, RuleFamily, RuleFile};
+use super::values::{OneOrMany, PodRef};
 use crate::expect::counters::Ruleset;
 use crate::expect::{Mismatch, Tally};
 
@@ -22,22 +24,15 @@ impl Ord for RuleFamily {
     }
 }
 
-/// The nodes, and the mode of each one's proxy.
-pub(super) struct Nodes<'a> {
-    pub(super) names: Vec<String>,
-    pub(super) mode_of: &'a dyn Fn(&str) -> Mode,
-}
-
-impl Nodes<'_> {
-    /// The nodes that a rule is about, but for those whose proxy is in another mode.
-    pub(super) fn of(&self, rule: &RuleFile) -> Result<Vec<String>, String> {
-        let mut chosen = Vec::new();
-        for choice in &rule.on.0 {
-            chosen.extend(choice.value.among(self.names.iter().map(String::as_str))?);
-        }
-        chosen.retain(|node| rule.modes().any(|mode| mode == (self.mode_of)(node)));
-        Ok(chosen)
+/// The nodes that a rule is about, but for those whose proxy is in another mode.
+pub(super) fn nodes_of(rule: &RuleFile, modes: &Modes) -> Result<Vec<String>, Problem> {
+    let mut chosen = Vec::new();
+    for choice in &rule.on.0 {
+        let among = choice.value.among(modes.keys().map(String::as_str));
+        chosen.extend(among.map_err(|message| Problem::new(choice.referenced, message))?);
     }
+    chosen.retain(|node| rule.modes().any(|mode| modes.get(node) == Some(&mode)));
+    Ok(chosen)
 }
 
 /// What is wrong with a health check's answer: its status, its count, and its body for people.
@@ -66,16 +61,16 @@ pub(super) fn answers_of(tally: &Tally, pod: &str) -> u64 {
 /// Compares `rules` with what was saved; packets count from `before` on if it is given. `answers` tells how often a pod
 /// answered in this step.
 pub(super) fn compare(
-    nodes: &Nodes<'_>,
+    modes: &Modes,
     rules: &[RuleFile],
     before: Option<&Saved>,
     now: &Saved,
     answers: &dyn Fn(&str) -> u64,
-) -> Result<Vec<Mismatch>, String> {
+) -> Result<Vec<Mismatch>, Problem> {
     let mut found = Vec::new();
     for rule in rules {
         let mut packets = 0_i64;
-        let nodes = nodes.of(rule)?;
+        let nodes = nodes_of(rule, modes)?;
         if nodes.is_empty() {
             continue;
         }
@@ -98,9 +93,9 @@ pub(super) fn compare(
 }
 
 /// Why none of `rules` could be looked at: they are about modes in which no node's proxy is.
-pub(super) fn left_out(nodes: &Nodes<'_>, rules: &[RuleFile]) -> Result<Option<String>, String> {
+pub(super) fn left_out(modes: &Modes, rules: &[RuleFile]) -> Result<Option<String>, Problem> {
     for rule in rules {
-        if !nodes.of(rule)?.is_empty() {
+        if !nodes_of(rule, modes)?.is_empty() {
             return Ok(None);
         }
     }

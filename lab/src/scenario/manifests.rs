@@ -4,14 +4,14 @@ use std::path::Path;
 
 use super::error::FileError;
 use super::file::Manifests;
-use super::{Placed, words};
+use super::{Placed, values};
 use crate::objects::parse_manifests;
 
 /// Reads them; problems go to `errors` with the line of the file that they are in.
 pub(super) fn read(manifests: &Manifests, scenario: &Path, errors: &mut Vec<FileError>) -> Vec<Placed> {
     match manifests {
         Manifests::Inline(text) => {
-            let at = words::position(text.defined);
+            let at = values::position(text.defined);
             parse(&text.value, &scenario.display().to_string(), at, errors)
         }
         Manifests::Files(files) => {
@@ -22,7 +22,7 @@ pub(super) fn read(manifests: &Manifests, scenario: &Path, errors: &mut Vec<File
                 match crate::input::text(&path) {
                     Ok(text) => placed.extend(parse(&text, &path.display().to_string(), (1, 1), errors)),
                     Err(error) => {
-                        let (line, column) = words::position(file.referenced);
+                        let (line, column) = values::position(file.referenced);
                         let message = format!("cannot read the manifest {}: {error}", path.display());
                         errors.push(FileError { file: scenario.display().to_string(), line, column, message });
                     }

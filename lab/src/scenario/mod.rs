@@ -1,12 +1,15 @@
 //! Scenarios: a cluster, plain Kubernetes manifests, and steps, in a file that needs no manual.
 //!
-//! [`mod@file`] is what an author may type, [`words`] the small notations in it. [`load()`] checks all of it – every name,
+//! [`mod@file`] is what an author may type, [`values`] the small notations in it. [`load()`] checks all of it – every name,
 //! every step, every statistical claim – before anything touches the kernel. `resolve` turns a step's words into
-//! addresses and promises, [`run`] carries it out.
+//! addresses and promises, `execute` carries steps out and judges them, on the kernel ([`run`]) or in the simulator
+//! ([`simulated`]).
 
 mod answered;
 mod configuration;
+mod dry_run;
 mod error;
+mod execute;
 mod explain;
 pub mod fault;
 pub mod file;
@@ -19,8 +22,7 @@ mod resolve;
 pub mod run;
 pub mod simulated;
 mod topology;
-mod walk;
-pub mod words;
+pub mod values;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,17 +34,17 @@ pub use explain::explain;
 pub use load::load;
 pub use resolve::PATIENCE;
 
-use crate::apiserver::Misbehaviour;
+use crate::apiserver;
 use crate::cluster::spec::ClusterSpec;
 use crate::netns::netem::Impairment;
 use crate::objects::{Document, ObjectKey, Store, StoreOptions};
 use fault::{Fault, FaultKind};
 use file::{
-    ConnectFile, Different, ExecFile, ExpectFile, HealthPath, Mode, Need, OneFamily, ProbeFile, RuleFile, ScanFile,
+    ConnectFile, ExecFile, ExpectFile, HealthPath, Mode, Need, OneFamily, ProbeFile, ProxyOverride, RuleFile, ScanFile,
     TrafficFile,
 };
 use serde_saphyr::Spanned;
-use words::ObjectRef;
+use values::ObjectRef;
 
 /// A checked scenario.
 #[derive(Debug)]
@@ -145,7 +147,7 @@ pub enum Action {
     /// Makes so many pods out of one.
     Scale(ObjectKey, usize),
     /// Makes the Kubernetes API misbehave, or behave again.
-    Api(Misbehaviour),
+    Api(apiserver::Fault),
     /// Cuts these nodes off from each other, from everybody else and from the API.
     Partition(Vec<String>),
     /// Lets them in again.
@@ -172,12 +174,17 @@ pub enum ProxyAction {
     /// SIGTERM.
     Stop,
     /// Start, and wait until it has applied everything; one that runs is stopped before.
-    Start(Different),
+    Start(ProxyOverride),
     /// `--cleanup` after SIGTERM.
     Cleanup,
 }
 
 impl Scenario {
+    /// Has every step that judges shares see a skew as small as this part of a share, in so many probes as that takes.
+    pub fn set_sensitivity(&mut self, skew: f64) {
+        self.steps.iter_mut().for_each(|step| step.expect.sensitivity_of_run = Some(skew));
+    }
+
     /// The objects before the first step.
     ///
     /// # Errors
@@ -185,7 +192,7 @@ impl Scenario {
     pub fn initial_objects(&self) -> Result<Store, LoadError> {
         let mut store = Store::new(self.cluster.clone(), self.options.clone());
         let mut errors = Vec::new();
-        walk::apply_all(&mut store, &self.manifests, &mut errors);
+        dry_run::apply_all(&mut store, &self.manifests, &mut errors);
         if errors.is_empty() { Ok(store) } else { Err(LoadError { errors }) }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_saphyr::Location;
 
 use super::error::Problem;
-use super::file::{Different, Mode, RuleFile};
+use super::file::{Mode, ProxyOverride, RuleFile};
 use super::{Action, ProxyAction, Scenario, Step};
 
 /// By node.
@@ -24,14 +24,14 @@ impl<'a> Modes<'a> {
         let all: BTreeSet<Mode> = self.0.values().flatten().copied().collect();
         if !step.modes.iter().any(|mode| all.contains(mode)) {
             let (named, all) = (words(&step.modes), words(&all));
-            let message = format!("modes: no proxy is in mode {named} at this step, but {all}: nobody would do it");
+            let message = format!("modes: no proxy is in mode {named} at this step, but {all}: no proxy would do it");
             problems.push(Problem::new(Location::UNKNOWN, message));
         }
         if let Action::Rules(rules) = &step.action {
             problems.extend(rules.iter().filter_map(|rule| self.idle(rule, Location::UNKNOWN)));
         }
         problems.extend(step.expect.counters.iter().filter_map(|rule| self.idle(&rule.value, rule.referenced)));
-        if let Action::Proxy(ProxyAction::Start(Different { mode: Some(mode), .. }), nodes) = &step.action {
+        if let Action::Proxy(ProxyAction::Start(ProxyOverride { mode: Some(mode), .. }), nodes) = &step.action {
             let always = all.iter().all(|mode| step.modes.contains(mode));
             for node in nodes {
                 let modes = self.0.entry(node).or_default();
@@ -41,7 +41,8 @@ impl<'a> Modes<'a> {
                 modes.insert(*mode);
             }
         }
-        if let Action::Proxy(ProxyAction::Start(Different { scheduler: Some(scheduler), .. }), nodes) = &step.action {
+        if let Action::Proxy(ProxyAction::Start(ProxyOverride { scheduler: Some(scheduler), .. }), nodes) = &step.action
+        {
             let modes = |node: &&String| self.0.get(node.as_str()).is_some_and(|modes| modes.contains(&Mode::Ipvs));
             let others = nodes.iter().filter(|node| !modes(node));
             let message =

@@ -5,41 +5,35 @@
 
 use std::net::IpAddr;
 
+use super::execute::Modes;
 use super::file::Mode;
 use super::resolve::{ProbePlan, addresses};
-use super::words::{Frontend, Target};
+use super::values::{Frontend, Target};
 use crate::expect::{SourceWanted, Wanted};
 use crate::objects::Store;
 use crate::traffic::probe::Place;
 
-/// The mode of each node's proxy.
-type ModeOf<'a> = &'a dyn Fn(&str) -> Mode;
-
 /// Turns a step's promise into what the nodes' modes can keep; says what is not promised then.
-pub(super) fn probe(store: &Store, mode_of: ModeOf<'_>, to: &Target, plan: &mut ProbePlan) -> Option<String> {
+pub(super) fn probe(store: &Store, modes: &Modes, to: &Target, plan: &mut ProbePlan) -> Option<String> {
     let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
     let nodes = relaying(store, &plan.probe.from, via, to)?;
     match &mut plan.wanted {
-        Wanted::Answered { source: Some(source), .. } => see(store, mode_of, source, &nodes),
+        Wanted::Answered { source: Some(source), .. } => see(store, modes, source, &nodes),
         _ => None,
     }
 }
 
 /// The same over a connection that is open already, which any node may have led.
-pub(super) fn send(store: &Store, mode_of: ModeOf<'_>, wanted: &mut Option<Wanted>) -> Option<String> {
+pub(super) fn send(store: &Store, modes: &Modes, wanted: &mut Option<Wanted>) -> Option<String> {
     match wanted {
-        Some(Wanted::Answered { source: Some(source), .. }) => see(store, mode_of, source, &all(store)),
+        Some(Wanted::Answered { source: Some(source), .. }) => see(store, modes, source, &all(store)),
         _ => None,
     }
 }
 
-/// What a step saw, and what of it was not promised.
-pub(super) fn summary(seen: String, not_promised: Option<String>) -> String {
-    [seen].into_iter().chain(not_promised).collect::<Vec<_>>().join("; ")
-}
-
-fn see(store: &Store, mode_of: ModeOf<'_>, source: &mut SourceWanted, nodes: &[String]) -> Option<String> {
-    let relays: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| mode_of(node) == Mode::Userspace).collect();
+fn see(store: &Store, modes: &Modes, source: &mut SourceWanted, nodes: &[String]) -> Option<String> {
+    let relays: Vec<&str> =
+        nodes.iter().map(String::as_str).filter(|node| modes.get(*node) == Some(&Mode::Userspace)).collect();
     if !source.client || source.not || relays.is_empty() {
         return None;
     }

@@ -147,7 +147,7 @@ fn mistakes_outside_the_steps_too() {
 
 #[test]
 fn words_mean_what_they_say() {
-    use words::*;
+    use values::*;
     let target = |text: &str| text.parse::<Target>();
     assert!(matches!(target("nodePort/web@node-a"), Ok(Target::Service { frontend: Frontend::NodePort(_), .. })));
     assert!(matches!(target("service/ingress/web:http"), Ok(Target::Service { port: Some(_), .. })));
@@ -179,8 +179,33 @@ fn a_spread_is_probed_as_often_as_it_takes() {
     let scenario = load_text(&step("")).unwrap();
     let Action::Probe(probe) = &scenario.steps[0].action else { panic!("a probe") };
     let plan = resolve::probe(&scenario.initial_objects().unwrap(), probe, &scenario.steps[0].expect).unwrap();
-    assert_eq!(Some(plan.count), crate::expect::stats::needed(&[0.5, 0.5]));
+    assert_eq!(Some(plan.count), crate::expect::stats::needed(&[0.5, 0.5], 0.5));
     assert!(load_text(&step(", count: 20")).unwrap_err().contains("at least"));
+}
+
+#[test]
+fn a_finer_sensitivity_takes_more_probes() {
+    let two = format!(
+        "{HEAD}  ---\n  apiVersion: v1\n  kind: Pod\n  metadata: {{name: web-2, labels: {{app: web}}}}\n  spec: {{containers: [{{name: web, ports: [{{name: http, containerPort: 8080}}]}}]}}\n"
+    );
+    let step = |expect: &str| {
+        let probe = "{from: client/laptop, to: nodePort/web@node-a, count: 1000}";
+        format!("{two}steps:\n- name: one\n  probe: {probe}\n  expect: {{{expect}}}\n")
+    };
+    let count = |scenario: &Scenario| {
+        let Action::Probe(probe) = &scenario.steps[0].action else { panic!("a probe") };
+        resolve::probe(&scenario.initial_objects().unwrap(), probe, &scenario.steps[0].expect).unwrap().count
+    };
+    let mut scenario = load_text(&step("answered: [web-1, web-2], spread: even")).unwrap();
+    assert_eq!(count(&scenario), 1000);
+    for (of_run, expected) in [(0.4, 1000), (0.2, crate::expect::stats::needed(&[0.5, 0.5], 0.2).unwrap())] {
+        scenario.set_sensitivity(of_run);
+        assert_eq!(count(&scenario), expected, "{of_run}");
+    }
+    let wrong = |expect: &str| load_text(&step(expect)).unwrap_err();
+    assert!(wrong("answered: [web-1, web-2], spread: even, sensitivity: 20%").contains("at least"));
+    assert!(wrong("answered: [web-1, web-2], sensitivity: 40%").contains("sensitivity: it is for promised shares"));
+    assert!(wrong("answered: [web-1, web-2], spread: even, sensitivity: 0%").contains("from 1% to 100%"));
 }
 
 #[test]

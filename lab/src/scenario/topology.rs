@@ -6,9 +6,9 @@ use ipnet::IpNet;
 use serde_saphyr::{Location, Spanned};
 
 use super::error::Problem;
-use super::file::{ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
-use super::words::OneOrMany;
-use crate::cluster::spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec};
+use super::file::{ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
+use super::values::OneOrMany;
+use crate::cluster::spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, ReversePath};
 use crate::objects::nth_address;
 
 /// Most nodes that the default address plan has room for.
@@ -49,6 +49,12 @@ pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (Cluster
     (
         ClusterSpec {
             cni,
+            overlay: file.overlay == OverlayFile::Vxlan,
+            reverse_path: match file.reverse_path {
+                ReversePathFile::Off => ReversePath::Off,
+                ReversePathFile::Strict => ReversePath::Strict,
+                ReversePathFile::Loose => ReversePath::Loose,
+            },
             node_network,
             service_cidrs,
             cluster_cidrs,

@@ -7,19 +7,21 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
 
 use super::probe::{Answer, Outcome, Probe};
+use super::question::Question;
+use super::silence::{Origin, answer_within};
 use crate::cluster::spec::Protocol;
 use crate::netns::NetnsError;
 use crate::netns::namespace::Namespace;
 use crate::netns::sockets;
 
-/// What a client says; servers answer any line.
-const QUESTION: &[u8] = b"who?\n";
+/// What a client asks.
+const WHO: &str = "who?";
 
 /// A TCP connection that stays open between questions.
 pub struct Connection {
+    origin: Origin,
     stream: BufReader<TcpStream>,
     client: SocketAddr,
 }
@@ -31,37 +33,45 @@ impl Connection {
     }
 
     /// Sends a line and waits for the server's.
-    pub async fn ask(&mut self, limit: Duration) -> Answer {
-        timeout(limit, question(&mut self.stream)).await.unwrap_or(Answer::TimedOut)
+    ///
+    /// # Errors
+    /// When the machine is too slow to tell silence within `limit` from a late answer.
+    pub async fn ask(&mut self, limit: Duration) -> Result<Answer, NetnsError> {
+        answer_within(&self.origin, limit, question(&mut self.stream)).await
     }
 }
 
-/// Sends one probe from `namespace`. An error means that the socket could not be made or bound as wanted.
-pub(crate) async fn send(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
+/// Sends one probe. An error means that the socket could not be made or bound as wanted.
+pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
     match probe.protocol {
-        Protocol::Tcp | Protocol::Sctp => send_stream(namespace, probe).await,
-        Protocol::Udp => send_udp(namespace, probe).await,
+        Protocol::Tcp | Protocol::Sctp => send_stream(origin, probe).await,
+        Protocol::Udp => send_udp(origin, probe).await,
     }
 }
 
 /// Opens a connection and leaves it open; the inner error is what came back instead of an acceptance.
-pub(crate) async fn connect(namespace: &Namespace, probe: &Probe) -> Result<Result<Connection, Outcome>, NetnsError> {
-    let socket = stream_socket(namespace, probe).await?;
-    let start = Instant::now();
-    let refused = |answer| Outcome { answer, client: None, took: start.elapsed() };
-    let stream = match timeout(probe.timeout, socket.connect(probe.to)).await {
-        Err(_) => return Ok(Err(refused(Answer::TimedOut))),
-        Ok(Err(error)) => return Ok(Err(refused(classify(&error)))),
-        Ok(Ok(stream)) => stream,
+pub(crate) async fn connect(origin: Origin, probe: &Probe) -> Result<Result<Connection, Outcome>, NetnsError> {
+    let socket = stream_socket(&origin.namespace, probe).await?;
+    let (mut opened, start) = (None, Instant::now());
+    let accepted = async {
+        match socket.connect(probe.to).await {
+            // Not an answer yet: the caller asks for one.
+            Ok(stream) => opened = Some(stream),
+            Err(error) => return classify(&error),
+        }
+        Answer::TimedOut
     };
+    let answer = answer_within(&origin, probe.timeout, accepted).await?;
+    let refused = |answer| Outcome { answer, client: None, took: start.elapsed() };
+    let Some(stream) = opened else { return Ok(Err(refused(answer))) };
     Ok(match stream.local_addr() {
-        Ok(client) => Ok(Connection { stream: BufReader::new(stream), client }),
+        Ok(client) => Ok(Connection { origin, stream: BufReader::new(stream), client }),
         Err(error) => Err(refused(Answer::Broken(error.to_string()))),
     })
 }
 
-async fn send_stream(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
-    let socket = stream_socket(namespace, probe).await?;
+async fn send_stream(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+    let socket = stream_socket(&origin.namespace, probe).await?;
     // An abortive close leaves no TIME_WAIT, so that a source port can be used again at once.
     socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
     let (mut client, start) = (None, Instant::now());
@@ -73,25 +83,32 @@ async fn send_stream(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Ne
         client = stream.local_addr().ok();
         question(&mut BufReader::new(stream)).await
     };
-    let answer = timeout(probe.timeout, exchange).await.unwrap_or(Answer::TimedOut);
+    let answer = answer_within(origin, probe.timeout, exchange).await?;
     Ok(Outcome { answer, client, took: start.elapsed() })
 }
 
 async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
-    if let Err(error) = stream.get_mut().write_all(QUESTION).await {
+    let question = Question::new(WHO);
+    if let Err(error) = stream.get_mut().write_all(&question.line()).await {
         return Answer::Broken(error.to_string());
     }
     let mut line = String::new();
-    match stream.read_line(&mut line).await {
-        Ok(0) => Answer::Broken("the server closed the connection".to_owned()),
-        Ok(_) => parse(&line),
-        Err(error) => Answer::Broken(error.to_string()),
+    loop {
+        line.clear();
+        match stream.read_line(&mut line).await {
+            Ok(0) => return Answer::Broken("the server closed the connection".to_owned()),
+            Ok(_) => {}
+            Err(error) => return Answer::Broken(error.to_string()),
+        }
+        if let Some(answer) = question.answer(line.as_bytes()) {
+            return answer;
+        }
     }
 }
 
-async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, NetnsError> {
+async fn send_udp(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
     let bind = source(probe);
-    let socket = sockets::udp(namespace, bind).await?;
+    let socket = sockets::udp(&origin.namespace, bind).await?;
     let (mut client, start) = (None, Instant::now());
     let exchange = async {
         // A connected socket hears ICMP errors.
@@ -99,19 +116,26 @@ async fn send_udp(namespace: &Namespace, probe: &Probe) -> Result<Outcome, Netns
             return classify(&error);
         }
         client = socket.local_addr().ok();
-        match socket.send(QUESTION).await {
+        let question = Question::new(WHO);
+        match socket.send(&question.line()).await {
             // Netfilter of this very machine took it, which may have sent an ICMP error instead: the socket hears of that next.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
             Err(error) => return classify(&error),
             Ok(_) => {}
         }
         let mut datagram = [0; 2048];
-        match socket.recv(&mut datagram).await {
-            Ok(length) => parse(&String::from_utf8_lossy(&datagram[..length])),
-            Err(error) => classify(&error),
+        loop {
+            match socket.recv(&mut datagram).await {
+                Ok(length) => match question.answer(&datagram[..length]) {
+                    Some(answer) => return answer,
+                    // The port was another request's before.
+                    None => continue,
+                },
+                Err(error) => return classify(&error),
+            }
         }
     };
-    let answer = timeout(probe.timeout, exchange).await.unwrap_or(Answer::TimedOut);
+    let answer = answer_within(origin, probe.timeout, exchange).await?;
     Ok(Outcome { answer, client, took: start.elapsed() })
 }
 
@@ -153,28 +177,6 @@ pub(super) fn classify(error: &io::Error) -> Answer {
     }
 }
 
-fn parse(line: &str) -> Answer {
-    parse_with_question(line).0
-}
-
-/// The answer, and what it is one to.
-pub(super) fn parse_with_question(line: &str) -> (Answer, String) {
-    #[derive(serde::Deserialize)]
-    struct Reply {
-        server: String,
-        peer: SocketAddr,
-        at: SocketAddr,
-        question: String,
-    }
-    match serde_json::from_str::<Reply>(line) {
-        Ok(Reply { server, peer, at, question }) => {
-            let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-            (Answer::Replied { server, peer: canonical(peer), at: canonical(at) }, question)
-        }
-        Err(_) => (Answer::Broken(format!("not an echo server's answer: {}", line.trim_end())), String::new()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,17 +191,5 @@ mod tests {
             assert!(matches!(of(errno), Answer::Unreachable(_)), "{errno}");
         }
         assert!(matches!(of(Errno::ECONNRESET), Answer::Broken(_)));
-    }
-
-    #[test]
-    fn mapped_addresses_are_told_as_ipv4() {
-        let reply = parse(
-            r#"{"server":"default/web","peer":"[::ffff:10.0.0.1]:4711","at":"[::ffff:10.0.0.2]:80","question":"who?"}"#,
-        );
-        let Answer::Replied { peer, at, .. } = reply else {
-            panic!("{reply:?}");
-        };
-        assert_eq!((peer, at), ("10.0.0.1:4711".parse().unwrap(), "10.0.0.2:80".parse().unwrap()));
-        assert!(matches!(parse("HTTP/1.1 400 Bad Request\r\n"), Answer::Broken(_)));
     }
 }

@@ -7,68 +7,70 @@ use std::thread;
 use std::time::Instant;
 
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
 
-use super::client::{classify, parse_with_question, source};
+use super::client::{classify, source};
 use super::probe::{Answer, Outcome, Probe};
+use super::question::Question;
+use super::silence::{Origin, answer_within};
 use crate::netns::NetnsError;
-use crate::netns::namespace::Namespace;
 use crate::netns::sockets;
 
-/// The two questions; each answer says which it is to.
-const QUESTIONS: [&str; 2] = ["A?", "AAAA?"];
+/// What a resolver asks for.
+const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
-/// Sends the two from `namespace`, each by a thread of its own, and waits for both answers: an outcome for each question.
-pub(crate) async fn send(namespace: &Namespace, probe: &Probe) -> Result<[Outcome; 2], NetnsError> {
+/// Sends the two, each by a thread of its own, and waits for both answers: an outcome for each question.
+pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<[Outcome; 2], NetnsError> {
     let bind = source(probe);
-    let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", namespace.name()));
-    let socket = namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
+    let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
+    let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
     // A connected socket hears ICMP errors.
     socket.connect(probe.to).map_err(failed())?;
     let client = socket.local_addr().ok();
     let senders = [socket.try_clone().map_err(failed())?, socket.try_clone().map_err(failed())?];
     let socket = UdpSocket::from_std(socket).map_err(failed())?;
     let start = Instant::now();
-    let mut outcomes = QUESTIONS.map(|_| Outcome { answer: Answer::TimedOut, client, took: probe.timeout });
+    let questions = RECORDS.map(Question::new);
+    let lines = [questions[0].line(), questions[1].line()];
+    let mut outcomes: [Option<Outcome>; 2] = [None, None];
+    // The answer that completes the pair, or what both got that have none by then.
     let exchange = async {
-        match tokio::task::spawn_blocking(|| both(senders)).await {
+        match tokio::task::spawn_blocking(|| both(senders, lines)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Some(classify(&error)),
-            Err(error) => return Some(Answer::Broken(error.to_string())),
+            Ok(Err(error)) => return classify(&error),
+            Err(error) => return Answer::Broken(error.to_string()),
         }
-        let mut open: Vec<usize> = vec![0, 1];
         let mut datagram = [0; 2048];
-        while !open.is_empty() {
-            let (answer, question) = match socket.recv(&mut datagram).await {
-                Ok(length) => parse_with_question(&String::from_utf8_lossy(&datagram[..length])),
-                Err(error) => return Some(classify(&error)),
+        loop {
+            let datagram = match socket.recv(&mut datagram).await {
+                Ok(length) => &datagram[..length],
+                Err(error) => return classify(&error),
             };
-            // Anything else is an answer for the second time.
-            if let Some(at) = open.iter().position(|index| QUESTIONS[*index] == question) {
-                outcomes[open.remove(at)] = Outcome { answer, client, took: start.elapsed() };
+            for (question, outcome) in questions.iter().zip(&mut outcomes) {
+                let answer = question.answer(datagram).filter(|_| outcome.is_none());
+                let answered = answer.map(|answer| Outcome { answer, client, took: start.elapsed() });
+                *outcome = outcome.take().or(answered);
+            }
+            if let [Some(_), Some(last)] = &outcomes {
+                return last.answer.clone();
             }
         }
-        None
     };
-    if let Ok(Some(error)) = timeout(probe.timeout, exchange).await {
-        for open in outcomes.iter_mut().filter(|outcome| outcome.answer == Answer::TimedOut) {
-            *open = Outcome { answer: error.clone(), client, took: start.elapsed() };
-        }
-    }
-    Ok(outcomes)
+    let rest = answer_within(origin, probe.timeout, exchange).await?;
+    let rest = Outcome { answer: rest, client, took: start.elapsed() };
+    Ok(outcomes.map(|outcome| outcome.unwrap_or_else(|| rest.clone())))
 }
 
 /// Sends both at the same moment, as far as the processors allow.
-fn both(senders: [std::net::UdpSocket; 2]) -> io::Result<()> {
+fn both(senders: [std::net::UdpSocket; 2], lines: [Vec<u8>; 2]) -> io::Result<()> {
     let together = Arc::new(Barrier::new(senders.len()));
     let threads: Vec<_> = senders
         .into_iter()
-        .zip(QUESTIONS)
-        .map(|(socket, question)| {
+        .zip(lines)
+        .map(|(socket, line)| {
             let together = Arc::clone(&together);
             thread::spawn(move || {
                 together.wait();
-                socket.send(question.as_bytes()).map(|_| ())
+                socket.send(&line).map(|_| ())
             })
         })
         .collect();
@@ -87,7 +89,7 @@ mod tests {
         server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
-        both([client.try_clone().unwrap(), client]).unwrap();
+        both([client.try_clone().unwrap(), client], RECORDS.map(|record| record.as_bytes().to_vec())).unwrap();
         let mut heard: Vec<String> = (0..2)
             .map(|_| {
                 let mut datagram = [0; 16];
@@ -96,6 +98,6 @@ mod tests {
             })
             .collect();
         heard.sort();
-        assert_eq!(heard, QUESTIONS);
+        assert_eq!(heard, RECORDS);
     }
 }

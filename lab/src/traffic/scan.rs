@@ -4,25 +4,25 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::TcpSocket;
-use tokio::time::timeout;
 
+use super::silence::{Origin, finished_within};
 use crate::netns::NetnsError;
-use crate::netns::namespace::Namespace;
 use crate::netns::sockets;
 
 /// Ports that are knocked at together, as far as there are descriptors for them: most answer with silence, which is waited
 /// for once for all of these.
 const TOGETHER: u64 = 16_384;
 
-/// Knocks at each of `ports` of `address` from `namespace`; returns those that accept a connection within `patience`.
+/// Knocks at each of `ports` of `address`; returns those that accept a connection within `patience`.
 ///
 /// # Errors
-/// When no socket can be made; what the network does is no error.
+/// When no socket can be made, or the machine is too slow to tell a port that is silent from one that is late.
 pub(crate) async fn scan(
-    namespace: &Namespace,
+    origin: &Origin,
     address: IpAddr,
     ports: &BTreeSet<u16>,
     patience: Duration,
@@ -35,13 +35,20 @@ pub(crate) async fn scan(
         let doors: Vec<SocketAddr> = ports.iter().map(|port| SocketAddr::new(address, *port)).collect();
         let knocking = doors.clone();
         let made = move || knocking.iter().map(|door| socket(*door)).collect::<std::io::Result<Vec<TcpSocket>>>();
-        let sockets = namespace.run(made).await?.map_err(NetnsError::io(format!("scanning {address}")))?;
+        let sockets = origin.namespace.run(made).await?.map_err(NetnsError::io(format!("scanning {address}")))?;
         let knocks = sockets.into_iter().zip(doors).map(|(socket, door)| async move {
-            let accepted = timeout(patience, socket.connect(door)).await;
-            matches!(accepted, Ok(Ok(_))).then(|| door.port())
+            let accepted = socket.connect(door).await;
+            accepted.is_ok().then(|| door.port())
         });
-        open.extend(join_all(knocks).await.into_iter().flatten());
+        let mut knocks: FuturesUnordered<_> = knocks.collect();
+        let all = async {
+            while let Some(knocked) = knocks.next().await {
+                open.extend(knocked);
+            }
+        };
+        finished_within(origin, patience, all).await?;
     }
+    open.sort_unstable();
     Ok(open)
 }
 

@@ -11,7 +11,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::json;
-use svclab::apiserver::{Bounds, Kubeconfig, Misbehaviour, Refusal, SharedStore, WatchTimes};
+use svclab::apiserver::{Bounds, Fault, Kubeconfig, Refusal, SharedStore, WatchTimes};
 use svclab::objects::{Kind, Object, ObjectKey};
 use tokio::task::JoinHandle;
 
@@ -78,20 +78,20 @@ async fn watchers_survive_every_misbehaviour() {
         let follower = follow::<Service>(served.client().await, config);
         mark(&shared, 0);
         sees(&follower, 0, "first").await;
-        let faults: [(&str, &[Misbehaviour], &[Misbehaviour]); 9] = [
-            ("closed", &[Misbehaviour::CloseWatches { abrupt: false }], &[]),
-            ("broken off", &[Misbehaviour::CloseWatches { abrupt: true }], &[]),
-            ("compacted", &[Misbehaviour::Compact, Misbehaviour::CloseWatches { abrupt: false }], &[]),
-            ("expired", &[Misbehaviour::Expire { requests: 2 }, Misbehaviour::CloseWatches { abrupt: false }], &[]),
-            ("reset", &[Misbehaviour::Refuse(Refusal::Reset)], &[Misbehaviour::Accept]),
+        let faults: [(&str, &[Fault], &[Fault]); 9] = [
+            ("closed", &[Fault::CloseWatches { abrupt: false }], &[]),
+            ("broken off", &[Fault::CloseWatches { abrupt: true }], &[]),
+            ("compacted", &[Fault::Compact, Fault::CloseWatches { abrupt: false }], &[]),
+            ("expired", &[Fault::Expire { requests: 2 }, Fault::CloseWatches { abrupt: false }], &[]),
+            ("reset", &[Fault::Refuse(Refusal::Reset)], &[Fault::Accept]),
             (
                 "unavailable",
-                &[Misbehaviour::Refuse(Refusal::Unavailable), Misbehaviour::CloseWatches { abrupt: true }],
-                &[Misbehaviour::Accept],
+                &[Fault::Refuse(Refusal::Unavailable), Fault::CloseWatches { abrupt: true }],
+                &[Fault::Accept],
             ),
-            ("stalled", &[Misbehaviour::Stall], &[Misbehaviour::Resume]),
-            ("repeated", &[Misbehaviour::Repeat(Kind::Service)], &[]),
-            ("bookmarked", &[Misbehaviour::BookmarkAhead { kind: Kind::Service, by: 100_000 }], &[]),
+            ("stalled", &[Fault::Stall], &[Fault::Resume]),
+            ("repeated", &[Fault::Repeat(Kind::Service)], &[]),
+            ("bookmarked", &[Fault::BookmarkAhead { kind: Kind::Service, by: 100_000 }], &[]),
         ];
         for (number, (name, begin, end)) in (1..).zip(faults) {
             begin.iter().for_each(|fault| server.misbehave(*fault));
@@ -106,12 +106,12 @@ async fn watchers_survive_every_misbehaviour() {
 async fn a_refused_client_is_refused_until_told_otherwise() {
     let served = Served::start(false);
     let api: Api<Service> = Api::all(served.client().await);
-    served.server.misbehave(Misbehaviour::Refuse(Refusal::Unavailable));
+    served.server.misbehave(Fault::Refuse(Refusal::Unavailable));
     let Err(kube::Error::Api(status)) = api.get_opt("web").await else { panic!("served") };
     assert_eq!((status.code, status.reason.as_str()), (503, "ServiceUnavailable"));
-    served.server.misbehave(Misbehaviour::Refuse(Refusal::Reset));
+    served.server.misbehave(Fault::Refuse(Refusal::Reset));
     assert!(!matches!(api.get_opt("web").await, Ok(_) | Err(kube::Error::Api(_))));
-    served.server.misbehave(Misbehaviour::Accept);
+    served.server.misbehave(Fault::Accept);
     let api: Api<Service> = Api::default_namespaced(served.client().await);
     assert!(api.get_opt("web").await.unwrap().is_some());
 }
@@ -124,7 +124,7 @@ async fn held_services_arrive_after_their_slices() {
     let slices = follow::<EndpointSlice>(client, watcher::Config::default());
     services.store.wait_until_ready().await.unwrap();
     slices.store.wait_until_ready().await.unwrap();
-    served.server.misbehave(Misbehaviour::Hold(Kind::Service));
+    served.server.misbehave(Fault::Hold(Kind::Service));
     let service = json!({"metadata": {"name": "late"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
     let (object, _) = Object::from_value(Kind::Service, &service).unwrap();
     served.server.store().write(|store| store.apply(object)).unwrap();
@@ -136,7 +136,7 @@ async fn held_services_arrive_after_their_slices() {
     };
     until("the slice", || has(&slices)).await;
     assert!(!knows(&services));
-    served.server.misbehave(Misbehaviour::Release(Kind::Service));
+    served.server.misbehave(Fault::Release(Kind::Service));
     until("the service", || knows(&services)).await;
 }
 
@@ -167,8 +167,8 @@ async fn whatever_happens_followers_converge() {
             }
             4 => drop(shared.write(|store| store.delete("service", &key))),
             5..=7 => shared.write(|store| store.set_ready(&ObjectKey::new(None, pod), draw(2) == 0)).unwrap(),
-            8 => served.server.misbehave(Misbehaviour::CloseWatches { abrupt: draw(2) == 0 }),
-            _ => served.server.misbehave(Misbehaviour::Compact),
+            8 => served.server.misbehave(Fault::CloseWatches { abrupt: draw(2) == 0 }),
+            _ => served.server.misbehave(Fault::Compact),
         }
         if draw(4) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -34,9 +34,7 @@ pub fn store() -> Store {
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
         nodes: vec![node("node-a", 2), node("node-b", 3)],
-        pods: vec![],
-        clients: vec![],
-        load_balancer: None,
+        ..ClusterSpec::default()
     };
     let vip_ranges = vec!["203.0.113.0/24".parse().unwrap()];
     let mut store = Store::new(spec, StoreOptions { seed: 0, max_endpoints_per_slice: 100, vip_ranges });

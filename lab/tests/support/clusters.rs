@@ -56,6 +56,7 @@ pub fn spec(cni: Cni, families: Families, nodes: u8, pods: u8) -> ClusterSpec {
         pods: (0..pods).map(pod).collect(),
         clients: vec![ClientSpec { name: "out".to_owned(), addresses: families.of("192.168.0.100", "fd00:1::100") }],
         load_balancer: Some(LoadBalancerSpec { addresses: families.of("192.168.0.200", "fd00:1::200") }),
+        ..ClusterSpec::default()
     }
 }
 

@@ -28,7 +28,7 @@ impl Run {
         let broken = steps.iter().filter(|step| !["passed", "skipped"].contains(&step["verdict"].as_str().unwrap()));
         broken
             .map(|step| {
-                let found = step["broken"].as_array().unwrap().iter();
+                let found = step["mismatches"].as_array().unwrap().iter();
                 let words = found.map(|pair| format!("expected: {}; seen: {}", pair["expected"], pair["seen"]));
                 (step["name"].as_str().unwrap().to_owned(), words.collect::<Vec<_>>().join("\n"))
             })

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use svclab_properties::programs::Program;
+use svclab_properties::programs::read;
 use svclab_properties::proxies::Dump;
+use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::relays::Relays;
 
@@ -16,13 +17,17 @@ pub(super) fn same(found: &Dump, fresh: &Dump) -> Result<(), String> {
         };
         same_rules(&text(found), &text(fresh))?;
     }
-    let (found, fresh) = (Program::read(found)?, Program::read(fresh)?);
+    let (found, fresh) = (state(found)?, state(fresh)?);
     lists("an IP set", sets(&found), sets(&fresh))?;
     lists("a virtual server", servers(&found), servers(&fresh))?;
-    let addresses = |program: &Program| program.addresses.iter().map(|own| format!("{own:?}")).collect();
+    let addresses = |state: &NodeState| state.addresses.iter().map(|own| format!("{own:?}")).collect();
     lists("an address", addresses(&found), addresses(&fresh))?;
-    let relays = |program: &Program| program.relays.values().map(|to| format!("{to:?}")).collect();
+    let relays = |state: &NodeState| state.relays.values().map(|relay| format!("{:?}", relay.to)).collect();
     lists("a listening port", relays(&found), relays(&fresh))
+}
+
+fn state(dump: &Dump) -> Result<NodeState, String> {
+    read(dump).map_err(|error| error.to_string())
 }
 
 fn same_rules(found: &str, fresh: &str) -> Result<(), String> {
@@ -85,7 +90,7 @@ fn without_ports(text: &str, family: Family, relays: &Relays) -> String {
         let word = |word: &str| {
             let (before, number) = word.rsplit_once(':').map_or(("", word), |(before, number)| (before, number));
             let to = number.parse().ok().and_then(|port: u16| relays.get(&(family, protocol, port)));
-            to.map_or_else(|| word.to_owned(), |to| format!("{before}:{to:?}"))
+            to.map_or_else(|| word.to_owned(), |relay| format!("{before}:{:?}", relay.to))
         };
         line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n"
     };
@@ -93,24 +98,24 @@ fn without_ports(text: &str, family: Family, relays: &Relays) -> String {
 }
 
 /// Names and members. Who made a set first has decided how large its table is.
-fn sets(program: &Program) -> Vec<String> {
+fn sets(state: &NodeState) -> Vec<String> {
     let set = |set: &svclab_sim::set::IpSet| {
         let mut elements: Vec<String> = set.elements.iter().map(|element| format!("{element:?}")).collect();
         elements.sort_unstable();
         format!("{}: {}", set.name, elements.join(" "))
     };
-    program.sets.sets.iter().map(set).collect()
+    state.sets.sets.iter().map(set).collect()
 }
 
 /// Servers that drain are in no fresh start.
-fn servers(program: &Program) -> Vec<String> {
+fn servers(state: &NodeState) -> Vec<String> {
     let service = |service: &svclab_sim::ipvs::VirtualService| {
         let mut service = service.clone();
         service.servers.retain(|server| server.weight > 0);
         service.servers.sort_by_key(|server| server.address);
         format!("{service:?}")
     };
-    program.servers.services.iter().map(service).collect()
+    state.servers.services.iter().map(service).collect()
 }
 
 fn lists(what: &str, mut found: Vec<String>, mut fresh: Vec<String>) -> Result<(), String> {

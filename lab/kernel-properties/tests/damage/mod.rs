@@ -7,10 +7,11 @@ use svclab::expect::chi_square::Tails;
 use svclab::expect::stats::FALSE_ALARM;
 use svclab_kernel_properties::ask::Pace;
 use svclab_kernel_properties::choice::choose;
+use svclab_kernel_properties::cluster_case::ClusterCase;
 use svclab_kernel_properties::frame::{self, Frame};
-use svclab_kernel_properties::hearing::Hearing;
 use svclab_kernel_properties::proxy::{self, Applied};
 use svclab_kernel_properties::seen::Seen;
+use svclab_kernel_properties::turns;
 use svclab_oracle::generate::{
     Condition, Copies, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack,
 };
@@ -28,7 +29,7 @@ fn cluster(frame: &Frame) -> Cluster {
         condition: Condition::Ready,
         slice: 0,
         copy: Copies::None,
-        homeless: false,
+        without_node: false,
         left_out: 0,
         hinted: 0,
     };
@@ -72,8 +73,8 @@ impl Bench {
         Bench { frame, lab, cluster, applied }
     }
 
-    fn hearing(&self) -> Hearing<'_> {
-        Hearing::open(&self.cluster, &self.applied.dumps, choose(&self.cluster, 1, 60)).unwrap()
+    fn case(&self) -> ClusterCase<'_> {
+        ClusterCase::open(&self.cluster, &self.applied.dumps, choose(&self.cluster, 1, 60)).unwrap()
     }
 
     /// Puts rules that are changed like this in the place of a node's own.
@@ -86,9 +87,9 @@ impl Bench {
     }
 
     /// What the kernel does now.
-    async fn ask(&self, hearing: &Hearing<'_>, pace: &mut Pace) -> Vec<Vec<Seen>> {
+    async fn ask(&self, case: &ClusterCase<'_>, pace: &mut Pace) -> Vec<Vec<Seen>> {
         proxy::forget(&self.lab, self.frame.variant, &self.cluster, &mut self.applied.dumps.clone()).await.unwrap();
-        hearing.ask(&self.lab, pace).await.unwrap()
+        case.ask(&self.lab, pace).await.unwrap()
     }
 }
 
@@ -98,9 +99,9 @@ pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
     inside.runtime.block_on(async {
         let mut bench = Bench::build().await;
         let mut pace = Pace::default();
-        let hearing = bench.hearing();
-        let seen = bench.ask(&hearing, &mut pace).await;
-        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+        let case = bench.case();
+        let seen = bench.ask(&case, &mut pace).await;
+        assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
 
         let without = |text: &str| {
             let kept = |line: &&str| !line.starts_with("-A KUBE-SERVICES ") || line.contains("KUBE-NODEPORTS");
@@ -108,27 +109,27 @@ pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
         };
         let after = bench.damage("node-a", without).await;
         // Answers are expected that do not come.
-        let seen = bench.ask(&hearing, &mut Pace { patience: Duration::from_secs(1), ..pace.clone() }).await;
-        assert!(!hearing.against_simulator(&seen).is_empty());
-        let promised: Vec<String> = hearing.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
+        let seen = bench.ask(&case, &mut Pace { patience: Duration::from_secs(1), ..pace.clone() }).await;
+        assert!(!case.against_simulator(&seen).is_empty());
+        let promised: Vec<String> = case.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
         assert!(promised.iter().any(|says| says.ends_with("the kernel: silence")), "{promised:?}");
-        drop(hearing);
+        drop(case);
 
         let before = bench.applied.dumps.insert("node-a".to_owned(), after).unwrap();
-        let hearing = bench.hearing();
-        let seen = bench.ask(&hearing, &mut pace).await;
-        assert_eq!(hearing.against_simulator(&seen), []);
-        assert!(!hearing.against_oracle(&seen).is_empty());
-        drop(hearing);
+        let case = bench.case();
+        let seen = bench.ask(&case, &mut pace).await;
+        assert_eq!(case.against_simulator(&seen), []);
+        assert!(!case.against_oracle(&seen).is_empty());
+        drop(case);
 
         // The next cluster's proxies mend it.
         bench.applied = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
         let rules =
             |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(rules(&bench.applied.dumps["node-a"].v4), rules(&before.v4));
-        let hearing = bench.hearing();
-        let seen = bench.ask(&hearing, &mut pace).await;
-        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
+        let case = bench.case();
+        let seen = bench.ask(&case, &mut pace).await;
+        assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
     });
 }
 
@@ -139,28 +140,38 @@ pub fn of_relays_is_noticed(inside: &Inside<'_>) {
         bench.cluster.world.proxy.mode = Mode::Userspace;
         bench.applied = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
         let mut pace = Pace::default();
-        let hearing = bench.hearing();
-        let seen = bench.ask(&hearing, &mut pace).await;
-        assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
-        drop(hearing);
+        let case = bench.case();
+        let mut seen = bench.ask(&case, &mut pace).await;
+        assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
+        // One endpoint has another's turns.
+        assert_eq!(turns::out_of_turn(&case, &seen), []);
+        assert!(turns::looked_at(&case).0 > 0);
+        for seen in &mut seen {
+            let first = seen[0].clone();
+            let half = seen.len() / 2;
+            seen[..half].fill(first);
+        }
+        let uneven = turns::out_of_turn(&case, &seen);
+        assert!(uneven.iter().any(|fault| fault.says.contains("take turns, and were met")), "{uneven:?}");
+        drop(case);
 
         let dumps = bench.applied.dumps.clone();
         for relays in bench.applied.dumps.values_mut().map(|dump| &mut dump.relays) {
-            for endpoints in relays.values_mut() {
-                endpoints.pop();
+            for relay in relays.values_mut() {
+                relay.to.pop();
             }
         }
-        let hearing = bench.hearing();
-        let seen = bench.ask(&hearing, &mut pace).await;
-        let says: Vec<String> = hearing.against_simulator(&seen).into_iter().map(|fault| fault.says).collect();
+        let case = bench.case();
+        let seen = bench.ask(&case, &mut pace).await;
+        let says: Vec<String> = case.against_simulator(&seen).into_iter().map(|fault| fault.says).collect();
         assert!(says.iter().any(|says| says.contains("no such outcome")), "{says:?}");
-        drop(hearing);
+        drop(case);
 
         bench.applied.end_relays();
         bench.applied.dumps = dumps;
-        let hearing = bench.hearing();
-        let seen = bench.ask(&hearing, &mut pace).await;
-        let promised: Vec<String> = hearing.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
+        let case = bench.case();
+        let seen = bench.ask(&case, &mut pace).await;
+        let promised: Vec<String> = case.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
         assert!(promised.iter().any(|says| says.ends_with("the kernel: refused")), "{promised:?}");
     });
 }
@@ -169,16 +180,16 @@ pub fn of_relays_is_noticed(inside: &Inside<'_>) {
 pub fn of_shares_is_noticed(inside: &Inside<'_>) {
     inside.runtime.block_on(async {
         let bench = Bench::build().await;
-        let hearing = bench.hearing();
+        let case = bench.case();
         let mut tails = Tails::default();
         let (mut pace, mut bounds) = (Pace::default(), Vec::new());
         for damaged in [false, true] {
             for node in bench.applied.dumps.keys().filter(|_| damaged) {
                 bench.damage(node, |text| text.replace("0.33333333349", "0.66666666651")).await;
             }
-            let seen = bench.ask(&hearing, &mut pace).await;
-            assert_eq!((hearing.against_simulator(&seen), hearing.against_oracle(&seen)), (vec![], vec![]));
-            let mut drawn = hearing.drawn(&seen).into_iter().map(|(_, drawn)| drawn);
+            let seen = bench.ask(&case, &mut pace).await;
+            assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
+            let mut drawn = case.drawn(&seen).into_iter().map(|(_, drawn)| drawn);
             bounds.push(tails.bound([&drawn.find(|drawn| drawn.total() == 240).unwrap()]));
         }
         assert!(bounds[0] > FALSE_ALARM && bounds[1] < FALSE_ALARM, "{bounds:?}");

@@ -74,6 +74,7 @@ impl Recipe {
                 (true, false) => Cni::PointToPoint,
                 (true, true) => Cni::Ptp,
             },
+            reverse_path: self.reverse_path,
             proxy: self.settings(families),
             nodes,
         };
@@ -94,6 +95,11 @@ impl Recipe {
             name: node_name(index),
             addresses: first.chain(more).collect(),
             gateways: gateways.filter_map(|family| in_pod_range(index, 1, *family)).collect(),
+            overlay: families
+                .iter()
+                .filter(|_| self.overlay)
+                .filter_map(|family| in_pod_range(index, 0, *family))
+                .collect(),
         }
     }
 

@@ -20,6 +20,7 @@ pub use recipe::*;
 pub use strategy::{recipes, recipes_on};
 
 use crate::cluster::Cluster;
+use crate::world::ReversePath;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
@@ -55,6 +56,8 @@ fn nothing() -> Recipe {
         families: Families::V4,
         point_to_point: false,
         link_gateways: false,
+        overlay: false,
+        reverse_path: ReversePath::Off,
         nodes: Vec::new(),
         pods: Vec::new(),
         services: Vec::new(),

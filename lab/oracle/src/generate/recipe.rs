@@ -2,6 +2,7 @@
 //! recipe is a cluster that an API server would admit, whatever its numbers, so that shrinking never leaves the valid.
 
 use crate::settings::NodePortAddress;
+use crate::world::ReversePath;
 
 /// A whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +12,9 @@ pub struct Recipe {
     pub point_to_point: bool,
     /// With point-to-point links: the node has its gateway's address on its end of each.
     pub link_gateways: bool,
+    /// Nodes reach each other's pods by an overlay.
+    pub overlay: bool,
+    pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
     /// Pods beside the one on each node that only calls.
     pub pods: Vec<PodRecipe>,
@@ -258,7 +262,7 @@ pub struct EndpointRecipe {
     /// Whether there is another endpoint with its address.
     pub copy: Copies,
     /// Its slice names no node.
-    pub homeless: bool,
+    pub without_node: bool,
     /// What else its slice leaves out, as bits: [`EndpointRecipe::LEFT_OUT`].
     pub left_out: u8,
     /// Zones and nodes that it is for, as bits, where [`Hints::Odd`] is.

@@ -165,7 +165,7 @@ fn entry(
     if !leaves_out("targetRef") {
         value["targetRef"] = json!({"kind": "Pod", "namespace": pod.name.namespace, "name": pod.name.name});
     }
-    if !endpoint.homeless {
+    if !endpoint.without_node {
         value["nodeName"] = json!(node);
     }
     if let Some(hints) = hints(recipe, service, endpoint, node) {

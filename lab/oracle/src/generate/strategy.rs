@@ -9,22 +9,28 @@ use super::recipe::{
     NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
 };
 use crate::settings::NodePortAddress;
+use crate::world::ReversePath;
 
 /// Recipes for clusters of at most three nodes, six pods and four services.
 pub fn recipes() -> impl Strategy<Value = Recipe> {
     let families = prop_oneof![3 => Just(Families::V4), 1 => Just(Families::V6), 2 => Just(Families::Dual)];
     // What is drawn last changes nothing of the rest of a seed's cluster.
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
-    let whole = (machines, vec(service(), 1..=4), proxy(), rarely(0.4));
-    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, link_gateways)| Recipe {
-        families,
-        point_to_point,
-        link_gateways,
-        nodes,
-        pods,
-        services,
-        proxy,
-    })
+    let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
+    let whole = (machines, vec(service(), 1..=4), proxy(), rarely(0.4), rarely(0.3), reverse_path);
+    whole.prop_map(
+        |((families, point_to_point, nodes, pods), services, proxy, link_gateways, overlay, reverse_path)| Recipe {
+            families,
+            point_to_point,
+            link_gateways,
+            overlay,
+            reverse_path,
+            nodes,
+            pods,
+            services,
+            proxy,
+        },
+    )
 }
 
 /// Recipes on the machines of `frame`: its families, wiring, nodes and pods stay, services and settings are drawn.
@@ -159,12 +165,12 @@ pub(super) fn endpoint() -> impl Strategy<Value = EndpointRecipe> {
     let left_out = some_bits(EndpointRecipe::LEFT_OUT.len()).prop_map(|bits| u8::try_from(bits).unwrap_or_default());
     let left_out = prop_oneof![3 => Just(0u8), 1 => left_out];
     (any::<u8>(), condition(), slice, copy, rarely(0.05), left_out, any::<u8>()).prop_map(
-        |(pod, condition, slice, copy, homeless, left_out, hinted)| EndpointRecipe {
+        |(pod, condition, slice, copy, without_node, left_out, hinted)| EndpointRecipe {
             pod,
             condition,
             slice,
             copy,
-            homeless,
+            without_node,
             left_out,
             hinted,
         },

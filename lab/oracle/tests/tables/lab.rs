@@ -55,7 +55,12 @@ impl Lab {
             });
             lab.objects.nodes.push(serde_json::from_value(node).unwrap());
             let gateways = vec![ip(&format!("10.244.{number}.1")), ip(&format!("fd00:244:{number}::1"))];
-            lab.world.nodes.push(NodePlace { name: name.clone(), addresses: vec![ip(&v4), ip(&v6)], gateways });
+            lab.world.nodes.push(NodePlace {
+                name: name.clone(),
+                addresses: vec![ip(&v4), ip(&v6)],
+                gateways,
+                overlay: Vec::new(),
+            });
             lab.pod(&format!("caller-{letter}"), &name, 5);
         }
         for (name, last) in [("laptop", 100), ("stranger", 101)] {
@@ -118,7 +123,7 @@ impl Lab {
     }
 
     /// A slice of `service`. Each endpoint is `POD@NODE`, with words behind it: `unready`, `terminating` (which serves if
-    /// it is `serving`), `zone=Z`, `for=NODE`, `homeless` (the slice names no node). Pods are made where there are none.
+    /// it is `serving`), `zone=Z`, `for=NODE`, `without_node` (the slice names no node). Pods are made where there are none.
     pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
         self.family_slice("IPv4", service, ports, endpoints)
     }
@@ -159,7 +164,7 @@ impl Lab {
         json!({
             "addresses": [address],
             "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
-            "nodeName": if has("homeless") { Value::Null } else { json!(node) },
+            "nodeName": if has("without_node") { Value::Null } else { json!(node) },
             "hints": {"forZones": hints("zone="), "forNodes": hints("for=")},
         })
     }
@@ -246,7 +251,7 @@ fn one(backend: &Backend, node: &str) -> String {
     let pod = backend.pod.as_ref().map_or_else(|| backend.address.to_string(), |pod| pod.name.clone());
     let share = backend.share.map(|share| format!("*{share}")).unwrap_or_default();
     let seen = match backend.reply {
-        Reply::Astray(_) => "astray",
+        Reply::AsymmetricReply(_) => "astray",
         Reply::From(_) if backend.masqueraded => node,
         Reply::From(_) => "client",
     };

@@ -114,7 +114,7 @@ fn terminating_under_local() {
 /// An endpoint whose slice names no node is nobody's own.
 #[test]
 fn homeless_endpoints() {
-    with("externalTrafficPolicy: Local", &["x@node-a homeless"]).expect(
+    with("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
         "
         client/laptop@node-a | 203.0.113.1:80 | drop
         pod/caller-a         | 203.0.113.1:80 | x*1/1>client

@@ -230,7 +230,7 @@ fn external_traffic_policy() {
         Lab::new().balanced("svc", &spec, json!([{"ip": "203.0.113.1"}])).slice(
             "svc",
             PORT,
-            &["here@node-a", "there@node-b homeless"],
+            &["here@node-a", "there@node-b without_node"],
         )
     };
     lab("Local").expect(

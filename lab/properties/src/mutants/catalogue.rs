@@ -7,7 +7,7 @@ use svclab_sim::rules::target::RejectWith;
 use svclab_sim::rules::{InterfacePattern, Match, Rule, Rules, Target};
 
 use super::tools::{In, any, jumps, says, shift_port, single, strip, threshold, wider};
-use super::{Change, Mutant, Worth};
+use super::{Change, Expectation, Mutant};
 
 const SERVICES: In = In(Nat, "KUBE-SERVICES");
 const NODE_PORTS: In = In(Nat, "KUBE-NODEPORTS");
@@ -25,11 +25,11 @@ const FORWARD: In = In(Filter, "KUBE-FORWARD");
 const LOOPBACK_GUARD: In = In(Filter, "KUBE-FIREWALL");
 
 const fn broken(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), worth: Worth::Broken }
+    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Broken }
 }
 
 const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), worth: Worth::Equivalent(reason) }
+    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Equivalent(reason) }
 }
 
 fn is_dnat(target: &Target) -> bool {
@@ -142,43 +142,43 @@ fn matches() -> Vec<Mutant> {
         broken("service lines match a network 16 bits wider", |r| SERVICES.edit(r, not_node_ports, |rule| {
             if let Some(test) = &mut rule.header.destination { test.is = wider(test.is, 16); }
         })),
-        broken("pods are told by the opposite", |r| CLUSTER.edit(r, marks, |rule| {
+        broken("pods are recognized by the opposite", |r| CLUSTER.edit(r, marks, |rule| {
             if let Some(test) = &mut rule.header.source { test.not = !test.not; }
             if let Some(test) = &mut rule.header.input { test.not = !test.not; }
         })),
-        broken("pods are told by a range 16 bits wider", |r| CLUSTER.edit(r, marks, |rule| {
+        broken("pods are recognized by a range 16 bits wider", |r| CLUSTER.edit(r, marks, |rule| {
             if let Some(test) = &mut rule.header.source { test.is = wider(test.is, 16); }
         })),
-        broken("pods are told by their range's first address", |r| CLUSTER.edit(r, marks, |rule| {
+        broken("pods are recognized by their range's first address", |r| CLUSTER.edit(r, marks, |rule| {
             if let Some(test) = &mut rule.header.source { test.is = single(test.is); }
         })),
-        broken("pods are told by another interface", |r| {
+        broken("pods are recognized by another interface", |r| {
             let to_eth0 = |rule: &mut Rule| if let Some(test) = &mut rule.header.input { test.is = InterfacePattern("eth0".to_owned()); };
             CLUSTER.edit(r, any, to_eth0) | EXTERNAL.edit(r, any, to_eth0)
         }),
-        broken("everybody is a pod to external addresses", |r| EXTERNAL.edit(r, |rule| says(rule, "pod traffic"), |rule| {
+        broken("every client is a pod to external addresses", |r| EXTERNAL.edit(r, |rule| says(rule, "pod traffic"), |rule| {
             (rule.header.source, rule.header.input) = (None, None);
         })),
-        broken("nobody is a pod to external addresses", |r| EXTERNAL.remove(r, |rule| says(rule, "pod traffic"))),
-        broken("hairpin is told by a network 8 bits wider", |r| ENDPOINT.edit(r, marks, |rule| {
+        broken("no client is a pod to external addresses", |r| EXTERNAL.remove(r, |rule| says(rule, "pod traffic"))),
+        broken("hairpin is recognized by a network 8 bits wider", |r| ENDPOINT.edit(r, marks, |rule| {
             if let Some(test) = &mut rule.header.source { test.is = wider(test.is, 8); }
         })),
-        broken("hairpin is told by the opposite", |r| ENDPOINT.edit(r, marks, |rule| {
+        broken("hairpin is recognized by the opposite", |r| ENDPOINT.edit(r, marks, |rule| {
             if let Some(test) = &mut rule.header.source { test.not = true; }
         })),
-        broken("source ranges let everybody in", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| rule.header.source = None)),
+        broken("source ranges let every client in", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| rule.header.source = None)),
         broken("source ranges let in their first address only", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| {
             if let Some(test) = &mut rule.header.source { test.is = single(test.is); }
         })),
         broken("source ranges let the others in", |r| FIREWALL.edit(r, |rule| jumps(rule, "KUBE-EXT-"), |rule| {
             if let Some(test) = &mut rule.header.source { test.not = true; }
         })),
-        broken("the node itself is told by the opposite", |r| EXTERNAL.edit(r, |rule| says(rule, "LOCAL traffic"), |rule| {
+        broken("the node itself is recognized by the opposite", |r| EXTERNAL.edit(r, |rule| says(rule, "LOCAL traffic"), |rule| {
             for one in &mut rule.matches {
                 if let Match::Addrtype(kind) = one && let Some(test) = &mut kind.source { test.not = true; }
             }
         })),
-        broken("node ports on everybody's addresses", |r| SERVICES.edit(r, to_node_ports, |rule| {
+        broken("node ports on every machine's addresses", |r| SERVICES.edit(r, to_node_ports, |rule| {
             rule.header.destination = None;
             strip(rule, |one| matches!(one, Match::Addrtype(_)));
         })),
@@ -195,12 +195,12 @@ fn matches() -> Vec<Mutant> {
         broken("node ports without endpoints are refused on every local address", |r| REFUSED_EXTERNAL.edit(r, |rule| {
             rule.header.destination.as_ref().is_some_and(|test| test.not)
         }, |rule| rule.header.destination = None)),
-        broken("unmarked packets are told by the opposite", |r| POSTROUTING.edit(r, any, |rule| {
+        broken("unmarked packets are recognized by the opposite", |r| POSTROUTING.edit(r, any, |rule| {
             for one in &mut rule.matches {
                 if let Match::Mark(test) = one { test.not = !test.not; }
             }
         })),
-        broken("unmarked packets are told by another bit", |r| POSTROUTING.edit(r, any, |rule| {
+        broken("unmarked packets are recognized by another bit", |r| POSTROUTING.edit(r, any, |rule| {
             for one in &mut rule.matches {
                 if let Match::Mark(test) = one { test.is = (0x8000, 0x8000); }
             }
@@ -258,12 +258,12 @@ fn chance() -> Vec<Mutant> {
         broken("affinity is not asked for", |r| CLUSTER.remove(r, checks) | LOCAL.remove(r, checks)),
         broken("affinity lasts a second", |r| CLUSTER.edit(r, checks, |rule| recent(rule, RecentAction::Check, |one| one.seconds = Some(1)))),
         broken("affinity never ends", |r| CLUSTER.edit(r, checks, |rule| recent(rule, RecentAction::Check, |one| (one.seconds, one.reap) = (None, false)))),
-        broken("affinity is kept for whoever is called", |r| In(Nat, "KUBE-S").edit(r, any, |rule| {
+        broken("affinity is kept for destinations", |r| In(Nat, "KUBE-S").edit(r, any, |rule| {
             for one in &mut rule.matches {
                 if let Match::Recent(recent) = one { recent.destination = true; }
             }
         })),
-        broken("affinity of everybody else", |r| CLUSTER.edit(r, checks, |rule| recent(rule, RecentAction::Check, |one| one.not = true))),
+        broken("affinity of every other client", |r| CLUSTER.edit(r, checks, |rule| recent(rule, RecentAction::Check, |one| one.not = true))),
     ]
 }
 
@@ -335,7 +335,7 @@ pub(super) fn refusals() -> Vec<Mutant> {
         equivalent("invalid packets are let pass",
             "no first packet or answer to it is out of a connection's window; the kernel's tests send such packets",
             |r| FORWARD.remove(r, is_drop)),
-        equivalent("marked packets are not accepted", "the policy of FORWARD accepts here, as it does unless somebody else changes it",
+        equivalent("marked packets are not accepted", "the policy of FORWARD accepts here, as it does unless another program changes it",
             |r| FORWARD.remove(r, |rule| rule.target == Target::Accept)),
     ]
 }

@@ -11,8 +11,8 @@ use svclab_sim::rules::{Rule, Rules};
 use svclab_sim::set::{Element, Value};
 
 use super::tools::{In, any, jumps, strip};
-use super::{Change, Mutant, Worth};
-use crate::programs::Program;
+use super::{Change, Expectation, Mutant};
+use svclab_sim::cluster::NodeState;
 
 const SERVICES: In = In(Nat, "KUBE-SERVICES");
 const BALANCERS: In = In(Nat, "KUBE-LOAD-BALANCER");
@@ -25,17 +25,17 @@ const RANGES: In = In(Filter, "KUBE-SOURCE-RANGES-FIREWALL");
 const OWN_CALLS: In = In(Mangle, "KUBE-IPVS-OUT-FILTER");
 
 const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), worth: Worth::Broken }
+    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Broken }
 }
 
-const fn broken(name: &'static str, apply: fn(&mut Program) -> bool) -> Mutant {
-    Mutant { name, change: Change::Program(apply), worth: Worth::Broken }
+const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
+    Mutant { name, change: Change::State(apply), expectation: Expectation::Broken }
 }
 
 /// Changes every element of a set, of either family; `None` takes it out.
-fn elements(program: &mut Program, set: &str, how: impl Fn(usize, &Element) -> Option<Element>) -> bool {
+fn elements(state: &mut NodeState, set: &str, how: impl Fn(usize, &Element) -> Option<Element>) -> bool {
     let mut changed = false;
-    for one in &mut program.sets.sets {
+    for one in &mut state.sets.sets {
         if one.name.replacen("KUBE-6-", "KUBE-", 1) == set {
             let new: Vec<Element> =
                 one.elements.iter().enumerate().filter_map(|(index, element)| how(index, element)).collect();
@@ -46,12 +46,12 @@ fn elements(program: &mut Program, set: &str, how: impl Fn(usize, &Element) -> O
     changed
 }
 
-fn empty(program: &mut Program, set: &str) -> bool {
-    elements(program, set, |_, _| None)
+fn empty(state: &mut NodeState, set: &str) -> bool {
+    elements(state, set, |_, _| None)
 }
 
-fn next_ports(program: &mut Program, set: &str) -> bool {
-    elements(program, set, |_, element| {
+fn next_ports(state: &mut NodeState, set: &str) -> bool {
+    elements(state, set, |_, element| {
         let mut element = element.clone();
         for value in &mut element.values {
             match value {
@@ -64,10 +64,10 @@ fn next_ports(program: &mut Program, set: &str) -> bool {
 }
 
 /// Changes every virtual server that `which` picks.
-fn servers(program: &mut Program, which: impl Fn(&VirtualService) -> bool, how: impl Fn(&mut VirtualService)) -> bool {
-    let before = program.servers.clone();
-    program.servers.services.iter_mut().filter(|server| which(server)).for_each(how);
-    program.servers != before
+fn servers(state: &mut NodeState, which: impl Fn(&VirtualService) -> bool, how: impl Fn(&mut VirtualService)) -> bool {
+    let before = state.servers.clone();
+    state.servers.services.iter_mut().filter(|server| which(server)).for_each(how);
+    state.servers != before
 }
 
 fn every(_: &VirtualService) -> bool {
@@ -78,7 +78,7 @@ fn sticks(server: &VirtualService) -> bool {
     server.persistence.is_some()
 }
 
-/// It does not matter to it whom it has sent to before, and it has somebody to choose from.
+/// Its choice does not depend on earlier ones, and there are several to choose from.
 fn takes_turns(server: &VirtualService) -> bool {
     matches!(server.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin) && server.servers.len() > 1
 }
@@ -114,7 +114,7 @@ fn virtual_servers() -> Vec<Mutant> {
     vec![
         broken("no virtual server", |p| { let any = !p.servers.services.is_empty(); p.servers.services.clear(); any }),
         broken("the first virtual server is missing", |p| { let any = !p.servers.services.is_empty(); p.servers.services.drain(..1.min(p.servers.services.len())); any }),
-        broken("virtual servers have nobody", |p| servers(p, every, |one| one.servers.clear())),
+        broken("virtual servers have no real server", |p| servers(p, every, |one| one.servers.clear())),
         broken("the first real server is missing", |p| servers(p, every, |one| { one.servers.drain(..1.min(one.servers.len())); })),
         broken("the last real server is missing", |p| servers(p, every, |one| { one.servers.pop(); })),
         broken("the first real server drains", |p| servers(p, every, |one| if let Some(first) = one.servers.first_mut() { first.weight = 0; })),
@@ -135,13 +135,13 @@ fn virtual_servers() -> Vec<Mutant> {
             p.servers != before
         }),
         broken("turns become a hash of the client", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::SourceHash)),
-        broken("turns become a hash of whom is called", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::DestinationHash)),
+        broken("turns become a hash of destinations", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::DestinationHash)),
         broken("turns become a hash of connections", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::Maglev)),
         broken("the first real server has two turns", |p| servers(p, |one| one.scheduler == Scheduler::WeightedRoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
         Mutant {
             name: "the first real server is twice as heavy under rr",
-            change: Change::Program(|p| servers(p, |one| one.scheduler == Scheduler::RoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
-            worth: Worth::Equivalent("rr knows no weight but zero (net/netfilter/ipvs/ip_vs_rr.c)"),
+            change: Change::State(|p| servers(p, |one| one.scheduler == Scheduler::RoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
+            expectation: Expectation::Equivalent("rr knows no weight but zero (net/netfilter/ipvs/ip_vs_rr.c)"),
         },
         broken("affinity is not kept", |p| servers(p, sticks, |one| one.persistence = None)),
         broken("affinity lasts a second", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 1; })),
@@ -191,7 +191,7 @@ fn sets() -> Vec<Mutant> {
         broken("no node port of SCTP is known", |p| empty(p, "KUBE-NODE-PORT-SCTP-HASH")),
         broken("no node port of TCP with policy Local is known", |p| empty(p, "KUBE-NODE-PORT-LOCAL-TCP")),
         broken("no node port of UDP with policy Local is known", |p| empty(p, "KUBE-NODE-PORT-LOCAL-UDP")),
-        broken("nobody is known to be without local endpoints", |p| empty(p, "KUBE-NO-LOCAL-ENDPOINTS")),
+        broken("no service is known to be without local endpoints", |p| empty(p, "KUBE-NO-LOCAL-ENDPOINTS")),
         broken("no cluster IP is known to be without local endpoints", |p| empty(p, "KUBE-CLUSTER-IP-NO-LOCAL")),
         broken("no address is known to be a service's", |p| empty(p, "KUBE-IPVS-IPS")),
     ]
@@ -226,9 +226,9 @@ fn refusals() -> Vec<Mutant> {
         rules("other ports of services' addresses are dropped", |r| OWN_LISTENERS.edit(r, |rule| matches!(rule.target, Target::Reject(_)), |rule| rule.target = Target::Drop)),
         rules("services' own ports are refused", |r| OWN_LISTENERS.remove(r, |rule| rule.target == Target::Return)),
         rules("refusals come first", |r| OWN_LISTENERS.reorder(r, |chain| chain.reverse())),
-        rules("source ranges let everybody in", |r| RANGES.remove(r, is_drop)),
+        rules("source ranges let every client in", |r| RANGES.remove(r, is_drop)),
         rules("source ranges reject the others", |r| RANGES.edit(r, is_drop, |rule| rule.target = Target::Reject(RejectWith::TcpReset))),
-        rules("source ranges let nobody in", |r| RANGES.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-SOURCE-CIDR"))),
+        rules("source ranges let no client in", |r| RANGES.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-SOURCE-CIDR"))),
         rules("source ranges are not asked", |r| FIREWALL.remove(r, |rule| jumps(rule, "KUBE-SOURCE-RANGES"))),
         rules("the node's own calls pass source ranges", |r| OWN_CALLS.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-FW"))),
         rules("frontends without local endpoints let pass", |r| FIREWALL.remove(r, |rule| asks(rule, "KUBE-NO-LOCAL-ENDPOINTS"))),

@@ -10,18 +10,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use svclab_oracle::generate::{Detect, Families, NodePorts, Sources, recipe};
-use svclab_oracle::{Cluster, FrontendKind, Mode, Promise, Protocol, Question, Verdict};
+use svclab_oracle::{Cluster, FrontendKind, Mode, Promise, Protocol, Question, Scheduler, Verdict};
+use svclab_sim::cluster::{BuildError, NodeState};
 use svclab_sim::rules::Rules;
 
-use crate::judge::{Court, Property, judge};
-use crate::machines::{CannotBuild, Machines};
-use crate::programs::{Program, programs};
+use crate::judge::{Networks, Property, judge};
+use crate::machines::Machines;
+use crate::programs::programs;
 use crate::sweep::in_mode;
 
 /// What a mutant is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Worth {
-    /// It does something else to some packet, so somebody must notice.
+pub enum Expectation {
+    /// It does something else to some packet, so some property must fail.
     Broken,
     /// It does the same to every packet that is asked about, for this reason.
     Equivalent(&'static str),
@@ -32,8 +33,8 @@ pub enum Worth {
 pub enum Change {
     /// To the rules of a family.
     Rules(fn(&mut Rules) -> bool),
-    /// To all that a node's kernel runs.
-    Program(fn(&mut Program) -> bool),
+    /// To all that a proxy has left on a node.
+    State(fn(&mut NodeState) -> bool),
 }
 
 /// A way to break rules.
@@ -44,18 +45,18 @@ pub struct Mutant {
     /// Does it.
     pub change: Change,
     /// What it is worth.
-    pub worth: Worth,
+    pub expectation: Expectation,
 }
 
 impl Mutant {
-    /// Breaks what a node's kernel runs; false: there was nothing to break.
-    pub fn apply(&self, program: &mut Program) -> bool {
+    /// Breaks what a proxy has left on a node; false: there was nothing to break.
+    pub fn apply(&self, state: &mut NodeState) -> bool {
         match self.change {
             Change::Rules(apply) => {
-                let changed = [&mut program.v4, &mut program.v6].map(|rules| apply(Arc::make_mut(rules)));
+                let changed = [&mut state.v4, &mut state.v6].map(|rules| apply(Arc::make_mut(rules)));
                 changed.contains(&true)
             }
-            Change::Program(apply) => apply(program),
+            Change::State(apply) => apply(state),
         }
     }
 }
@@ -71,10 +72,10 @@ pub fn catalogue(mode: Mode) -> Vec<Mutant> {
 }
 
 /// A cluster, its rules, and what the oracle says to each of its questions.
-pub struct Bench {
+pub struct MutationFixture {
     cluster: Cluster,
-    programs: BTreeMap<String, Program>,
-    court: Court,
+    states: BTreeMap<String, NodeState>,
+    networks: Networks,
     asked: Vec<(Question, Promise)>,
     /// Where every pod waits: one on its node's network would answer in a service's place.
     waiting: Vec<(Protocol, u16)>,
@@ -94,28 +95,30 @@ pub struct Score {
 }
 
 impl Score {
-    /// Whether what was to be noticed was, and nothing else. A mutant whose rules cannot be loaded is not equivalent:
-    /// no property was asked about it.
+    /// Whether what was to be noticed was, and nothing else. One cluster shows that a mutant is broken; that one is
+    /// equivalent takes several, in all of which its rules can be loaded: where not, no property was asked about it.
     #[must_use]
     pub fn is_right(&self) -> bool {
-        let judged = self.mutant.worth == Worth::Broken || self.unloadable == 0;
-        judged && self.clusters > 0 && (self.mutant.worth == Worth::Broken) != self.noticed.is_empty()
+        match self.mutant.expectation {
+            Expectation::Broken => !self.noticed.is_empty(),
+            Expectation::Equivalent(_) => self.unloadable == 0 && self.clusters >= ENOUGH && self.noticed.is_empty(),
+        }
     }
 }
 
-/// After so many clusters that noticed a mutant, the others need not be asked.
+/// After so many clusters that noticed a mutant, the others need not be asked; fewer do not show that it is equivalent.
 const ENOUGH: usize = 3;
 
 /// Fixed clusters, of every family, wiring and setting.
 ///
 /// # Errors
 /// A cluster whose rules are not what is promised even unbroken: both judges' words.
-pub fn benches(mode: Mode, count: u64, questions: usize) -> Result<Vec<Bench>, String> {
-    (0..count).map(|number| Bench::new(mode, number, questions)).collect()
+pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<MutationFixture>, String> {
+    (0..count).map(|number| MutationFixture::new(mode, number, questions)).collect()
 }
 
-impl Bench {
-    fn new(mode: Mode, number: u64, questions: usize) -> Result<Bench, String> {
+impl MutationFixture {
+    fn new(mode: Mode, number: u64, questions: usize) -> Result<MutationFixture, String> {
         let mut recipe = recipe(number);
         // Settings that mutants need go round, so that few clusters have them all.
         recipe.families = [Families::Dual, Families::V4, Families::Dual][number as usize % 3];
@@ -135,13 +138,17 @@ impl Bench {
             // In IPVS mode few pods have a scheduler under which a client moves on once it is forgotten.
             recipe.pods.truncate(3);
         }
-        let cluster = in_mode(&recipe, mode);
+        let mut cluster = in_mode(&recipe, mode);
+        if number.is_multiple_of(4) && cluster.world.proxy.scheduler != Scheduler::WeightedRoundRobin {
+            // Few clusters of the recipes that get it have services with several endpoints.
+            cluster.world.proxy.scheduler = Scheduler::RoundRobin;
+        }
         let all = cluster.questions();
         let waiting: BTreeSet<_> = all.iter().map(|question| (question.protocol, question.to.port())).collect();
         let waiting: Vec<_> = waiting.into_iter().collect();
-        let programs = programs(&cluster)?;
-        let build = |programs| Machines::build_with(&cluster, programs, &waiting).map_err(|error| error.to_string());
-        let court = Court { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
+        let states = programs(&cluster)?;
+        let build = |states| Machines::build_with(&cluster, states, &waiting).map_err(|error| error.to_string());
+        let networks = Networks { machines: build(&states)?, bare: build(&BTreeMap::new())? };
         let step = (all.len() / questions.max(1)).max(1);
         // A step that divides the number of destinations would ask about the same ones again and again.
         let step = if step > 1 { step | 1 } else { step };
@@ -154,32 +161,32 @@ impl Bench {
             if number % step != 0 && !(has_ranges && is_balanced(&promise)) {
                 continue;
             }
-            let judgement = judge(&court, &cluster, &question, promise);
+            let judgement = judge(&networks, &cluster, &question, promise);
             if !judgement.faults.is_empty() {
-                return Err(crate::words::disagreement(&court, &cluster, &question, &judgement));
+                return Err(crate::disagreement::text(&networks, &cluster, &question, &judgement));
             }
             asked.push((question, judgement.promise));
         }
-        Ok(Bench { programs, cluster, court, asked, waiting })
+        Ok(MutationFixture { states, cluster, networks, asked, waiting })
     }
 
     /// Who notices the mutant here; `None` where it changes nothing, an error where its rules cannot be loaded.
-    fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, CannotBuild>> {
-        let mut programs = self.programs.clone();
+    fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, BuildError>> {
+        let mut states = self.states.clone();
         let mut changed = false;
-        for program in programs.values_mut() {
-            changed |= mutant.apply(program);
+        for state in states.values_mut() {
+            changed |= mutant.apply(state);
         }
         if !changed {
             return None;
         }
-        let machines = match Machines::build_with(&self.cluster, &programs, &self.waiting) {
+        let machines = match Machines::build_with(&self.cluster, &states, &self.waiting) {
             Ok(machines) => machines,
             Err(error) => return Some(Err(error)),
         };
-        let court = Court { machines, bare: self.court.bare.clone() };
+        let networks = Networks { machines, bare: self.networks.bare.clone() };
         let faults = self.asked.iter().flat_map(|(question, promise)| {
-            judge(&court, &self.cluster, question, promise.clone()).faults.into_iter().map(|fault| fault.property)
+            judge(&networks, &self.cluster, question, promise.clone()).faults.into_iter().map(|fault| fault.property)
         });
         Some(Ok(faults.collect()))
     }
@@ -189,13 +196,13 @@ fn is_balanced(promise: &Promise) -> bool {
     matches!(&promise.verdict, Verdict::Deliver(delivery) if delivery.frontend == FrontendKind::LoadBalancerIp)
 }
 
-/// Tries a mutant on the benches.
+/// Tries a mutant on the fixtures.
 #[must_use]
-pub fn score(mutant: Mutant, benches: &[Bench]) -> Score {
+pub fn score(mutant: Mutant, fixtures: &[MutationFixture]) -> Score {
     let mut score = Score { mutant, clusters: 0, unloadable: 0, noticed: BTreeSet::new() };
     let mut enough = 0;
-    for bench in benches {
-        let Some(noticed) = bench.noticed(&mutant) else { continue };
+    for fixture in fixtures {
+        let Some(noticed) = fixture.noticed(&mutant) else { continue };
         score.clusters += 1;
         let Ok(noticed) = noticed else {
             score.unloadable += 1;
@@ -216,15 +223,20 @@ impl fmt::Display for Score {
         let noticed: Vec<String> = self.noticed.iter().map(ToString::to_string).collect();
         let right = if self.is_right() { " " } else { "!" };
         write!(f, "{right} {:<64}", self.mutant.name)?;
-        match (self.mutant.worth, noticed.is_empty()) {
-            (Worth::Equivalent(_), _) if self.unloadable > 0 => {
+        match (self.mutant.expectation, noticed.is_empty()) {
+            (Expectation::Equivalent(_), _) if self.unloadable > 0 => {
                 write!(f, " called equivalent, but {} clusters cannot load it", self.unloadable)
             }
-            (Worth::Equivalent(reason), true) => write!(f, " equivalent: {reason}"),
-            (Worth::Equivalent(_), false) => write!(f, " called equivalent, but noticed by {}", noticed.join(", ")),
-            (Worth::Broken, _) if self.clusters == 0 => f.write_str(" changes nothing in these clusters"),
-            (Worth::Broken, true) => f.write_str(" nobody notices"),
-            (Worth::Broken, false) => write!(f, " {}", noticed.join(", ")),
+            (Expectation::Equivalent(_), false) => {
+                write!(f, " called equivalent, but noticed by {}", noticed.join(", "))
+            }
+            (Expectation::Equivalent(_), _) if self.clusters < ENOUGH => {
+                write!(f, " called equivalent, but changes only {} clusters", self.clusters)
+            }
+            (Expectation::Equivalent(reason), true) => write!(f, " equivalent: {reason}"),
+            (Expectation::Broken, _) if self.clusters == 0 => f.write_str(" changes nothing in these clusters"),
+            (Expectation::Broken, true) => f.write_str(" not noticed"),
+            (Expectation::Broken, false) => write!(f, " {}", noticed.join(", ")),
         }
     }
 }

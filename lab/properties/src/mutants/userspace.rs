@@ -8,8 +8,8 @@ use svclab_sim::rules::target::Target;
 use svclab_sim::rules::{Match, Rules};
 
 use super::tools::{In, any, jumps, shift_port, strip, wider};
-use super::{Change, Mutant, Worth, catalogue};
-use crate::programs::Program;
+use super::{Change, Expectation, Mutant, catalogue};
+use svclab_sim::cluster::NodeState;
 use svclab_sim::relays::Relays;
 
 const FROM_PODS: In = In(Nat, "KUBE-PORTALS-CONTAINER");
@@ -19,25 +19,25 @@ const NODE_PORTS_FROM_NODE: In = In(Nat, "KUBE-NODEPORT-HOST");
 const OWN_PORTS: In = In(Filter, "KUBE-NODEPORT-NON-LOCAL");
 
 const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), worth: Worth::Broken }
+    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Broken }
 }
 
-const fn ports(name: &'static str, apply: fn(&mut Program) -> bool) -> Mutant {
-    Mutant { name, change: Change::Program(apply), worth: Worth::Broken }
+const fn ports(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
+    Mutant { name, change: Change::State(apply), expectation: Expectation::Broken }
 }
 
 /// Changes where each listening port leads.
-fn endpoints(program: &mut Program, how: impl Fn(&mut Vec<SocketAddr>)) -> bool {
-    let before = program.relays.clone();
-    program.relays.values_mut().for_each(how);
-    program.relays != before
+fn endpoints(state: &mut NodeState, how: impl Fn(&mut Vec<SocketAddr>)) -> bool {
+    let before = state.relays.clone();
+    state.relays.values_mut().for_each(|relay| how(&mut relay.to));
+    state.relays != before
 }
 
 /// Changes who listens, and where.
-fn listeners(program: &mut Program, how: impl Fn(Relays) -> Relays) -> bool {
-    let before = program.relays.clone();
-    program.relays = how(before.clone());
-    program.relays != before
+fn listeners(state: &mut NodeState, how: impl Fn(Relays) -> Relays) -> bool {
+    let before = state.relays.clone();
+    state.relays = how(before.clone());
+    state.relays != before
 }
 
 /// Has what is translated led to the next port.
@@ -60,7 +60,7 @@ pub(super) fn all() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn relays() -> Vec<Mutant> {
     vec![
-        ports("nobody listens", |p| listeners(p, |_| Relays::new())),
+        ports("no port listens", |p| listeners(p, |_| Relays::new())),
         ports("ports of the other protocol listen", |p| listeners(p, |all| all.into_iter().map(|((family, protocol, port), to)| {
             let protocol = if protocol == Protocol::TCP { Protocol::UDP } else { Protocol::TCP };
             ((family, protocol, port), to)
@@ -101,9 +101,9 @@ fn portals() -> Vec<Mutant> {
         rules("no jump from nat's PREROUTING", |r| In(Nat, "PREROUTING").remove(r, |rule| jumps(rule, "KUBE-"))),
         rules("no jump from nat's OUTPUT", |r| In(Nat, "OUTPUT").remove(r, |rule| jumps(rule, "KUBE-"))),
         Mutant {
-            name: "the ports are open to whoever calls them by their number",
+            name: "the ports are open to clients that call them by their number",
             change: Change::Rules(|r| OWN_PORTS.remove(r, |rule| matches!(rule.target, Target::Reject(_)))),
-            worth: Worth::Equivalent("no question is put to a number that the proxy has drawn; the kernel's tests put it"),
+            expectation: Expectation::Equivalent("no question is put to a number that the proxy has drawn; the kernel's tests put it"),
         },
     ]
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use svclab_oracle::{Mode, Verdict, generate};
-use svclab_properties::judge::{Court, judge};
+use svclab_properties::judge::{Networks, judge};
 use svclab_properties::machines::Machines;
 use svclab_properties::sweep::{self, sweep_in_parts};
 
@@ -52,7 +52,7 @@ fn without_rules_every_service_fails() {
     for seed in 0..60 {
         let cluster = generate::cluster(seed);
         let bare = Machines::build(&cluster, &BTreeMap::new()).unwrap();
-        let court = Court { machines: bare.clone(), bare };
+        let networks = Networks { machines: bare.clone(), bare };
         let oracle = cluster.oracle();
         for question in cluster.questions().iter().skip(seed as usize % 7).step_by(7) {
             let promise = oracle.ask(question);
@@ -68,7 +68,7 @@ fn without_rules_every_service_fails() {
                 continue;
             }
             tried += 1;
-            let judgement = judge(&court, &cluster, question, promise);
+            let judgement = judge(&networks, &cluster, question, promise);
             assert!(!judgement.faults.is_empty(), "seed {seed}: {question}: {}", judgement.promise);
         }
     }

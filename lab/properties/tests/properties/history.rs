@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab_oracle::generate::{ObjectName, Write, histories, writes};
 use svclab_oracle::{Cluster, Mode};
-use svclab_properties::judge::{Court, judge};
+use svclab_properties::disagreement;
+use svclab_properties::judge::{Networks, judge};
 use svclab_properties::machines::Machines;
 use svclab_properties::node::families;
-use svclab_properties::programs::{Program, programs};
+use svclab_properties::programs::{programs, read};
 use svclab_properties::proxies::{Dump, Kernel, Proxies, changes, dump};
 use svclab_properties::sweep::{cases, runner, seed};
-use svclab_properties::words;
 use svclab_sim::protocol::Family;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::rules::cleanup::cleanup;
@@ -55,12 +55,14 @@ fn settled(dump: &Dump) -> Dump {
     let serving = dump.servers.lines().filter(|line| !line.ends_with("-w 0"));
     let named = |text: &str, family: Family| {
         let mut text = text.to_owned();
-        for ((of, protocol, port), to) in &dump.relays {
+        for ((of, protocol, port), relay) in &dump.relays {
             if *of == family {
                 for before in ["--dport ", "--to-ports ", ":"] {
                     for after in [" ", "\n"] {
-                        text = text
-                            .replace(&format!("{before}{port}{after}"), &format!("{before}{protocol:?} {to:?}{after}"));
+                        text = text.replace(
+                            &format!("{before}{port}{after}"),
+                            &format!("{before}{protocol:?} {:?}{after}", relay.to),
+                        );
                     }
                 }
             }
@@ -154,14 +156,14 @@ fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
 /// What the node's kernels hold in the end keeps the promises.
 fn verdicts(cluster: &Cluster, node: &str, found: &Dump) -> Result<(), TestCaseError> {
     let mut all = programs(cluster).unwrap();
-    all.insert(node.to_owned(), Program::read(found).map_err(TestCaseError::fail)?);
+    all.insert(node.to_owned(), read(found).map_err(|error| TestCaseError::fail(error.to_string()))?);
     let machines = Machines::build(cluster, &all).unwrap();
-    let court = Court { machines, bare: Machines::build(cluster, &BTreeMap::new()).unwrap() };
+    let networks = Networks { machines, bare: Machines::build(cluster, &BTreeMap::new()).unwrap() };
     let oracle = cluster.oracle();
     for question in cluster.questions().iter().step_by(37) {
-        let judgement = judge(&court, cluster, question, oracle.ask(question));
+        let judgement = judge(&networks, cluster, question, oracle.ask(question));
         if !judgement.faults.is_empty() {
-            return Err(TestCaseError::fail(words::disagreement(&court, cluster, question, &judgement)));
+            return Err(TestCaseError::fail(disagreement::text(&networks, cluster, question, &judgement)));
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use proptest::test_runner::{TestCaseError, TestError};
 use svclab_oracle::generate::recipes;
 use svclab_oracle::{Backend, Mode, Promise, Scheduler, Verdict};
 use svclab_properties::judge::outcomes;
-use svclab_properties::sweep::{cases, court, in_mode, runner, seed};
+use svclab_properties::sweep::{cases, in_mode, networks, runner, seed};
 use svclab_sim::network::{Outcomes, Verdict as Found};
 
 /// What the modes must have in common: whom a promise may reach, or how it is refused.
@@ -53,7 +53,7 @@ fn agree(with: Mode, property: u64, alike: u64) {
         let mut clusters = [Mode::Iptables, with].map(|mode| in_mode(&recipe, mode));
         // A hash leads one client to one endpoint only.
         clusters[1].world.proxy.scheduler = Scheduler::RoundRobin;
-        let courts = clusters.each_ref().map(|cluster| court(cluster).unwrap());
+        let networks = clusters.each_ref().map(|cluster| networks(cluster).unwrap());
         let oracles = clusters.each_ref().map(|cluster| cluster.oracle());
         for question in clusters[0].questions().iter().step_by(29) {
             let promises = oracles.each_ref().map(|oracle| oracle.ask(question));
@@ -64,7 +64,7 @@ fn agree(with: Mode, property: u64, alike: u64) {
                 compared.set((same, declared));
                 continue;
             }
-            let [one, other] = [0, 1].map(|at| outcomes(&courts[at].machines, &clusters[at].world, question));
+            let [one, other] = [0, 1].map(|at| outcomes(&networks[at].machines, &clusters[at].world, question));
             let (Some(one), Some(other)) = (one, other) else { continue };
             if found(&one) != found(&other) {
                 let (one, other) = (found(&one), found(&other));

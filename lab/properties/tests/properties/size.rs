@@ -47,8 +47,12 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
         });
         objects.slices.push(serde_json::from_value(slice).unwrap());
     }
-    let place =
-        NodePlace { name: "node-a".to_owned(), addresses: vec!["172.18.0.2".parse().unwrap()], gateways: Vec::new() };
+    let place = NodePlace {
+        name: "node-a".to_owned(),
+        addresses: vec!["172.18.0.2".parse().unwrap()],
+        gateways: Vec::new(),
+        overlay: Vec::new(),
+    };
     let mut world = World { nodes: vec![place], cni: Cni::Bridge, ..World::default() };
     world.proxy.mode = mode;
     world.proxy.detect_local = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use svclab_oracle::generate::recipes;
 use svclab_oracle::{Mode, Objects};
 use svclab_properties::node::families;
-use svclab_properties::programs::Program;
+use svclab_properties::programs::read;
 use svclab_properties::proxies::{Kernel, Proxies, changes};
 use svclab_properties::sweep::{cases, in_mode, runner, seed};
 
@@ -121,7 +121,7 @@ fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<
         let mut proxies = Proxies::fresh(world, &node.name);
         proxies.apply(&changes);
         proxies.sync().map_err(TestCaseError::fail)?;
-        let program = Program::read(&proxies.dump()).map_err(TestCaseError::fail)?;
+        let program = read(&proxies.dump()).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let mut kernels: Vec<Kernel> = proxies.kernels();
         let written: usize = kernels
             .iter_mut()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Test;
 use super::error::Part;
-use super::words::Words;
+use super::tokens::Words;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
@@ -100,7 +100,7 @@ impl Header {
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn one<T: fmt::Display>(f: &mut fmt::Formatter<'_>, option: &str, test: Option<&Test<T>>) -> fmt::Result {
-            test.map_or(Ok(()), |test| write!(f, "{} {option} {}", test.bang(), test.is))
+            test.map_or(Ok(()), |test| write!(f, "{} {option} {}", test.negation(), test.is))
         }
         one(f, "-s", self.source.as_ref())?;
         one(f, "-d", self.destination.as_ref())?;

@@ -14,7 +14,7 @@ mod read;
 mod reject;
 mod rule_line;
 pub mod target;
-pub(crate) mod words;
+pub(crate) mod tokens;
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ impl<T> Test<T> {
         found != self.not
     }
 
-    pub(crate) fn bang(&self) -> &'static str {
+    pub(crate) fn negation(&self) -> &'static str {
         if self.not { " !" } else { "" }
     }
 }

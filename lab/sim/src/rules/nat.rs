@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::error::Part;
-use super::words::Words;
+use super::tokens::Words;
 
 /// What a NAT target may choose from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

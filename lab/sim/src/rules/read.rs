@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::error::{Part, Problem, ReadError};
 use super::target::Target;
-use super::words::{self, Words};
+use super::tokens::{self, Words};
 use super::{Chain, Counters, Policy, Rules, Table, TableName, rule_line};
 use crate::protocol::Family;
 
@@ -73,7 +73,7 @@ impl Open {
             }
             _ => (None, line),
         };
-        let split = words::split(line)?;
+        let split = tokens::split(line)?;
         let mut words = Words::new(&split);
         let appends = words.option(|word| matches!(word, "-A" | "--append"));
         let inserts = if appends.is_none() { words.option(|word| matches!(word, "-I" | "--insert")) } else { None };

@@ -3,7 +3,7 @@
 use super::error::{Part, Problem};
 use super::matches::Match;
 use super::target::Target;
-use super::words::Words;
+use super::tokens::Words;
 use super::{Family, TableName};
 use super::{Header, Rule, Test};
 use crate::protocol::Protocol;

@@ -6,7 +6,7 @@ use super::TableName;
 use super::error::{Part, Problem};
 use super::nat::NatRange;
 pub use super::reject::RejectWith;
-use super::words::{Words, marked, number, quote};
+use super::tokens::{Words, marked, number, quote};
 use crate::protocol::Family;
 
 /// What CONNMARK does.

@@ -17,7 +17,7 @@ const INDENT: usize = 14;
 /// pointer rests on it.
 const CHARACTER: usize = 8;
 
-/// Ways of a packet, each with a title, one beneath the other.
+/// ModeSemantics of a packet, each with a title, one beneath the other.
 #[must_use]
 pub fn draw(ways: &[(String, &Journey)]) -> String {
     let mut drawing = Drawing { columns: BTreeMap::new(), y: MARGIN, body: String::new() };

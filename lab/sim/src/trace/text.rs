@@ -109,7 +109,7 @@ pub(super) fn describe(event: &Event) -> (usize, String) {
         }
         Event::Bridged { port } => (1, format!("bridge: stays, towards port {port}")),
         Event::Delivered { host, packet } => (0, format!("{host} takes {packet}")),
-        Event::Refused { host, packet } => (0, format!("{host} has nobody waiting for {packet}")),
+        Event::Refused { host, packet } => (0, format!("{host} has no socket for {packet}")),
         Event::Rejected(with) => (1, format!("rejected with {with}")),
         Event::Lost(why) => (1, format!("lost: {}", why)),
     }
@@ -142,7 +142,7 @@ impl fmt::Display for Lost {
             Lost::MartianSource => "its source is one of this machine's own addresses".to_owned(),
             Lost::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
             Lost::ReversePath => "the way back is another (rp_filter)".to_owned(),
-            Lost::NoNeighbour(hop) => format!("nobody on the link has {hop}"),
+            Lost::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
             Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
             Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
             Lost::ServerGone => "IPVS: its destination is gone".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Destination, Fate, Leaves, Skb, Walker};
+use super::{Destination, HookResult, Leaves, Skb, Walker};
 use crate::host::route::Decision;
 use crate::protocol::Family;
 use crate::trace::{Event, Lost};
@@ -19,7 +19,7 @@ impl Walker<'_> {
             return if to_me { self.incoming(skb) } else { self.stay(skb, bridge, port, next_hop, false) };
         }
         let meant = skb.packet.destination;
-        if let Fate::Ends(leaves) = self.prerouting(&mut skb) {
+        if let HookResult::Ends(leaves) = self.prerouting(&mut skb) {
             return leaves;
         }
         if skb.packet.destination != meant {
@@ -48,7 +48,7 @@ impl Walker<'_> {
         self.note(Event::Bridged { port: self.host.names[out].clone() });
         if filtered {
             for hook in [Walker::forward, Walker::postrouting] {
-                if let Fate::Ends(leaves) = hook(self, &mut skb) {
+                if let HookResult::Ends(leaves) = hook(self, &mut skb) {
                     return leaves;
                 }
             }

@@ -1,6 +1,6 @@
 //! The order of everything: hooks, and the tables at each by priority (include/uapi/linux/netfilter_ipv4.h).
 
-use super::{Destination, Fate, Leaves, Skb, Walker};
+use super::{Destination, HookResult, Leaves, Skb, Walker};
 use crate::conntrack::nat::Manip;
 use crate::conntrack::{Direction, Tracked};
 use crate::host::RouteKind;
@@ -13,8 +13,8 @@ use crate::trace::{Event, Hook, Lost};
 /// Ends the function with what ended the packet's way.
 macro_rules! on {
     ($fate:expr) => {
-        if let Fate::Ends(leaves) = $fate {
-            return Fate::Ends(leaves);
+        if let HookResult::Ends(leaves) = $fate {
+            return HookResult::Ends(leaves);
         }
     };
 }
@@ -23,8 +23,8 @@ impl Walker<'_> {
     /// From an interface to where it leaves or is taken.
     pub(super) fn incoming(&mut self, mut skb: Skb) -> Leaves {
         match self.prerouting(&mut skb) {
-            Fate::Ends(leaves) => leaves,
-            Fate::On => self.routed(skb),
+            HookResult::Ends(leaves) => leaves,
+            HookResult::On => self.routed(skb),
         }
     }
 
@@ -49,8 +49,8 @@ impl Walker<'_> {
                 }
                 self.goes_out(&mut skb, way.interface, way.next_hop);
                 match self.forward(&mut skb) {
-                    Fate::Ends(leaves) => leaves,
-                    Fate::On => self.leave(skb),
+                    HookResult::Ends(leaves) => leaves,
+                    HookResult::On => self.leave(skb),
                 }
             }
             Decision::Broadcast => self.lose(Lost::Broadcast),
@@ -107,8 +107,8 @@ impl Walker<'_> {
     pub(super) fn input(&mut self, mut skb: Skb) -> Leaves {
         skb.output = None;
         match self.input_hook(&mut skb) {
-            Fate::Ends(leaves) => leaves,
-            Fate::On => Leaves::Here(skb.packet),
+            HookResult::Ends(leaves) => leaves,
+            HookResult::On => Leaves::Here(skb.packet),
         }
     }
 
@@ -118,8 +118,8 @@ impl Walker<'_> {
             return self.lose(why);
         }
         match self.output_hook(&mut skb) {
-            Fate::Ends(leaves) => leaves,
-            Fate::On => self.leave(skb),
+            HookResult::Ends(leaves) => leaves,
+            HookResult::On => self.leave(skb),
         }
     }
 
@@ -161,7 +161,7 @@ impl Walker<'_> {
             Some(Destination::Here) | None => crate::host::LOOPBACK,
         };
         skb.output = Some(out);
-        if let Fate::Ends(leaves) = self.postrouting(&mut skb) {
+        if let HookResult::Ends(leaves) = self.postrouting(&mut skb) {
             return leaves;
         }
         match skb.way {
@@ -170,16 +170,16 @@ impl Walker<'_> {
             Some(Destination::Here) | None => {
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
                 match self.prerouting(&mut skb) {
-                    Fate::Ends(leaves) => leaves,
-                    Fate::On => self.input(skb),
+                    HookResult::Ends(leaves) => leaves,
+                    HookResult::On => self.input(skb),
                 }
             }
         }
     }
 
-    pub(super) fn prerouting(&mut self, skb: &mut Skb) -> Fate {
+    pub(super) fn prerouting(&mut self, skb: &mut Skb) -> HookResult {
         if !self.has_rules(skb) {
-            return Fate::On;
+            return HookResult::On;
         }
         self.note(Event::Hook(Hook::Prerouting));
         on!(self.table(TableName::Raw, Hook::Prerouting, skb));
@@ -188,9 +188,9 @@ impl Walker<'_> {
         self.nat(Manip::Destination, Hook::Prerouting, skb)
     }
 
-    fn input_hook(&mut self, skb: &mut Skb) -> Fate {
+    fn input_hook(&mut self, skb: &mut Skb) -> HookResult {
         if !self.has_rules(skb) {
-            return Fate::On;
+            return HookResult::On;
         }
         self.note(Event::Hook(Hook::Input));
         for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
@@ -202,9 +202,9 @@ impl Walker<'_> {
         self.confirm(skb)
     }
 
-    pub(super) fn forward(&mut self, skb: &mut Skb) -> Fate {
+    pub(super) fn forward(&mut self, skb: &mut Skb) -> HookResult {
         if !self.has_rules(skb) {
-            return Fate::On;
+            return HookResult::On;
         }
         self.note(Event::Hook(Hook::Forward));
         for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
@@ -214,13 +214,13 @@ impl Walker<'_> {
     }
 
     /// OUTPUT. What rules see as the outgoing interface is the one that was chosen before the first of them.
-    pub(super) fn output_hook(&mut self, skb: &mut Skb) -> Fate {
+    pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
             Some(Destination::Out { interface, .. }) => interface,
             Some(Destination::Here) | None => crate::host::LOOPBACK,
         });
         if !self.has_rules(skb) {
-            return Fate::On;
+            return HookResult::On;
         }
         self.note(Event::Hook(Hook::Output));
         on!(self.table(TableName::Raw, Hook::Output, skb));
@@ -232,16 +232,16 @@ impl Walker<'_> {
         if (skb.packet.source, skb.packet.destination) != before
             && let Err(why) = self.route_out(skb)
         {
-            return Fate::Ends(self.lose(why));
+            return HookResult::Ends(self.lose(why));
         }
         on!(self.ipvs_request(Hook::Output, skb));
         on!(self.table(TableName::Filter, Hook::Output, skb));
         self.table(TableName::Security, Hook::Output, skb)
     }
 
-    pub(super) fn postrouting(&mut self, skb: &mut Skb) -> Fate {
+    pub(super) fn postrouting(&mut self, skb: &mut Skb) -> HookResult {
         if !self.has_rules(skb) {
-            return Fate::On;
+            return HookResult::On;
         }
         self.note(Event::Hook(Hook::Postrouting));
         on!(self.table(TableName::Mangle, Hook::Postrouting, skb));
@@ -264,10 +264,10 @@ impl Walker<'_> {
     }
 
     /// The nat table, for what opens a connection; the translation, for every packet of it.
-    fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> Fate {
+    fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let table = self.host.program(skb.packet.family()).table(TableName::Nat).is_some();
         let Some(attached) = skb.attached.filter(|_| table) else {
-            return Fate::On;
+            return HookResult::On;
         };
         let set_up = self.state.connections.is_set_up(attached.id, manip);
         if attached.tracked == Tracked::New && !set_up {
@@ -285,14 +285,14 @@ impl Walker<'_> {
             };
             self.note(Event::Translated { by, packet: skb.packet.clone() });
         }
-        Fate::On
+        HookResult::On
     }
 
-    fn confirm(&mut self, skb: &Skb) -> Fate {
+    fn confirm(&mut self, skb: &Skb) -> HookResult {
         let id = skb.attached.filter(|attached| attached.tracked == Tracked::New).map(|attached| attached.id);
         if id.is_none_or(|id| self.state.connections.confirm(id)) {
-            return Fate::On;
+            return HookResult::On;
         }
-        Fate::Ends(self.lose(Lost::Clash))
+        HookResult::Ends(self.lose(Lost::Clash))
     }
 }

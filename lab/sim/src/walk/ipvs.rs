@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Destination, Fate, Skb, Walker};
+use super::{Destination, HookResult, Skb, Walker};
 use crate::ipvs::connections::{Connection, Nobody};
 use crate::packet::Body;
 use crate::rules::target::RejectWith;
@@ -11,23 +11,23 @@ use crate::trace::{Event, Hook, Lost};
 
 impl Walker<'_> {
     /// `ip_vs_out_hook`: an answer gets the virtual address as its source.
-    pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> Fate {
+    pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> HookResult {
         if skb.by_ipvs || self.host.services.services.is_empty() {
-            return Fate::On;
+            return HookResult::On;
         }
         if let Body::Error { about, .. } = &skb.packet.body {
             let about = (**about).clone();
             self.ipvs_error(&about, skb);
-            return Fate::On;
+            return HookResult::On;
         }
         let Some(connection) = self.state.ipvs.answered(&skb.packet, self.now) else {
-            return Fate::On;
+            return HookResult::On;
         };
         skb.packet.source = connection.virtual_address.ip();
         skb.packet.set_source_port(connection.virtual_address.port());
         skb.by_ipvs = true;
         self.note(Event::Translated { by: "un-IPVS", packet: skb.packet.clone() });
-        Fate::On
+        HookResult::On
     }
 
     /// `ip_vs_out_icmp`: an error about a packet to a destination becomes one about the virtual address.
@@ -51,24 +51,24 @@ impl Walker<'_> {
     }
 
     /// `ip_vs_in_hook`: a request to a virtual address gets a destination.
-    pub(super) fn ipvs_request(&mut self, hook: Hook, skb: &mut Skb) -> Fate {
+    pub(super) fn ipvs_request(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         let host = self.host;
         if skb.by_ipvs || host.services.services.is_empty() {
-            return Fate::On;
+            return HookResult::On;
         }
         let known = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
         let known = known.is_some_and(|connection| connection.confirmed);
         let called = self.state.ipvs.called(&skb.packet, known, &host.services, &host.sysctls, self.now, self.chance);
         let (connection, chosen) = match called {
             Ok(found) => found,
-            Err(Nobody::Passes) => return Fate::On,
-            Err(Nobody::Gone) => return Fate::Ends(self.lose(Lost::ServerGone)),
-            Err(Nobody::Reused) => return Fate::Ends(self.lose(Lost::PortReused)),
+            Err(Nobody::Passes) => return HookResult::On,
+            Err(Nobody::Gone) => return HookResult::Ends(self.lose(Lost::ServerGone)),
+            Err(Nobody::Reused) => return HookResult::Ends(self.lose(Lost::PortReused)),
             Err(Nobody::NoServer) => {
                 let with = RejectWith::port_unreachable(skb.packet.family());
                 return match self.reject(with, skb) {
-                    super::act::Done::Ends(leaves) => Fate::Ends(leaves),
-                    _ => Fate::On,
+                    super::act::Done::Ends(leaves) => HookResult::Ends(leaves),
+                    _ => HookResult::On,
                 };
             }
         };
@@ -89,7 +89,7 @@ impl Walker<'_> {
     }
 
     /// `ip_vs_nat_xmit`.
-    fn hand_over(&mut self, hook: Hook, server: SocketAddr, skb: &mut Skb) -> Fate {
+    fn hand_over(&mut self, hook: Hook, server: SocketAddr, skb: &mut Skb) -> HookResult {
         skb.packet.destination = server.ip();
         skb.packet.set_destination_port(server.port());
         skb.by_ipvs = true;
@@ -103,21 +103,21 @@ impl Walker<'_> {
             (skb.attached, skb.untracked) = (None, true);
         }
         if let Err(why) = self.route_out(skb) {
-            return Fate::Ends(self.lose(why));
+            return HookResult::Ends(self.lose(why));
         }
         if skb.way == Some(Destination::Here) {
             // ip_vs_nat_xmit refuses what comes from outside to loopback.
             if server.ip().is_loopback() && hook == Hook::Input {
-                return Fate::Ends(self.lose(Lost::Loopback));
+                return HookResult::Ends(self.lose(Lost::Loopback));
             }
-            return Fate::On;
+            return HookResult::On;
         }
         // It leaves through OUTPUT, from its beginning, and POSTROUTING.
         skb.input = None;
         let mut again = skb.clone();
         match self.output_hook(&mut again) {
-            Fate::Ends(leaves) => Fate::Ends(leaves),
-            Fate::On => Fate::Ends(self.leave(again)),
+            HookResult::Ends(leaves) => HookResult::Ends(leaves),
+            HookResult::On => HookResult::Ends(self.leave(again)),
         }
     }
 }

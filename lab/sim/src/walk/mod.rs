@@ -6,7 +6,7 @@
 mod act;
 mod bridge;
 mod check;
-mod circle;
+mod cycle;
 mod hooks;
 mod ipvs;
 pub(crate) mod program;
@@ -113,7 +113,7 @@ pub(crate) enum Leaves {
 }
 
 /// How a hook ends.
-pub(crate) enum Fate {
+pub(crate) enum HookResult {
     /// The packet goes on.
     On,
     /// It does not.

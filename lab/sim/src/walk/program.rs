@@ -205,7 +205,7 @@ impl Compiler<'_> {
         let built_in = table.name.built_in().iter();
         let entries = built_in.filter_map(|name| index.get(name).map(|at| (*name, *at))).collect();
         let compiled = CompiledTable { place, chains, entries };
-        match super::circle::find(&compiled.chains) {
+        match super::cycle::find(&compiled.chains) {
             Some(at) => Err(CompileError::Loop { table: table.name, chain: table.chains[at].name.clone() }),
             None => Ok(compiled),
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::program::{Action, Check, CompiledTable, Step};
-use super::{Fate, Leaves, Skb, Walker};
+use super::{HookResult, Leaves, Skb, Walker};
 use crate::host::Host;
 use crate::rules::{Policy, TableName};
 use crate::trace::{Event, Hook, Lost};
@@ -27,13 +27,13 @@ struct Caller {
 
 impl<'a> Walker<'a> {
     /// Lets the table have its say about the packet.
-    pub(super) fn table(&mut self, name: TableName, hook: Hook, skb: &mut Skb) -> Fate {
+    pub(super) fn table(&mut self, name: TableName, hook: Hook, skb: &mut Skb) -> HookResult {
         let host: &'a Host = self.host;
         let Some(table) = host.program(skb.packet.family()).table(name) else {
-            return Fate::On;
+            return HookResult::On;
         };
         let Some(entry) = table.entry(hook.chain()) else {
-            return Fate::On;
+            return HookResult::On;
         };
         if !table.chains[entry].steps.is_empty() {
             self.note(Event::Table(name));
@@ -41,7 +41,14 @@ impl<'a> Walker<'a> {
         self.chains(table, name, entry, hook, skb)
     }
 
-    fn chains(&mut self, table: &'a CompiledTable, name: TableName, entry: usize, hook: Hook, skb: &mut Skb) -> Fate {
+    fn chains(
+        &mut self,
+        table: &'a CompiledTable,
+        name: TableName,
+        entry: usize,
+        hook: Hook,
+        skb: &mut Skb,
+    ) -> HookResult {
         let program = self.host.program(skb.packet.family());
         let mut callers: Vec<Caller> = Vec::new();
         // Chains that a packet came back from with nothing changed, each with how much had happened by then: as long as no more
@@ -58,7 +65,7 @@ impl<'a> Walker<'a> {
             };
             met += 1;
             if met > LONGEST {
-                return Fate::Ends(self.lose(Lost::TooManyRules));
+                return HookResult::Ends(self.lose(Lost::TooManyRules));
             }
             let mut drawn = None;
             let matched = self.matches(step, skb, &mut drawn);
@@ -73,8 +80,8 @@ impl<'a> Walker<'a> {
             let rule = program.rule(table, chain, at);
             self.note(Event::Matched(rule.clone()));
             match &step.action {
-                Action::Accept => return Fate::On,
-                Action::Drop => return Fate::Ends(self.lose(Lost::Rule(rule))),
+                Action::Accept => return HookResult::On,
+                Action::Drop => return HookResult::Ends(self.lose(Lost::Rule(rule))),
                 Action::Return => match callers.pop() {
                     Some(caller) => (chain, at) = back(caller, happened, &mut idle),
                     None => return self.policy(table, name, chain, hook),
@@ -84,14 +91,14 @@ impl<'a> Walker<'a> {
                     callers.push(Caller { chain, at: at + 1, called: *to, happened });
                     (chain, at) = (*to, 0);
                 }
-                Action::Jump(_) => return Fate::Ends(self.lose(Lost::Rule(rule))),
+                Action::Jump(_) => return HookResult::Ends(self.lose(Lost::Rule(rule))),
                 Action::Goto(to) => (chain, at) = (*to, 0),
                 action => {
                     let mark = skb.mark;
                     match self.act(action, hook, skb) {
                         super::act::Done::Continue => at += 1,
-                        super::act::Done::Accept => return Fate::On,
-                        super::act::Done::Ends(leaves) => return Fate::Ends(leaves),
+                        super::act::Done::Accept => return HookResult::On,
+                        super::act::Done::Ends(leaves) => return HookResult::Ends(leaves),
                     }
                     let changed = match action {
                         Action::Continue => false,
@@ -104,15 +111,15 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> Fate {
+    fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> HookResult {
         // A goto may end in a user's chain; the policy is then the built-in chain's that the walk began in.
         let begun = || table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy);
         match table.chains[chain].policy.or_else(begun) {
             Some(Policy::Drop) => {
                 self.note(Event::Policy(name, hook, Policy::Drop));
-                Fate::Ends(Leaves::Lost(Lost::Policy(name, hook)))
+                HookResult::Ends(Leaves::Lost(Lost::Policy(name, hook)))
             }
-            Some(Policy::Accept) | None => Fate::On,
+            Some(Policy::Accept) | None => HookResult::On,
         }
     }
 }

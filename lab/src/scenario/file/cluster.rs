@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::scenario::words::OneOrMany;
+use crate::scenario::values::OneOrMany;
 
 /// Which IP families the cluster has; the first is the primary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -34,12 +34,37 @@ pub enum CniFile {
     Ptp,
 }
 
+/// What carries pods' packets between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OverlayFile {
+    /// Routes.
+    #[default]
+    None,
+    /// VXLAN.
+    Vxlan,
+}
+/// What nodes ask of sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReversePathFile {
+    /// Nothing.
+    #[default]
+    Off,
+    /// RFC 3704, strict.
+    Strict,
+    /// RFC 3704, loose.
+    Loose,
+}
+
 /// `cluster:`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ClusterFile {
     pub family: Family,
     pub cni: CniFile,
+    pub overlay: OverlayFile,
+    pub reverse_path: ReversePathFile,
     pub nodes: Option<Spanned<Nodes>>,
     pub clients: Vec<Spanned<ClientFile>>,
     pub load_balancer: bool,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::scenario::fault::{Command, Does, Fault, FaultKind};
-use crate::scenario::words::{NodeChoice, OneOrMany};
+use crate::scenario::values::{NodeChoice, OneOrMany};
 
 /// How often a busy program writes, unless the step says otherwise, and the most that it may be told.
 const PER_SECOND: u32 = 100;

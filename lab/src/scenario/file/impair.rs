@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use crate::netns::netem::Impairment;
-use crate::scenario::words::{NodeChoice, OneOrMany, Share, Span};
+use crate::scenario::values::{NodeChoice, OneOrMany, Share, Span};
 
 /// Whose packets, and what happens to them.
 #[derive(Debug, Clone, Deserialize)]

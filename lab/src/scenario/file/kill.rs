@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::nodes_or::{NodesOr, nodes_or};
-use crate::scenario::words::{NodeChoice, OneOrMany, Span};
+use crate::scenario::values::{NodeChoice, OneOrMany, Span};
 
 /// Whose proxy is killed, and when.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde_saphyr::Spanned;
 
 use super::OneFamily;
 use crate::objects::ObjectKey;
-use crate::scenario::words::{NodeChoice, PodRef};
+use crate::scenario::values::{NodeChoice, PodRef};
 
 /// `metric:`
 #[derive(Debug, Clone, Deserialize)]

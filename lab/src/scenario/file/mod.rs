@@ -17,7 +17,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes};
+pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
 pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
@@ -26,10 +26,10 @@ pub use proxy::{
     ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler, Writer,
 };
 pub use scan::ScanFile;
-pub use start::{Different, StartFile};
+pub use start::{ProxyOverride, StartFile};
 
-use super::words::{
-    ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Share, Source, Span, Target, Text,
+use super::values::{
+    ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Sensitivity, Share, Source, Span, Target, Text,
 };
 use crate::expect::counters::PacketCount;
 use crate::scenario::run::Variant;
@@ -399,6 +399,10 @@ pub struct ScaleFile {
 pub struct ExpectFile {
     pub answered: Option<Spanned<Answered>>,
     pub spread: Option<Spread>,
+    pub sensitivity: Option<Spanned<Sensitivity>>,
+    /// The one of all steps of a run, which no file says.
+    #[serde(skip)]
+    pub sensitivity_of_run: Option<f64>,
     pub sticky: Option<bool>,
     pub same_as: Option<Spanned<String>>,
     pub differs_from: Option<Spanned<String>>,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 
-use crate::scenario::words::{NodeChoice, OneOrMany};
+use crate::scenario::values::{NodeChoice, OneOrMany};
 
 /// One of the two.
 pub(super) enum NodesOr<M> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::Net;
-use crate::scenario::words::{OneOrMany, Span, Text};
+use crate::scenario::values::{OneOrMany, Span, Text};
 
 /// `proxy:`, in the words of a KubeProxyConfiguration.
 #[derive(Debug, Default, Deserialize)]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::OneFamily;
-use crate::scenario::words::{OneOrMany, PlaceRef, Span, Target};
+use crate::scenario::values::{OneOrMany, PlaceRef, Span, Target};
 
 /// Who knocks where.
 #[derive(Debug, Clone, Deserialize)]

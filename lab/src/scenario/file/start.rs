@@ -5,18 +5,18 @@ use serde::Deserialize;
 
 use super::nodes_or::{NodesOr, nodes_or};
 use super::{Mode, Scheduler};
-use crate::scenario::words::{NodeChoice, OneOrMany};
+use crate::scenario::values::{NodeChoice, OneOrMany};
 
 /// Whose proxy is started, and how.
 #[derive(Debug)]
 pub struct StartFile {
     pub node: OneOrMany<NodeChoice>,
-    pub different: Different,
+    pub different: ProxyOverride,
 }
 
 /// What is different from the start before. `None`: as it was.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Different {
+pub struct ProxyOverride {
     /// The mode.
     pub mode: Option<Mode>,
     /// In IPVS mode, who gets the next connection.
@@ -34,9 +34,9 @@ struct Otherwise {
 impl<'de> Deserialize<'de> for StartFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match nodes_or(deserializer, "{node: NODE, mode: MODE, scheduler: SCHEDULER}")? {
-            NodesOr::Nodes(node) => StartFile { node, different: Different::default() },
+            NodesOr::Nodes(node) => StartFile { node, different: ProxyOverride::default() },
             NodesOr::Map(Otherwise { node, mode, scheduler }) => {
-                StartFile { node, different: Different { mode, scheduler } }
+                StartFile { node, different: ProxyOverride { mode, scheduler } }
             }
         })
     }

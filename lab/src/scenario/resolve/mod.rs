@@ -11,7 +11,7 @@ use serde_saphyr::{Location, Spanned};
 
 use super::error::Problem;
 use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
-use super::words::{Frontend, PlaceRef, Source, Target};
+use super::values::{Frontend, PlaceRef, Source, Target};
 use crate::cluster::spec::Protocol;
 use crate::expect::{SourceWanted, Wanted, stats};
 use crate::objects::{ObjectKey, Store, family_name, nth_address};
@@ -58,8 +58,12 @@ pub(super) type ClientRoute = (String, IpNet, String);
 
 /// Resolves a `probe` step.
 pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
-    let wanted = wanted(store, expect, &place(store, &file.from)?, file.from.referenced)?;
-    let count = count(file.count.as_ref(), &wanted)?;
+    let mut wanted = wanted(store, expect, &place(store, &file.from)?, file.from.referenced)?;
+    let concurrency = at_a_time(file, &wanted)?;
+    if let Wanted::Answered { turns: Some(at_a_time), .. } = &mut wanted {
+        *at_a_time = concurrency;
+    }
+    let count = count(file.count.as_ref(), &wanted, expect)?;
     if count > 1 && file.source_port.is_some() {
         return Err(Problem::new(file.from.referenced, "sourcePort: one port serves one probe; leave out `count`"));
     }
@@ -74,7 +78,7 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
     }
     // The second of a pair follows the first.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
-    Ok(ProbePlan { drawn, pair, probe, count, concurrency: at_a_time(file, &wanted)?, route, wanted })
+    Ok(ProbePlan { drawn, pair, probe, count, concurrency, route, wanted })
 }
 
 /// A step's `concurrency`, if it is not more than the lab can do.
@@ -87,20 +91,17 @@ fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Pr
     }
 }
 
-/// How many probes are under way at a time. Only of probes that wait for each other it is known whose turn it was.
+/// How many probes are under way at a time. Only of probes that wait for each other it is known whose turn each was.
 fn at_a_time(file: &ProbeFile, wanted: &Wanted) -> Result<usize, Problem> {
-    let Wanted::Answered { turns: true, by, sticky, .. } = wanted else {
-        let written = bounded(file.concurrency, file.from.referenced)?;
+    let written = bounded(file.concurrency, file.from.referenced)?;
+    let Wanted::Answered { turns: Some(_), by, sticky, .. } = wanted else {
         return Ok(written.unwrap_or(CONCURRENCY).max(1));
     };
-    let problem = |message: &str| Err(Problem::new(file.from.referenced, message));
-    match file.concurrency {
-        _ if by.len() < 2 || *sticky => problem("spread: turns are for two pods or more, and contradict `sticky`"),
-        Some(several) if several > 1 => {
-            problem("spread: turns can only be told one at a time; leave out `concurrency`")
-        }
-        _ => Ok(1),
+    if by.len() < 2 || *sticky {
+        let message = "spread: turns are for two pods or more, and contradict `sticky`";
+        return Err(Problem::new(file.from.referenced, message));
     }
+    Ok(written.unwrap_or(1).max(1))
 }
 
 /// Whether the service behind `to` sends a client to the same pod again.
@@ -190,7 +191,7 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>,
     if expect.answered.is_some() {
         return wanted(store, expect, &Place::LoadBalancer, Location::UNKNOWN).map(Some);
     }
-    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false, turns: false }))
+    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false, turns: None }))
 }
 
 fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
@@ -222,7 +223,9 @@ pub(super) fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, Str
             .find(|node| node.name == *name)
             .map(|node| {
                 let own = node.pod_cidrs.iter().filter_map(|range| nth_address(*range, 1));
-                node.addresses.iter().chain(&node.extra_addresses).copied().chain(own).collect()
+                let overlay = node.pod_cidrs.iter().filter(|_| spec.overlay);
+                let overlay = overlay.filter_map(|range| nth_address(*range, 0));
+                node.addresses.iter().chain(&node.extra_addresses).copied().chain(own).chain(overlay).collect()
             })
             .ok_or_else(|| none("node", name, spec.nodes.iter().map(|node| node.name.as_str()).collect())),
         Place::Client(name) => spec
@@ -346,7 +349,7 @@ fn route(
 ) -> Result<Option<(String, IpNet, String)>, Problem> {
     let Some(via) = via else { return Ok(None) };
     let Place::Client(client) = from else {
-        return Err(Problem::new(via.referenced, "via: only a client outside the cluster needs to be told a way"));
+        return Err(Problem::new(via.referenced, "via: only a client outside the cluster needs a route"));
     };
     let node = via.value.strip_prefix("node/").unwrap_or(&via.value).to_owned();
     addresses(store, &Place::Node(node.clone())).map_err(|message| Problem::new(via.referenced, message))?;
@@ -371,7 +374,7 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &Place, at: Location) -> Res
         (Some(answered), false, false, false) => {
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
-            let turns = expect.spread == Some(Spread::Turns);
+            let turns = (expect.spread == Some(Spread::Turns)).then_some(1);
             Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true), turns })
         }
         _ => Err(Problem::new(
@@ -403,8 +406,8 @@ fn backends(
             if (sum - 1.0).abs() > 1e-9 {
                 return Err(problem(format!("the shares add up to {sum:.4}; expected 1")));
             }
-            let pair = |(name, share): (&String, &super::words::Share)| {
-                let key: super::words::PodRef = name.parse().map_err(problem)?;
+            let pair = |(name, share): (&String, &super::values::Share)| {
+                let key: super::values::PodRef = name.parse().map_err(problem)?;
                 Ok((known(&key.0)?, Some(share.0)))
             };
             shares.iter().map(pair).collect()
@@ -440,20 +443,27 @@ fn source(store: &Store, expect: &ExpectFile, from: &Place) -> Result<Option<Sou
 }
 
 /// How often to probe: as written, if that is enough for what is claimed; else as often as the claim needs.
-fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Problem> {
-    let needed = match wanted {
-        Wanted::Answered { by, turns: true, .. } => TURNS * by.len(),
-        Wanted::Answered { by, sticky, .. } => {
-            let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
-            let for_shares = if shares.is_empty() { Some(1) } else { stats::needed(&shares) };
-            let at = written.map_or(Location::UNKNOWN, |count| count.referenced);
-            let for_shares = for_shares.ok_or_else(|| {
-                Problem::new(at, "a share is too small to be told from nothing with a reasonable number of probes")
-            })?;
-            if *sticky { for_shares.max(STICKY_PROBES) } else { for_shares }
-        }
-        _ => 1,
+fn count(written: Option<&Spanned<usize>>, wanted: &Wanted, expect: &ExpectFile) -> Result<usize, Problem> {
+    let at = written.map_or(Location::UNKNOWN, |count| count.referenced);
+    let for_shares = |by: &[(String, Option<f64>)], skew: f64| {
+        let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
+        let needed = if shares.is_empty() { Some(1) } else { stats::needed(&shares, skew) };
+        needed.ok_or_else(|| {
+            Problem::new(at, "a share or its sensitivity is too small for a reasonable number of probes")
+        })
     };
+    let (mut needed, mut asked) = (1, 1);
+    match wanted {
+        Wanted::Answered { by, turns: Some(at_a_time), .. } => needed = TURNS * at_a_time * by.len(),
+        Wanted::Answered { by, sticky, .. } => {
+            let skew = sensitivity(expect, by)?;
+            needed = for_shares(by, skew)?.max(if *sticky { STICKY_PROBES } else { 1 });
+            if let Some(finer) = expect.sensitivity_of_run.filter(|of_run| *of_run < skew) {
+                asked = for_shares(by, finer)?;
+            }
+        }
+        _ => {}
+    }
     match written {
         Some(count) if count.value < needed => {
             let message = format!(
@@ -466,7 +476,19 @@ fn count(written: Option<&Spanned<usize>>, wanted: &Wanted) -> Result<usize, Pro
         Some(count) if count.value > MOST_PROBES => {
             Err(Problem::new(count.referenced, format!("count: expected at most {MOST_PROBES} probes")))
         }
-        Some(count) => Ok(count.value),
-        None => Ok(needed),
+        Some(count) => Ok(count.value.max(asked)),
+        None => Ok(needed.max(asked)),
     }
+}
+
+/// The skew that is to be seen in these backends' shares.
+fn sensitivity(expect: &ExpectFile, by: &[(String, Option<f64>)]) -> Result<f64, Problem> {
+    let Some(written) = &expect.sensitivity else { return Ok(stats::SENSITIVITY) };
+    if by.iter().all(|(_, share)| share.is_none()) {
+        return Err(Problem::new(
+            written.referenced,
+            "sensitivity: it is for promised shares; say `spread: even`, or who gets which",
+        ));
+    }
+    Ok(written.value.0)
 }

@@ -118,7 +118,7 @@ enum Verdict {
 
 /// What came of it all.
 #[derive(Debug, Default)]
-pub(super) struct Toll {
+pub(super) struct TrafficReport {
     /// Requests sent.
     pub(super) made: usize,
     /// Without an answer that was promised: the first few, with their moment.
@@ -152,28 +152,28 @@ impl Background {
 
     /// Ends it and judges every request. It goes on until `wanted` accepts the number of requests, for [`ENOUGH_WITHIN`] at
     /// most: how many a machine sends while something else happens depends on the machine.
-    pub(super) async fn end(mut self, wanted: &PacketCount, epochs: &Epochs) -> Result<Toll, ClusterError> {
+    pub(super) async fn end(mut self, wanted: &PacketCount, epochs: &Epochs) -> Result<TrafficReport, ClusterError> {
         if matches!(wanted, PacketCount::AtLeast(_)) {
             let mut made = self.made.subscribe();
             let enough = made.wait_for(|made| wanted.accepts(*made as u64, |_| 0));
             let _ = tokio::time::timeout(ENOUGH_WITHIN, enough).await;
         }
         self.stop.send_replace(true);
-        let mut toll = Toll::default();
+        let mut report = TrafficReport::default();
         while let Some(samples) = self.workers.join_next().await {
             let samples = samples.map_err(|error| ClusterError::Io {
                 attempted: "sending background traffic".to_owned(),
                 source: std::io::Error::other(error),
             })??;
             for sample in &samples {
-                toll.count(sample, epochs.verdict(&self.service, sample), self.begun);
+                report.count(sample, epochs.verdict(&self.service, sample), self.begun);
             }
         }
-        Ok(toll)
+        Ok(report)
     }
 }
 
-impl Toll {
+impl TrafficReport {
     fn count(&mut self, sample: &Sample, verdict: Verdict, origin: Instant) {
         self.made += 1;
         let moment = sample.begun.duration_since(origin).as_millis();

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use super::background::Background;
-use super::lab::{Lab, StartError};
-use super::step::Seen;
-use crate::apiserver::Misbehaviour;
+use super::lab::{Lab, LabError};
+use crate::apiserver::Fault;
 use crate::cluster::spec::PodSpec;
 use crate::expect::Mismatch;
 use crate::expect::counters::PacketCount;
 use crate::objects::Store;
+use crate::scenario::execute::Seen;
 use crate::scenario::file::{ExpectFile, TrafficFile};
-use crate::scenario::{Action, resolve, walk};
+use crate::scenario::{Action, dry_run, resolve};
 
 /// Tasks that send background traffic, unless the step says otherwise.
 const WORKERS: usize = 4;
@@ -29,11 +29,11 @@ const LOOK: Duration = Duration::from_millis(5);
 
 impl Lab {
     /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
-    pub(super) async fn change(&mut self, action: &Action) -> Result<Seen, StartError> {
+    pub(super) async fn change_objects(&mut self, action: &Action) -> Result<Seen, LabError> {
         let before = self.cluster.spec().pods;
         // A pod runs before its endpoint is published, as kubelets and controllers have it.
         let mut ahead = self.store.read(Store::clone);
-        walk::change(&mut ahead, action)?;
+        dry_run::change(&mut ahead, action)?;
         let after = ahead.cluster_spec().pods;
         let named = |list: &[PodSpec], pod: &PodSpec| {
             list.iter().any(|other| (&other.namespace, &other.name) == (&pod.namespace, &pod.name))
@@ -43,12 +43,12 @@ impl Lab {
         let replaced: Vec<_> = new.iter().filter(|pod| named(&before, pod)).map(key).collect();
         self.cluster.remove_pods(&replaced).await?;
         self.cluster.add_pods(&new).await?;
-        let ambushes = self.lie_in_wait();
+        let kills = self.arm_kills();
         self.epochs.begin(&ahead);
         let since = Instant::now();
-        self.store.write(|store| walk::change(store, action))?;
+        self.store.write(|store| dry_run::change(store, action))?;
         self.publish().await?;
-        let (killed, mut broken) = self.ambushed(ambushes).await?;
+        let (killed, mut broken) = self.await_kills(kills).await?;
         broken.extend(self.applied(since).await?);
         // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
@@ -57,14 +57,14 @@ impl Lab {
     }
 
     /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
-    pub(super) async fn misbehave(&mut self, what: Misbehaviour) -> Result<Seen, StartError> {
+    pub(super) async fn misbehave(&mut self, what: Fault) -> Result<Seen, LabError> {
         let since = Instant::now();
         self.feed.misbehave(what)?;
-        if let Misbehaviour::Answer(_) = what {
+        if let Fault::Answer(_) = what {
             return Ok(self.answered().await);
         }
         let late = self.applied(since).await?;
-        Ok(Seen::new(format!("version {}", self.store.version()), late.into_iter().collect()))
+        Ok(Seen::new(format!("version {}", self.store.version()), late))
     }
 
     /// Waits until clients have met the answer that the API is to give: as often as there are watches.
@@ -81,9 +81,9 @@ impl Lab {
     }
 
     /// Begins background traffic.
-    pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<Seen, StartError> {
+    pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<Seen, LabError> {
         let resolved = self.store.read(|store| resolve::traffic(store, file));
-        let (service, probe, route) = resolved.map_err(|problem| StartError::Step(problem.message))?;
+        let (service, probe, route) = resolved.map_err(|problem| LabError::Step(problem.message))?;
         // The route stays: the traffic needs it for as long as it goes on.
         self.route(route.as_ref(), true).await?;
         let prober = self.cluster.prober(&probe.from)?;
@@ -91,16 +91,16 @@ impl Lab {
         let pause = file.pause.map_or(PAUSE, |span| span.0);
         let summary = format!("{} to {}", probe.from, probe.to);
         self.traffic.insert(file.name.value.clone(), Background::start(&prober, &probe, service, workers, pause));
-        Ok(Seen::new(summary, Vec::new()))
+        Ok(Seen::new(summary, []))
     }
 
     /// Ends background traffic and judges it.
-    pub(super) async fn end_traffic(&mut self, name: &str, expect: &ExpectFile) -> Result<Seen, StartError> {
+    pub(super) async fn end_traffic(&mut self, name: &str, expect: &ExpectFile) -> Result<Seen, LabError> {
         let Some(background) = self.traffic.remove(name) else {
             return Ok(Seen::new("", vec![Mismatch::new(format!("traffic {name} was begun"), "it was not")]));
         };
         let made = expect.made.as_ref().unwrap_or(&PacketCount::AtLeast(1));
-        let toll = background.end(made, &self.epochs).await?;
+        let report = background.end(made, &self.epochs).await?;
         let none = PacketCount::Exactly(0);
         let mut broken = Vec::new();
         let mut check = |wanted: &PacketCount, count: usize, what: &str, examples: &[String]| {
@@ -110,10 +110,10 @@ impl Lab {
                 broken.push(Mismatch::new(format!("{wanted} requests {what}"), seen));
             }
         };
-        check(made, toll.made, "made", &[]);
-        check(expect.failed.as_ref().unwrap_or(&none), toll.failed.len(), "failed", &toll.failed);
+        check(made, report.made, "made", &[]);
+        check(expect.failed.as_ref().unwrap_or(&none), report.failed.len(), "failed", &report.failed);
         let misdelivered = expect.misdelivered.as_ref().unwrap_or(&none);
-        check(misdelivered, toll.misdelivered.len(), "misdelivered", &toll.misdelivered);
-        Ok(Seen::new(toll.summary(), broken))
+        check(misdelivered, report.misdelivered.len(), "misdelivered", &report.misdelivered);
+        Ok(Seen::new(report.summary(), broken))
     }
 }

@@ -8,13 +8,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::lab::{StartError, make};
+use super::lab::{LabError, make};
 use crate::netns::sandbox::WORK_DIR;
 use crate::scenario::fault::{Command, Does, Fault};
 use crate::scenario::{Action, Scenario};
 
 /// The `PATH` of every node's proxy that meets such a command in `scenario`; `path` is where the real ones are.
-pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, StartError> {
+pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, LabError> {
     let meeting = scenario.steps.iter().flat_map(|step| match &step.action {
         Action::Fault(Fault::Command(..), nodes) => nodes.as_slice(),
         _ => &[],
@@ -31,7 +31,7 @@ pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, 
 }
 
 /// From now on `command` does something else on `node`; `None`: its work.
-pub(super) fn set(node: &str, command: Command, does: Option<Does>) -> Result<(), StartError> {
+pub(super) fn set(node: &str, command: Command, does: Option<Does>) -> Result<(), LabError> {
     let (directory, file) = (directory(node), switch(node, command));
     let done = match does {
         // At once and whole: a command may be looking.
@@ -41,7 +41,7 @@ pub(super) fn set(node: &str, command: Command, does: Option<Does>) -> Result<()
         }
         None => fs::remove_file(&file),
     };
-    done.map_err(|source| StartError::Directory { path: file, source })
+    done.map_err(|source| LabError::Directory { path: file, source })
 }
 
 /// A run of a command while it was faked.
@@ -98,7 +98,7 @@ fn notes(node: &str, command: Command) -> PathBuf {
     directory(node).join(format!("{command}.met"))
 }
 
-fn write_all(directory: &Path, path: &str) -> Result<(), StartError> {
+fn write_all(directory: &Path, path: &str) -> Result<(), LabError> {
     // An earlier scenario's faults are over.
     let _ = fs::remove_dir_all(directory);
     make(directory)?;
@@ -110,7 +110,7 @@ fn write_all(directory: &Path, path: &str) -> Result<(), StartError> {
             let permissions = fs::Permissions::from_mode(0o755);
             let done = fs::write(&file, script(directory, command, &real));
             done.and_then(|()| fs::set_permissions(&file, permissions))
-                .map_err(|source| StartError::Directory { path: file, source })?;
+                .map_err(|source| LabError::Directory { path: file, source })?;
         }
     }
     Ok(())

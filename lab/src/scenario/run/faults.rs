@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use nix::fcntl::Flock;
 
 use super::fakes;
-use super::lab::{Lab, StartError};
-use super::step::Seen;
+use super::lab::{Lab, LabError};
 use crate::cluster::writer::BusyWriter;
 use crate::expect::Mismatch;
+use crate::scenario::execute::Seen;
 use crate::scenario::fault::{Command, Does, Fault, FaultKind};
 use crate::traffic::probe::Place;
 
@@ -39,7 +39,7 @@ impl Faults {
 
 impl Lab {
     /// Begins a fault.
-    pub(super) async fn begin_fault(&mut self, fault: Fault, nodes: &[String]) -> Result<Seen, StartError> {
+    pub(super) async fn begin_fault(&mut self, fault: Fault, nodes: &[String]) -> Result<Seen, LabError> {
         for node in nodes {
             match fault {
                 Fault::Command(command, does) => {
@@ -56,7 +56,7 @@ impl Lab {
                 }
             }
         }
-        Ok(Seen::new(format!("{}: {fault}", nodes.join(", ")), Vec::new()))
+        Ok(Seen::new(format!("{}: {fault}", nodes.join(", ")), []))
     }
 
     /// Waits until the proxies have run every command that is faked: what leads to it may be noticed late.
@@ -73,7 +73,7 @@ impl Lab {
     }
 
     /// Ends faults, waits until the proxies have caught up, and judges what the faults have left.
-    pub(super) async fn end_fault(&mut self, kind: FaultKind, nodes: &[String]) -> Result<Seen, StartError> {
+    pub(super) async fn end_fault(&mut self, kind: FaultKind, nodes: &[String]) -> Result<Seen, LabError> {
         if kind == FaultKind::Command {
             self.wait_until_met(nodes).await;
         }
@@ -89,7 +89,7 @@ impl Lab {
                 }
                 FaultKind::Lock => drop(self.faults.locks.remove(node)),
                 FaultKind::Writer => {
-                    let failed = |source: io::Error| StartError::Command {
+                    let failed = |source: io::Error| LabError::Command {
                         command: "rewriting a table of nf_tables".to_owned(),
                         place: Place::Node(node.clone()).to_string(),
                         problem: source.to_string(),

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::lab::{StartError, make};
-use crate::apiserver::{ApiServer, Kubeconfig, Misbehaviour, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
+use super::lab::{LabError, make};
+use crate::apiserver::{ApiServer, Fault, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
 use crate::cluster::Cluster;
 use crate::netns::sandbox::WORK_DIR;
 use crate::objects::publish::publish;
@@ -48,7 +48,7 @@ impl Feed {
         cluster: &Cluster,
         shared: &SharedStore,
         seed: u64,
-    ) -> Result<Feed, StartError> {
+    ) -> Result<Feed, LabError> {
         let directory = PathBuf::from(WORK_DIR).join(match source {
             Source::Api => "kubeconfig",
             Source::Manifests => "manifests",
@@ -64,18 +64,18 @@ impl Feed {
         Ok(feed)
     }
 
-    async fn serve(cluster: &Cluster, shared: &SharedStore, seed: u64, directory: PathBuf) -> Result<Feed, StartError> {
+    async fn serve(cluster: &Cluster, shared: &SharedStore, seed: u64, directory: PathBuf) -> Result<Feed, LabError> {
         let nodes: Vec<String> = cluster.spec().nodes.into_iter().map(|node| node.name).collect();
         let mut listeners = Vec::new();
         for node in &nodes {
             let listener = cluster.listen(&Place::Node(node.clone()), ADDRESS).await?;
-            listeners.push(listener.into_std().map_err(StartError::Api)?);
+            listeners.push(listener.into_std().map_err(LabError::Api)?);
         }
         let tls = Tls::generate(&[ADDRESS.ip().to_string()])?;
         let tokens = Tokens::new(seed, nodes.iter().cloned());
         let watches = WatchTimes { bookmark_every: BOOKMARKS, ..WatchTimes::default() };
         let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), watches };
-        let server = ApiServer::start(shared.clone(), listeners, options).map_err(StartError::Api)?;
+        let server = ApiServer::start(shared.clone(), listeners, options).map_err(LabError::Api)?;
         for node in &nodes {
             let kubeconfig = Kubeconfig {
                 server: server.url(ADDRESS),
@@ -89,7 +89,7 @@ impl Feed {
     }
 
     /// Tells the proxies what there is now; the API does so by itself.
-    pub(super) fn publish(&self, shared: &SharedStore) -> Result<(), StartError> {
+    pub(super) fn publish(&self, shared: &SharedStore) -> Result<(), LabError> {
         match self {
             Feed::Api { .. } => Ok(()),
             Feed::Manifests(directory) => Ok(publish(directory, &shared.read(|store| store.list()))?),
@@ -113,13 +113,13 @@ impl Feed {
     }
 
     /// Makes the API misbehave, or behave again.
-    pub(super) fn misbehave(&self, what: Misbehaviour) -> Result<(), StartError> {
+    pub(super) fn misbehave(&self, what: Fault) -> Result<(), LabError> {
         match self {
             Feed::Api { server, .. } => {
                 server.misbehave(what);
                 Ok(())
             }
-            Feed::Manifests(_) => Err(StartError::Step(NO_API.to_owned())),
+            Feed::Manifests(_) => Err(LabError::Step(NO_API.to_owned())),
         }
     }
 
@@ -132,7 +132,7 @@ impl Feed {
     }
 
     /// Cuts a node off from the API, or lets it through again.
-    pub(super) fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), StartError> {
+    pub(super) fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), LabError> {
         match self {
             Feed::Api { server, nodes, .. } => {
                 if let Some(listener) = nodes.iter().position(|listening| listening == node) {
@@ -140,7 +140,7 @@ impl Feed {
                 }
                 Ok(())
             }
-            Feed::Manifests(_) => Err(StartError::Step(NO_API.to_owned())),
+            Feed::Manifests(_) => Err(LabError::Step(NO_API.to_owned())),
         }
     }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::lab::Lab;
-use super::step::Seen;
 use crate::cluster::process::{ProcessHandle, Work};
 use crate::expect::Mismatch;
 use crate::report::Idle;
+use crate::scenario::execute::Seen;
 use crate::scenario::file::ExpectFile;
 
 /// The processor time that an idle proxy may take, as a part of one core's, unless the step says otherwise.
@@ -171,7 +171,7 @@ fn too_much(node: &str, did: &Did, expect: &ExpectFile) -> Vec<Mismatch> {
 mod tests {
     use super::*;
     use crate::expect::counters::PacketCount;
-    use crate::scenario::words::{Bound, OneOrMany};
+    use crate::scenario::values::{Bound, OneOrMany};
 
     fn did(millis: u64, wake_ups: u64) -> Did {
         Did { processor: Duration::from_millis(millis), wake_ups, over: Duration::from_secs(10) }

@@ -19,7 +19,7 @@ use crate::netns::sandbox::WORK_DIR;
 use crate::objects::ObjectError;
 use crate::objects::publish::PublishError;
 use crate::report::Idle;
-use crate::scenario::answered::AnsweredBy;
+use crate::scenario::error::Problem;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, Scenario};
 use crate::traffic::client::Connection;
@@ -30,7 +30,7 @@ pub(super) const COMMAND: Duration = Duration::from_secs(30);
 
 /// Why the lab could not do something. A broken promise is none of these.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum LabError {
     /// The cluster refused.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -78,8 +78,18 @@ pub enum StartError {
     Step(String),
 }
 
+/// A problem of a step that was found only now: the check before the run has the file's own place of it.
+impl From<Problem> for LabError {
+    fn from(problem: Problem) -> Self {
+        LabError::Step(problem.message)
+    }
+}
+
 /// The cluster, its objects, its proxies, and what earlier steps left for later ones.
 pub struct Lab {
+    pub(super) started: Instant,
+    /// Damage that is done before steps of this scenario.
+    pub(super) breaks: Vec<Break>,
     pub(super) cluster: Cluster,
     pub(super) store: SharedStore,
     pub(super) feed: Feed,
@@ -96,7 +106,6 @@ pub struct Lab {
     pub(super) connections: BTreeMap<String, Connection>,
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
-    pub(super) answered_by: AnsweredBy,
     /// Nodes that a `partition` step has cut off.
     pub(super) cut_off: BTreeSet<String>,
     /// Nodes whose proxies the next step kills in the middle of a restore, each with how long after its begin.
@@ -112,7 +121,7 @@ impl Lab {
     ///
     /// # Errors
     /// Whatever of that does not work.
-    pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<Lab, StartError> {
+    pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<Lab, LabError> {
         let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
@@ -123,7 +132,10 @@ impl Lab {
         let marker = if proxies.are_foreign() || options.measure.is_some() { Marker::new(&cluster) } else { None };
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));
+        let breaks = options.breaks.iter().filter(|damage| damage.is_for(&scenario.name));
         let mut lab = Lab {
+            started: Instant::now(),
+            breaks: breaks.cloned().collect(),
             cluster,
             store,
             feed,
@@ -137,7 +149,6 @@ impl Lab {
             connections: BTreeMap::new(),
             traffic: BTreeMap::new(),
             epochs,
-            answered_by: AnsweredBy::default(),
             cut_off: BTreeSet::new(),
             armed: BTreeMap::new(),
             faults: Faults::default(),
@@ -149,7 +160,7 @@ impl Lab {
         }
         match lab.applied(Instant::now()).await? {
             None => Ok(lab),
-            Some(mismatch) => Err(StartError::Proxy(mismatch)),
+            Some(mismatch) => Err(LabError::Proxy(mismatch)),
         }
     }
 
@@ -167,13 +178,8 @@ impl Lab {
         self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
     }
 
-    /// Whether the proxy of some node is in one of these modes.
-    pub(super) fn is_in_any(&self, modes: &[Mode]) -> bool {
-        self.nodes().iter().any(|node| modes.contains(&self.proxies.mode_of(node)))
-    }
-
     /// Tells the proxies and the load balancer what there is now.
-    pub(super) async fn publish(&self) -> Result<(), StartError> {
+    pub(super) async fn publish(&self) -> Result<(), LabError> {
         self.feed.publish(&self.store)?;
         if self.cluster.spec().load_balancer.is_some() {
             self.cluster.set_vips(self.store.read(|store| store.vips())).await?;
@@ -184,7 +190,7 @@ impl Lab {
     /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off or
     /// has a fault;
     /// not while the API keeps something from them.
-    pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, StartError> {
+    pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, LabError> {
         if self.feed.withholds() {
             return Ok(None);
         }
@@ -226,17 +232,17 @@ impl Lab {
     }
 
     /// Like [`Lab::exec`], for commands of the lab's own: anything but success is an error.
-    pub(super) async fn must(&self, place: &Place, argv: &[String]) -> Result<String, StartError> {
+    pub(super) async fn must(&self, place: &Place, argv: &[String]) -> Result<String, LabError> {
         let output = self.exec(place, argv).await?;
         if output.ended == Ended::Exited(0) {
             return Ok(output.stdout);
         }
         let problem = format!("{:?}: {}", output.ended, output.stderr.trim());
-        Err(StartError::Command { command: argv.join(" "), place: place.to_string(), problem })
+        Err(LabError::Command { command: argv.join(" "), place: place.to_string(), problem })
     }
 
     /// Does damage on purpose.
-    pub(super) async fn damage(&self, damage: &Break) -> Result<(), StartError> {
+    pub(super) async fn damage(&self, damage: &Break) -> Result<(), LabError> {
         // In userspace mode one that is stopped relays nothing, whatever the rules say; nor does it notice what leaves its
         // canary chains in place.
         let nodes = self.nodes();
@@ -244,7 +250,7 @@ impl Lab {
         if !relayed || damage.commands.is_empty() {
             self.proxies.freeze().await?;
         }
-        let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(StartError::Step)?;
+        let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(LabError::Step)?;
         for node in chosen {
             for command in &damage.commands {
                 let argv = ["sh", "-euc", command].map(str::to_owned);
@@ -260,8 +266,8 @@ impl Lab {
     }
 }
 
-pub(super) fn make(path: &std::path::Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
+pub(super) fn make(path: &std::path::Path) -> Result<(), LabError> {
+    std::fs::create_dir_all(path).map_err(|source| LabError::Directory { path: path.to_owned(), source })
 }
 
 /// `PATH` with `tools` first.
@@ -274,7 +280,7 @@ fn machine_path() -> String {
 }
 
 /// A directory in which `iptables` and its kin are the chosen variant's; `None` leaves the machine's own choice.
-fn tools(variant: Variant) -> Result<Option<PathBuf>, StartError> {
+fn tools(variant: Variant) -> Result<Option<PathBuf>, LabError> {
     let program = match variant {
         Variant::Auto => return Ok(None),
         Variant::Nft | Variant::NftCommands => "xtables-nft-multi",
@@ -287,11 +293,11 @@ fn tools(variant: Variant) -> Result<Option<PathBuf>, StartError> {
     let found =
         std::env::split_paths(&path).chain(sbin).map(|directory| directory.join(program)).find(|path| path.exists());
     let found = found
-        .ok_or_else(|| StartError::Step(format!("this machine has no {program}; the package iptables brings it")))?;
+        .ok_or_else(|| LabError::Step(format!("this machine has no {program}; the package iptables brings it")))?;
     for name in ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"] {
         let link = directory.join(name);
         if !link.exists() {
-            std::os::unix::fs::symlink(&found, &link).map_err(|source| StartError::Directory { path: link, source })?;
+            std::os::unix::fs::symlink(&found, &link).map_err(|source| LabError::Directory { path: link, source })?;
         }
     }
     Ok(Some(directory))

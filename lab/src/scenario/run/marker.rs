@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::lab::StartError;
+use super::lab::LabError;
 use crate::apiserver::SharedStore;
 use crate::cluster::Cluster;
 use crate::cluster::spec::{ClusterSpec, NodeSpec, Protocol};
@@ -66,12 +66,12 @@ impl Marker {
     }
 
     /// Publishes a new port, after everything that `store` already has.
-    pub(super) async fn advance(&mut self, cluster: &Cluster, store: &SharedStore) -> Result<(), StartError> {
+    pub(super) async fn advance(&mut self, cluster: &Cluster, store: &SharedStore) -> Result<(), LabError> {
         self.port = self.port.checked_add(1).unwrap_or(1);
         let (mut listeners, mut slices) = (Vec::new(), Vec::new());
         for (_, endpoint) in &self.families {
             let listener = cluster.listen(&Place::Node(self.node.clone()), SocketAddr::new(*endpoint, 0)).await?;
-            let port = listener.local_addr().map_err(StartError::Api)?.port();
+            let port = listener.local_addr().map_err(LabError::Api)?.port();
             slices.push(self.slice(*endpoint, port));
             listeners.push(listener);
         }

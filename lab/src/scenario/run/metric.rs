@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::lab::{Lab, StartError};
+use super::lab::{Lab, LabError};
 use super::proxies::HEALTH;
-use super::step::Seen;
 use crate::cluster::ClusterError;
 use crate::cluster::HttpAnswer;
 use crate::expect::Mismatch;
+use crate::scenario::execute::Seen;
 use crate::scenario::file::{ExpectFile, HealthPath};
 use crate::scenario::look;
 use crate::traffic::probe::Place;
@@ -34,7 +34,7 @@ impl Lab {
     }
 
     /// Takes note of a metric, or compares it with the last note.
-    pub(super) async fn metric(&mut self, node: &str, name: &str, expect: &ExpectFile) -> Result<Seen, StartError> {
+    pub(super) async fn metric(&mut self, node: &str, name: &str, expect: &ExpectFile) -> Result<Seen, LabError> {
         let answer = match self.get(node, METRICS, "/metrics").await {
             Ok(answer) => answer,
             Err(silent) => return Ok(Seen::new("", vec![silent])),
@@ -46,23 +46,18 @@ impl Lab {
         let key = (node.to_owned(), name.to_owned());
         let Some(wanted) = &expect.grew else {
             self.metrics.insert(key, now);
-            return Ok(Seen::new(format!("{now}"), Vec::new()));
+            return Ok(Seen::new(format!("{now}"), []));
         };
         let before = self.metrics.get(&key).copied().unwrap_or_default();
         let grew = now - before;
         let right = grew >= 0.0 && wanted.accepts(grew as u64, |_| 0);
         let wrong =
             (!right).then(|| Mismatch::new(format!("{name} grows by {wanted}"), format!("by {grew}, from {before}")));
-        Ok(Seen::new(format!("{before} before, {now} now"), wrong.into_iter().collect()))
+        Ok(Seen::new(format!("{before} before, {now} now"), wrong))
     }
 
     /// Asks a proxy for its own health.
-    pub(super) async fn own_health(
-        &self,
-        node: &str,
-        path: HealthPath,
-        expect: &ExpectFile,
-    ) -> Result<Seen, StartError> {
+    pub(super) async fn own_health(&self, node: &str, path: HealthPath, expect: &ExpectFile) -> Result<Seen, LabError> {
         let answer = match self.get(node, HEALTH, path.text()).await {
             Ok(answer) => answer,
             Err(silent) => return Ok(Seen::new("", vec![silent])),

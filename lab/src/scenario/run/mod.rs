@@ -1,13 +1,14 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
-mod ambush;
+mod backend;
 mod background;
-mod check;
 mod churn;
+mod command;
 mod fakes;
 mod faults;
 mod feed;
 mod idle;
+mod kill_on_child;
 mod lab;
 mod marker;
 mod measure;
@@ -15,9 +16,7 @@ mod metric;
 mod partition;
 mod proxies;
 mod proxy;
-mod scan;
 pub mod soak;
-mod step;
 mod stray;
 
 use std::time::{Duration, Instant};
@@ -25,15 +24,13 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 pub use feed::Source;
-pub use lab::{Lab, StartError};
+pub use lab::{Lab, LabError};
 pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
 
-use step::Seen;
-
 use super::file::Mode;
-use super::words::NodeChoice;
-use super::{Scenario, Step};
-use crate::report::{Machine, ScenarioReport, StepReport, Verdict};
+use super::values::NodeChoice;
+use super::{Scenario, execute};
+use crate::report::{Machine, ScenarioReport, StepReport};
 
 /// Which iptables the proxies and the lab's own look at the rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -87,7 +84,7 @@ pub struct RunOptions {
     pub source: Source,
     /// How long a probe waits for a promised answer, where the step does not say.
     pub patience: Duration,
-    /// Goes on after a broken step.
+    /// Goes on after a failed step.
     pub keep_going: bool,
     /// Measures the proxies, by the same means whatever they tell of themselves; after the last step they are looked at over
     /// so much time in which nothing happens, unless a step has done that.
@@ -101,7 +98,7 @@ pub struct RunOptions {
 /// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.
 #[derive(Debug, Clone)]
 pub struct Break {
-    /// The only scenario that is damaged; it ends with a broken step, for it may have hours before it. `None`: whichever has
+    /// The only scenario that is damaged; it ends with a failed step, for it may have hours before it. `None`: whichever has
     /// the step.
     pub scenario: Option<String>,
     /// The step's name.
@@ -115,7 +112,12 @@ pub struct Break {
 impl Break {
     /// Whether it is done before step `step` of scenario `scenario`.
     pub fn is_before(&self, scenario: &str, step: &str) -> bool {
-        self.before == step && self.scenario.as_ref().is_none_or(|only| only == scenario)
+        self.before == step && self.is_for(scenario)
+    }
+
+    /// Whether it is for a scenario of that name.
+    pub fn is_for(&self, scenario: &str) -> bool {
+        self.scenario.as_ref().is_none_or(|only| only == scenario)
     }
 }
 
@@ -146,24 +148,18 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     let start = Instant::now();
     let options = &RunOptions { variant: scenario.variant.unwrap_or(options.variant), ..options.clone() };
     progress.begins(scenario, options);
-    let mut report = ScenarioReport {
-        name: scenario.name.clone(),
-        path: scenario.path.display().to_string(),
-        about: scenario.about.clone(),
-        mode: options.mode.to_string(),
-        variant: options.variant.name().to_owned(),
-        seed: scenario.options.seed,
-        machine: options.machine.clone(),
-        steps: Vec::new(),
-        not_started: None,
-        unable: false,
-        figures: None,
-        took: Duration::ZERO,
-        logs: String::new(),
-    };
+    let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
+    report.machine = options.machine.clone();
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
-            steps(scenario, options, &mut lab, &mut report, progress).await;
+            // A scenario that is damaged on purpose may have hours before it.
+            let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
+            let keep_going = options.keep_going && !is_damaged;
+            execute::steps(&mut lab, &scenario.steps, keep_going, |done| {
+                progress.step(&done);
+                report.steps.push(done);
+            })
+            .await;
             if let Some(rest) = options.measure {
                 lab.rest(rest).await;
                 report.figures = lab.figures().await;
@@ -173,53 +169,11 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
             }
         }
         Err(error) => {
-            report.unable = matches!(error, StartError::Cluster(_));
+            report.unable = matches!(error, LabError::Cluster(_));
             report.not_started = Some(error.to_string());
         }
     }
     report.took = start.elapsed();
     progress.done(&report);
     report
-}
-
-async fn steps(
-    scenario: &Scenario,
-    options: &RunOptions,
-    lab: &mut Lab,
-    report: &mut ScenarioReport,
-    progress: &mut dyn Progress,
-) {
-    let mut broken = false;
-    let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
-    let keep_going = options.keep_going && !is_damaged;
-    for step in &scenario.steps {
-        if !lab.is_in_any(&step.modes) {
-            continue;
-        }
-        let begin = Instant::now();
-        let (verdict, seen) = if broken && !keep_going {
-            (Verdict::Skipped, Seen::new("", Vec::new()))
-        } else {
-            one(&scenario.name, options, lab, step).await
-        };
-        broken |= matches!(verdict, Verdict::Broken(_) | Verdict::Failed(_));
-        let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), begin.elapsed());
-        let done = StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, took };
-        progress.step(&done);
-        report.steps.push(done);
-    }
-}
-
-async fn one(scenario: &str, options: &RunOptions, lab: &mut Lab, step: &Step) -> (Verdict, Seen) {
-    let nothing = || Seen::new("", Vec::new());
-    for damage in options.breaks.iter().filter(|damage| damage.is_before(scenario, &step.name)) {
-        if let Err(error) = lab.damage(damage).await {
-            return (Verdict::Failed(format!("the damage before this step could not be done: {error}")), nothing());
-        }
-    }
-    match lab.step(step).await {
-        Ok(mut seen) if !seen.broken.is_empty() => (Verdict::Broken(std::mem::take(&mut seen.broken)), seen),
-        Ok(mut seen) => (seen.not_judged.take().map_or(Verdict::Passed, Verdict::NotJudged), seen),
-        Err(error) => (Verdict::Failed(error.to_string()), nothing()),
-    }
 }

@@ -2,23 +2,23 @@
 
 use std::time::Instant;
 
-use super::lab::{Lab, StartError};
-use super::step::Seen;
+use super::lab::{Lab, LabError};
 use crate::netns::netem::Impairment;
+use crate::scenario::execute::Seen;
 
 impl Lab {
     /// Cuts nodes off from everybody, the API included. The API first: what it would tell must not slip through.
-    pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+    pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<Seen, LabError> {
         for node in nodes {
             self.feed.cut_off(node, true)?;
             self.cluster.cut_off(node, true).await?;
             self.cut_off.insert(node.clone());
         }
-        Ok(Seen::new(nodes.join(", "), Vec::new()))
+        Ok(Seen::new(nodes.join(", "), []))
     }
 
     /// Lets nodes in again and waits until their proxies have caught up.
-    pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+    pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<Seen, LabError> {
         let since = Instant::now();
         for node in nodes {
             self.cluster.cut_off(node, false).await?;
@@ -26,22 +26,22 @@ impl Lab {
             self.cut_off.remove(node);
         }
         let late = self.applied(since).await?;
-        Ok(Seen::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late.into_iter().collect()))
+        Ok(Seen::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late))
     }
 
     /// Has what is sent to nodes impaired.
-    pub(super) async fn impair(&mut self, nodes: &[String], how: &Impairment) -> Result<Seen, StartError> {
+    pub(super) async fn impair(&mut self, nodes: &[String], how: &Impairment) -> Result<Seen, LabError> {
         for node in nodes {
             self.cluster.impair(node, Some(how)).await?;
         }
-        Ok(Seen::new(format!("{}: {how}", nodes.join(", ")), Vec::new()))
+        Ok(Seen::new(format!("{}: {how}", nodes.join(", ")), []))
     }
 
     /// Has it no longer so.
-    pub(super) async fn repair(&mut self, nodes: &[String]) -> Result<Seen, StartError> {
+    pub(super) async fn repair(&mut self, nodes: &[String]) -> Result<Seen, LabError> {
         for node in nodes {
             self.cluster.impair(node, None).await?;
         }
-        Ok(Seen::new(nodes.join(", "), Vec::new()))
+        Ok(Seen::new(nodes.join(", "), []))
     }
 }

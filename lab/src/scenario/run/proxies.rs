@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
 use crate::netns::sandbox::WORK_DIR;
 use crate::scenario::ProxySettings;
-use crate::scenario::file::{Different, Mode, Scheduler};
+use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
 use crate::traffic::probe::Place;
 
 /// kube-proxy's own health port.
@@ -78,7 +78,7 @@ impl Proxies {
     }
 
     /// From its next start on the proxy of `node` is different.
-    pub(super) fn set(&mut self, node: &str, different: Different) {
+    pub(super) fn set(&mut self, node: &str, different: ProxyOverride) {
         self.modes.extend(different.mode.map(|mode| (node.to_owned(), mode)));
         self.schedulers.extend(different.scheduler.map(|scheduler| (node.to_owned(), scheduler)));
     }

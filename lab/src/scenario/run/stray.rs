@@ -1,22 +1,24 @@
 //! A segment that belongs nowhere, from the pod at the other end of an open connection.
 
-use super::lab::{Lab, StartError};
-use super::step::ASK;
+use super::backend::ASK;
+use super::lab::{Lab, LabError};
+use crate::cluster::ClusterError;
 use crate::traffic::probe::Answer;
 
 impl Lab {
     /// Sends it. Only where there are no answers to a plain question is there nothing to send: the step finds that out by
     /// itself when it asks.
-    pub(super) async fn stray(&mut self, name: &str) -> Result<(), StartError> {
+    pub(super) async fn stray(&mut self, name: &str) -> Result<(), LabError> {
         let Some(connection) = self.connections.get_mut(name) else { return Ok(()) };
-        let Answer::Replied { server, peer, .. } = connection.ask(ASK).await else { return Ok(()) };
+        let slow = || ClusterError::kernel(format!("connection {name}"));
+        let Answer::Replied { server, peer, .. } = connection.ask(ASK).await.map_err(slow())? else { return Ok(()) };
         let (namespace, pod) = server.split_once('/').unwrap_or(("default", &server));
         let tap = self.cluster.tap(namespace, pod, peer).await?;
         // So that there is something to hear.
-        if !matches!(connection.ask(ASK).await, Answer::Replied { .. }) {
+        if !matches!(connection.ask(ASK).await.map_err(slow())?, Answer::Replied { .. }) {
             return Ok(());
         }
-        let failed = |error| StartError::Step(format!("a stray segment from {server} over connection {name}: {error}"));
+        let failed = |error| LabError::Step(format!("a stray segment from {server} over connection {name}: {error}"));
         tap.stray(peer).map_err(failed)
     }
 }

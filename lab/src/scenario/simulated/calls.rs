@@ -1,19 +1,17 @@
 //! Requests: a journey by rules, and a second one where a program relays.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use svclab_sim::network::{Flow, HostId, Journey, Outcomes, Verdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
 
-use super::aim;
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
-use super::relays::{Port, Relay};
+use super::targets;
 use crate::cluster::spec::Protocol;
-use crate::scenario::resolve::ScanPlan;
 use crate::traffic::probe::{Answer, Outcome, Probe};
+use svclab_sim::relays::{Port, Relay};
 
 /// A request with its first packet, and the relay's own call if one led it on.
 #[derive(Debug, Clone)]
@@ -36,7 +34,7 @@ pub(super) struct Second {
 }
 
 /// Why nothing comes back from a relay that has nobody to lead to.
-const RESET: &str = "the relay has reset the connection";
+pub(super) const RESET: &str = "the relay has reset the connection";
 
 impl SimLab {
     /// Sends one request, and what a client sends once it is answered.
@@ -49,7 +47,7 @@ impl SimLab {
         let packet = self.machines.network().first_packet(&flow)?;
         let journey = self.send(from, &packet);
         let (answer, second) = match self.relay_reached(&journey.verdict, protocol) {
-            None => (aim::answer(self.machines.network(), &self.spec, &journey.verdict), None),
+            None => (targets::answer(self.machines.network(), &self.spec, &journey.verdict), None),
             Some((node, host, port, relay, client)) => self.lead(node, host, (port, &relay), client, &journey)?,
         };
         let sent = Sent { flow, packet, second };
@@ -64,12 +62,12 @@ impl SimLab {
     pub(super) fn call_again(&mut self, sent: &Sent) -> Outcome {
         let later = sent.packet.clone().later();
         let journey = self.send(sent.flow.from, &later);
-        let first = aim::answer(self.machines.network(), &self.spec, &journey.verdict);
+        let first = targets::answer(self.machines.network(), &self.spec, &journey.verdict);
         let answer = match (&sent.second, first) {
             (Some(second), _) if second.is_dead => Answer::Broken(RESET.to_owned()),
             (Some(second), Answer::Replied { .. }) => {
                 let journey = self.send(second.from, &second.packet.clone().later());
-                aim::answer(self.machines.network(), &self.spec, &journey.verdict)
+                targets::answer(self.machines.network(), &self.spec, &journey.verdict)
             }
             (_, first) => first,
         };
@@ -98,34 +96,6 @@ impl SimLab {
         journey
     }
 
-    /// The ports of an address, among these, that accept a connection.
-    pub(super) fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, SimError> {
-        self.take_route(plan.route.as_ref())?;
-        let mut open = BTreeSet::new();
-        for port in &plan.ports {
-            let probe = Probe {
-                from: plan.from.clone(),
-                to: SocketAddr::new(plan.address, *port),
-                protocol: Protocol::Tcp,
-                source_address: None,
-                source_port: None,
-                timeout: plan.patience,
-            };
-            let (outcome, sent) = self.call(&probe)?;
-            // A relay that has nobody to lead to has accepted, too.
-            let is_open = match &outcome.answer {
-                Answer::Replied { .. } => true,
-                Answer::Broken(why) => why == RESET,
-                _ => false,
-            };
-            if is_open {
-                open.insert(*port);
-                self.hang_up(&sent);
-            }
-        }
-        Ok(open)
-    }
-
     /// The relay that a request has met: its node and machine, its port, and the client that it sees.
     fn relay_reached(&self, verdict: &Verdict, protocol: Number) -> Option<(String, HostId, Port, Relay, SocketAddr)> {
         let (Verdict::Answered { by, at, saw } | Verdict::Unanswered { by, at, saw, .. }) = verdict else {
@@ -133,7 +103,7 @@ impl SimLab {
         };
         let node = self.machines.network().host(*by).name().strip_prefix("node/")?;
         let port = (Family::of(at.ip()), protocol, at.port());
-        let relay = self.programs.get(node)?.relays.get(&port)?.clone();
+        let relay = self.rendered.get(node)?.state.relays.get(&port)?.clone();
         Some((node.to_owned(), *by, port, relay, *saw))
     }
 
@@ -190,7 +160,7 @@ impl SimLab {
             memory.took(port, relay, client.ip(), call.to, now);
             // What the relay says goes back as its own answer would.
             let of = if matches!(first.verdict, Verdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
-            let answer = aim::answer(self.machines.network(), &self.spec, of);
+            let answer = targets::answer(self.machines.network(), &self.spec, of);
             return Ok((answer, Some(Second { node, port, from, packet, is_dead: false })));
         }
         Ok((if is_tcp { Answer::Broken(RESET.to_owned()) } else { Answer::TimedOut }, None))

@@ -13,7 +13,7 @@ use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::Rules;
 use svclab_sim::rules::target::Target;
 
-use super::program::Program;
+use svclab_sim::cluster::NodeState;
 
 /// The interface by which callers outside come, unless it is told.
 pub const OUTSIDE: &str = "eth0";
@@ -57,7 +57,7 @@ impl Dump {
     ///
     /// # Errors
     /// When the parts do not go together.
-    pub fn build(program: &Program, own: &[(IpAddr, u8)], caller: &Caller) -> Result<Dump, DumpError> {
+    pub fn build(program: &NodeState, own: &[(IpAddr, u8)], caller: &Caller) -> Result<Dump, DumpError> {
         let backends = backends(program);
         let mut eth0 = Interface::new(OUTSIDE);
         for (address, length) in own {
@@ -140,7 +140,7 @@ fn behind(name: &str, addresses: &BTreeSet<IpAddr>) -> Result<Host, HostError> {
 }
 
 /// Everybody whom a rule or a virtual server leads to.
-fn backends(program: &Program) -> BTreeSet<IpAddr> {
+fn backends(program: &NodeState) -> BTreeSet<IpAddr> {
     let servers = program.servers.services.iter().flat_map(|service| &service.servers);
     let mut found: BTreeSet<IpAddr> = servers.map(|server| server.address.ip()).collect();
     for rules in [&program.v4, &program.v6] {
@@ -180,11 +180,11 @@ mod tests {
         -A WEB -p tcp -j DNAT --to-destination 10.1.0.2:8080\nCOMMIT\n";
 
     fn told(caller: &Caller, to: &str) -> Vec<String> {
-        let mut program = Program::default();
+        let mut program = NodeState::default();
         program.read_rules("a file", Family::V4, RULES).unwrap();
         let dump = Dump::build(&program, &[("192.0.2.1".parse().unwrap(), 24)], caller).unwrap();
         let all = dump.outcomes(to.parse().unwrap(), Protocol::TCP).unwrap();
-        super::super::tell::outcomes(dump.network(), &all)
+        super::super::outcome_text::outcomes(dump.network(), &all)
     }
 
     #[test]

@@ -9,19 +9,21 @@ use svclab_sim::network::{Network, NetworkError};
 
 use super::calls::Sent;
 use super::counters::Counters;
-use super::machines::{BuildError, Machines, Settings};
-use super::program::Program;
-use super::relays::{Memory, Silence};
-use super::render::{Programmer, RenderError};
-use super::{aim, drain};
+use super::machines::{Machines, Settings};
+use super::render::{RenderError, RuleSource};
+use super::rendered::Rendered;
+use super::{drain, targets};
 use crate::cluster::spec::{ClusterSpec, Cni};
 use crate::objects::publish::{PublishError, publish};
 use crate::objects::{ObjectError, Store};
+use crate::scenario::error::Problem;
 use crate::scenario::file::{Mode, Scheduler};
-use crate::scenario::resolve::{ClientRoute, ProbePlan};
-use crate::scenario::words::Target;
-use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, walk};
-use crate::traffic::probe::{Answer, Outcome, Place, Probe};
+use crate::scenario::resolve::ClientRoute;
+use crate::scenario::values::Target;
+use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, dry_run};
+use crate::traffic::probe::{Place, Probe};
+use svclab_sim::cluster::BuildError;
+use svclab_sim::relays::{Memory, Silence};
 
 /// Why a simulated cluster cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +54,17 @@ pub enum SimError {
     Step(String),
 }
 
+/// A problem of a step that was found only now: the check before the run has the file's own place of it.
+impl From<Problem> for SimError {
+    fn from(problem: Problem) -> Self {
+        SimError::Step(problem.message)
+    }
+}
+
 /// How a proxy is set up on a node.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
-    mode: Mode,
+    pub(super) mode: Mode,
     scheduler: Option<Scheduler>,
     runs: bool,
 }
@@ -70,9 +79,9 @@ pub struct SimLab {
     pub(super) spec: ClusterSpec,
     pub(super) machines: Machines,
     settings: Settings,
-    pub(super) programs: BTreeMap<String, Program>,
+    pub(super) rendered: BTreeMap<String, Rendered>,
     pub(super) setups: BTreeMap<String, Setup>,
-    programmer: Arc<dyn Programmer>,
+    source: Arc<dyn RuleSource>,
     proxy: ProxySettings,
     objects: tempfile::TempDir,
     /// Where the proxies' configuration files are.
@@ -94,7 +103,7 @@ impl SimLab {
     ///
     /// # Errors
     /// When the proxy cannot be asked, or prints what the simulator does not know.
-    pub fn start(scenario: &Scenario, programmer: Arc<dyn Programmer>, mode: Mode) -> Result<SimLab, SimError> {
+    pub fn start(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode) -> Result<SimLab, SimError> {
         let store = scenario.initial_objects()?;
         let setup = Setup { mode, scheduler: None, runs: true };
         let spec = store.cluster_spec();
@@ -107,10 +116,10 @@ impl SimLab {
                 tcp_be_liberal: proxy.is("/conntrack/tcpBeLiberal", true),
                 routes: Vec::new(),
             },
-            programs: BTreeMap::new(),
+            rendered: BTreeMap::new(),
             setups: spec.nodes.iter().map(|node| (node.name.clone(), setup.clone())).collect(),
             spec,
-            programmer,
+            source,
             proxy: proxy.clone(),
             objects: tempfile::tempdir()?,
             configurations: tempfile::tempdir()?,
@@ -127,16 +136,6 @@ impl SimLab {
         Ok(lab)
     }
 
-    /// Whether the proxy of some node is in one of these modes.
-    pub(super) fn is_in_any(&self, modes: &[Mode]) -> bool {
-        self.setups.values().any(|setup| modes.contains(&setup.mode))
-    }
-
-    /// The mode of a node's proxy.
-    pub(super) fn mode_of(&self, node: &str) -> Mode {
-        self.setups.get(node).map_or(Mode::Iptables, |setup| setup.mode)
-    }
-
     /// Every proxy that runs programs its node for the objects as they are.
     fn program(&mut self) -> Result<(), SimError> {
         publish(self.objects.path(), &self.store.list())?;
@@ -147,49 +146,49 @@ impl SimLab {
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
-            let mut program = self.programmer.program(node, &configuration, &flags, self.objects.path())?;
-            if let (Mode::Ipvs, Some(found)) = (setup.mode, self.programs.get(node)) {
+            let mut rendered = self.source.render(node, &configuration, &flags, self.objects.path())?;
+            if let (Mode::Ipvs, Some(found)) = (setup.mode, self.rendered.get(node)) {
                 let network = self.machines.network();
                 let id = network.find(&Place::Node(node.clone()).to_string());
-                drain::over(&found.servers, &mut program.servers, |service, server| {
+                drain::over(&found.state.servers, &mut rendered.state.servers, |service, server| {
                     id.map_or(0, |id| network.connections_to(id, service, server))
                 });
             }
             let open = self.open.values().filter_map(|sent| sent.second.as_ref());
-            program.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
+            rendered.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
             if let Some(counters) = &mut self.counters {
                 counters.forget(&Place::Node(node.clone()).to_string());
             }
-            self.programs.insert(node.clone(), program);
+            self.rendered.insert(node.clone(), rendered);
         }
         self.spec = self.store.cluster_spec();
-        Ok(self.machines.update(&self.spec, &self.programs, &self.settings)?)
+        Ok(self.machines.update(&self.spec, &self.rendered, &self.settings)?)
     }
 
     /// Changes objects.
-    pub(super) fn change(&mut self, action: &Action) -> Result<(), SimError> {
-        walk::change(&mut self.store, action)?;
+    pub(super) fn change_objects(&mut self, action: &Action) -> Result<(), SimError> {
+        dry_run::change(&mut self.store, action)?;
         self.program()
     }
 
     /// Ends, starts or cleans up proxies.
-    pub(super) fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
+    pub(super) fn change_proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
         for node in nodes {
             // Whatever is done to a proxy, its answers and what it relays end.
             self.memories.remove(node);
             let relayed = self.open.values_mut().filter_map(|sent| sent.second.as_mut());
             relayed.filter(|second| second.node == *node).for_each(|second| second.is_dead = true);
-            if let Some(program) = self.programs.get_mut(node) {
-                program.health.clear();
-                program.relays.clear();
-                program.held.clear();
+            if let Some(rendered) = self.rendered.get_mut(node) {
+                rendered.health.clear();
+                rendered.state.relays.clear();
+                rendered.held.clear();
             }
             let Some(setup) = self.setups.get_mut(node) else { continue };
             match action {
                 ProxyAction::Kill | ProxyAction::Stop => setup.runs = false,
                 ProxyAction::Cleanup => {
                     setup.runs = false;
-                    self.programs.remove(node);
+                    self.rendered.remove(node);
                 }
                 ProxyAction::Start(different) => {
                     setup.runs = true;
@@ -199,35 +198,6 @@ impl SimLab {
             }
         }
         self.program()
-    }
-
-    /// Sends a plan's requests one after the other.
-    pub(super) fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, SimError> {
-        let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
-        let one = |_| {
-            self.enter(&plan.probe, &entrances)?;
-            let (outcome, sent) = self.call(&plan.probe)?;
-            if matches!(outcome.answer, Answer::Replied { .. }) {
-                self.hang_up(&sent);
-            }
-            Ok(outcome)
-        };
-        (0..plan.count).map(one).collect()
-    }
-
-    /// Opens a connection that stays open.
-    pub(super) fn connect(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, SimError> {
-        let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
-        self.enter(&plan.probe, &entrances)?;
-        let (outcome, sent) = self.call(&plan.probe)?;
-        self.open.insert(name.to_owned(), sent);
-        Ok(outcome)
-    }
-
-    /// Sends once more over an open connection.
-    pub(super) fn ask(&mut self, name: &str) -> Option<Outcome> {
-        let sent = self.open.get(name)?.clone();
-        Some(self.call_again(&sent))
     }
 
     /// Gives a host outside a way of its own, which stays.
@@ -255,7 +225,7 @@ impl SimLab {
             return Ok(Vec::new());
         }
         let healthy = |node: &str, address, port| self.answers_healthy(node, address, port);
-        Ok(aim::behind_load_balancer(&self.store, to, probe.to, &healthy).unwrap_or_default())
+        Ok(targets::behind_load_balancer(&self.store, to, probe.to, &healthy).unwrap_or_default())
     }
 
     /// Has requests enter by the next of these nodes, if there are any.

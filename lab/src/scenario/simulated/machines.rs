@@ -1,28 +1,18 @@
-//! The cluster's machines, wired as [`crate::cluster`] wires network namespaces.
+//! The cluster's machines: a description of its namespaces ([`crate::cluster`]) as the simulator's.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_sim::host::{Host, HostBuilder, HostError, Interface, Route, Sysctls};
-use svclab_sim::masked::Masked;
-use svclab_sim::network::{HostId, Network, NetworkError};
+use svclab_sim::cluster::{BuildError, Cluster, Listening, Node, Outside, Pod};
+use svclab_sim::host::Sysctls;
+use svclab_sim::network::Network;
 use svclab_sim::protocol::Protocol as Number;
 
-use super::program::Program;
-use crate::cluster::spec::{ClusterSpec, Cni, NodeSpec, PodSpec, Protocol};
+use super::rendered::Rendered;
+use crate::cluster::spec::{ClusterSpec, Cni, NodeSpec, PodSpec, Protocol, ReversePath};
+use crate::objects::nth_address;
 use crate::traffic::probe::Place;
-
-/// Why there is no network.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// A machine cannot be.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// Links cannot be.
-    #[error(transparent)]
-    Network(#[from] NetworkError),
-}
 
 /// What is not in the cluster's description.
 #[derive(Debug, Clone, Default)]
@@ -88,14 +78,14 @@ impl Machines {
         &mut self.network
     }
 
-    /// Brings the machines to what is described; each node runs its program.
+    /// Brings the machines to what is described; each node runs what its proxy has rendered.
     ///
     /// # Errors
     /// Rules that do not go with sets and addresses, or something that the simulator does not model.
     pub fn update(
         &mut self,
         spec: &ClusterSpec,
-        programs: &BTreeMap<String, Program>,
+        rendered: &BTreeMap<String, Rendered>,
         settings: &Settings,
     ) -> Result<(), BuildError> {
         for pod in spec.pods.iter().filter(|pod| !pod.host_network) {
@@ -104,33 +94,19 @@ impl Machines {
                 links.push(key(pod));
             }
         }
-        let links = std::mem::take(&mut self.links);
-        let done = self.put_all(&Builder { spec, settings, links: &links }, programs);
-        self.links = links;
-        done
-    }
-
-    fn put_all(&mut self, builder: &Builder<'_>, programs: &BTreeMap<String, Program>) -> Result<(), BuildError> {
-        let spec = builder.spec;
-        let mut segment = Vec::new();
-        for node in &spec.nodes {
-            let nothing = Program::default();
-            let program = programs.get(&node.name).unwrap_or(&nothing);
-            let id = self.put(builder.node(node, program)?, &mut segment);
-            for (index, pod) in builder.links_of(node).iter().enumerate() {
-                let mut fresh = Vec::new();
-                let own = self.put(builder.pod(node, pod)?, &mut fresh);
-                if !fresh.is_empty() {
-                    self.network.link(&[(id, &veth(index)), (own, "eth0")])?;
-                }
-            }
-        }
-        self.put_outside(builder, &mut segment)?;
-        let ends: Vec<(HostId, &str)> = segment.into_iter().map(|id| (id, "eth0")).collect();
-        if !ends.is_empty() {
-            self.network.link(&ends)?;
-        }
-        Ok(())
+        let of_node = |node: &NodeSpec| {
+            let links = self.links.get(&node.name).map(Vec::as_slice).unwrap_or_default();
+            let held = rendered.get(&node.name).into_iter().flat_map(|rendered| &rendered.held);
+            let held = held.map(|(_, protocol, port)| (*protocol, *port));
+            Describe { spec, settings }.node(node, links, held)
+        };
+        let nodes = spec.nodes.iter().map(of_node).collect();
+        let cluster =
+            Cluster { bridged: spec.cni == Cni::Bridge, nodes, outside: Describe { spec, settings }.outside() };
+        cluster.put(&mut self.network, |machine| {
+            let node = machine.strip_prefix("node/")?;
+            rendered.get(node).map(|rendered| &rendered.state)
+        })
     }
 
     /// Gives the hosts outside their routes, and changes nothing else.
@@ -138,198 +114,96 @@ impl Machines {
     /// # Errors
     /// As [`Machines::update`].
     pub fn route(&mut self, spec: &ClusterSpec, settings: &Settings) -> Result<(), BuildError> {
-        let nothing = BTreeMap::new();
-        self.put_outside(&Builder { spec, settings, links: &nothing }, &mut Vec::new())
-    }
-
-    fn put_outside(&mut self, builder: &Builder<'_>, fresh: &mut Vec<HostId>) -> Result<(), BuildError> {
-        for client in &builder.spec.clients {
-            self.put(builder.outside(&Place::Client(client.name.clone()), &client.addresses)?, fresh);
-        }
-        if let Some(balancer) = &builder.spec.load_balancer {
-            self.put(builder.outside(&Place::LoadBalancer, &balancer.addresses)?, fresh);
-        }
-        Ok(())
-    }
-
-    /// Adds a machine, or puts it in the place of the one of that name.
-    fn put(&mut self, host: Host, fresh: &mut Vec<HostId>) -> HostId {
-        if let Some(id) = self.network.find(host.name()) {
-            self.network.replace(id, host);
-            return id;
-        }
-        let id = self.network.add(host);
-        fresh.push(id);
-        id
+        let cluster = Cluster { outside: Describe { spec, settings }.outside(), ..Cluster::default() };
+        cluster.put_outside(&mut self.network)
     }
 }
 
-fn veth(index: usize) -> String {
-    format!("veth{index}")
-}
-
-struct Builder<'a> {
+struct Describe<'a> {
     spec: &'a ClusterSpec,
     settings: &'a Settings,
-    links: &'a BTreeMap<String, Vec<PodKey>>,
 }
 
-impl Builder<'_> {
-    fn links_of(&self, node: &NodeSpec) -> &[PodKey] {
-        self.links.get(&node.name).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// The pod of that key on a node, if it is there.
-    fn pod_spec(&self, node: &NodeSpec, wanted: &PodKey) -> Option<&PodSpec> {
-        self.spec.pods.iter().find(|pod| pod.node == node.name && !pod.host_network && key(pod) == *wanted)
-    }
-
-    fn node(&self, node: &NodeSpec, program: &Program) -> Result<Host, BuildError> {
-        let mut eth0 = Interface::new("eth0");
-        for address in &node.addresses {
-            eth0 = eth0.address(*address, self.segment_length(*address));
-        }
-        for address in &node.extra_addresses {
-            eth0 = eth0.secondary(*address, self.segment_length(*address));
-        }
+impl Describe<'_> {
+    fn node(&self, node: &NodeSpec, links: &[PodKey], held: impl Iterator<Item = (Number, u16)>) -> Node {
         let sysctls = Sysctls {
             route_localnet: self.settings.route_localnet,
             tcp_be_liberal: self.settings.tcp_be_liberal,
+            rp_filter: match self.spec.reverse_path {
+                ReversePath::Off => 0,
+                ReversePath::Strict => 1,
+                ReversePath::Loose => 2,
+            },
             bridge_nf_call_iptables: self.spec.cni == Cni::Bridge,
             bridge_nf_call_ip6tables: self.spec.cni == Cni::Bridge,
             ..Sysctls::node()
         };
-        let mut host = Host::builder(&Place::Node(node.name.clone()).to_string()).sysctls(sysctls).interface(eth0);
-        for address in &node.addresses {
-            host = host.route(Route::via(everywhere(*address), link_local(*address), "eth0").from_address(*address));
-            for other in self.spec.nodes.iter().filter(|other| other.name != node.name) {
-                let Some(via) = like(&other.addresses, *address) else { continue };
-                let ranges = other.pod_cidrs.iter().filter(|range| range.addr().is_ipv4() == address.is_ipv4());
-                for range in ranges {
-                    host = host.route(Route::via(masked(*range), via, "eth0").from_address(*address));
-                }
-            }
+        let has_gateways = self.spec.cni != Cni::PointToPoint;
+        let gateways = node.pod_cidrs.iter().filter(|_| has_gateways).filter_map(gateway).collect();
+        let pods = self.spec.pods.iter().filter(|pod| pod.node == node.name);
+        let on_host = pods.clone().filter(|pod| pod.host_network);
+        let own = |wanted: &PodKey| {
+            let pod = pods.clone().find(|pod| !pod.host_network && key(pod) == *wanted);
+            let pod = pod.map(|pod| Pod { addresses: pod.addresses.clone(), listening: listening(pod).collect() });
+            (place_of(wanted).to_string(), pod)
+        };
+        Node {
+            name: Place::Node(node.name.clone()).to_string(),
+            addresses: self.on_segment(&node.addresses),
+            secondary: self.on_segment(&node.extra_addresses),
+            pod_ranges: node.pod_cidrs.clone(),
+            gateways,
+            overlay: node
+                .pod_cidrs
+                .iter()
+                .filter(|_| self.spec.overlay)
+                .filter_map(|range| nth_address(*range, 0))
+                .collect(),
+            sysctls,
+            listening: held.chain(on_host.flat_map(listening)).collect::<Listening>(),
+            pods: links.iter().map(own).collect(),
         }
-        let own = program.addresses.iter();
-        let device = Interface::new("kube-ipvs0");
-        host = host.interface(own.fold(device, |device, address| device.with(*address)));
-        host = self.pod_links(host, node);
-        host = host.rules(program.v4.clone()).rules(program.v6.clone());
-        host = host.sets(program.sets.clone()).virtual_services(program.servers.clone());
-        for (_, protocol, port) in program.relays.keys().chain(&program.held) {
-            host = host.listen(*protocol, *port);
-        }
-        for pod in self.spec.pods.iter().filter(|pod| pod.host_network && pod.node == node.name) {
-            host = listening(host, pod);
-        }
-        Ok(host.build()?)
     }
 
-    fn pod_links(&self, mut host: HostBuilder, node: &NodeSpec) -> HostBuilder {
-        let bridged = self.spec.cni == Cni::Bridge;
-        if bridged {
-            let own = node.pod_cidrs.iter().filter_map(|range| Some((gateway(range)?, range.prefix_len())));
-            host = host.interface(own.fold(Interface::new("cni0"), |cni0, (own, length)| cni0.address(own, length)));
-        }
-        for (index, pod) in self.links_of(node).iter().enumerate() {
-            let name = veth(index);
-            let interface = Interface::new(&name);
-            let addresses = self.pod_spec(node, pod).map(|pod| pod.addresses.as_slice()).unwrap_or_default();
-            let own = addresses.iter().filter(|_| self.spec.cni == Cni::Ptp);
-            let own = own.filter_map(|address| gateway(node.pod_cidrs.iter().find(|range| range.contains(address))?));
-            let interface = own.fold(interface, |interface, own| interface.address(own, bits(own)));
-            host = host.interface(if bridged { interface.port_of("cni0", true) } else { interface });
-            for address in addresses.iter().filter(|_| !bridged) {
-                host = host.route(Route::link(single(*address), &name)).neighbour(&name, *address);
-            }
-        }
-        host
+    fn outside(&self) -> Vec<Outside> {
+        let clients = self.spec.clients.iter().map(|client| Outside {
+            name: Place::Client(client.name.clone()).to_string(),
+            addresses: self.on_segment(&client.addresses),
+            routes: self.routes(&client.name),
+        });
+        let balancer = self.spec.load_balancer.iter().map(|balancer| Outside {
+            name: Place::LoadBalancer.to_string(),
+            addresses: self.on_segment(&balancer.addresses),
+            routes: Vec::new(),
+        });
+        clients.chain(balancer).collect()
     }
 
-    /// A pod's machine; of one that is gone, the end of its link.
-    fn pod(&self, node: &NodeSpec, pod: &PodKey) -> Result<Host, BuildError> {
-        let (mut eth0, mut host) = (Interface::new("eth0"), Host::builder(&place_of(pod).to_string()));
-        let Some(pod) = self.pod_spec(node, pod) else { return Ok(host.interface(eth0).build()?) };
-        for address in &pod.addresses {
-            let range = node.pod_cidrs.iter().find(|range| range.contains(address));
-            let by_bridge = range.filter(|_| self.spec.cni == Cni::Bridge);
-            match by_bridge.and_then(|range| Some((gateway(range)?, range.prefix_len()))) {
-                Some((via, length)) => {
-                    eth0 = eth0.address(*address, length);
-                    host = host.route(Route::via(everywhere(*address), via, "eth0"));
-                }
-                None => {
-                    let own = range.filter(|_| self.spec.cni == Cni::Ptp);
-                    let via = own.and_then(gateway).unwrap_or_else(|| link_local(*address));
-                    eth0 = eth0.address(*address, bits(*address));
-                    host = host.route(Route::via(everywhere(*address), via, "eth0")).neighbour("eth0", via);
-                }
-            }
-        }
-        Ok(listening(host.interface(eth0), pod).build()?)
+    fn routes(&self, client: &str) -> Vec<(IpNet, IpAddr)> {
+        let own = self.settings.routes.iter().filter(|(of, _, _)| of == client);
+        let route = own.filter_map(|(_, range, node)| {
+            let node = self.spec.nodes.iter().find(|known| known.name == *node)?;
+            let via = node.addresses.iter().find(|address| address.is_ipv4() == range.addr().is_ipv4())?;
+            Some((*range, *via))
+        });
+        route.collect()
     }
 
-    fn outside(&self, place: &Place, addresses: &[IpAddr]) -> Result<Host, BuildError> {
-        let eth0 = addresses.iter();
-        let eth0 = eth0.fold(Interface::new("eth0"), |eth0, own| eth0.address(*own, self.segment_length(*own)));
-        let mut host = Host::builder(&place.to_string()).interface(eth0);
-        for (client, range, node) in &self.settings.routes {
-            let via = self.spec.nodes.iter().find(|known| known.name == *node);
-            let via = via.and_then(|node| like(&node.addresses, range.addr()));
-            if let Some(via) = via.filter(|_| *place == Place::Client(client.clone())) {
-                host = host.route(Route::via(masked(*range), via, "eth0"));
-            }
-        }
-        Ok(host.build()?)
-    }
-
-    /// The length of the node network's prefix.
-    fn segment_length(&self, address: IpAddr) -> u8 {
-        let network = self.spec.node_network.iter().find(|network| network.contains(&address));
-        network.map_or(bits(address), IpNet::prefix_len)
+    /// Addresses with the prefix length of the node network.
+    fn on_segment(&self, addresses: &[IpAddr]) -> Vec<IpNet> {
+        let with_length = |address: &IpAddr| {
+            let network = self.spec.node_network.iter().find(|network| network.contains(address));
+            network.map_or(IpNet::from(*address), |network| IpNet::new_assert(*address, network.prefix_len()))
+        };
+        addresses.iter().map(with_length).collect()
     }
 }
 
-fn listening(host: HostBuilder, pod: &PodSpec) -> HostBuilder {
-    pod.ports.iter().fold(host, |host, port| host.listen(number(port.protocol), port.port))
-}
-
-fn like(addresses: &[IpAddr], other: IpAddr) -> Option<IpAddr> {
-    addresses.iter().copied().find(|address| address.is_ipv4() == other.is_ipv4())
+fn listening(pod: &PodSpec) -> impl Iterator<Item = (Number, u16)> {
+    pod.ports.iter().map(|port| (number(port.protocol), port.port))
 }
 
 /// The first address of a pod range is its node's.
-fn gateway(range: &IpNet) -> Option<IpAddr> {
-    crate::objects::nth_address(*range, 1)
-}
-
-fn bits(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn everywhere(like: IpAddr) -> Masked {
-    let zero: IpAddr = if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    range(zero, 0)
-}
-
-fn single(address: IpAddr) -> Masked {
-    range(address, bits(address))
-}
-
-fn masked(net: IpNet) -> Masked {
-    range(net.network(), net.prefix_len())
-}
-
-/// Lengths come from checked ranges, or are constants that fit.
-fn range(address: IpAddr, length: u8) -> Masked {
-    Masked::network(address, length).unwrap_or_else(|| range(address, bits(address)))
-}
-
-/// The gateway of default routes that lead nowhere, or to a node by a link of its own.
-fn link_local(like: IpAddr) -> IpAddr {
-    if like.is_ipv4() {
-        Ipv4Addr::new(169, 254, 1, 1).into()
-    } else {
-        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()
-    }
+fn gateway(range: &IpNet) -> Option<IpNet> {
+    Some(IpNet::new_assert(nth_address(*range, 1)?, range.prefix_len()))
 }

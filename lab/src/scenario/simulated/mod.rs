@@ -1,12 +1,12 @@
 //! A scenario's cluster in the simulator: the same machines, links and routes as of network namespaces, and on every node the
 //! rules that a proxy prints. No kernel, no privileges, no luck but a seeded one.
 //!
-//! [`program`] reads what a node's rules are, [`render`] asks svcproxy for them, `drain` knows what stays of those before,
-//! [`machines`] builds the network. [`lab`] is all of it with the objects: `calls` sends requests, by way of [`relays`] in
+//! [`rendered`] reads what a node's rules are, [`render`] asks svcproxy for them, `drain` knows what stays of those before,
+//! [`machines`] builds the network. [`lab`] is all of it with the objects: `calls` sends requests, by way of relays in
 //! userspace mode, [`looks`] sees what there is, [`run`] carries a scenario out. [`dump`] is one machine of which nothing is
-//! known but its rules; [`tell`] says what became of a packet.
+//! known but its rules; [`outcome_text`] says what became of a packet.
 
-mod aim;
+mod backend;
 mod calls;
 mod counters;
 mod drain;
@@ -14,9 +14,8 @@ pub mod dump;
 pub mod lab;
 pub mod looks;
 pub mod machines;
-mod notes;
-pub mod program;
-pub mod relays;
+pub mod outcome_text;
 pub mod render;
+pub mod rendered;
 pub mod run;
-pub mod tell;
+mod targets;

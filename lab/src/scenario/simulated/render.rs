@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::program::{Program, ProgramError};
+use svclab_sim::cluster::ReadError;
+
+use super::rendered::Rendered;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -26,37 +28,37 @@ pub enum RenderError {
     },
     /// It prints what the simulator does not understand.
     #[error(transparent)]
-    Program(#[from] ProgramError),
+    Read(#[from] ReadError),
 }
 
-/// Who says what is to be programmed.
-pub trait Programmer: Send + Sync {
+/// Where the rules of simulated nodes come from.
+pub trait RuleSource: Send + Sync {
     /// What is to be programmed on `node` for the objects in the directory `manifests`, by a proxy with this configuration
     /// file and these flags.
     ///
     /// # Errors
     /// When it cannot be asked, refuses, or prints what the simulator does not understand.
-    fn program(
+    fn render(
         &self,
         node: &str,
         configuration: &Path,
         flags: &[String],
         manifests: &Path,
-    ) -> Result<Program, RenderError>;
+    ) -> Result<Rendered, RenderError>;
 }
 
 /// svcproxy, by its path.
 #[derive(Debug, Clone)]
 pub struct Svcproxy(pub PathBuf);
 
-impl Programmer for Svcproxy {
-    fn program(
+impl RuleSource for Svcproxy {
+    fn render(
         &self,
         node: &str,
         configuration: &Path,
         flags: &[String],
         manifests: &Path,
-    ) -> Result<Program, RenderError> {
+    ) -> Result<Rendered, RenderError> {
         let mut command = Command::new(&self.0);
         command.arg("render").arg("--config").arg(configuration).arg("--manifests").arg(manifests);
         command.arg(format!("--hostname-override={node}")).args(flags);
@@ -66,6 +68,6 @@ impl Programmer for Svcproxy {
             let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(RenderError::Refused { node: node.to_owned(), complaint });
         }
-        Ok(Program::rendered(node, &String::from_utf8_lossy(&output.stdout))?)
+        Ok(Rendered::read(node, &String::from_utf8_lossy(&output.stdout))?)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::Test;
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 
 /// A type of address, as the routing tables see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,7 +102,7 @@ impl fmt::Display for Addrtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (test, option) in [(&self.source, "--src-type"), (&self.destination, "--dst-type")] {
             if let Some(test) = test {
-                write!(f, "{} {option} {}", test.bang(), test.is)?;
+                write!(f, "{} {option} {}", test.negation(), test.is)?;
             }
         }
         f.write_str(if self.limit_in { " --limit-iface-in" } else { "" })?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::Test;
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 use super::ports::PortRange;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
@@ -170,7 +170,7 @@ impl Conntrack {
 
     pub(crate) fn print_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let test = self.states.unwrap_or(Test::is(ConnectionStates(0)));
-        write!(f, "{} --state {}", test.bang(), print(&STATES, test.is.0))
+        write!(f, "{} --state {}", test.negation(), print(&STATES, test.is.0))
     }
 }
 
@@ -189,21 +189,21 @@ fn direction(text: &str) -> Option<bool> {
 impl fmt::Display for Conntrack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(test) = &self.states {
-            write!(f, "{} --ctstate {}", test.bang(), print(&STATES, test.is.0))?;
+            write!(f, "{} --ctstate {}", test.negation(), print(&STATES, test.is.0))?;
         }
         if let Some(test) = &self.protocol {
-            write!(f, "{} --ctproto {}", test.bang(), test.is.0)?;
+            write!(f, "{} --ctproto {}", test.negation(), test.is.0)?;
         }
         for one in &self.fields {
             match one {
                 FieldTest::Address(field, test) => {
-                    write!(f, "{} {} {}", test.bang(), name(&ADDRESSES, *field), test.is)?;
+                    write!(f, "{} {} {}", test.negation(), name(&ADDRESSES, *field), test.is)?;
                 }
-                FieldTest::Port(field, test) => write!(f, "{} {} {}", test.bang(), name(&PORTS, *field), test.is)?,
+                FieldTest::Port(field, test) => write!(f, "{} {} {}", test.negation(), name(&PORTS, *field), test.is)?,
             }
         }
         if let Some(test) = &self.status {
-            write!(f, "{} --ctstatus {}", test.bang(), print(&STATUSES, test.is.0))?;
+            write!(f, "{} --ctstatus {}", test.negation(), print(&STATUSES, test.is.0))?;
         }
         match self.original {
             Some(true) => f.write_str(" --ctdir ORIGINAL"),

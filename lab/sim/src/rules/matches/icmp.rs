@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::Test;
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 use crate::protocol::Family;
 
 /// The match.
@@ -38,7 +38,7 @@ impl Icmp {
 impl fmt::Display for Icmp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let option = if self.family == Family::V4 { "--icmp-type" } else { "--icmpv6-type" };
-        write!(f, "{} {option} ", self.kind.bang())?;
+        write!(f, "{} {option} ", self.kind.negation())?;
         match self.kind.is {
             None => f.write_str("any"),
             Some((kind, None)) => write!(f, "{kind}"),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::super::Test;
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 
 /// The match: everything that is asked must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl fmt::Display for IpRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (test, option) in [(&self.source, "--src-range"), (&self.destination, "--dst-range")] {
             if let Some(test) = test {
-                write!(f, "{} {option} {}-{}", test.bang(), test.is.0, test.is.1)?;
+                write!(f, "{} {option} {}-{}", test.negation(), test.is.0, test.is.1)?;
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 
 /// The match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub use statistic::{Statistic, THRESHOLD_ONE};
 use super::Test;
 use super::error::{Part, Problem};
 use super::header::Header;
-use super::words::{Words, marked, quote};
+use super::tokens::{Words, marked, quote};
 use crate::protocol::{Family, Protocol};
 
 /// A match.
@@ -172,7 +172,7 @@ impl fmt::Display for Match {
             Match::Conntrack(conntrack, true) => conntrack.print_state(f),
             Match::Mark(test) | Match::Connmark(test) => {
                 let (value, mask) = test.is;
-                write!(f, "{} --mark 0x{value:x}", test.bang())?;
+                write!(f, "{} --mark 0x{value:x}", test.negation())?;
                 if mask == u32::MAX { Ok(()) } else { write!(f, "/0x{mask:x}") }
             }
             Match::Statistic(statistic) => write!(f, "{statistic}"),

@@ -5,7 +5,7 @@ use std::fmt;
 use super::super::Test;
 use super::super::error::{Part, Problem};
 use super::super::header::InterfacePattern;
-use super::super::words::Words;
+use super::super::tokens::Words;
 
 /// The match: everything that is asked must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,10 +49,10 @@ impl Physdev {
 impl fmt::Display for Physdev {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let port = |f: &mut fmt::Formatter<'_>, test: &Option<Test<InterfacePattern>>, option: &str| {
-            test.as_ref().map_or(Ok(()), |test| write!(f, "{} {option} {}", test.bang(), test.is))
+            test.as_ref().map_or(Ok(()), |test| write!(f, "{} {option} {}", test.negation(), test.is))
         };
         let flag = |f: &mut fmt::Formatter<'_>, test: Option<Test<()>>, option: &str| {
-            test.map_or(Ok(()), |test| write!(f, "{} {option}", test.bang()))
+            test.map_or(Ok(()), |test| write!(f, "{} {option}", test.negation()))
         };
         flag(f, self.is_in, "--physdev-is-in")?;
         port(f, &self.input, "--physdev-in")?;

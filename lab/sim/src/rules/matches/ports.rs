@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::Test;
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 use crate::protocol::Protocol;
 
 /// From a port to a port, both included.
@@ -117,13 +117,13 @@ impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (test, option) in [(&self.source, "--sport"), (&self.destination, "--dport")] {
             if let Some(test) = test {
-                write!(f, "{} {option} {}", test.bang(), test.is)?;
+                write!(f, "{} {option} {}", test.negation(), test.is)?;
             }
         }
         match &self.flags {
             Some(test) => {
                 let (mask, set) = (print_flags(test.is.mask), print_flags(test.is.set));
-                write!(f, "{} --tcp-flags {mask} {set}", test.bang())
+                write!(f, "{} --tcp-flags {mask} {set}", test.negation())
             }
             None => Ok(()),
         }
@@ -173,6 +173,6 @@ impl fmt::Display for Multiport {
             MultiportSide::Either => "--ports",
         };
         let ports: Vec<String> = self.ports.is.iter().map(ToString::to_string).collect();
-        write!(f, "{} {option} {}", self.ports.bang(), ports.join(","))
+        write!(f, "{} {option} {}", self.ports.negation(), ports.join(","))
     }
 }

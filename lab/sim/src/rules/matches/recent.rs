@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 use crate::protocol::Family;
 
 /// What the match does with its list.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 
 /// Which end of the packet a part of an element is taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

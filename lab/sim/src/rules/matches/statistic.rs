@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::error::{Part, Problem};
-use super::super::words::Words;
+use super::super::tokens::Words;
 
 /// Certainty, as a threshold.
 pub const THRESHOLD_ONE: u32 = 0x8000_0000;
@@ -95,12 +95,12 @@ impl fmt::Display for Statistic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Statistic::Random { not, threshold } => {
-                let bang = if *not { " !" } else { "" };
-                write!(f, " --mode random{bang} --probability {}", decimal(*threshold))
+                let negation = if *not { " !" } else { "" };
+                write!(f, " --mode random{negation} --probability {}", decimal(*threshold))
             }
             Statistic::Nth { not, every, packet } => {
-                let bang = if *not { " !" } else { "" };
-                write!(f, " --mode nth{bang} --every {every} --packet {packet}")
+                let negation = if *not { " !" } else { "" };
+                write!(f, " --mode nth{negation} --every {every} --packet {packet}")
             }
         }
     }

@@ -19,12 +19,13 @@ use stream::Stream;
 use traffic::Traffic;
 use watch::Watched;
 
-use super::lab::{Lab, StartError};
+use super::lab::{Lab, LabError};
 use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
 use crate::cluster::spec::Protocol;
 use crate::expect::Mismatch;
 use crate::objects::ObjectKey;
+use crate::scenario::execute::Executor;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 use crate::traffic::probe::{Place, Probe};
@@ -121,10 +122,10 @@ fn scenario(seed: u64) -> Result<Scenario, LoadError> {
 ///
 /// # Errors
 /// When the lab itself cannot go on. Broken promises are in the report.
-pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) -> Result<SoakReport, StartError> {
+pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) -> Result<SoakReport, LabError> {
     if matches!(&options.run.proxy, Proxy::Foreign(foreign) if foreign.cleanup.is_none()) {
         let message = "a soak starts the proxy again on clean tables: its description needs a `cleanup` command";
-        return Err(StartError::Step(message.to_owned()));
+        return Err(LabError::Step(message.to_owned()));
     }
     let scenario = scenario(options.seed)?;
     let mut lab = Lab::start(&scenario, &options.run).await?;
@@ -138,8 +139,9 @@ pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) ->
             report.note(lab.applied(Instant::now()).await?);
         }
     }
+    let mut executor = Executor::default();
     for step in &scenario.steps {
-        let seen = lab.step(step).await?;
+        let seen = executor.step(&mut lab, step).await?;
         let words =
             seen.broken.iter().map(|broken| format!("{}: {}; seen: {}", step.name, broken.expected, broken.seen));
         report.broken.extend(words);
@@ -163,7 +165,7 @@ async fn churn(
     stream: &mut Stream,
     report: &mut SoakReport,
     told: &mut (dyn FnMut(&Row) + Send),
-) -> Result<bool, StartError> {
+) -> Result<bool, LabError> {
     let from = Place::Pod { namespace: "default".to_owned(), name: "caller".to_owned() };
     let traffic = Traffic::begin(&lab.cluster.prober(&from)?, &probes(lab, &from)?, SERVERS);
     let mut watched: Vec<Watched> = lab.nodes().into_iter().map(|node| Watched::begin(lab, node)).collect();
@@ -192,12 +194,12 @@ async fn churn(
             lab.store.write(|store| stream.change(store))?;
         }
         made = made.max(due);
-        let toll = traffic.toll();
+        let requests = traffic.report();
         let mut nodes = Vec::new();
         for node in &mut watched {
             nodes.push(node.row(lab, made - before).await);
         }
-        told(&Row { at: start.elapsed(), changes: made, nodes, requests: toll.made, failed: toll.failed });
+        told(&Row { at: start.elapsed(), changes: made, nodes, requests: requests.made, failed: requests.failed });
         if let Some(dead) = watched.iter().find(|node| !node.lives(lab)) {
             report.broken.push(dead.death(lab));
             break;
@@ -210,10 +212,11 @@ async fn churn(
     let late = lab.applied(Instant::now()).await?;
     let caught_up = late.is_none();
     report.note(late);
-    let toll = traffic.end().await?;
-    if toll.failed > 0 || toll.made == 0 {
-        let words = format!("{} of {} requests to the service that nobody changes failed", toll.failed, toll.made);
-        report.broken.push(format!("{words}: {}", toll.examples.join(", ")));
+    let requests = traffic.end().await?;
+    if requests.failed > 0 || requests.made == 0 {
+        let (failed, made) = (requests.failed, requests.made);
+        let words = format!("{failed} of {made} requests to the service that does not change failed");
+        report.broken.push(format!("{words}: {}", requests.examples.join(", ")));
     }
     report.broken.extend(watched.iter().flat_map(Watched::verdict));
     Ok(caught_up)
@@ -226,7 +229,7 @@ fn share(all: usize, elapsed: Duration, duration: Duration) -> usize {
 }
 
 /// One probe to each cluster IP of the service that nobody changes.
-fn probes(lab: &Lab, from: &Place) -> Result<Vec<Probe>, StartError> {
+fn probes(lab: &Lab, from: &Place) -> Result<Vec<Probe>, LabError> {
     let steady = ObjectKey::new(None, "steady");
     let service = lab.store.read(|store| store.service(&steady).cloned())?;
     let addresses = service.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
@@ -243,7 +246,7 @@ fn probes(lab: &Lab, from: &Place) -> Result<Vec<Probe>, StartError> {
 }
 
 /// Compares every node's rules with those of a fresh proxy.
-async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) -> Result<(), StartError> {
+async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) -> Result<(), LabError> {
     let nodes = lab.nodes();
     let mut soaked = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
@@ -272,7 +275,7 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
 
 /// What the node's kernel has. IPVS lists the virtual servers of one namespace wrongly while another's change: two looks that are
 /// alike were not disturbed.
-async fn dump(lab: &Lab, node: &str) -> Result<Rules, StartError> {
+async fn dump(lab: &Lab, node: &str) -> Result<Rules, LabError> {
     let mut rules = dump_once(lab, node).await?;
     for _ in 1..LOOKS {
         let before = std::mem::replace(&mut rules, dump_once(lab, node).await?);
@@ -283,7 +286,7 @@ async fn dump(lab: &Lab, node: &str) -> Result<Rules, StartError> {
     Ok(rules)
 }
 
-async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, StartError> {
+async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, LabError> {
     let mut rules = Rules::default();
     for (family, command) in [("IPv4", "iptables-save"), ("IPv6", "ip6tables-save")] {
         let saved = lab.must(&Place::Node(node.to_owned()), &[command.to_owned()]).await?;

@@ -18,7 +18,7 @@ const KEPT: usize = 5;
 
 /// What came of the requests so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Toll {
+pub(super) struct TrafficReport {
     pub(super) made: u64,
     /// Not answered, or by somebody else.
     pub(super) failed: u64,
@@ -28,39 +28,39 @@ pub(super) struct Toll {
 
 /// Requests that are being sent; they end when this is dropped.
 pub(super) struct Traffic {
-    toll: Arc<Mutex<Toll>>,
+    report: Arc<Mutex<TrafficReport>>,
     workers: JoinSet<Result<(), ClusterError>>,
 }
 
 impl Traffic {
     /// Sends `probes` by turns, which one of `servers` must answer.
     pub(super) fn begin(prober: &Prober, probes: &[Probe], servers: &'static [&'static str]) -> Self {
-        let toll = Arc::new(Mutex::new(Toll::default()));
+        let report = Arc::new(Mutex::new(TrafficReport::default()));
         let (begun, mut workers) = (Instant::now(), JoinSet::new());
         for _ in 0..WORKERS {
-            let (prober, probes, toll) = (prober.clone(), probes.to_vec(), Arc::clone(&toll));
+            let (prober, probes, report) = (prober.clone(), probes.to_vec(), Arc::clone(&report));
             workers.spawn(async move {
                 for probe in probes.iter().cycle() {
                     let answer = prober.send(probe).await?.answer;
                     let moment =
                         || format!("{:?} from {} after {:.1} s", answer, probe.to, begun.elapsed().as_secs_f64());
                     let right = matches!(&answer, Answer::Replied { server, .. } if servers.contains(&server.as_str()));
-                    toll.lock().unwrap_or_else(PoisonError::into_inner).count(right, moment);
+                    report.lock().unwrap_or_else(PoisonError::into_inner).count(right, moment);
                     tokio::time::sleep(PAUSE).await;
                 }
                 Ok(())
             });
         }
-        Traffic { toll, workers }
+        Traffic { report, workers }
     }
 
-    /// The toll so far.
-    pub(super) fn toll(&self) -> Toll {
-        self.toll.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The report so far.
+    pub(super) fn report(&self) -> TrafficReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends it. An error means that the lab could not send.
-    pub(super) async fn end(mut self) -> Result<Toll, ClusterError> {
+    pub(super) async fn end(mut self) -> Result<TrafficReport, ClusterError> {
         // A worker that ended by itself has met an error.
         while let Some(ended) = self.workers.try_join_next() {
             if let Ok(error) = ended {
@@ -68,11 +68,11 @@ impl Traffic {
             }
         }
         self.workers.shutdown().await;
-        Ok(self.toll())
+        Ok(self.report())
     }
 }
 
-impl Toll {
+impl TrafficReport {
     fn count(&mut self, right: bool, words: impl FnOnce() -> String) {
         self.made += 1;
         if !right {

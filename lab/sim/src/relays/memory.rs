@@ -1,79 +1,20 @@
-//! What a proxy in userspace mode is besides its rules: listening ports, whom each leads to, and what it remembers of clients.
-//!
-//! `svcproxy render` says in comments where its ports lead. The turns are those of its documentation: sorted backends, one after
-//! the other, or the one that the client had before.
+//! What a relaying proxy remembers of clients: whose turn it is, who comes back, which datagrams belong together.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use svclab_sim::network::Flow;
-use svclab_sim::protocol::{Family, Protocol};
-
-/// A listening port.
-pub type Port = (Family, Protocol, u16);
-
-/// A node's listening ports.
-pub type Relays = BTreeMap<Port, Relay>;
-
-/// Where a listening port leads.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Relay {
-    /// The service port, whose clients are remembered together.
-    pub name: String,
-    /// Backends of new connections, sorted.
-    pub to: Vec<SocketAddr>,
-    /// Backends that associations of UDP may stay with.
-    pub serving: Vec<SocketAddr>,
-    /// How long a client comes back to its backend.
-    pub affinity: Option<Duration>,
-}
-
-/// What begins a line about a listening port.
-pub(super) const LINE: &str = "# relay ";
-
-impl Relay {
-    /// Reads what follows [`LINE`]: protocol, port, service port, and then `to` and `serving` with backends and `affinity` with
-    /// seconds.
-    ///
-    /// # Errors
-    /// What is wrong, in words.
-    pub(super) fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
-        let mut words = text.split(' ');
-        let protocol = match words.next() {
-            Some("tcp") => Protocol::TCP,
-            Some("udp") => Protocol::UDP,
-            other => return Err(format!("{:?} is not relayed", other.unwrap_or_default())),
-        };
-        let port = words.next().unwrap_or_default();
-        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
-        let mut relay = Relay { name: words.next().unwrap_or_default().to_owned(), ..Relay::default() };
-        let mut title = "";
-        for word in words {
-            let address = || word.parse::<SocketAddr>().map_err(|_| format!("{word:?} is no address with a port"));
-            match (title, word) {
-                (_, "to" | "serving" | "affinity") => title = word,
-                ("to", _) => relay.to.push(address()?),
-                ("serving", _) => relay.serving.push(address()?),
-                ("affinity", _) => {
-                    let seconds = word.parse().map_err(|_| format!("{word:?} is no number of seconds"))?;
-                    relay.affinity = Some(Duration::from_secs(seconds));
-                }
-                _ => return Err(format!("{word:?} is not understood")),
-            }
-        }
-        relay.to.sort_unstable();
-        Ok((protocol, port, relay))
-    }
-}
+use super::{Port, Relay};
+use crate::network::Flow;
+use crate::protocol::Family;
 
 /// How long associations of UDP may be silent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Silence {
+pub struct Silence {
     /// With a single exchange.
-    pub(super) single: Duration,
+    pub single: Duration,
     /// Once it is a conversation: after two seconds.
-    pub(super) conversation: Duration,
+    pub conversation: Duration,
 }
 
 const CONVERSATION: Duration = Duration::from_secs(2);
@@ -87,7 +28,7 @@ struct Association {
 
 /// What a node's proxy remembers; it goes with the proxy. Times are the network's clock.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
+pub struct Memory {
     /// Who had the last turn.
     last: BTreeMap<Port, SocketAddr>,
     clients: BTreeMap<(Family, String, IpAddr), (SocketAddr, Duration)>,
@@ -96,7 +37,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// The backends to be tried for a connection, in this order. Takes a turn, unless the client has a backend already.
-    pub(super) fn candidates(&mut self, port: Port, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
+    pub fn candidates(&mut self, port: Port, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
             let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
             (now < *at + timeout && relay.to.contains(backend)).then_some(*backend)
@@ -116,19 +57,19 @@ impl Memory {
     }
 
     /// A backend has taken a client's connection.
-    pub(super) fn took(&mut self, port: Port, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
+    pub fn took(&mut self, port: Port, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
         if relay.affinity.is_some() {
             self.clients.insert((port.0, relay.name.clone(), client), (backend, now));
         }
     }
 
     /// A client's backend has refused it.
-    pub(super) fn refused(&mut self, port: Port, relay: &Relay, client: IpAddr) {
+    pub fn refused(&mut self, port: Port, relay: &Relay, client: IpAddr) {
         self.clients.remove(&(port.0, relay.name.clone(), client));
     }
 
     /// The call of a client's association, if it has one that has not been silent for too long and whose backend serves.
-    pub(super) fn association(
+    pub fn association(
         &mut self,
         (port, relay): (Port, &Relay),
         client: SocketAddr,
@@ -147,7 +88,7 @@ impl Memory {
     }
 
     /// A client's datagrams go by this call from now on; an association that stands stays as old as it is.
-    pub(super) fn associate(&mut self, port: Port, client: SocketAddr, call: Flow, now: Duration) {
+    pub fn associate(&mut self, port: Port, client: SocketAddr, call: Flow, now: Duration) {
         self.associations.entry((port, client)).or_insert(Association { call, begun: now, last: now });
     }
 }
@@ -155,25 +96,12 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Protocol;
 
     const PORT: Port = (Family::V4, Protocol::TCP, 61_000);
 
     fn relay(text: &str) -> Relay {
         Relay::parse(text).unwrap().2
-    }
-
-    #[test]
-    fn lines_are_read() {
-        let line = "udp 61529 default/dns:a to 10.0.0.2:53 10.0.0.1:53 serving 10.0.0.3:53 affinity 60";
-        let (protocol, port, relay) = Relay::parse(line).unwrap();
-        assert_eq!((protocol, port, relay.name.as_str()), (Protocol::UDP, 61_529, "default/dns:a"));
-        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert_eq!((relay.to, relay.serving), (vec![at("10.0.0.1:53"), at("10.0.0.2:53")], vec![at("10.0.0.3:53")]));
-        assert_eq!(relay.affinity, Some(Duration::from_secs(60)));
-        assert_eq!(Relay::parse("tcp 1 default/web").unwrap().2.to, []);
-        for wrong in ["sctp 1 x", "tcp x x", "tcp 1 x 10.0.0.1:1", "tcp 1 x to nobody", "tcp 1 x affinity long"] {
-            assert!(Relay::parse(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]
@@ -201,8 +129,8 @@ mod tests {
         let port = (Family::V4, Protocol::UDP, 61_000);
         let lead = relay("udp 61000 a to 10.0.0.1:1 serving 10.0.0.1:1");
         let client: SocketAddr = "192.0.2.1:5353".parse().unwrap();
-        let mut network = svclab_sim::network::Network::new();
-        let node = network.add(svclab_sim::host::Host::builder("node").build().unwrap());
+        let mut network = crate::network::Network::new();
+        let node = network.add(crate::host::Host::builder("node").build().unwrap());
         let mut memory = Memory::default();
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::ZERO);
         let known = |memory: &mut Memory, relay: &Relay, second| {

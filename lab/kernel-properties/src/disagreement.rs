@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use svclab_properties::words;
+use svclab_properties::disagreement;
 
-use crate::hearing::{Fault, Hearing};
+use crate::cluster_case::{ClusterCase, Fault};
 use crate::seen::Seen;
 
 /// Everything that is known about a disagreement.
 #[must_use]
-pub fn disagreement(hearing: &Hearing<'_>, fault: &Fault, seen: &[Vec<Seen>]) -> String {
-    let (asked, seen) = (&hearing.asked[fault.question], &seen[fault.question]);
+pub fn text(case: &ClusterCase<'_>, fault: &Fault, seen: &[Vec<Seen>]) -> String {
+    let (asked, seen) = (&case.asked[fault.question], &seen[fault.question]);
     let question = &asked.chosen.question;
     let mut text = format!("{question}: {}\n", fault.says);
-    text.push_str(&words::disagreement(&hearing.court, hearing.cluster, question, &asked.judgement));
+    text.push_str(&disagreement::text(&case.networks, case.cluster, question, &asked.judgement));
     text.push_str("\n--- what the caller notices, by the simulator\n");
     for (known, probability) in &asked.expected {
         let _ = writeln!(text, "{:>7.3}% {known}", probability * 100.0);

@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 const LOOK: Duration = Duration::from_micros(300);
 
 /// A kill that waits for its moment.
-pub struct Ambush(JoinHandle<Option<String>>);
+pub struct KillOnChild(JoinHandle<Option<String>>);
 
-impl Ambush {
+impl KillOnChild {
     /// Lies in wait for process group `victim`: `after` that much time of a child whose command line contains `child`, or
     /// at the child's end if that comes earlier, all of the group gets SIGKILL. Gives up at the limit.
-    pub(super) fn lay(victim: Pid, child: &'static str, after: Duration, limit: Duration) -> Ambush {
-        Ambush(tokio::task::spawn_blocking(move || {
+    pub(super) fn lay(victim: Pid, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
+        KillOnChild(tokio::task::spawn_blocking(move || {
             let deadline = Instant::now() + limit;
             while Instant::now() < deadline {
                 if let Some((pid, command)) = child_of(victim, child) {
@@ -84,13 +84,13 @@ mod tests {
             Command::new("sh").args(["-c", script]).stderr(std::process::Stdio::piped()).process_group(0).spawn();
         let shell = shell.unwrap();
         let pid = Pid::from_raw(shell.id() as i32);
-        let ambush = Ambush::lay(pid, "sleep 77", Duration::from_millis(5), Duration::from_secs(20));
-        let moment = ambush.moment().await.unwrap();
+        let kill = KillOnChild::lay(pid, "sleep 77", Duration::from_millis(5), Duration::from_secs(20));
+        let moment = kill.moment().await.unwrap();
         assert!(moment.ends_with(" ms into sleep"), "{moment}");
         let output = shell.wait_with_output().unwrap();
         assert_eq!(output.status.signal(), Some(9));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "begun\n");
-        let never = Ambush::lay(pid, "sleep 77", Duration::ZERO, Duration::from_millis(5));
+        let never = KillOnChild::lay(pid, "sleep 77", Duration::ZERO, Duration::from_millis(5));
         assert_eq!(never.moment().await, None);
     }
 }

@@ -8,7 +8,7 @@ use super::error::{FileError, Problem};
 use super::fault::{Fault, FaultKind};
 use super::file::Need;
 use super::modes::Modes;
-use super::words::{NodeChoice, OneOrMany, position};
+use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
 use crate::cluster::spec::Protocol;
 use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
-use crate::apiserver::{HOSTILE_ANSWERS, Misbehaviour, Refusal, hostile_answer};
+use crate::apiserver::{Fault, HOSTILE_ANSWERS, Refusal, hostile_answer};
 use crate::objects::{Kind, ObjectKey};
 use crate::traffic::probe::Place;
 
@@ -23,11 +23,11 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(ApiFault, Bound, PlaceRef, Target, ObjectRef, PodRef, Share, Span, Source, NodeChoice);
+from_text!(ApiFault, Bound, PlaceRef, Target, ObjectRef, PodRef, Sensitivity, Share, Span, Source, NodeChoice);
 
 /// What the Kubernetes API is to do wrong, or to stop doing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ApiFault(pub Misbehaviour);
+pub struct ApiFault(pub Fault);
 
 impl FromStr for ApiFault {
     type Err = String;
@@ -42,26 +42,26 @@ impl FromStr for ApiFault {
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?}: expected a number"));
         let words: Vec<&str> = text.split_whitespace().collect();
         Ok(ApiFault(match words[..] {
-            ["close", "watches"] => Misbehaviour::CloseWatches { abrupt: false },
-            ["break", "watches"] => Misbehaviour::CloseWatches { abrupt: true },
-            ["compact"] => Misbehaviour::Compact,
-            ["expire", requests] => Misbehaviour::Expire { requests: number(requests)? },
-            ["refuse", "unavailable"] => Misbehaviour::Refuse(Refusal::Unavailable),
-            ["refuse", "reset"] => Misbehaviour::Refuse(Refusal::Reset),
-            ["accept"] => Misbehaviour::Accept,
-            ["stall"] => Misbehaviour::Stall,
-            ["resume"] => Misbehaviour::Resume,
-            ["hold", held] => Misbehaviour::Hold(kind(held)?),
-            ["release", held] => Misbehaviour::Release(kind(held)?),
-            ["repeat", repeated] => Misbehaviour::Repeat(kind(repeated)?),
+            ["close", "watches"] => Fault::CloseWatches { abrupt: false },
+            ["break", "watches"] => Fault::CloseWatches { abrupt: true },
+            ["compact"] => Fault::Compact,
+            ["expire", requests] => Fault::Expire { requests: number(requests)? },
+            ["refuse", "unavailable"] => Fault::Refuse(Refusal::Unavailable),
+            ["refuse", "reset"] => Fault::Refuse(Refusal::Reset),
+            ["accept"] => Fault::Accept,
+            ["stall"] => Fault::Stall,
+            ["resume"] => Fault::Resume,
+            ["hold", held] => Fault::Hold(kind(held)?),
+            ["release", held] => Fault::Release(kind(held)?),
+            ["repeat", repeated] => Fault::Repeat(kind(repeated)?),
             ["answer", ..] => {
                 let name = words[1..].join(" ");
                 let names = || HOSTILE_ANSWERS.map(|answer| answer.name).join(", ");
                 let found = hostile_answer(&name);
-                Misbehaviour::Answer(found.ok_or_else(|| format!("{name:?}: expected one of {}", names()))?)
+                Fault::Answer(found.ok_or_else(|| format!("{name:?}: expected one of {}", names()))?)
             }
             ["bookmark", marked, "ahead", by] => {
-                Misbehaviour::BookmarkAhead { kind: kind(marked)?, by: u64::from(number(by)?) }
+                Fault::BookmarkAhead { kind: kind(marked)?, by: u64::from(number(by)?) }
             }
             _ => {
                 return Err(format!(
@@ -274,6 +274,22 @@ impl FromStr for Share {
         };
         let value = value.filter(|value| (0.0..=1.0).contains(value));
         value.map(Share).ok_or_else(|| format!("{text:?}: expected a share of the answers such as 1/3, 0.25 or 25%"))
+    }
+}
+
+/// The skew of a share that is to be seen, as a part of the share: `20%`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sensitivity(pub f64);
+
+impl FromStr for Sensitivity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share: Option<f64> =
+            text.parse().ok().map(|Share(value)| value).filter(|value| (0.01..=1.0).contains(value));
+        share
+            .map(Sensitivity)
+            .ok_or_else(|| format!("{text:?}: expected a part of a share from 1% to 100%, such as 20%"))
     }
 }
 

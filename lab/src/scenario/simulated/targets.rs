@@ -7,7 +7,7 @@ use svclab_sim::network::{Broken, Network, Verdict};
 use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
 use crate::objects::Store;
-use crate::scenario::words::{Frontend, Target};
+use crate::scenario::values::{Frontend, Target};
 use crate::traffic::probe::Answer;
 
 /// Whether a node answers well for a `healthCheckNodePort`, on its address of the same family as this one.

@@ -1,17 +1,12 @@
-//! Listening ports of a program that relays, as a proxy in userspace mode does: a packet that reaches one ends there, and another
-//! connection begins on the same machine.
-//!
-//! What the ports do is said here, and no more than such a mode promises: every endpoint of theirs in turn.
+//! Every way of a packet that ends at a relay: another connection begins there, to each of its endpoints in turn.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::Relays;
 use crate::fraction::Fraction;
 use crate::network::{Flow, HostId, Network, Outcome, Outcomes, Verdict};
-use crate::protocol::{Family, Protocol};
-
-/// A machine's listening ports, each with the endpoints that it leads to.
-pub type Relays = BTreeMap<(Family, Protocol, u16), Vec<SocketAddr>>;
+use crate::protocol::Family;
 
 /// From which port the machine calls an endpoint; nobody's promise.
 const OWN_PORT: u16 = 50_000;
@@ -26,8 +21,8 @@ pub fn through<'r>(
 ) -> Outcomes {
     let endpoints = |verdict: &Verdict| -> Option<(HostId, &'r [SocketAddr])> {
         let (Verdict::Answered { by, at, .. } | Verdict::Unanswered { by, at, .. }) = verdict else { return None };
-        let endpoints = of(*by)?.get(&(Family::of(at.ip()), flow.protocol, at.port()))?;
-        Some((*by, endpoints.as_slice()))
+        let relay = of(*by)?.get(&(Family::of(at.ip()), flow.protocol, at.port()))?;
+        Some((*by, relay.to.as_slice()))
     };
     if outcomes.outcomes.iter().all(|one| endpoints(&one.verdict).is_none()) {
         return outcomes;

@@ -6,11 +6,11 @@ use svclab_oracle::{Cluster, Question};
 use svclab_sim::network::{Broken, HostId, Network, Verdict};
 use svclab_sim::trace::render_tree;
 
-use crate::judge::{Court, Judgement, flow};
+use crate::judge::{Judgement, Networks, flow};
 
 /// Everything that is known about a disagreement.
 #[must_use]
-pub fn disagreement(court: &Court, cluster: &Cluster, question: &Question, judgement: &Judgement) -> String {
+pub fn text(networks: &Networks, cluster: &Cluster, question: &Question, judgement: &Judgement) -> String {
     let mut text = String::new();
     let properties: std::collections::BTreeSet<_> = judgement.faults.iter().map(|fault| fault.property).collect();
     let properties: Vec<String> = properties.iter().map(ToString::to_string).collect();
@@ -21,7 +21,7 @@ pub fn disagreement(court: &Court, cluster: &Cluster, question: &Question, judge
         let _ = writeln!(text, "{}: {}", fault.property, fault.says);
     }
     let _ = writeln!(text, "\n--- {}", judgement.promise);
-    match (&judgement.outcomes, flow(&court.machines, &cluster.world, question)) {
+    match (&judgement.outcomes, flow(&networks.machines, &cluster.world, question)) {
         (Some(outcomes), Some((network, _))) => {
             let _ = writeln!(text, "\n--- the simulator says");
             for one in &outcomes.outcomes {
@@ -43,14 +43,14 @@ pub fn said(network: &Network, verdict: &Verdict) -> String {
         Verdict::Unanswered { by, at, saw, why } => {
             format!("{} answers at {at}, saw {saw}, but {}", name(by), broken(network, why))
         }
-        Verdict::Refused { by, at, told } => format!("nobody waits on {} at {at}{}", name(by), untold(*told)),
+        Verdict::Refused { by, at, told } => format!("no socket on {} at {at}{}", name(by), untold(*told)),
         Verdict::Rejected { by, with, told } => format!("{} rejects with {with}{}", name(by), untold(*told)),
         Verdict::Dropped { by, why } => format!("lost on {}: {why:?}", name(by)),
     }
 }
 
 fn untold(told: bool) -> &'static str {
-    if told { "" } else { ", and the caller is not told" }
+    if told { "" } else { ", and no refusal reaches the caller" }
 }
 
 /// What is wrong with an answer.

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::Drawn;
 use svclab_oracle::{Cluster, Verdict};
-use svclab_properties::judge::{Court, Judgement, flow, judge, outcomes};
+use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
 use svclab_properties::machines::Machines;
-use svclab_properties::programs::Program;
+use svclab_properties::programs::read;
 use svclab_properties::proxies::Dump;
 
 use crate::ask::{Pace, Packets, ask};
 use crate::choice::Chosen;
 use crate::frame;
 use crate::seen::{Seen, expected, keeps};
+use crate::turns;
 
 /// Packets for each thing that can become of one, where chance decides, and at most so many.
 const FOR_EACH: usize = 3;
@@ -46,12 +47,12 @@ impl Asked {
     }
 
     /// Whether each packet is a draw, all of which are seen.
-    fn is_drawn(&self) -> bool {
+    pub(crate) fn is_drawn(&self) -> bool {
         let delivered = matches!(self.chosen.promise.verdict, Verdict::Deliver(_));
         self.expected.len() > 1 && delivered && !self.is_sticky() && !self.is_silent()
     }
 
-    fn packets(&self) -> Packets<'_> {
+    pub(crate) fn packets(&self) -> Packets<'_> {
         let ways = self.expected.len();
         let count = match ways {
             _ if self.is_sticky() => FOR_EACH,
@@ -73,16 +74,16 @@ pub struct Fault {
 }
 
 /// A cluster, its rules as the kernel has them, and what is asked.
-pub struct Hearing<'c> {
+pub struct ClusterCase<'c> {
     /// The cluster.
     pub cluster: &'c Cluster,
     /// The machines.
-    pub court: Court,
+    pub networks: Networks,
     /// The questions.
     pub asked: Vec<Asked>,
 }
 
-impl<'c> Hearing<'c> {
+impl<'c> ClusterCase<'c> {
     /// Reads what the nodes' commands print, and asks the oracle and the simulator.
     ///
     /// # Errors
@@ -91,16 +92,16 @@ impl<'c> Hearing<'c> {
         cluster: &'c Cluster,
         dumps: &BTreeMap<String, Dump>,
         chosen: Vec<Chosen>,
-    ) -> Result<Hearing<'c>, String> {
+    ) -> Result<ClusterCase<'c>, String> {
         let mut programs = BTreeMap::new();
         for (node, dump) in dumps {
-            programs.insert(node.clone(), Program::read(dump).map_err(|error| format!("node/{node}: {error}"))?);
+            programs.insert(node.clone(), read(dump).map_err(|error| format!("node/{node}: {error}"))?);
         }
         let listening = frame::listening();
         let build = |programs| Machines::build_with(cluster, programs, &listening).map_err(|error| error.to_string());
-        let court = Court { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
-        let asked = chosen.into_iter().map(|chosen| asked(&court, cluster, chosen)).collect();
-        Ok(Hearing { cluster, court, asked })
+        let networks = Networks { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
+        let asked = chosen.into_iter().map(|chosen| asked(&networks, cluster, chosen)).collect();
+        Ok(ClusterCase { cluster, networks, asked })
     }
 
     /// Asks the kernel: what was seen, for each question.
@@ -150,10 +151,11 @@ impl<'c> Hearing<'c> {
         faults
     }
 
-    /// Which endpoints were drawn how often, for each question where that is by chance, by its number.
+    /// Which endpoints were drawn how often, for each question where that is by chance and not by turns, by its number.
     #[must_use]
     pub fn drawn(&self, seen: &[Vec<Seen>]) -> Vec<(usize, Drawn)> {
-        let drawn = self.asked.iter().zip(seen).enumerate().filter(|(_, (asked, _))| asked.is_drawn());
+        let drawn = self.asked.iter().zip(seen).enumerate();
+        let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !turns::takes_turns(asked));
         let counts = drawn.map(|(question, (asked, seen))| {
             let count = |of: &Seen| seen.iter().filter(|one| *one == of).count();
             let counts = asked.expected.iter().map(|(of, share)| (count(of), *share)).collect();
@@ -163,13 +165,13 @@ impl<'c> Hearing<'c> {
     }
 }
 
-fn asked(court: &Court, cluster: &Cluster, chosen: Chosen) -> Asked {
+fn asked(networks: &Networks, cluster: &Cluster, chosen: Chosen) -> Asked {
     let (world, question) = (&cluster.world, &chosen.question);
-    let judgement = judge(court, cluster, question, chosen.promise.clone());
+    let judgement = judge(networks, cluster, question, chosen.promise.clone());
     let seen = |machines: &Machines| {
         let network = flow(machines, world, question).map(|(network, _)| network);
         network.map(|network| expected(network, outcomes(machines, world, question).as_ref())).unwrap_or_default()
     };
-    let (expected, bare) = (seen(&court.machines), seen(&court.bare));
+    let (expected, bare) = (seen(&networks.machines), seen(&networks.bare));
     Asked { judgement, expected, bare, chosen }
 }

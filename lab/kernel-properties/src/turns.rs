@@ -1,0 +1,88 @@
+//! Whose turn it was: where endpoints take turns, each is met as often as the others, but for the round that is not over.
+//!
+//! A χ² test is no judge of turns: its upper tail finds draws that are too far from their shares, and turns are nearer than draws.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use svclab_oracle::{Picking, Protocol, ServicePortName, Verdict};
+
+use crate::cluster_case::{Asked, ClusterCase, Fault};
+use crate::seen::Seen;
+
+/// What a round goes over: a service port on the node that decides, with these endpoints.
+type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
+
+/// Endpoints that were met too often or too rarely, at the first question about them.
+#[must_use]
+pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Seen>]) -> Vec<Fault> {
+    let mut rounds: BTreeMap<Round<'_>, Vec<usize>> = BTreeMap::new();
+    for (question, asked) in case.asked.iter().enumerate() {
+        if let Some(round) = round(asked) {
+            rounds.entry(round).or_default().push(question);
+        }
+    }
+    rounds
+        .into_iter()
+        .filter_map(|((node, service, endpoints), questions)| {
+            let addresses: BTreeSet<_> = questions.iter().map(|question| called(&case.asked[*question])).collect();
+            let counts = endpoints.iter().map(|endpoint| {
+                let of =
+                    |question: &usize| seen[*question].iter().filter(|one| answered_at(one) == Some(*endpoint)).count();
+                questions.iter().map(of).sum::<usize>()
+            });
+            let counts: Vec<usize> = counts.collect();
+            let (fewest, most) = (counts.iter().min()?, counts.iter().max()?);
+            // A round for each address at most, and others' packets that take a turn without being seen to.
+            let others = others(case, node, service, &questions);
+            let says = || format!("endpoints of {service} on {node} take turns, and were met {counts:?} times");
+            (most - fewest > addresses.len() + others).then(|| Fault { question: questions[0], says: says() })
+        })
+        .collect()
+}
+
+/// How many rounds were looked at, and their packets.
+#[must_use]
+pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
+    let rounds = case.asked.iter().filter(|asked| round(asked).is_some());
+    rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))
+}
+
+/// Whether endpoints are met in turn.
+#[must_use]
+pub fn takes_turns(asked: &Asked) -> bool {
+    matches!(&asked.chosen.promise.verdict, Verdict::Deliver(delivery) if delivery.picking == Picking::InTurn)
+}
+
+/// What a question takes turns of; `None` where it does not, or not all of them are seen.
+fn round(asked: &Asked) -> Option<Round<'_>> {
+    let Verdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
+    if !takes_turns(asked) || !asked.is_drawn() {
+        return None;
+    }
+    let endpoints = asked.expected.iter().map(|(seen, _)| answered_at(seen)).collect::<Option<BTreeSet<_>>>()?;
+    Some((&delivery.node, &delivery.service, endpoints))
+}
+
+fn called(asked: &Asked) -> (SocketAddr, Protocol) {
+    (asked.chosen.question.to, asked.chosen.question.protocol)
+}
+
+/// Packets of questions that go to the same service port on the same node and are not counted with these.
+fn others(case: &ClusterCase<'_>, node: &str, service: &ServicePortName, counted: &[usize]) -> usize {
+    let family = |asked: &Asked| asked.chosen.question.to.is_ipv4();
+    let own = counted.first().map(|question| family(&case.asked[*question])).unwrap_or_default();
+    let rest = case.asked.iter().enumerate().filter(|(question, _)| !counted.contains(question));
+    let same = rest.filter(|(_, asked)| match &asked.chosen.promise.verdict {
+        Verdict::Deliver(delivery) => delivery.node == node && delivery.service == *service && family(asked) == own,
+        _ => false,
+    });
+    same.map(|(_, asked)| asked.packets().count).sum()
+}
+
+fn answered_at(seen: &Seen) -> Option<SocketAddr> {
+    match seen {
+        Seen::Answered { at, .. } => Some(*at),
+        _ => None,
+    }
+}

@@ -1,0 +1,279 @@
+//! A Kubernetes cluster as machines on links: nodes and hosts outside on one segment, a link of its own for every pod. The
+//! laboratory wires its network namespaces the same way.
+
+mod node_state;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+pub use node_state::{NodeState, ReadError};
+
+use crate::host::{Host, HostBuilder, HostError, Interface, Route, Sysctls};
+use crate::masked::Masked;
+use crate::network::{HostId, Network, NetworkError};
+use crate::protocol::Protocol;
+
+/// Why there is no network.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A machine cannot be: rules that do not go with sets and addresses, or something that the simulator does not model.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Links cannot be.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+}
+
+/// What a cluster's machines are. Names are those of machines, all different.
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
+    /// Pods hang on a bridge `cni0` of their node, with hairpin mode on its ports; otherwise each on a link of its own.
+    pub bridged: bool,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// Hosts outside, on the nodes' segment.
+    pub outside: Vec<Outside>,
+}
+
+/// A node's end of an overlay, by the name of flannel's for VXLAN.
+const OVERLAY: &str = "flannel.1";
+
+/// Protocols and ports on which a socket waits.
+pub type Listening = BTreeSet<(Protocol, u16)>;
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its machine.
+    pub name: String,
+    /// Addresses of `eth0` with the segment's prefix length; packets to elsewhere come from the first of each family.
+    pub addresses: Vec<IpNet>,
+    /// Further addresses of `eth0`.
+    pub secondary: Vec<IpNet>,
+    /// The ranges of its pods: other nodes have routes to them.
+    pub pod_ranges: Vec<IpNet>,
+    /// Addresses that it has for its pods, with their range's prefix length: on the bridge, or alone on its end of every link.
+    pub gateways: Vec<IpNet>,
+    /// Addresses of its end of an overlay (`flannel.1`), if there is one: other nodes' pods are behind it then. What the overlay
+    /// itself sends over `eth0` is not modelled.
+    pub overlay: Vec<IpAddr>,
+    /// Kernel settings.
+    pub sysctls: Sysctls,
+    /// Sockets of its own, beside those of relays.
+    pub listening: Listening,
+    /// Its pods by link; `None` where the pod has gone and its link is left.
+    pub pods: Vec<(String, Option<Pod>)>,
+}
+
+/// A pod with a network of its own.
+#[derive(Debug, Clone)]
+pub struct Pod {
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its sockets.
+    pub listening: Listening,
+}
+
+/// A host outside the cluster.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    /// Its machine.
+    pub name: String,
+    /// Addresses with the segment's prefix length.
+    pub addresses: Vec<IpNet>,
+    /// Destinations that it sends by way of a node's address.
+    pub routes: Vec<(IpNet, IpAddr)>,
+}
+
+impl Cluster {
+    /// Brings a network to these machines, each node with what `state` says of it: those of a name that is there are replaced, others added and linked. What packets
+    /// left behind stays, and so do machines that are no more.
+    ///
+    /// # Errors
+    /// A machine that cannot be.
+    pub fn put<'s>(
+        &self,
+        network: &mut Network,
+        state: impl Fn(&str) -> Option<&'s NodeState>,
+    ) -> Result<(), BuildError> {
+        let (mut segment, mut overlay, nothing) = (Vec::new(), Vec::new(), NodeState::default());
+        for node in &self.nodes {
+            let state = state(&node.name).unwrap_or(&nothing);
+            let known = segment.len();
+            let id = put(network, self.node(node, state)?, &mut segment);
+            overlay.extend(segment[known..].iter().filter(|_| !node.overlay.is_empty()));
+            for (index, (name, pod)) in node.pods.iter().enumerate() {
+                let mut fresh = Vec::new();
+                let own = put(network, self.pod(node, name, pod.as_ref())?, &mut fresh);
+                if !fresh.is_empty() {
+                    network.link(&[(id, &veth(index)), (own, "eth0")])?;
+                }
+            }
+        }
+        self.put_each_outside(network, &mut segment)?;
+        let ends: Vec<(HostId, &str)> = segment.into_iter().map(|id| (id, "eth0")).collect();
+        if !ends.is_empty() {
+            network.link(&ends)?;
+        }
+        let ends: Vec<(HostId, &str)> = overlay.into_iter().map(|id| (id, OVERLAY)).collect();
+        if !ends.is_empty() {
+            network.link(&ends)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the hosts outside, for other routes, and changes nothing else.
+    ///
+    /// # Errors
+    /// As [`Cluster::put`].
+    pub fn put_outside(&self, network: &mut Network) -> Result<(), BuildError> {
+        self.put_each_outside(network, &mut Vec::new())
+    }
+
+    fn put_each_outside(&self, network: &mut Network, fresh: &mut Vec<HostId>) -> Result<(), BuildError> {
+        for outside in &self.outside {
+            put(network, outside.host()?, fresh);
+        }
+        Ok(())
+    }
+
+    fn node(&self, node: &Node, state: &NodeState) -> Result<Host, BuildError> {
+        let eth0 =
+            node.addresses.iter().fold(Interface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
+        let eth0 = node.secondary.iter().fold(eth0, |eth0, own| eth0.secondary(own.addr(), own.prefix_len()));
+        let mut host = Host::builder(&node.name).sysctls(node.sysctls).interface(eth0);
+        for own in node.addresses.iter().map(IpNet::addr) {
+            host = host.route(Route::via(everywhere(own), link_local(own), "eth0").from_address(own));
+            for other in self.nodes.iter().filter(|other| other.name != node.name) {
+                let Some(via) = like(&other.addresses, own) else { continue };
+                for range in other.pod_ranges.iter().filter(|range| range.addr().is_ipv4() == own.is_ipv4()) {
+                    let end = other.overlay.iter().find(|end| end.is_ipv4() == own.is_ipv4());
+                    host = host.route(match end {
+                        Some(end) => Route::via(masked(*range), *end, OVERLAY),
+                        None => Route::via(masked(*range), via.addr(), "eth0").from_address(own),
+                    });
+                }
+            }
+        }
+        if !node.overlay.is_empty() {
+            let device = Interface::new(OVERLAY);
+            host = host.interface(node.overlay.iter().fold(device, |device, own| device.address(*own, bits(*own))));
+        }
+        if !state.addresses.is_empty() {
+            let device = Interface::new("kube-ipvs0");
+            host = host.interface(state.addresses.iter().fold(device, |device, own| device.with(*own)));
+        }
+        host = self.pod_links(host, node).rules(state.v4.clone()).rules(state.v6.clone());
+        host = host.sets(state.sets.clone()).virtual_services(state.servers.clone());
+        let relays = state.relays.keys().map(|(_, protocol, port)| (*protocol, *port));
+        Ok(relays
+            .fold(listening(host, &node.listening), |host, (protocol, port)| host.listen(protocol, port))
+            .build()?)
+    }
+
+    fn pod_links(&self, mut host: HostBuilder, node: &Node) -> HostBuilder {
+        if self.bridged {
+            let cni0 = Interface::new("cni0");
+            let own = node.gateways.iter();
+            host = host.interface(own.fold(cni0, |cni0, own| cni0.address(own.addr(), own.prefix_len())));
+        }
+        for (index, (_, pod)) in node.pods.iter().enumerate() {
+            let (name, addresses) = (veth(index), pod.as_ref().map(|pod| pod.addresses.as_slice()).unwrap_or_default());
+            let interface = Interface::new(&name);
+            if self.bridged {
+                host = host.interface(interface.port_of("cni0", true));
+                continue;
+            }
+            let own = addresses.iter().filter_map(|address| like(&node.gateways, *address));
+            host = host.interface(own.fold(interface, |veth, own| veth.address(own.addr(), bits(own.addr()))));
+            for address in addresses {
+                host = host.route(Route::link(single(*address), &name)).neighbour(&name, *address);
+            }
+        }
+        host
+    }
+
+    /// A pod's machine; of one that is gone, the end of its link.
+    fn pod(&self, node: &Node, name: &str, pod: Option<&Pod>) -> Result<Host, BuildError> {
+        let (mut eth0, mut host) = (Interface::new("eth0"), Host::builder(name));
+        let Some(pod) = pod else { return Ok(host.interface(eth0).build()?) };
+        for address in &pod.addresses {
+            let gateway = like(&node.gateways, *address);
+            let via = gateway.map_or_else(|| link_local(*address), |gateway| gateway.addr());
+            let length = gateway.filter(|_| self.bridged).map_or(bits(*address), |gateway| gateway.prefix_len());
+            eth0 = eth0.address(*address, length);
+            host = host.route(Route::via(everywhere(*address), via, "eth0"));
+            if !self.bridged {
+                host = host.neighbour("eth0", via);
+            }
+        }
+        Ok(listening(host.interface(eth0), &pod.listening).build()?)
+    }
+}
+
+impl Outside {
+    fn host(&self) -> Result<Host, BuildError> {
+        let eth0 =
+            self.addresses.iter().fold(Interface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
+        let host = Host::builder(&self.name).interface(eth0);
+        let routes = self.routes.iter().map(|(range, via)| Route::via(masked(*range), *via, "eth0"));
+        Ok(routes.fold(host, HostBuilder::route).build()?)
+    }
+}
+
+/// Adds a machine, or puts it in the place of the one of that name.
+fn put(network: &mut Network, host: Host, fresh: &mut Vec<HostId>) -> HostId {
+    if let Some(id) = network.find(host.name()) {
+        network.replace(id, host);
+        return id;
+    }
+    let id = network.add(host);
+    fresh.push(id);
+    id
+}
+
+fn veth(index: usize) -> String {
+    format!("veth{index}")
+}
+
+fn listening(host: HostBuilder, sockets: &Listening) -> HostBuilder {
+    sockets.iter().fold(host, |host, (protocol, port)| host.listen(*protocol, *port))
+}
+
+/// The first of the family of `other`.
+fn like(addresses: &[IpNet], other: IpAddr) -> Option<IpNet> {
+    addresses.iter().copied().find(|address| address.addr().is_ipv4() == other.is_ipv4())
+}
+
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn everywhere(like: IpAddr) -> Masked {
+    let zero: IpAddr = if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    range(zero, 0)
+}
+
+fn single(address: IpAddr) -> Masked {
+    range(address, bits(address))
+}
+
+fn masked(net: IpNet) -> Masked {
+    range(net.network(), net.prefix_len())
+}
+
+/// Lengths are those of an [`IpNet`], or constants that fit.
+fn range(address: IpAddr, length: u8) -> Masked {
+    Masked::network(address, length).unwrap_or_else(|| range(address, bits(address)))
+}
+
+/// The gateway of default routes that lead nowhere, or to a node by a link of its own.
+fn link_local(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() {
+        Ipv4Addr::new(169, 254, 1, 1).into()
+    } else {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()
+    }
+}

@@ -1,0 +1,110 @@
+//! What a proxy leaves on a node: rules of both families, IP sets, virtual services with their addresses, listening ports.
+
+use std::sync::Arc;
+
+use crate::host::Address;
+use crate::ipvs::VirtualServices;
+use crate::protocol::Family;
+use crate::relays::Relays;
+use crate::rules::Rules;
+use crate::set::Sets;
+
+/// One node's.
+#[derive(Debug, Clone)]
+pub struct NodeState {
+    /// IPv4 rules.
+    pub v4: Arc<Rules>,
+    /// IPv6 rules.
+    pub v6: Arc<Rules>,
+    /// IP sets.
+    pub sets: Sets,
+    /// Virtual services.
+    pub servers: VirtualServices,
+    /// Addresses of `kube-ipvs0`.
+    pub addresses: Vec<Address>,
+    /// Where listening ports lead, in userspace mode.
+    pub relays: Relays,
+}
+
+impl Default for NodeState {
+    fn default() -> NodeState {
+        NodeState {
+            v4: Arc::new(Rules::empty(Family::V4)),
+            v6: Arc::new(Rules::empty(Family::V6)),
+            sets: Sets::default(),
+            servers: VirtualServices::default(),
+            addresses: Vec::new(),
+            relays: Relays::new(),
+        }
+    }
+}
+
+/// A line that the simulator does not understand, and in what.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {problem}")]
+pub struct ReadError {
+    /// The command that printed it, the file, or the node.
+    pub what: String,
+    /// What is wrong, with its line.
+    pub problem: String,
+}
+
+impl ReadError {
+    /// The problem with a line of `what`.
+    #[must_use]
+    pub fn new(what: &str, problem: &dyn std::fmt::Display) -> ReadError {
+        ReadError { what: what.to_owned(), problem: problem.to_string() }
+    }
+}
+
+impl NodeState {
+    /// The rules of a family.
+    #[must_use]
+    pub fn rules(&self, family: Family) -> &Arc<Rules> {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    /// Takes what `iptables-save` or `ip6tables-save` prints.
+    ///
+    /// # Errors
+    /// The first line that the simulator does not understand, with `what` it was read from.
+    pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
+        let rules = Rules::read(family, text).map_err(|error| ReadError::new(what, &error))?;
+        match family {
+            Family::V4 => self.v4 = Arc::new(rules),
+            Family::V6 => self.v6 = Arc::new(rules),
+        }
+        Ok(())
+    }
+
+    /// Takes what `ipset save` prints.
+    ///
+    /// # Errors
+    /// As [`NodeState::read_rules`].
+    pub fn read_sets(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
+        self.sets = Sets::read(text).map_err(|error| ReadError::new(what, &error))?;
+        Ok(())
+    }
+
+    /// Takes what `ipvsadm -Sn` prints.
+    ///
+    /// # Errors
+    /// As [`NodeState::read_rules`].
+    pub fn read_servers(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
+        self.servers = VirtualServices::read(text).map_err(|error| ReadError::new(what, &error))?;
+        Ok(())
+    }
+
+    /// Takes lines `ip addr add ADDRESS dev kube-ipvs0`.
+    ///
+    /// # Errors
+    /// As [`NodeState::read_rules`].
+    pub fn read_addresses(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
+        let addresses = text.lines().map(|line| line.parse().map_err(|error| ReadError::new(what, &error)));
+        self.addresses = addresses.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Listening ports of a program that relays, as a proxy in userspace mode does: a packet that reaches one ends there, and another
+//! connection begins on the same machine.
+//!
+//! `svcproxy render` says in comments where its ports lead. The turns are those of its documentation: sorted backends, one after
+//! the other, or the one that the client had before.
+
+mod memory;
+mod through;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use memory::{Memory, Silence};
+pub use through::through;
+
+use crate::protocol::{Family, Protocol};
+
+/// A listening port.
+pub type Port = (Family, Protocol, u16);
+
+/// A node's listening ports.
+pub type Relays = BTreeMap<Port, Relay>;
+
+/// Where a listening port leads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Relay {
+    /// The service port, whose clients are remembered together.
+    pub name: String,
+    /// Backends of new connections, sorted.
+    pub to: Vec<SocketAddr>,
+    /// Backends that associations of UDP may stay with.
+    pub serving: Vec<SocketAddr>,
+    /// How long a client comes back to its backend.
+    pub affinity: Option<Duration>,
+}
+
+/// What begins a line about a listening port.
+pub const LINE: &str = "# relay ";
+
+impl Relay {
+    /// Reads what follows [`LINE`]: protocol, port, service port, and then `to` and `serving` with backends and `affinity` with
+    /// seconds.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
+        let mut words = text.split(' ');
+        let protocol = match words.next() {
+            Some("tcp") => Protocol::TCP,
+            Some("udp") => Protocol::UDP,
+            other => return Err(format!("{:?} is not relayed", other.unwrap_or_default())),
+        };
+        let port = words.next().unwrap_or_default();
+        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+        let mut relay = Relay { name: words.next().unwrap_or_default().to_owned(), ..Relay::default() };
+        let mut title = "";
+        for word in words {
+            let address = || word.parse::<SocketAddr>().map_err(|_| format!("{word:?} is no address with a port"));
+            match (title, word) {
+                (_, "to" | "serving" | "affinity") => title = word,
+                ("to", _) => relay.to.push(address()?),
+                ("serving", _) => relay.serving.push(address()?),
+                ("affinity", _) => {
+                    let seconds = word.parse().map_err(|_| format!("{word:?} is no number of seconds"))?;
+                    relay.affinity = Some(Duration::from_secs(seconds));
+                }
+                _ => return Err(format!("{word:?} is not understood")),
+            }
+        }
+        relay.to.sort_unstable();
+        Ok((protocol, port, relay))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let line = "udp 61529 default/dns:a to 10.0.0.2:53 10.0.0.1:53 serving 10.0.0.3:53 affinity 60";
+        let (protocol, port, relay) = Relay::parse(line).unwrap();
+        assert_eq!((protocol, port, relay.name.as_str()), (Protocol::UDP, 61_529, "default/dns:a"));
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!((relay.to, relay.serving), (vec![at("10.0.0.1:53"), at("10.0.0.2:53")], vec![at("10.0.0.3:53")]));
+        assert_eq!(relay.affinity, Some(Duration::from_secs(60)));
+        assert_eq!(Relay::parse("tcp 1 default/web").unwrap().2.to, []);
+        for wrong in ["sctp 1 x", "tcp x x", "tcp 1 x 10.0.0.1:1", "tcp 1 x to nobody", "tcp 1 x affinity long"] {
+            assert!(Relay::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Carries out steps on a backend and judges them: the kernel and the simulator differ in how a packet is sent, not in what is
+//! promised of it.
+
+mod capability;
+mod looks;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+pub(super) use capability::Capability;
+
+use super::answered::AnsweredBy;
+use super::error::Problem;
+use super::file::{Mode, RuleFile};
+use super::look::Saved;
+use super::resolve::{ProbePlan, ScanPlan};
+use super::values::Target;
+use super::{Action, ProxyAction, Scenario, Step};
+use crate::expect::settle::{Looks, Next};
+use crate::expect::{Answers, Mismatch};
+use crate::objects::{ObjectKey, Store};
+use crate::report::{ScenarioReport, StepReport, Verdict};
+use crate::traffic::probe::Outcome;
+
+/// Between two looks at something that is to come true.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The mode of each node's proxy.
+pub(super) type Modes = BTreeMap<String, Mode>;
+
+/// A cluster in which steps are carried out.
+///
+/// Methods send, change and look; what that is to show is judged by the callers, the same for every backend.
+pub(super) trait Backend {
+    /// Why the backend could not do something. A broken promise is none of these.
+    type Error: From<Problem> + fmt::Display;
+
+    /// Whether it can do what some steps need.
+    fn has(&self, capability: Capability) -> bool;
+
+    /// Why it cannot show this very step, although it has what such steps need.
+    fn leaves_out(&self, step: &Step) -> Option<&'static str>;
+
+    /// The nodes, and the mode that each one's proxy is in.
+    fn modes(&self) -> Modes;
+
+    /// Looks at the objects.
+    fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T;
+
+    /// Time since the start, on the clock by which the steps happen.
+    fn now(&self) -> Duration;
+
+    /// How long a probe waits for a promised answer, where the step does not say.
+    fn patience(&self) -> Duration;
+
+    /// How long a proxy may be busy after its rules have come true, and a step with it; for steps that can be repeated.
+    fn busy_after_rules(&self) -> Option<Duration>;
+
+    /// What is done just before a step without being one.
+    async fn prepare(&mut self, step: &Step) -> Result<(), Self::Error>;
+
+    /// Lets time pass between two looks.
+    async fn pause(&mut self, time: Duration);
+
+    /// What `iptables-save -c` prints on the nodes that `rules` are about.
+    async fn saved(&self, rules: &[RuleFile]) -> Result<Saved, Self::Error>;
+
+    /// Sends the requests of a plan; fewer, where one without an answer has broken the promise.
+    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, Self::Error>;
+
+    /// Opens a connection that stays open under this name.
+    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, Self::Error>;
+
+    /// Asks over an open connection; `is_alive` if it is to be. `None`: there is no such connection.
+    async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<Outcome>, Self::Error>;
+
+    /// The ports of a plan that accept a connection.
+    async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;
+
+    /// Asks a node's health check; in words why it does not answer.
+    async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String>;
+
+    /// The nodes that a service's published address leads to, and that address. If they are to be `wanted`, waits for it.
+    async fn balanced(
+        &mut self,
+        service: &ObjectKey,
+        wanted: Option<&[String]>,
+        patience: Option<Duration>,
+    ) -> Result<(IpAddr, Vec<String>), Self::Error>;
+
+    /// Lets time pass for everything in the cluster.
+    async fn advance(&mut self, time: Duration) -> Result<(), Self::Error>;
+
+    /// Ends, starts or cleans up proxies, and waits until those that run have applied everything.
+    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, Self::Error>;
+
+    /// Changes objects, and waits until the proxies have applied it.
+    async fn change(&mut self, action: &Action) -> Result<Seen, Self::Error>;
+
+    /// Does what only backends with a capability can do for a step.
+    async fn special(&mut self, step: &Step) -> Result<Seen, Self::Error>;
+}
+
+/// What a health check answers.
+pub(super) struct Health {
+    pub(super) status: u16,
+    pub(super) local_endpoints: Option<u64>,
+    pub(super) body: String,
+}
+
+/// What a step saw and which promises were broken.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) summary: String,
+    pub(super) broken: Vec<Mismatch>,
+    /// Who answered, of a step that sends requests.
+    pub(super) answers: Option<Answers>,
+    /// Why something that the step promises could not be looked at.
+    pub(super) not_judged: Option<String>,
+}
+
+impl Seen {
+    pub(super) fn new(summary: impl Into<String>, broken: impl IntoIterator<Item = Mismatch>) -> Self {
+        Seen { summary: summary.into(), broken: broken.into_iter().collect(), ..Seen::default() }
+    }
+}
+
+/// A report on `scenario` before its first step.
+pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> ScenarioReport {
+    ScenarioReport {
+        name: scenario.name.clone(),
+        path: scenario.path.display().to_string(),
+        about: scenario.about.clone(),
+        mode: mode.to_string(),
+        variant: variant.to_owned(),
+        seed: scenario.options.seed,
+        machine: None,
+        steps: Vec::new(),
+        not_started: None,
+        unable: false,
+        figures: None,
+        took: Duration::ZERO,
+        logs: String::new(),
+    }
+}
+
+/// Carries out the steps of a scenario, each with its report; after a failed one the others are left out unless told to go on.
+pub(super) async fn steps<B: Backend>(
+    backend: &mut B,
+    steps: &[Step],
+    keep_going: bool,
+    mut done: impl FnMut(StepReport),
+) {
+    let (mut run, mut broken, mut left_for_good) = (Executor::default(), false, None);
+    for step in steps {
+        let modes = backend.modes();
+        if !step.modes.iter().any(|mode| modes.values().any(|other| other == mode)) {
+            continue;
+        }
+        let begin = backend.now();
+        let lacking = left_for_good.or_else(|| Capability::of(&step.action).filter(|needed| !backend.has(*needed)));
+        let left_out = lacking.map(Capability::words).or_else(|| backend.leaves_out(step));
+        let (verdict, seen) = match left_out {
+            _ if broken && !keep_going => (Verdict::Skipped, Seen::default()),
+            Some(why) => {
+                left_for_good = lacking.filter(|lacking| lacking.changes_what_follows());
+                (Verdict::NotSimulated(why.to_owned()), Seen::default())
+            }
+            None => run.verdict(backend, step).await,
+        };
+        broken |= matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), backend.now() - begin);
+        done(StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, took });
+    }
+}
+
+/// Carries out one step after the other, and knows who answered in earlier ones.
+#[derive(Default)]
+pub(super) struct Executor {
+    answered_by: AnsweredBy,
+}
+
+impl Executor {
+    async fn verdict<B: Backend>(&mut self, backend: &mut B, step: &Step) -> (Verdict, Seen) {
+        match self.step(backend, step).await {
+            Ok(mut seen) if !seen.broken.is_empty() => (Verdict::Failed(std::mem::take(&mut seen.broken)), seen),
+            Ok(mut seen) => (seen.not_judged.take().map_or(Verdict::Passed, Verdict::NotJudged), seen),
+            Err(error) => (Verdict::Error(error.to_string()), Seen::default()),
+        }
+    }
+
+    /// Carries out `step`. Promises that may come true eventually are looked at until they have settled; one look more is the
+    /// verdict.
+    pub(super) async fn step<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<Seen, B::Error> {
+        backend.prepare(step).await?;
+        let looks = step.action.can_be_repeated();
+        let busy = backend.busy_after_rules().filter(|_| looks);
+        let deadline = step.eventually.max(busy).map(|span| backend.now() + span);
+        let mut counted = Looks::default();
+        loop {
+            let mut seen = self.once(backend, step).await?;
+            let in_time = deadline.is_some_and(|deadline| backend.now() < deadline);
+            match counted.after(seen.broken.is_empty(), in_time) {
+                Next::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
+                // To run a command once more may undo what its end has shown.
+                Next::Judge if !looks => return Ok(seen),
+                Next::Judge => {}
+                Next::Done => {
+                    seen.summary = counted.summary(seen.summary);
+                    return Ok(seen);
+                }
+            }
+        }
+    }
+
+    async fn once<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<Seen, B::Error> {
+        match &step.action {
+            Action::Probe(file) => self.probe(backend, step, file).await,
+            Action::Connect(file) => self.connect(backend, step, file).await,
+            Action::Send(name) | Action::SendStray(name) => self.send(backend, step, name).await,
+            Action::Rules(rules) => looks::rules(backend, rules).await,
+            Action::HealthCheck(node, service, family) => {
+                looks::health(backend, node, service, family.as_ref(), &step.expect).await
+            }
+            Action::LoadBalancer(service) => looks::load_balancer(backend, service, step).await,
+            Action::Scan(file) => looks::scan(backend, file, &step.expect).await,
+            Action::Advance(time) => {
+                backend.advance(*time).await?;
+                Ok(Seen::new(format!("{} s later", time.as_secs_f64()), []))
+            }
+            Action::Proxy(action, nodes) => backend.proxies(*action, nodes).await,
+            Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => {
+                backend.change(&step.action).await
+            }
+            _ => backend.special(step).await,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Steps that send requests, and the judgement of who answered them.
+
+use super::{Backend, Capability, Executor, Seen};
+use crate::expect::{Answers, Mismatch, Tally, Wanted, judge, smallest_skew};
+use crate::scenario::file::{ConnectFile, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::look::{self, Saved};
+use crate::scenario::{Action, Step, relayed, resolve};
+use crate::traffic::probe::{Answer, Outcome};
+
+/// Packets that rules of interest had matched before a step's requests.
+struct Counted {
+    rules: Vec<RuleFile>,
+    before: Saved,
+}
+
+impl Counted {
+    async fn begin<B: Backend>(backend: &B, step: &Step) -> Result<Counted, B::Error> {
+        let rules = look::counters(&step.expect);
+        let before = backend.saved(&rules).await?;
+        Ok(Counted { rules, before })
+    }
+
+    /// What is wrong with the packets that the rules have matched since.
+    async fn compare<B: Backend>(&self, backend: &B, tally: &Tally) -> Result<Vec<Mismatch>, B::Error> {
+        let now = backend.saved(&self.rules).await?;
+        let answers = |pod: &str| look::answers_of(tally, pod);
+        Ok(look::compare(&backend.modes(), &self.rules, Some(&self.before), &now, &answers)?)
+    }
+}
+
+impl Executor {
+    /// Sends requests.
+    pub(super) async fn probe<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        step: &Step,
+        file: &ProbeFile,
+    ) -> Result<Seen, B::Error> {
+        let mut plan = backend.read(|store| resolve::probe(store, file, &step.expect))?;
+        let modes = backend.modes();
+        let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
+        if file.timeout.is_none() {
+            plan.probe.timeout = plan.probe.timeout.min(backend.patience());
+        }
+        let counted = Counted::begin(backend, step).await?;
+        let outcomes = backend.send_all(&plan, &file.to.value).await?;
+        let broken = judge(&plan.wanted, &outcomes);
+        let given_up = plan.count - if plan.pair { outcomes.len() / 2 } else { outcomes.len() };
+        let given_up = (given_up > 0).then(|| format!("{given_up} more were not sent"));
+        let skew = smallest_skew(&plan.wanted, outcomes.len());
+        let notes = skew.into_iter().chain(given_up).chain(not_promised).collect();
+        self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await
+    }
+
+    /// Opens a connection that stays open.
+    pub(super) async fn connect<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        step: &Step,
+        file: &ConnectFile,
+    ) -> Result<Seen, B::Error> {
+        let mut plan = backend.read(|store| resolve::connect(store, file, &step.expect))?;
+        let modes = backend.modes();
+        let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
+        let counted = Counted::begin(backend, step).await?;
+        let outcomes = [backend.open(&file.name.value, &plan, &file.to.value).await?];
+        let broken = judge(&plan.wanted, &outcomes);
+        let notes = not_promised.into_iter().collect();
+        self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await
+    }
+
+    /// Asks over an open connection, after a stray segment if the step says so.
+    pub(super) async fn send<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        step: &Step,
+        name: &str,
+    ) -> Result<Seen, B::Error> {
+        let mut wanted = backend.read(|store| resolve::send(store, &step.expect))?;
+        let modes = backend.modes();
+        let not_promised = backend.read(|store| relayed::send(store, &modes, &mut wanted));
+        let counted = Counted::begin(backend, step).await?;
+        if matches!(step.action, Action::SendStray(_)) {
+            backend.special(step).await?;
+        }
+        let Some(outcome) = backend.ask(name, wanted.is_some()).await? else {
+            return Ok(Seen::new("", [Mismatch::new(format!("connection {name} was opened"), "it was not")]));
+        };
+        let broken = alive(name, wanted.as_ref(), &outcome);
+        let notes = not_promised.into_iter().collect();
+        self.judged(backend, step, &counted, &[outcome], (broken, false, notes)).await
+    }
+
+    /// Adds to what is `broken` what the requests of every kind of step are judged by; draws are told from other requests.
+    async fn judged<B: Backend>(
+        &mut self,
+        backend: &B,
+        step: &Step,
+        counted: &Counted,
+        outcomes: &[Outcome],
+        (mut broken, drawn, mut notes): (Vec<Mismatch>, bool, Vec<String>),
+    ) -> Result<Seen, B::Error> {
+        let tally = Tally::of(outcomes);
+        if backend.has(Capability::Durations) {
+            broken.extend(times(&step.expect, outcomes));
+        } else if step.expect.took.is_some() {
+            notes.push(format!("not simulated: {}", Capability::Durations.words()));
+        }
+        broken.extend(counted.compare(backend, &tally).await?);
+        broken.extend(self.answered_by.compare(step, &tally));
+        let summary = [tally.summary()].into_iter().chain(notes).collect::<Vec<_>>().join("; ");
+        let not_judged = self.answered_by.missing(step);
+        Ok(Seen { summary, broken, answers: Some(Answers { tally, drawn }), not_judged })
+    }
+}
+
+/// What is wrong with an open connection; `None`: it is to be dead.
+fn alive(name: &str, wanted: Option<&Wanted>, outcome: &Outcome) -> Vec<Mismatch> {
+    let outcomes = std::slice::from_ref(outcome);
+    match wanted {
+        Some(wanted) => judge(wanted, outcomes),
+        None if matches!(outcome.answer, Answer::Replied { .. }) => {
+            vec![Mismatch::new(format!("connection {name} is dead"), Tally::of(outcomes).summary())]
+        }
+        None => Vec::new(),
+    }
+}
+
+/// Bounds of time that requests do not keep.
+fn times(expect: &ExpectFile, outcomes: &[Outcome]) -> Vec<Mismatch> {
+    let times = outcomes.iter().map(|outcome| outcome.took);
+    let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };
+    let bounds = expect.took.iter().flat_map(|bounds| &bounds.0).map(|bound| bound.value);
+    let broken = bounds.filter(|bound| !times.clone().all(|time| bound.accepts(time)));
+    let mismatch = |bound| Mismatch::new(format!("every request takes {bound}"), format!("from {least:?} to {most:?}"));
+    broken.map(mismatch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_saphyr::{Location, Spanned};
+
+    use super::*;
+    use crate::scenario::values::{Bound, OneOrMany};
+    use crate::traffic::probe::Answer;
+
+    #[test]
+    fn every_request_keeps_within_the_time() {
+        let took = |millis| Outcome { answer: Answer::Refused, client: None, took: Duration::from_millis(millis) };
+        let bounds = [Bound::AtLeast(Duration::from_millis(50)), Bound::AtMost(Duration::from_millis(60))];
+        let bounds = bounds.map(|bound| Spanned::new(bound, Location::UNKNOWN, Location::UNKNOWN));
+        let expect = ExpectFile { took: Some(OneOrMany(bounds.into())), ..ExpectFile::default() };
+        assert_eq!(times(&expect, &[took(50), took(60)]), []);
+        let slow = Mismatch::new("every request takes at most 60ms", "from 50ms to 61ms");
+        assert_eq!(times(&expect, &[took(50), took(61)]), [slow]);
+        assert_eq!(times(&expect, &[took(49), took(61)]).len(), 2);
+        assert_eq!(times(&ExpectFile::default(), &[took(5)]), []);
+    }
+}

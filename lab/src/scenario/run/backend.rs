@@ -1,0 +1,255 @@
+//! The kernel as a backend of steps: a cluster of namespaces, with a proxy on every node.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use super::lab::{Lab, LabError};
+use super::proxies::{SIGKILL, SIGTERM};
+use crate::cluster::ClusterError;
+use crate::expect::Wanted;
+use crate::expect::counters::Ruleset;
+use crate::objects::{ObjectKey, Store};
+use crate::scenario::execute::{Backend, Capability, Health, Modes, Seen};
+use crate::scenario::file::{RuleFamily, RuleFile};
+use crate::scenario::look::{self, Saved};
+use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
+use crate::scenario::values::Target;
+use crate::scenario::{Action, ProxyAction, Step};
+use crate::traffic::probe::{Answer, Outcome, Place};
+
+/// How long the load balancer may take to follow the nodes' health, unless the step says otherwise.
+const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a health check may take to answer.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+/// How long what a proxy does after its rules (stale flows, health-check ports, chains that nothing uses) may take: one that
+/// does not say when it is done is looked at again and again. Longer than a probe waits for an answer: the first one may
+/// have met a flow that was about to go.
+const AFTER_RULES: Duration = Duration::from_secs(10);
+/// How long an open connection may take to answer, and how long a dead one is listened to.
+pub(super) const ASK: Duration = Duration::from_secs(5);
+const DEAD: Duration = Duration::from_millis(700);
+/// How long a port that is to be open may take to answer, when no other is scanned.
+const ONE_PORT: Duration = Duration::from_secs(5);
+
+impl Backend for Lab {
+    type Error = LabError;
+
+    fn has(&self, _: Capability) -> bool {
+        true
+    }
+
+    fn leaves_out(&self, _: &Step) -> Option<&'static str> {
+        None
+    }
+
+    fn modes(&self) -> Modes {
+        self.nodes().into_iter().map(|node| (node.clone(), self.proxies.mode_of(&node))).collect()
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
+        self.store.read(look)
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    fn busy_after_rules(&self) -> Option<Duration> {
+        self.marker.is_some().then_some(AFTER_RULES)
+    }
+
+    async fn prepare(&mut self, step: &Step) -> Result<(), LabError> {
+        for damage in self.breaks.iter().filter(|damage| damage.before == step.name) {
+            self.damage(damage)
+                .await
+                .map_err(|error| LabError::Step(format!("the damage before this step could not be done: {error}")))?;
+        }
+        Ok(())
+    }
+
+    async fn pause(&mut self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    async fn saved(&self, rules: &[RuleFile]) -> Result<Saved, LabError> {
+        let (mut saved, modes) = (Saved::new(), self.modes());
+        for rule in rules {
+            for node in look::nodes_of(rule, &modes)? {
+                let Entry::Vacant(entry) = saved.entry((node.clone(), rule.family)) else { continue };
+                let program = match rule.family {
+                    RuleFamily::Ipv4 => "iptables-save",
+                    RuleFamily::Ipv6 => "ip6tables-save",
+                };
+                let argv = [program.to_owned(), "-c".to_owned()];
+                let text = self.must(&Place::Node(node), &argv).await?;
+                entry.insert(Ruleset::parse(&text));
+            }
+        }
+        Ok(saved)
+    }
+
+    /// Where every request is to be answered, a batch (as many as go out at a time) with a silent one is the last: the
+    /// promise is broken, and hundreds of time-outs would only take minutes.
+    async fn send_all(&mut self, plan: &ProbePlan, _: &Target) -> Result<Vec<Outcome>, LabError> {
+        self.route(plan.route.as_ref(), true).await?;
+        let patient = !matches!(plan.wanted, Wanted::Answered { .. });
+        let (mut outcomes, mut sent) = (Vec::with_capacity(plan.count), 0);
+        while sent < plan.count {
+            let size = plan.concurrency.min(plan.count - sent);
+            let batch = match plan.pair {
+                true => self.cluster.probe_pairs(&plan.probe, size).await?,
+                false => self.cluster.probe_many(vec![plan.probe.clone(); size], plan.concurrency).await?,
+            };
+            sent += size;
+            let silent = batch.iter().any(|outcome| matches!(outcome.answer, Answer::TimedOut));
+            outcomes.extend(batch);
+            if silent && !patient {
+                break;
+            }
+        }
+        self.route(plan.route.as_ref(), false).await?;
+        Ok(outcomes)
+    }
+
+    /// The route stays: the connection needs it for as long as it lives.
+    async fn open(&mut self, name: &str, plan: &ProbePlan, _: &Target) -> Result<Outcome, LabError> {
+        self.route(plan.route.as_ref(), true).await?;
+        let start = Instant::now();
+        let mut connection = match self.cluster.connect(&plan.probe).await? {
+            Ok(connection) => connection,
+            Err(outcome) => return Ok(outcome),
+        };
+        let client = Some(connection.client());
+        let answer = connection.ask(ASK).await.map_err(ClusterError::kernel(format!("connection {name}")))?;
+        self.connections.insert(name.to_owned(), connection);
+        Ok(Outcome { answer, client, took: start.elapsed() })
+    }
+
+    async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<Outcome>, LabError> {
+        let Some(connection) = self.connections.get_mut(name) else { return Ok(None) };
+        let (client, start) = (Some(connection.client()), Instant::now());
+        let limit = if is_alive { ASK } else { DEAD };
+        let answer = connection.ask(limit).await.map_err(ClusterError::kernel(format!("connection {name}")))?;
+        Ok(Some(Outcome { answer, client, took: start.elapsed() }))
+    }
+
+    async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, LabError> {
+        self.route(plan.route.as_ref(), true).await?;
+        let open = self.cluster.scan(&plan.from, plan.address, &plan.ports, plan.patience).await?;
+        let mut open: BTreeSet<u16> = open.into_iter().collect();
+        // Among thousands of ports the answer of one may have been lost: it is asked once more, by itself.
+        for port in plan.open.difference(&open.clone()) {
+            open.extend(self.cluster.scan(&plan.from, plan.address, &BTreeSet::from([*port]), ONE_PORT).await?);
+        }
+        self.route(plan.route.as_ref(), false).await?;
+        Ok(open)
+    }
+
+    async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String> {
+        let place = Place::Node(node.to_owned());
+        let answer = self.cluster.http_get(&place, address, "/healthz", HEALTH_PATIENCE).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let local_endpoints = body.get("localEndpoints").and_then(serde_json::Value::as_u64);
+        Ok(Health { status: answer.status, local_endpoints, body: answer.body })
+    }
+
+    async fn balanced(
+        &mut self,
+        service: &ObjectKey,
+        wanted: Option<&[String]>,
+        patience: Option<Duration>,
+    ) -> Result<(IpAddr, Vec<String>), LabError> {
+        let vip = self.store.read(|store| resolve::vip(store, service))?;
+        if let Some(wanted) = wanted {
+            let patience = patience.unwrap_or(LOAD_BALANCER_PATIENCE);
+            // Which nodes it uses in the end is the caller's to judge.
+            let _ = self.cluster.wait_lb_healthy(vip, wanted, patience).await;
+        }
+        Ok((vip, self.cluster.lb_healthy(vip)?))
+    }
+
+    /// Idle time is skipped where the clock is virtual: to sleep is enough there. The host's clock cannot be advanced.
+    async fn advance(&mut self, time: Duration) -> Result<(), LabError> {
+        if !self.virtual_time {
+            let hint = "run it with --deterministic (`--kernel auto` does so by itself)";
+            return Err(LabError::Step(format!("the host's clock cannot be advanced: {hint}")));
+        }
+        tokio::time::sleep(time).await;
+        Ok(())
+    }
+
+    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, LabError> {
+        let (mut broken, mut kills, since) = (Vec::new(), Vec::new(), Instant::now());
+        for node in nodes {
+            match action {
+                ProxyAction::Kill => self.proxies.end(node, SIGKILL).await?,
+                ProxyAction::Stop => self.proxies.end(node, SIGTERM).await?,
+                ProxyAction::Start(different) => {
+                    self.proxies.end(node, SIGTERM).await?;
+                    self.proxies.set(node, different);
+                    self.proxies.start(&self.cluster, &self.feed, node).await?;
+                    kills.extend(self.arm_kills());
+                }
+                ProxyAction::Cleanup => {
+                    self.proxies.end(node, SIGTERM).await?;
+                    broken.extend(self.proxies.cleanup(&self.cluster, &self.feed, node).await?);
+                }
+            }
+        }
+        let (killed, alive) = self.await_kills(kills).await?;
+        broken.extend(alive);
+        if matches!(action, ProxyAction::Start(_)) {
+            broken.extend(self.applied(since).await?);
+        }
+        Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
+    }
+
+    async fn change(&mut self, action: &Action) -> Result<Seen, LabError> {
+        self.change_objects(action).await
+    }
+
+    async fn special(&mut self, step: &Step) -> Result<Seen, LabError> {
+        match &step.action {
+            Action::Api(fault) => self.misbehave(*fault).await,
+            Action::Partition(nodes) => self.partition(nodes).await,
+            Action::Heal(nodes) => self.heal(nodes).await,
+            Action::Impair(nodes, impairment) => self.impair(nodes, impairment).await,
+            Action::Repair(nodes) => self.repair(nodes).await,
+            Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes).await,
+            Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes).await,
+            Action::Idle(time) => Ok(self.idle(*time, &step.expect).await),
+            Action::Traffic(file) => self.begin_traffic(file).await,
+            Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
+            Action::Exec(exec) => self.command(exec, &step.expect).await,
+            Action::KillLater(nodes, after) => {
+                self.armed.extend(nodes.iter().map(|node| (node.clone(), *after)));
+                Ok(Seen::new(nodes.join(", "), []))
+            }
+            Action::OwnHealth(node, path) => self.own_health(node, *path, &step.expect).await,
+            Action::Metric(node, name) => self.metric(node, name, &step.expect).await,
+            Action::SendStray(name) => self.stray(name).await.map(|()| Seen::default()),
+            other => Err(LabError::Step(format!("a step {} is no special one", other.key()))),
+        }
+    }
+}
+
+impl Lab {
+    /// Tells a client the way to an address, or takes it back.
+    pub(super) async fn route(&self, route: Option<&ClientRoute>, add: bool) -> Result<(), LabError> {
+        if let Some((client, destination, node)) = route {
+            if add {
+                self.cluster.add_client_route(client, *destination, node).await?;
+            } else {
+                self.cluster.remove_client_route(client, *destination).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! What svcproxy says that it would program on a node, and what it would answer itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use svclab_sim::cluster::{NodeState, ReadError};
+use svclab_sim::protocol::Family;
+use svclab_sim::relays::{self, Port, Relay};
+
+/// One node's.
+#[derive(Debug, Clone, Default)]
+pub struct Rendered {
+    /// What it programs.
+    pub state: NodeState,
+    /// With how many endpoints the proxy answers at each `healthCheckNodePort`.
+    pub health: BTreeMap<(Family, u16), usize>,
+    /// Listening ports that only connections which stand need.
+    pub held: BTreeSet<Port>,
+}
+
+/// The headings of what `svcproxy render` prints; before the first of a family's come its rules, if there is no other.
+const FAMILIES: [(&str, Family); 2] = [("# IPv4", Family::V4), ("# IPv6", Family::V6)];
+const PARTS: [(&str, Part); 4] = [
+    ("# addresses", Part::Addresses),
+    ("# ipset save", Part::Sets),
+    ("# ipvsadm -Sn", Part::Servers),
+    ("# iptables-restore", Part::Rules),
+];
+
+/// What begins a line about a `healthCheckNodePort`: it, the service, and how many endpoints are on the node.
+const HEALTH: &str = "# health check ";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Addresses,
+    Sets,
+    Servers,
+    Rules,
+}
+
+impl Rendered {
+    /// Reads what `svcproxy render` prints for a node.
+    ///
+    /// # Errors
+    /// The first line that the simulator does not understand.
+    pub fn read(node: &str, text: &str) -> Result<Rendered, ReadError> {
+        let (mut v4, mut v6, mut sets, mut servers) = (String::new(), String::new(), String::new(), String::new());
+        let (mut family, mut part, mut addresses) = (Family::V4, Part::Rules, String::new());
+        let mut rendered = Rendered::default();
+        for line in text.lines() {
+            if let Some((_, next)) = FAMILIES.iter().find(|(heading, _)| *heading == line) {
+                (family, part) = (*next, Part::Rules);
+            } else if let Some((_, next)) = PARTS.iter().find(|(heading, _)| *heading == line) {
+                part = *next;
+            } else if let Some(text) = line.strip_prefix(HEALTH) {
+                let mut words = text.split(' ');
+                let port = words.next().and_then(|word| word.parse::<u16>().ok());
+                let local = words.nth(1).and_then(|word| word.parse::<usize>().ok());
+                let both = port.zip(local).ok_or_else(|| ReadError::new(&format!("health checks of {node}"), &line))?;
+                rendered.health.insert((family, both.0), both.1);
+            } else if let Some(text) = line.strip_prefix(relays::LINE) {
+                let fail = |problem: String| ReadError::new(&format!("listening ports of {node}"), &problem);
+                let (protocol, port, relay) = Relay::parse(text).map_err(fail)?;
+                rendered.state.relays.insert((family, protocol, port), relay);
+            } else {
+                let into = match (part, family) {
+                    (Part::Addresses, _) => &mut addresses,
+                    (Part::Sets, _) => &mut sets,
+                    (Part::Servers, _) => &mut servers,
+                    (_, Family::V4) => &mut v4,
+                    (_, Family::V6) => &mut v6,
+                };
+                into.push_str(line);
+                into.push('\n');
+            }
+        }
+        let state = &mut rendered.state;
+        state.read_rules(&format!("rules of {node}"), Family::V4, &v4)?;
+        state.read_rules(&format!("rules of {node}"), Family::V6, &v6)?;
+        state.read_sets(&format!("sets of {node}"), &sets)?;
+        state.read_servers(&format!("virtual servers of {node}"), &servers)?;
+        state.read_addresses(&format!("addresses of {node}"), &addresses)?;
+        Ok(rendered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_what_is_rendered_is_read() {
+        let text = "# IPv4\n# addresses\nip addr add 10.96.0.9/32 dev kube-ipvs0\n# ipset save\n\
+                    create A hash:ip family inet hashsize 1024 maxelem 65536\nadd A 10.96.0.9\n# ipvsadm -Sn\n\
+                    -A -t 10.96.0.9:80 -s rr\n# iptables-restore\n*nat\n:X - [0:0]\n-A X -j RETURN\n-I PREROUTING -j X\nCOMMIT\n\
+                    # IPv6\n*filter\n:Y - [0:0]\nCOMMIT\n";
+        let program = Rendered::read("node-a", text).unwrap().state;
+        assert_eq!(program.addresses.iter().map(|own| own.ip.to_string()).collect::<Vec<_>>(), ["10.96.0.9"]);
+        assert_eq!(program.sets.sets.len(), 1);
+        assert_eq!((program.v4.tables.len(), program.v6.tables.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let error = Rendered::read("node-a", "# IPv4\n*nat\n-A PREROUTING -m quantum -j ACCEPT\nCOMMIT\n").unwrap_err();
+        assert!(error.to_string().starts_with("rules of node-a: "), "{error}");
+        assert!(error.to_string().contains("quantum"), "{error}");
+    }
+}

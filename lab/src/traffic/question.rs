@@ -1,0 +1,82 @@
+//! The echo protocol: a line each way, of which the second repeats the first.
+//!
+//! Each request has a number of its own, so that a late answer is never taken for that to the next one.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::probe::Answer;
+
+/// The number of the next request. Their length stays the same, for the sake of runs that are compared byte by byte.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// One request's line, without its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Question(String);
+
+impl Question {
+    /// A request for `what`, which no other request is.
+    pub(super) fn new(what: &str) -> Question {
+        Question(format!("{what} {:08x}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// As it is sent.
+    pub(super) fn line(&self) -> Vec<u8> {
+        format!("{}\n", self.0).into_bytes()
+    }
+
+    /// The answer to this request that `line` is; `None` if it is one to another request.
+    pub(super) fn answer(&self, line: &[u8]) -> Option<Answer> {
+        #[derive(serde::Deserialize)]
+        struct Reply {
+            server: String,
+            peer: SocketAddr,
+            at: SocketAddr,
+            question: String,
+        }
+        let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        match serde_json::from_slice::<Reply>(line) {
+            Ok(reply) if reply.question != self.0 => None,
+            Ok(Reply { server, peer, at, .. }) => {
+                Some(Answer::Replied { server, peer: canonical(peer), at: canonical(at) })
+            }
+            Err(_) => {
+                let line = String::from_utf8_lossy(line);
+                Some(Answer::Broken(format!("not an echo server's answer: {}", line.trim_end())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(question: &Question) -> String {
+        let Question(question) = question;
+        format!(
+            r#"{{"server":"default/web","peer":"[::ffff:10.0.0.1]:4711","at":"[::ffff:10.0.0.2]:80","question":"{question}"}}"#
+        )
+    }
+
+    #[test]
+    fn mapped_addresses_become_ipv4() {
+        let question = Question::new("who?");
+        let answer = question.answer(reply(&question).as_bytes());
+        let Some(Answer::Replied { peer, at, .. }) = answer else { panic!("{answer:?}") };
+        assert_eq!((peer, at), ("10.0.0.1:4711".parse().unwrap(), "10.0.0.2:80".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_late_answer_is_not_that_to_the_next_request() {
+        let (first, second) = (Question::new("who?"), Question::new("who?"));
+        assert_eq!(second.answer(reply(&first).as_bytes()), None);
+        assert!(first.answer(reply(&first).as_bytes()).is_some());
+    }
+
+    #[test]
+    fn another_program_is_no_echo_server() {
+        let answer = Question::new("who?").answer(b"HTTP/1.1 400 Bad Request\r\n");
+        assert!(matches!(answer, Some(Answer::Broken(_))), "{answer:?}");
+    }
+}
