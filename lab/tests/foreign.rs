@@ -67,7 +67,37 @@ fn a_proxy_that_is_wrong_is_found_out() {
 fn an_excused_scenario_is_named_with_the_reason() {
     let Some((output, told)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("hairpin is not run: it cannot") && told.contains("1 scenarios"), "{told}");
+    assert!(told.contains("hairpin is not run in iptables mode: it cannot") && told.contains("1 scenarios"), "{told}");
+}
+
+#[test]
+fn a_mode_that_it_has_not_is_not_tried() {
+    let more =
+        "modes: [ipvs]\nversion: [sh, -c, 'echo v1.2.3']\nexcused: {sctp: {reason: it hangs, versions: '>=1.2'}}\n";
+    let Some((output, told)) = run(more, &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(3), "nothing was judged: {told}");
+    assert!(told.contains("hairpin is not run in iptables mode: by-the-book has no iptables mode"), "{told}");
+    let Some((output, told)) = run(&more.replace("ipvs", "iptables"), &["sctp"]) else { return };
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("sctp is not run in iptables mode: it hangs"), "{told}");
+}
+
+#[test]
+fn it_is_prepared_on_each_node_and_asked_as_its_description_says() {
+    // `init` writes a file on each node that `ready` and the proxy's variable speak of.
+    let more = "env: {LAB_MODE: '{mode}'}\n\
+                init: [sh, -c, 'echo $LAB_MODE > /run/prepared-{node}']\n\
+                ready: {command: [grep, -qx, iptables, '/run/prepared-{node}']}\n";
+    let Some((output, told)) = run(more, &["hairpin", "restart"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let Some((output, told)) = run("ready: marker\n", &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let url = "ready: {url: 'http://127.0.0.1:10256/livez'}\n";
+    let Some((output, told)) = run(url, &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let Some((output, told)) = run("init: [sh, -c, 'echo no bpffs here >&2; exit 4']\n", &["hairpin"]) else { return };
+    assert!(output.status.code() != Some(0) && told.contains("init of by-the-book"), "{told}");
+    assert!(told.contains("no bpffs here"), "{told}");
 }
 
 /// Compares this project's proxy with a described one; standard output is the comparison.

@@ -37,7 +37,7 @@ fn every_scenario_renders_as_pinned() {
         fs::write(configuration.path(), scenario.proxy.configuration(mode, None).to_string()).unwrap();
         let mut flags = vec!["--manifests".to_owned(), manifests, "--hostname-override".to_owned(), node];
         flags.push(format!("--config={}", configuration.path().display()));
-        flags.extend(scenario.proxy.flags.iter().cloned());
+        flags.extend(scenario.proxy.flags());
         let v4 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv4());
         let v6 = scenario.cluster.node_network.iter().any(|range| range.addr().is_ipv6());
         if v4 != v6 {

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use support::{inside, shell};
 use svcproxy::kernel::addresses::{self, Addresses as _};
@@ -74,10 +75,14 @@ fn what_is_known_is_read_again_after_a_change_only() {
     }
     shell("ip link add one type veth peer name other && ip link set one up && ip addr add 192.0.2.1/24 dev one");
     let mut reader = addresses::Reader::default();
+    // A dump shows a new address of IPv6 at once; the kernel notifies of it from a work queue (`addrconf_dad_work`), so later.
     let known = |reader: &mut addresses::Reader| {
-        let found = reader.read().unwrap();
-        assert_eq!(*found, addresses::read().unwrap(), "as if it were read now");
-        found.local.as_ptr()
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while *reader.read().unwrap() != addresses::read().unwrap() {
+            assert!(Instant::now() < deadline, "{:?}, not as if it were read now", reader.read().unwrap());
+            std::thread::yield_now();
+        }
+        reader.read().unwrap().local.as_ptr()
     };
     let first = known(&mut reader);
     assert_eq!(known(&mut reader), first, "the very list of before");

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::run::{ModeArg, excuse, interrupted, runtime, write};
 use super::{Exit, FAILED, UNABLE, VariantArg, find};
-use crate::compare::{self, Comparison, Pair};
+use crate::compare::{self, Comparison, Excused, Pair};
 use crate::netns::sandbox;
 use crate::report::ScenarioReport;
 use crate::scenario::file::Mode;
@@ -83,7 +83,7 @@ fn status(comparison: &Comparison) -> u8 {
 fn names(args: &CompareArgs, [a, b]: &[Proxy; 2]) -> [String; 2] {
     let name = |proxy: &Proxy| match proxy {
         Proxy::Own(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        Proxy::Foreign(foreign) => foreign.name.clone(),
+        Proxy::Foreign(foreign) => foreign.title(),
     };
     let (short_a, short_b) = (name(a), name(b));
     if short_a == short_b && args.a != args.b {
@@ -96,15 +96,17 @@ fn names(args: &CompareArgs, [a, b]: &[Proxy; 2]) -> [String; 2] {
 async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[Proxy; 2]) -> Comparison {
     let mut comparison = Comparison { names: names(args, proxies), ..Comparison::default() };
     for scenario in scenarios {
-        let excused = proxies.iter().zip(&comparison.names).find_map(|(proxy, name)| {
-            excuse(proxy, &scenario.name).map(|why| (scenario.name.clone(), name.clone(), why.clone()))
-        });
-        if let Some(excused) = excused {
-            comparison.excused.push(excused);
-            continue;
-        }
         let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
         for mode in scenario.modes.iter().copied().filter(wanted) {
+            let excused = proxies.iter().zip(&comparison.names).find_map(|(proxy, proxy_name)| {
+                let reason = excuse(proxy, &scenario.name, mode)?;
+                let (scenario, mode) = (scenario.name.clone(), mode.to_string());
+                Some(Excused { scenario, mode, proxy: proxy_name.clone(), reason })
+            });
+            if let Some(excused) = excused {
+                comparison.excused.push(excused);
+                continue;
+            }
             let [a, b] = proxies;
             let first = comparison.pairs.iter().all(|pair| pair.a.mode != mode.to_string());
             let rest = if first { REST } else { Duration::ZERO };

@@ -48,7 +48,7 @@ pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> 
                 "--source manifests is for svcproxy alone: another's proxy reads the Kubernetes API",
             ));
         }
-        return described.map(Proxy::Foreign).map_err(|error| Exit::usage(error.to_string()));
+        return described.map(|proxy| Proxy::Foreign(Box::new(proxy))).map_err(|error| Exit::usage(error.to_string()));
     }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
     let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);

@@ -115,12 +115,12 @@ impl Inside {
                         shown(told)
                     }
                 });
-                for program in foreign.command.first().into_iter().chain(foreign.cleanup.iter().flatten().take(1)) {
-                    let path = PathBuf::from(program);
+                for program in foreign.programs() {
+                    let path = PathBuf::from(&program);
                     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                     // Found by its name, and by the path that the description may give.
                     if path.parent() != Some(Path::new("/usr/bin")) {
-                        links.insert(program.clone(), format!("/usr/bin/{name}"));
+                        links.insert(program, format!("/usr/bin/{name}"));
                     }
                     programs.insert(name, path);
                 }

@@ -169,11 +169,12 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.each().start;
     let scenarios = args.load(seed)?;
     check_breaks(args, &scenarios)?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    let jobs = not_excused(jobs(&scenarios, &args.mode)?, &proxy);
     // The inside of a microVM does everything that it is asked for itself.
-    if args.vm.machine.is_some() {
-        return on_host(args, &scenarios);
+    if args.vm.machine.is_some() || jobs.is_empty() {
+        return on_host(args, &jobs, &proxy);
     }
-    let jobs = jobs(&scenarios, &args.mode)?;
     if args.vm.is_every_kernel() {
         return every_kernel::run(args, &jobs);
     }
@@ -181,7 +182,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         return every_mode::run(args, &jobs);
     }
     match args.vm.choose(&jobs)? {
-        Where::Host => on_host(args, &scenarios),
+        Where::Host => on_host(args, &jobs, &proxy),
         Where::Inside(guest) => inside::run(args, &guest, &jobs),
     }
 }
@@ -211,14 +212,13 @@ fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
     Ok(())
 }
 
-fn on_host(args: &RunArgs, scenarios: &[Scenario]) -> Result<u8, Exit> {
+fn on_host(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8, Exit> {
     args.lab.seed.one()?;
-    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let reports = runtime()?.block_on(async {
         tokio::select! {
-            reports = all(args, scenarios, &proxy) => Ok(reports),
+            reports = all(args, jobs, proxy) => Ok(reports),
             () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
         }
     })?;
@@ -237,43 +237,47 @@ pub(super) fn status(reports: &[ScenarioReport]) -> u8 {
     }
 }
 
-async fn all(args: &RunArgs, scenarios: &[Scenario], proxy: &Proxy) -> Vec<ScenarioReport> {
+async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioReport> {
     let mut progress = OnTerminal(Terminal::new(std::io::stderr(), colour()));
     let mut reports = Vec::new();
-    'all: for scenario in scenarios {
-        if let Some(reason) = excuse(proxy, &scenario.name) {
-            eprintln!("{} is not run: {reason}", scenario.name);
-            continue;
-        }
-        for mode in modes_of(scenario, &args.mode) {
-            let options = RunOptions {
-                proxy: proxy.clone(),
-                mode,
-                variant: args.lab.iptables_variant.into(),
-                source: args.lab.source.into(),
-                patience: Duration::from_millis(args.patience),
-                keep_going: args.keep_going,
-                measure: None,
-                machine: args.vm.machine.clone(),
-                breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
-            };
-            let report = scenario::run::run(scenario, &options, &mut progress).await;
-            let go_on = report.passed() || args.keep_going;
-            reports.push(report);
-            if !go_on {
-                break 'all;
-            }
+    for Job { scenario, mode } in jobs {
+        let options = RunOptions {
+            proxy: proxy.clone(),
+            mode: *mode,
+            variant: args.lab.iptables_variant.into(),
+            source: args.lab.source.into(),
+            patience: Duration::from_millis(args.patience),
+            keep_going: args.keep_going,
+            measure: None,
+            machine: args.vm.machine.clone(),
+            breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
+        };
+        let report = scenario::run::run(scenario, &options, &mut progress).await;
+        let go_on = report.passed() || args.keep_going;
+        reports.push(report);
+        if !go_on {
+            break;
         }
     }
     progress.0.total(&reports);
     reports
 }
 
-/// Why this proxy is not run in a scenario.
-pub(super) fn excuse<'a>(proxy: &'a Proxy, scenario: &str) -> Option<&'a String> {
+/// The jobs that the proxy is for; says why it is not for the others.
+fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &Proxy) -> Vec<Job<'a>> {
+    jobs.retain(|Job { scenario, mode }| {
+        let reason = excuse(proxy, &scenario.name, *mode);
+        reason.iter().for_each(|reason| eprintln!("{} is not run in {mode} mode: {reason}", scenario.name));
+        reason.is_none()
+    });
+    jobs
+}
+
+/// Why this proxy is not run in a scenario in this mode.
+pub(super) fn excuse(proxy: &Proxy, scenario: &str, mode: Mode) -> Option<String> {
     match proxy {
         Proxy::Own(_) => None,
-        Proxy::Foreign(foreign) => foreign.excused.get(scenario),
+        Proxy::Foreign(foreign) => foreign.excuse(scenario, mode),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Comparison, Pair, differences};
+use super::{Comparison, Excused, Pair, differences};
 use crate::report::{Figures, json as report};
 
 /// Both reports of every scenario, what differs, and the figures.
@@ -13,9 +13,13 @@ pub fn render(comparison: &Comparison) -> Value {
         "alike": comparison.alike(),
         "proxies": comparison.names,
         "scenarios": comparison.pairs.iter().map(pair).collect::<Vec<_>>(),
-        "excused": excused.map(|(name, who, why)| json!({ "name": name, "proxy": who, "reason": why })).collect::<Vec<_>>(),
+        "excused": excused.map(excuse).collect::<Vec<_>>(),
         "figures": [figures(&a), figures(&b)],
     })
+}
+
+fn excuse(excused: &Excused) -> Value {
+    json!({ "name": excused.scenario, "mode": excused.mode, "proxy": excused.proxy, "reason": excused.reason })
 }
 
 fn pair(pair: &Pair) -> Value {

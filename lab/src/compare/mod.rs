@@ -29,8 +29,21 @@ pub struct Comparison {
     pub names: [String; 2],
     /// Each scenario, in the order they were run.
     pub pairs: Vec<Pair>,
-    /// Scenarios that were not run: the name, whom they are no good for, and why.
-    pub excused: Vec<(String, String, String)>,
+    /// What was not run.
+    pub excused: Vec<Excused>,
+}
+
+/// A scenario that was not run in a mode, because one of the proxies is excused.
+#[derive(Debug, Clone)]
+pub struct Excused {
+    /// Its name.
+    pub scenario: String,
+    /// The mode.
+    pub mode: String,
+    /// What the proxy is called.
+    pub proxy: String,
+    /// Why.
+    pub reason: String,
 }
 
 impl Comparison {

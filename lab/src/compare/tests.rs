@@ -45,7 +45,8 @@ fn report(steps: Vec<StepReport>) -> ScenarioReport {
 }
 
 fn comparison(a: ScenarioReport, b: ScenarioReport) -> Comparison {
-    let excused = vec![("flush".to_owned(), "kube-proxy".to_owned(), "it looks every 30 s".to_owned())];
+    let [scenario, mode, proxy, reason] = ["flush", "iptables", "kube-proxy", "it looks every 30 s"].map(str::to_owned);
+    let excused = vec![Excused { scenario, mode, proxy, reason }];
     Comparison { names: ["svcproxy".to_owned(), "kube-proxy".to_owned()], pairs: vec![Pair { a, b }], excused }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Comparison, Difference, Pair, differences};
+use super::{Comparison, Difference, Excused, Pair, differences};
 use crate::report::{Figures, ScenarioReport};
 
 /// Every scenario in a line, what differs below it, and the figures at the end.
@@ -23,8 +23,9 @@ pub fn render(comparison: &Comparison) -> String {
             text.push_str(&explain(difference, &pair.a.path, &comparison.names));
         }
     }
-    for (scenario, who, why) in &comparison.excused {
-        let _ = writeln!(text, "{scenario:column$}  not compared: {who} is excused, {why}");
+    for Excused { scenario, mode, proxy, reason } in &comparison.excused {
+        let scenario = format!("{scenario} ({mode})");
+        let _ = writeln!(text, "{scenario:column$}  not compared: {proxy} is excused, {reason}");
     }
     let _ = writeln!(text, "\n{different} of {} scenarios differ", comparison.pairs.len());
     let [of_a, of_b] = comparison.figures();

@@ -1,21 +1,95 @@
 //! `proxy:` as the configuration file that every proxy is started with.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use ipnet::IpNet;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use serde_saphyr::Location;
 
 use super::error::Problem;
 use super::file::{DetectLocalMode, Mode, ProxyFile, Scheduler, Writer};
+use super::values::Span;
 use crate::cluster::spec::ClusterSpec;
 
-/// What a scenario says about its proxies, the same on every node.
-#[derive(Debug, Clone, PartialEq)]
+/// What a scenario says about its proxies, the same on every node: the fields of a KubeProxyConfiguration
+/// (`kubeproxy.config.k8s.io/v1alpha1`) in its own words, and what only svcproxy has.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ProxySettings {
-    /// A KubeProxyConfiguration without a mode.
-    configuration: Value,
-    /// Flags of svcproxy for what is no field of that file.
-    pub flags: Vec<String>,
+    #[serde(rename = "clusterCIDR", serialize_with = "by_commas")]
+    cluster_cidr: Vec<IpNet>,
+    detect_local_mode: Option<DetectLocalMode>,
+    detect_local: DetectLocal,
+    node_port_addresses: Option<Vec<String>>,
+    pub(super) iptables: Iptables,
+    ipvs: Ipvs,
+    pub(super) conntrack: Conntrack,
+    feature_gates: BTreeMap<String, bool>,
+    /// `--ipvs-drain-limit`
+    #[serde(skip)]
+    drain_limit: Option<Time>,
+    /// `--iptables-writer`
+    #[serde(skip)]
+    writer: Option<Writer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DetectLocal {
+    bridge_interface: Option<String>,
+    interface_name_prefix: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Iptables {
+    masquerade_all: Option<bool>,
+    masquerade_bit: Option<u8>,
+    pub(super) localhost_node_ports: Option<bool>,
+    sync_period: Option<Time>,
+    min_sync_period: Option<Time>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ipvs {
+    scheduler: Option<Scheduler>,
+    #[serde(rename = "strictARP")]
+    strict_arp: Option<bool>,
+    sync_period: Option<Time>,
+    min_sync_period: Option<Time>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Conntrack {
+    pub(super) udp_timeout: Option<Time>,
+    tcp_established_timeout: Option<Time>,
+    pub(super) tcp_be_liberal: Option<bool>,
+}
+
+/// A time, in the notation of the configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time(pub(super) Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms", self.0.as_millis())
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn by_commas<S: Serializer>(nets: &[IpNet], serializer: S) -> Result<S::Ok, S::Error> {
+    let texts: Vec<String> = nets.iter().map(IpNet::to_string).collect();
+    if texts.is_empty() { serializer.serialize_none() } else { serializer.serialize_str(&texts.join(",")) }
 }
 
 /// A time that is left out makes syncs immediate: the default of one second between two of them would only make the run
@@ -24,134 +98,105 @@ const IMMEDIATE: Duration = Duration::from_millis(1);
 
 /// The settings; what does not fit together is a problem.
 pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Problem>) -> ProxySettings {
-    let mut fields = Fields(json!({
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-    }));
-    detect_local(file, cluster, &mut fields, problems);
-    if let Some(written) = &file.node_port_addresses {
-        let texts: Vec<&str> = written.0.iter().map(|text| text.value.0.as_str()).collect();
-        let right = texts == ["primary"] || texts.iter().all(|text| text.parse::<ipnet::IpNet>().is_ok());
-        if !right {
-            let at = written.0.first().map_or(Location::UNKNOWN, |text| text.referenced);
-            problems
-                .push(Problem::new(at, "nodePortAddresses: expected ranges such as 172.18.0.0/24, or `primary` alone"));
-        }
-        fields.set("", "nodePortAddresses", Some(texts));
-    }
+    detect_local(file, problems);
+    let by_range = matches!(file.detect_local_mode, None | Some(DetectLocalMode::ClusterCIDR));
+    let written = file.cluster_cidr.as_ref().map(|list| list.0.iter().map(|net| net.value.0).collect());
     let iptables = &file.iptables;
     if iptables.masquerade_bit.is_some_and(|bit| bit > 31) {
         problems.push(Problem::new(Location::UNKNOWN, "proxy.iptables.masqueradeBit: expected 0 to 31"));
     }
-    fields.set("iptables", "masqueradeAll", iptables.masquerade_all);
-    fields.set("iptables", "masqueradeBit", iptables.masquerade_bit);
-    fields.set("iptables", "localhostNodePorts", iptables.localhost_node_ports);
-    let least = iptables.min_sync_period.map_or(IMMEDIATE, |period| period.0.max(IMMEDIATE));
-    for mode in ["iptables", "ipvs"] {
-        fields.set(mode, "syncPeriod", iptables.sync_period.map(|period| time(period.0)));
-        fields.set(mode, "minSyncPeriod", Some(time(least)));
+    let time = |span: &Option<Span>| span.as_ref().map(|span| Time(span.0));
+    let sync_period = time(&iptables.sync_period);
+    let min_sync_period = Some(Time(iptables.min_sync_period.as_ref().map_or(IMMEDIATE, |span| span.0.max(IMMEDIATE))));
+    ProxySettings {
+        cluster_cidr: written.or_else(|| by_range.then(|| cluster.cluster_cidrs.clone())).unwrap_or_default(),
+        detect_local_mode: file.detect_local_mode,
+        detect_local: DetectLocal {
+            bridge_interface: file.detect_local.bridge_interface.clone(),
+            interface_name_prefix: file.detect_local.interface_name_prefix.clone(),
+        },
+        node_port_addresses: node_port_addresses(file, problems),
+        iptables: Iptables {
+            masquerade_all: iptables.masquerade_all,
+            masquerade_bit: iptables.masquerade_bit,
+            localhost_node_ports: iptables.localhost_node_ports,
+            sync_period,
+            min_sync_period,
+        },
+        ipvs: Ipvs { scheduler: file.ipvs.scheduler, strict_arp: file.ipvs.strict_arp, sync_period, min_sync_period },
+        conntrack: Conntrack {
+            udp_timeout: time(&file.conntrack.udp_timeout),
+            tcp_established_timeout: time(&file.conntrack.tcp_established_timeout),
+            tcp_be_liberal: file.conntrack.tcp_be_liberal,
+        },
+        feature_gates: file.feature_gates.clone(),
+        drain_limit: time(&file.ipvs.drain_limit),
+        writer: iptables.writer,
     }
-    fields.set("ipvs", "scheduler", file.ipvs.scheduler.map(|scheduler| scheduler.to_string()));
-    fields.set("ipvs", "strictARP", file.ipvs.strict_arp);
-    let conntrack = &file.conntrack;
-    fields.set("conntrack", "udpTimeout", conntrack.udp_timeout.map(|span| time(span.0)));
-    fields.set("conntrack", "tcpEstablishedTimeout", conntrack.tcp_established_timeout.map(|span| time(span.0)));
-    fields.set("conntrack", "tcpBeLiberal", conntrack.tcp_be_liberal);
-    for (gate, on) in &file.feature_gates {
-        fields.set("featureGates", gate, Some(*on));
-    }
-    let drain = file.ipvs.drain_limit.map(|limit| format!("--ipvs-drain-limit={}", time(limit.0)));
-    let writer = iptables.writer.map(|writer| {
-        let word = match writer {
-            Writer::Netlink => "netlink",
-            Writer::Commands => "commands",
-        };
-        format!("--iptables-writer={word}")
-    });
-    ProxySettings { configuration: fields.0, flags: drain.into_iter().chain(writer).collect() }
 }
 
-/// How the proxy tells pods from others.
-fn detect_local(file: &ProxyFile, cluster: &ClusterSpec, fields: &mut Fields, problems: &mut Vec<Problem>) {
-    let nets = |nets: Vec<ipnet::IpNet>| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let by_range = matches!(file.detect_local_mode, None | Some(DetectLocalMode::ClusterCIDR));
-    let written = file.cluster_cidr.as_ref().map(|list| list.0.iter().map(|net| net.value.0).collect());
-    let ranges = written.or_else(|| by_range.then(|| cluster.cluster_cidrs.clone()));
-    fields.set("", "clusterCIDR", ranges.map(nets));
-    fields.set("", "detectLocalMode", file.detect_local_mode.map(|mode| format!("{mode:?}")));
-    let bridge = file.detect_local_mode == Some(DetectLocalMode::BridgeInterface);
-    let prefix = file.detect_local_mode == Some(DetectLocalMode::InterfaceNamePrefix);
-    for (wanted, value, key) in [
-        (bridge, &file.detect_local.bridge_interface, "bridgeInterface"),
-        (prefix, &file.detect_local.interface_name_prefix, "interfaceNamePrefix"),
+fn node_port_addresses(file: &ProxyFile, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
+    let written = &file.node_port_addresses.as_ref()?.0;
+    let texts: Vec<String> = written.iter().map(|text| text.value.0.clone()).collect();
+    if texts != ["primary"] && !texts.iter().all(|text| text.parse::<IpNet>().is_ok()) {
+        let at = written.first().map_or(Location::UNKNOWN, |text| text.referenced);
+        let message = "nodePortAddresses: expected ranges such as 172.18.0.0/24, or `primary` alone";
+        problems.push(Problem::new(at, message));
+    }
+    Some(texts)
+}
+
+/// Each way to tell pods from others has the key that it needs, and no other.
+fn detect_local(file: &ProxyFile, problems: &mut Vec<Problem>) {
+    let written = &file.detect_local;
+    for (mode, value, key) in [
+        (DetectLocalMode::BridgeInterface, &written.bridge_interface, "bridgeInterface"),
+        (DetectLocalMode::InterfaceNamePrefix, &written.interface_name_prefix, "interfaceNamePrefix"),
     ] {
-        if value.is_some() != wanted {
+        if value.is_some() != (file.detect_local_mode == Some(mode)) {
             let message =
                 format!("proxy.detectLocal.{key} goes with the detectLocalMode of the same name, and only with it");
             problems.push(Problem::new(Location::UNKNOWN, message));
         }
-        fields.set("detectLocal", key, value.clone());
-    }
-}
-
-/// A time in the notation of the configuration file.
-fn time(time: Duration) -> String {
-    format!("{}ms", time.as_millis())
-}
-
-/// The file's fields, as far as they are set.
-struct Fields(Value);
-
-impl Fields {
-    fn set(&mut self, section: &str, field: &str, value: Option<impl Into<Value>>) {
-        let Some(value) = value else { return };
-        let field = Value::from(Map::from_iter([(field.to_owned(), value.into())]));
-        let whole = if section.is_empty() { field } else { Value::from(Map::from_iter([(section.to_owned(), field)])) };
-        lay_over(&mut self.0, &whole);
     }
 }
 
 impl ProxySettings {
     /// The configuration of a proxy in `mode`, with another IPVS scheduler than the scenario's if one is given.
     pub fn configuration(&self, mode: Mode, scheduler: Option<Scheduler>) -> Value {
-        let mut fields = Fields(self.configuration.clone());
-        fields.set("", "mode", Some(mode.to_string()));
-        fields.set("ipvs", "scheduler", scheduler.map(|scheduler| scheduler.to_string()));
-        fields.0
-    }
-
-    /// Whether the field at this path (RFC 6901) is set to `value`.
-    pub(super) fn is(&self, path: &str, value: bool) -> bool {
-        self.configuration.pointer(path) == Some(&Value::from(value))
-    }
-
-    /// The time at this path, if it is set.
-    pub(super) fn time(&self, path: &str) -> Option<Duration> {
-        let text = self.configuration.pointer(path)?.as_str()?;
-        text.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
-    }
-}
-
-/// JSON Merge Patch (RFC 7396).
-pub(super) fn lay_over(value: &mut Value, overlay: &Value) {
-    let Some(fields) = overlay.as_object() else {
-        *value = overlay.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (key, part) in fields {
-        if part.is_null() {
-            value.as_object_mut().map(|object| object.remove(key));
-        } else {
-            lay_over(&mut value[key.as_str()], part);
+        let mut settings = self.clone();
+        settings.ipvs.scheduler = scheduler.or(settings.ipvs.scheduler);
+        let mut configuration = serde_json::json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": mode.to_string(),
+        });
+        // As a merge patch (RFC 7396), for which null means: not there.
+        json_patch::merge(&mut configuration, &serde_json::to_value(settings).unwrap_or_default());
+        if let Some(fields) = configuration.as_object_mut() {
+            fields.retain(|_, value| value.as_object().is_none_or(|section| !section.is_empty()));
         }
+        configuration
+    }
+
+    /// Flags of svcproxy for what is no field of that file.
+    pub fn flags(&self) -> Vec<String> {
+        let drain = self.drain_limit.map(|limit| format!("--ipvs-drain-limit={limit}"));
+        let writer = self.writer.map(|writer| {
+            let word = match writer {
+                Writer::Netlink => "netlink",
+                Writer::Commands => "commands",
+            };
+            format!("--iptables-writer={word}")
+        });
+        drain.into_iter().chain(writer).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn settings(proxy: &str) -> Result<ProxySettings, Vec<String>> {
@@ -175,7 +220,7 @@ mod tests {
         });
         let settings = settings("{}").unwrap();
         assert_eq!(settings.configuration(Mode::Ipvs, None), expected);
-        assert_eq!(settings.flags, [""; 0]);
+        assert_eq!(settings.flags(), [""; 0]);
     }
 
     #[test]
@@ -205,9 +250,7 @@ mod tests {
             "conntrack": { "tcpBeLiberal": true, "tcpEstablishedTimeout": "7200000ms", "udpTimeout": "300ms" },
         });
         assert_eq!(settings.configuration(Mode::Iptables, Some(Scheduler::Sh)), expected);
-        assert_eq!(settings.flags, ["--ipvs-drain-limit=3000ms"]);
-        assert!(settings.is("/conntrack/tcpBeLiberal", true) && !settings.is("/iptables/localhostNodePorts", true));
-        assert_eq!(settings.time("/conntrack/udpTimeout"), Some(Duration::from_millis(300)));
+        assert_eq!(settings.flags(), ["--ipvs-drain-limit=3000ms"]);
     }
 
     #[test]
@@ -217,12 +260,5 @@ mod tests {
         assert!(wrong("detectLocal: {interfaceNamePrefix: veth}").contains("detectLocal.interfaceNamePrefix"));
         assert!(wrong("nodePortAddresses: [primary, 10.0.0.0/8]").contains("`primary` alone"));
         assert!(wrong("iptables: {masqueradeBit: 32}").contains("expected 0 to 31"));
-    }
-
-    #[test]
-    fn a_merge_patch_adds_replaces_and_removes() {
-        let mut value = json!({ "a": { "b": 1, "c": 2 }, "d": [1] });
-        lay_over(&mut value, &json!({ "a": { "b": null, "e": { "f": 3 } }, "d": 4 }));
-        assert_eq!(value, json!({ "a": { "c": 2, "e": { "f": 3 } }, "d": 4 }));
     }
 }

@@ -18,7 +18,7 @@ pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
     machines(&mut text, &store);
     services(&mut text, &store);
     let configuration = scenario.proxy.configuration(scenario.modes.first().copied().unwrap_or_default(), None);
-    let _ = writeln!(text, "  proxy   {configuration} {}", scenario.proxy.flags.join(" "));
+    let _ = writeln!(text, "  proxy   {configuration} {}", scenario.proxy.flags().join(" "));
     for (index, step) in scenario.steps.iter().enumerate() {
         let _ = writeln!(text, "  {:>2}. {} (line {})", index + 1, step.name, step.line);
         // The walk before has shown that the change fits.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Net;
 use crate::scenario::values::{OneOrMany, Span, Text};
@@ -24,7 +24,7 @@ pub struct ProxyFile {
 }
 
 /// How the proxy tells its node's pods from others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum DetectLocalMode {
     /// By the cluster's pod range.
     ClusterCIDR,
@@ -67,7 +67,7 @@ pub enum Writer {
 }
 
 /// Who gets the next connection in IPVS mode: the kernel's schedulers that kube-proxy knows, by ipvsadm(8)'s names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "ipvsadm(8) says what each does")]
 pub enum Scheduler {

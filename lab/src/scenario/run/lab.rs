@@ -196,11 +196,11 @@ impl Lab {
         }
         let unheard = &(&self.cut_off | &self.faults.nodes());
         let late = match &mut self.marker {
-            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), unheard).await,
+            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), unheard).await?,
             Some(marker) => {
                 marker.keep_off(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
-                match self.proxies.applied(&self.cluster, &self.feed, None, unheard).await {
+                match self.proxies.applied(&self.cluster, &self.feed, None, unheard).await? {
                     Some(unwell) => Some(unwell),
                     None => {
                         let nodes = self.proxies.running(unheard);

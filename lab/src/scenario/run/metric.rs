@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::lab::{Lab, LabError};
-use super::proxies::HEALTH;
+use super::proxy::HEALTH;
 use crate::cluster::ClusterError;
 use crate::cluster::HttpAnswer;
 use crate::expect::Mismatch;

@@ -1,5 +1,6 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
+mod applied;
 mod backend;
 mod background;
 mod churn;

@@ -1,14 +1,15 @@
 //! One proxy per node: started, asked what it has applied, stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
+use super::applied::{Question, wait};
 use super::feed::Feed;
-use super::proxy::{ForeignProxy, Proxy};
+use super::lab::LabError;
+use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready, fill};
 use super::{RunOptions, Variant};
 use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
 use crate::cluster::{Cluster, ClusterError};
@@ -18,13 +19,9 @@ use crate::scenario::ProxySettings;
 use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
 use crate::traffic::probe::Place;
 
-/// kube-proxy's own health port.
-pub(super) const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
 /// A full sync of a scenario's few services takes well under a second; the rest is for loaded machines, and for emulated ones
 /// on loaded machines: there three proxies that start at once were seen to take 20 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
-/// Between two questions.
-const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
@@ -44,6 +41,8 @@ pub(super) struct Proxies {
     /// `PATH` of nodes on which commands of iptables are faked.
     faked: BTreeMap<String, String>,
     settings: ProxySettings,
+    /// Nodes on which another's proxy has been prepared by its `init`.
+    prepared: BTreeSet<String>,
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
     /// What proxies that have been ended had used.
@@ -61,6 +60,7 @@ impl Proxies {
             path: path.map(|path| ("PATH".to_owned(), path)),
             faked: BTreeMap::new(),
             settings: settings.clone(),
+            prepared: BTreeSet::new(),
             running: BTreeMap::new(),
             last_words: BTreeMap::new(),
             used: Vec::new(),
@@ -84,7 +84,8 @@ impl Proxies {
     }
 
     /// Starts the proxy of `node`; one that runs already is replaced.
-    pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), ClusterError> {
+    pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), LabError> {
+        self.prepare(cluster, feed, node).await?;
         let mut process = match &self.proxy {
             Proxy::Own(program) => {
                 let mut args = vec![
@@ -92,10 +93,10 @@ impl Proxies {
                     format!("--hostname-override={node}"),
                 ];
                 args.extend(feed.manifests().map(|directory| format!("--manifests={}", directory.display())));
-                args.extend(self.variant.flags(&self.settings.flags));
+                args.extend(self.variant.flags(&self.settings.flags()));
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
             }
-            Proxy::Foreign(foreign) => self.foreign(&foreign.command, feed, node)?,
+            Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node)?,
         };
         process.env.extend(self.faked.get(node).map(|path| ("PATH".to_owned(), path.clone())));
         let handle = cluster.spawn_on_node(node, process).await?;
@@ -126,18 +127,53 @@ impl Proxies {
         Ok(path)
     }
 
+    /// Runs the `init` of another's proxy, if it is the first time on this node.
+    async fn prepare(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), LabError> {
+        let Proxy::Foreign(foreign) = &self.proxy else { return Ok(()) };
+        let Some(init) = foreign.init.as_ref().filter(|_| !self.prepared.contains(node)) else { return Ok(()) };
+        let argv = argv(self.foreign(foreign, init, feed, node)?);
+        let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
+        if !output.success() {
+            let problem = format!("{:?}: {}", output.ended, output.stderr.trim());
+            let (command, place) = (format!("init of {}: {}", foreign.name, init.join(" ")), format!("node/{node}"));
+            return Err(LabError::Command { command, place, problem });
+        }
+        self.prepared.insert(node.to_owned());
+        Ok(())
+    }
+
     /// A command of another's proxy, with its configuration written.
-    fn foreign(&self, command: &[String], feed: &Feed, node: &str) -> Result<ProcessSpec, ClusterError> {
+    fn foreign(
+        &self,
+        foreign: &ForeignProxy,
+        command: &[String],
+        feed: &Feed,
+        node: &str,
+    ) -> Result<ProcessSpec, ClusterError> {
         let shown = |path: &Path| path.display().to_string();
-        let places = [
+        let places: Places = [
             ("node", node.to_owned()),
             ("kubeconfig", feed.kubeconfig(node).as_deref().map(shown).unwrap_or_default()),
             ("config", shown(&self.configured(feed, node)?)),
             ("mode", self.mode_of(node).to_string()),
         ];
-        let mut argv = ForeignProxy::fill(command, &places).into_iter();
+        let mut argv = command.iter().map(|part| fill(part, &places));
         let program = PathBuf::from(argv.next().unwrap_or_default());
-        Ok(ProcessSpec { program, args: argv.collect(), env: self.path.iter().cloned().collect() })
+        let env = foreign.env.iter().map(|(name, value)| (name.clone(), fill(value, &places)));
+        Ok(ProcessSpec { program, args: argv.collect(), env: self.path.iter().cloned().chain(env).collect() })
+    }
+
+    /// What shows whether the proxy of `node` has applied `version`; without one, whether it is well.
+    fn question(&self, feed: &Feed, node: &str, version: Option<u64>) -> Result<Question, ClusterError> {
+        if let Some(version) = version {
+            return Ok(Question::Version(version));
+        }
+        let Proxy::Foreign(foreign) = &self.proxy else { return Ok(Question::Url(HEALTH, "/healthz".to_owned())) };
+        Ok(match &foreign.ready {
+            Ready::Url { address, path } => Question::Url(*address, path.clone()),
+            Ready::Command(command) => Question::Command(argv(self.foreign(foreign, command, feed, node)?)),
+            Ready::Marker => Question::Running,
+        })
     }
 
     /// Sends `signal` to the proxy of `node` and waits for its end.
@@ -170,16 +206,11 @@ impl Proxies {
             Proxy::Own(program) => {
                 let config = format!("--config={}", self.configured(feed, node)?.display());
                 let mut line = vec![program.display().to_string(), "--cleanup".to_owned(), config];
-                line.extend(self.variant.flags(&self.settings.flags));
+                line.extend(self.variant.flags(&self.settings.flags()));
                 line
             }
             Proxy::Foreign(foreign) => match &foreign.cleanup {
-                Some(command) => {
-                    let process = self.foreign(command, feed, node)?;
-                    let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
-                    let program = process.program.display().to_string();
-                    ["env".to_owned()].into_iter().chain(variables).chain([program]).chain(process.args).collect()
-                }
+                Some(command) => argv(self.foreign(foreign, command, feed, node)?),
                 None => {
                     let expected = format!("{} has a clean-up command", foreign.name);
                     return Ok(Some(Mismatch::new(expected, "`cleanup` is not in its description")));
@@ -214,10 +245,14 @@ impl Proxies {
         feed: &Feed,
         version: Option<u64>,
         cut_off: &BTreeSet<String>,
-    ) -> Option<Mismatch> {
+    ) -> Result<Option<Mismatch>, ClusterError> {
         let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));
-        let waits = reached.map(|(node, handle)| wait(cluster, feed, node, handle, version));
-        futures_util::future::join_all(waits).await.into_iter().flatten().next()
+        let waits = reached.map(async |(node, handle)| {
+            let question = self.question(feed, node, version)?;
+            Ok(wait(cluster, feed, node, handle, &question).await)
+        });
+        let late = futures_util::future::try_join_all(waits).await?;
+        Ok(late.into_iter().flatten().next())
     }
 
     /// The end of every log.
@@ -233,37 +268,9 @@ impl Proxies {
     }
 }
 
-async fn wait(
-    cluster: &Cluster,
-    feed: &Feed,
-    node: &str,
-    handle: &ProcessHandle,
-    version: Option<u64>,
-) -> Option<Mismatch> {
-    let (place, deadline) = (Place::Node(node.to_owned()), Instant::now() + PATIENCE);
-    let expected = || match version {
-        Some(version) => format!("the proxy on {node} applies version {version} of the objects"),
-        None => format!("the proxy on {node} is well"),
-    };
-    let mut last = "it never answered".to_owned();
-    loop {
-        match cluster.http_get(&place, HEALTH, "/healthz", Duration::from_secs(2)).await {
-            Ok(answer) => {
-                let applied = match version {
-                    Some(version) => feed.has_applied(&serde_json::from_str(&answer.body).unwrap_or_default(), version),
-                    None => answer.status == 200,
-                };
-                if applied {
-                    return None;
-                }
-                last = format!("its health says {}: {}", answer.status, answer.body.trim());
-            }
-            Err(_) if handle.is_alive() => {}
-            Err(_) => return Some(Mismatch::new(expected(), format!("it has ended: {}", handle.log_tail(3).trim()))),
-        }
-        if Instant::now() > deadline {
-            return Some(Mismatch::new(expected(), format!("{last}, {} s on", PATIENCE.as_secs())));
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+/// The same as one command line, its variables set by env(1).
+fn argv(process: ProcessSpec) -> Vec<String> {
+    let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
+    let program = process.program.display().to_string();
+    ["env".to_owned()].into_iter().chain(variables).chain([program]).chain(process.args).collect()
 }

@@ -112,8 +112,8 @@ impl SimLab {
         let mut lab = SimLab {
             machines: Machines::default(),
             settings: Settings {
-                route_localnet: mode == Mode::Iptables && !proxy.is("/iptables/localhostNodePorts", false),
-                tcp_be_liberal: proxy.is("/conntrack/tcpBeLiberal", true),
+                route_localnet: mode == Mode::Iptables && proxy.iptables.localhost_node_ports != Some(false),
+                tcp_be_liberal: proxy.conntrack.tcp_be_liberal == Some(true),
                 routes: Vec::new(),
             },
             rendered: BTreeMap::new(),
@@ -142,7 +142,7 @@ impl SimLab {
         for (node, setup) in self.setups.iter().filter(|(_, setup)| setup.runs) {
             let configuration = self.configurations.path().join(format!("{node}.yaml"));
             std::fs::write(&configuration, self.proxy.configuration(setup.mode, setup.scheduler).to_string())?;
-            let mut flags = self.proxy.flags.clone();
+            let mut flags = self.proxy.flags();
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
@@ -253,7 +253,7 @@ impl SimLab {
 /// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless the configuration says otherwise.
 fn silence(proxy: &ProxySettings) -> Silence {
     Silence {
-        single: proxy.time("/conntrack/udpTimeout").unwrap_or(Duration::from_secs(30)),
+        single: proxy.conntrack.udp_timeout.map_or(Duration::from_secs(30), |time| time.0),
         conversation: Duration::from_secs(120),
     }
 }

@@ -1,0 +1,126 @@
+//! Scenarios that a proxy is not run in, and why.
+
+use std::collections::BTreeMap;
+
+use semver::{Version, VersionReq};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::scenario::file::Mode;
+
+/// Excuses by the name of the scenario.
+pub(super) type Excuses = BTreeMap<String, Written>;
+
+/// What stands under a scenario's name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "expected a reason, or `{reason, modes, versions}`, or a list of them")]
+pub(super) enum Written {
+    /// A reason: in every mode and version.
+    Reason(String),
+    /// One excuse.
+    One(Excuse),
+    /// Several: the first that fits.
+    Several(Vec<Excuse>),
+}
+
+/// An excuse.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Excuse {
+    /// Why the scenario is not for this proxy.
+    reason: String,
+    /// The modes that it is true of; none written: all.
+    #[serde(default)]
+    modes: Vec<Mode>,
+    /// The versions that it is true of, as Cargo writes them: `<1.31`, `>=1.36, <1.37`.
+    versions: Option<VersionReq>,
+}
+
+/// The scenario whose excuse is wrong is named in the error.
+pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Excuses, D::Error> {
+    let written = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+    let excuses = written.into_iter().map(|(scenario, value)| match serde_json::from_value(value) {
+        Ok(excuse) => Ok((scenario, excuse)),
+        Err(error) => Err(D::Error::custom(format!("excused.{scenario}: {error}"))),
+    });
+    excuses.collect()
+}
+
+impl Written {
+    /// The reason for `mode` and a proxy of `version`.
+    pub(super) fn reason(&self, mode: Mode, version: Option<&Version>) -> Option<&str> {
+        match self {
+            Written::Reason(reason) => Some(reason),
+            Written::One(excuse) => excuse.reason(mode, version),
+            Written::Several(excuses) => excuses.iter().find_map(|excuse| excuse.reason(mode, version)),
+        }
+    }
+
+    /// Whether the version decides.
+    pub(super) fn asks_for_the_version(&self) -> bool {
+        match self {
+            Written::Reason(_) => false,
+            Written::One(excuse) => excuse.versions.is_some(),
+            Written::Several(excuses) => excuses.iter().any(|excuse| excuse.versions.is_some()),
+        }
+    }
+}
+
+impl Excuse {
+    fn reason(&self, mode: Mode, version: Option<&Version>) -> Option<&str> {
+        let of_mode = self.modes.is_empty() || self.modes.contains(&mode);
+        let of_version = self.versions.as_ref().is_none_or(|versions| {
+            // A pre-release is one of the release that it comes before: VersionReq says no to it without one of its own.
+            version.is_some_and(|version| versions.matches(&Version::new(version.major, version.minor, version.patch)))
+        });
+        (of_mode && of_version).then_some(self.reason.as_str())
+    }
+}
+
+/// The first version in what a command has printed, such as `Kubernetes v1.36.2`.
+pub(super) fn version_in(text: &str) -> Option<Version> {
+    let words = text.split(|c: char| c.is_whitespace() || matches!(c, '"' | ',' | ';' | '(' | ')'));
+    words.map(|word| word.trim_start_matches(['v', 'V'])).find_map(|word| Version::parse(word).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excuse_is_for_its_modes_and_versions() {
+        let text = "
+            flush: it looks every 30 s
+            refusals: {reason: no canary, modes: [ipvs]}
+            topology:
+            - {reason: needs an annotation, versions: '<1.31'}
+            - {reason: broken again, versions: '>=1.36, <1.36.3', modes: [iptables]}";
+        let excuses: Excuses = serde_saphyr::from_str(text).unwrap();
+        let why = |scenario: &str, mode, version: &str| {
+            let version = Version::parse(version).unwrap();
+            excuses[scenario].reason(mode, Some(&version)).map(str::to_owned)
+        };
+        assert_eq!(why("flush", Mode::Userspace, "1.36.2").as_deref(), Some("it looks every 30 s"));
+        assert_eq!(why("refusals", Mode::Ipvs, "1.36.2").as_deref(), Some("no canary"));
+        assert_eq!(why("refusals", Mode::Iptables, "1.36.2"), None);
+        assert_eq!(why("topology", Mode::Ipvs, "1.30.5").as_deref(), Some("needs an annotation"));
+        assert_eq!(why("topology", Mode::Ipvs, "1.30.5-rc.1").as_deref(), Some("needs an annotation"));
+        assert_eq!(why("topology", Mode::Ipvs, "1.31.0"), None);
+        assert_eq!(why("topology", Mode::Iptables, "1.36.2").as_deref(), Some("broken again"));
+        assert_eq!(why("topology", Mode::Iptables, "1.36.3"), None);
+        assert!(excuses["topology"].asks_for_the_version() && !excuses["refusals"].asks_for_the_version());
+    }
+
+    #[test]
+    fn a_version_is_found_in_what_programs_print() {
+        for (text, version) in [
+            ("Kubernetes v1.36.2\n", "1.36.2"),
+            ("kube-router version v2.5.0, built on 2025-02-14", "2.5.0"),
+            ("{\"version\": \"1.30.5-rc.1+abc\"}", "1.30.5-rc.1+abc"),
+        ] {
+            let found = version_in(&text.replace("\": \"", " ").replace("\"}", ""));
+            assert_eq!(found, Version::parse(version).ok(), "{text}");
+        }
+        assert_eq!(version_in("unknown flag: --version 10.0.0.1:53 go1.26"), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! Which proxy a run judges: this project's own, or any other, described in a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use semver::Version;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub(super) use self::command::{Places, fill};
+use self::excuse::Excuses;
+pub(super) use self::ready::HEALTH;
+pub use self::ready::Ready;
+use crate::scenario::file::Mode;
+
+mod command;
+mod excuse;
+mod ready;
+
+/// A service proxy, and how it is started on a node.
+#[derive(Debug, Clone)]
+pub enum Proxy {
+    /// This project's: it tells the resource versions that it has applied.
+    Own(PathBuf),
+    /// Any other: what it has applied shows in the traffic only.
+    Foreign(Box<ForeignProxy>),
+}
+
+/// The file that describes a proxy. Commands and variables have the places `{node}`, `{kubeconfig}`, `{config}` and `{mode}`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignProxy {
+    /// What reports call it.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The modes that it has; none written: all.
+    #[serde(default)]
+    modes: Vec<Mode>,
+    /// A command that prints its version.
+    version: Option<Vec<String>>,
+    /// What that has printed.
+    #[serde(skip)]
+    found: Option<Version>,
+    /// Run once on each node before the proxy's first start there, and must succeed.
+    pub init: Option<Vec<String>>,
+    /// Environment variables of the proxy, and of the other commands here.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// How it says that it is well.
+    #[serde(default)]
+    pub ready: Ready,
+    /// The command that removes every trace.
+    pub cleanup: Option<Vec<String>>,
+    /// Laid over the KubeProxyConfiguration that the lab writes for each node (RFC 7396).
+    pub config: Option<Value>,
+    /// Scenarios that it is not run in, each with the reason.
+    #[serde(default, deserialize_with = "excuse::read")]
+    excused: Excuses,
+}
+
+/// A description that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct ProxyFileError {
+    /// The file.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl ForeignProxy {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or says something that cannot be done.
+    pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
+        let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
+        let text = crate::input::text(path).map_err(|error| wrong(error.to_string()))?;
+        let proxy: ForeignProxy =
+            serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
+        proxy.checked().map_err(wrong)
+    }
+
+    /// A proxy that a command line with places describes wholly, quoted as for a shell.
+    ///
+    /// # Errors
+    /// When there is no such program, a quote is not closed, or a place is unknown.
+    pub fn from_command(text: &str) -> Result<ForeignProxy, ProxyFileError> {
+        let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
+        let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;
+        let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked().map_err(wrong)
+    }
+
+    /// Whether `text` is a command line with places rather than a path.
+    pub fn is_command(text: &str) -> bool {
+        command::has_places(text)
+    }
+
+    /// A proxy of which no more than its command is known.
+    fn of(name: String, command: Vec<String>) -> ForeignProxy {
+        ForeignProxy {
+            name,
+            command,
+            modes: Vec::new(),
+            version: None,
+            found: None,
+            init: None,
+            env: BTreeMap::new(),
+            ready: Ready::default(),
+            cleanup: None,
+            config: None,
+            excused: Excuses::new(),
+        }
+    }
+
+    /// Every command that it may be asked to run, by its key.
+    fn commands(&mut self) -> impl Iterator<Item = (&'static str, &mut Vec<String>)> {
+        let ready = match &mut self.ready {
+            Ready::Command(command) => Some(command),
+            Ready::Url { .. } | Ready::Marker => None,
+        };
+        let optional = [
+            ("version", self.version.as_mut()),
+            ("init", self.init.as_mut()),
+            ("ready.command", ready),
+            ("cleanup", self.cleanup.as_mut()),
+        ];
+        let optional = optional.into_iter().filter_map(|(key, command)| Some((key, command?)));
+        [("command", &mut self.command)].into_iter().chain(optional)
+    }
+
+    /// The programs that it needs: in a microVM they must be there.
+    pub fn programs(&self) -> Vec<String> {
+        let mut programs: Vec<String> =
+            self.clone().commands().filter_map(|(_, command)| command.first().cloned()).collect();
+        programs.sort();
+        programs.dedup();
+        programs
+    }
+
+    /// With full paths and its version, if everything in it can be done.
+    fn checked(mut self) -> Result<ForeignProxy, String> {
+        self.commands().try_for_each(|(key, command)| command::check(key, command))?;
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return Err(format!("env: {name:?} cannot be an environment variable"));
+            }
+            command::check_places(&format!("env.{name}"), value)?;
+        }
+        match &self.version {
+            Some(version) => {
+                let printed = command::output(version).map_err(|problem| format!("version: {problem}"))?;
+                let found = excuse::version_in(&printed);
+                let none = || format!("version: {}: found no version in {:?}", version.join(" "), printed.trim());
+                self.found = Some(found.ok_or_else(none)?);
+            }
+            None => {
+                if let Some((scenario, _)) = self.excused.iter().find(|(_, excuse)| excuse.asks_for_the_version()) {
+                    return Err(format!(
+                        "excused.{scenario}: `versions` goes with `version`, a command that prints the proxy's version"
+                    ));
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Its name and, where it is known, its version.
+    pub fn title(&self) -> String {
+        self.found.as_ref().map_or_else(|| self.name.clone(), |version| format!("{} {version}", self.name))
+    }
+
+    /// Why it is not run in a scenario in this mode.
+    pub fn excuse(&self, scenario: &str, mode: Mode) -> Option<String> {
+        if !self.modes.is_empty() && !self.modes.contains(&mode) {
+            return Some(format!("{} has no {mode} mode", self.name));
+        }
+        self.excused.get(scenario)?.reason(mode, self.found.as_ref()).map(str::to_owned)
+    }
+
+    /// The configuration of another's proxy in place of that for this project's own.
+    pub fn configuration(&self, own: &Value) -> Value {
+        let mut config = json!({
+            "clientConnection": { "contentType": "application/json" },
+            // Only the first namespace may set these, and kube-proxy ends where it cannot; zero leaves them alone.
+            "conntrack": {
+                "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+            },
+        });
+        json_patch::merge(&mut config, own);
+        if let Some(overlay) = &self.config {
+            json_patch::merge(&mut config, overlay);
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_has_the_last_word_on_the_configuration() {
+        let own = json!({
+            "clusterCIDR": "10.244.0.0/16",
+            "clientConnection": { "kubeconfig": "/k" },
+            "iptables": { "masqueradeBit": 3, "minSyncPeriod": "1ms" },
+            "conntrack": { "tcpEstablishedTimeout": "3000ms" },
+        });
+        let overlay = json!({ "iptables": { "syncPeriod": "1m" }, "clusterCIDR": null });
+        let proxy = ForeignProxy { config: Some(overlay), ..ForeignProxy::of("x".into(), vec!["/bin/true".into()]) };
+        let expected = json!({
+            "clientConnection": { "kubeconfig": "/k", "contentType": "application/json" },
+            "iptables": { "masqueradeBit": 3, "minSyncPeriod": "1ms", "syncPeriod": "1m" },
+            "conntrack": {
+                "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "3000ms", "tcpCloseWaitTimeout": "0s",
+            },
+        });
+        assert_eq!(proxy.configuration(&own), expected);
+    }
+
+    #[test]
+    fn a_description_that_cannot_work_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("p.yaml");
+        for (text, says) in [
+            ("name: x\ncommand: []\n", "command: expected a program"),
+            ("name: x\ncommand: [/nonexistent]\n", "no program /nonexistent"),
+            ("name: x\ncommand: [/bin/sh, '{nodes}']\n", "{nodes} is none of {node}"),
+            ("name: x\ncommands: [/bin/sh]\n", "commands"),
+            ("name: x\ncommand: [/bin/sh]\nmodes: [netfilter]\n", "netfilter"),
+            ("name: x\ncommand: [/bin/sh]\ninit: []\n", "init: expected a program"),
+            ("name: x\ncommand: [/bin/sh]\nready: {command: [/nonexistent]}\n", "ready.command: there is no program"),
+            ("name: x\ncommand: [/bin/sh]\nready: soon\n", "expected `marker`"),
+            ("name: x\ncommand: [/bin/sh]\nenv: {A: '{pod}'}\n", "env.A: {pod} is none of"),
+            ("name: x\ncommand: [/bin/sh]\nenv: {'A=B': c}\n", "\"A=B\" cannot be an environment variable"),
+            ("name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'echo new']\n", "found no version in \"new\""),
+            ("name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'exit 3']\n", "version: "),
+            (
+                "name: x\ncommand: [/bin/sh]\nexcused: {flush: {reason: x, versions: '<2'}}\n",
+                "excused.flush: `versions`",
+            ),
+            (
+                "name: x\ncommand: [/bin/sh]\nexcused: {flush: {reason: x, version: '<2'}}\n",
+                "excused.flush: expected a reason",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = ForeignProxy::read(&path).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("p.yaml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_description_that_comes_with_the_lab_excuses_scenarios_that_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(root.join("proxies/kube-proxy.yaml")).unwrap();
+        let mut proxy: ForeignProxy = serde_saphyr::from_str(&text).unwrap();
+        for name in proxy.excused.keys() {
+            assert!(root.join("../scenarios").join(name).with_extension("yaml").is_file(), "{name}");
+        }
+        for (key, command) in proxy.commands() {
+            assert_eq!(command.iter().try_for_each(|part| command::check_places(key, part)), Ok(()));
+        }
+        assert_eq!(proxy.excuse("hairpin", Mode::Userspace).as_deref(), Some("kube-proxy has no userspace mode"));
+        assert_eq!(proxy.excuse("hairpin", Mode::Iptables), None);
+    }
+
+    #[test]
+    fn what_is_excused_depends_on_the_version_that_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("p.yaml");
+        let at = |version: &str| {
+            let text = format!(
+                "name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'echo Kubernetes v{version}']\n\
+                 excused: {{flush: {{reason: it waits, versions: '<1.31'}}}}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            ForeignProxy::read(&path).unwrap()
+        };
+        assert_eq!(at("1.30.5").excuse("flush", Mode::Ipvs).as_deref(), Some("it waits"));
+        assert_eq!(at("1.36.2").excuse("flush", Mode::Ipvs), None);
+        assert_eq!(at("1.36.2").title(), "x 1.36.2");
+    }
+
+    #[test]
+    fn a_command_line_describes_a_proxy() {
+        let text = "sh -c 'exec true' --config={config} --node={node}";
+        assert!(ForeignProxy::is_command(text) && !ForeignProxy::is_command("./kube-proxy.yaml"));
+        let proxy = ForeignProxy::from_command(text).unwrap();
+        assert_eq!(proxy.name, "sh");
+        assert_eq!(proxy.command[1..], ["-c", "exec true", "--config={config}", "--node={node}"]);
+        for (text, says) in [
+            ("sh 'x {node}", "a quote is not closed"),
+            ("no-such-program {node}", "there is no program no-such-program"),
+            ("sh {node} {pod}", "{pod} is none of {node}"),
+        ] {
+            let error = ForeignProxy::from_command(text).unwrap_err().to_string();
+            assert!(error.starts_with("--proxy: ") && error.contains(says), "{error}");
+        }
+    }
+}
