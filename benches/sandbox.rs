@@ -33,7 +33,7 @@ pub fn inside() -> Result<Option<Options>> {
         serde_json::from_slice(text.as_encoded_bytes()).with_context(|| format!("{INSIDE} is not for people"))?;
     // iptables-legacy locks /run/xtables.lock: a private one neither waits for the host nor holds it up.
     mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>).context("mount a private /run")?;
-    std::fs::create_dir_all(svclab::netns::sandbox::WORK_DIR).context("make the lab's work directory")?;
+    std::fs::create_dir_all(svclab_netns::sandbox::WORK_DIR).context("make the lab's work directory")?;
     Ok(Some(options))
 }
 

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use svclab::apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore};
-use svclab::netns::sandbox::WORK_DIR;
-use svclab::objects::{Kind, Object, ObjectKey, Store, StoreOptions};
+use svclab_apiserver::objects::{Kind, Object, ObjectKey, Store, StoreOptions};
+use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore};
+use svclab_netns::sandbox::WORK_DIR;
 
 use crate::packets::wires::{NODE, Wires};
 use crate::subject::Change;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use svclab::cluster::process::ProcessHandle;
+use svclab_cluster::process::ProcessHandle;
 use tokio::runtime::Runtime;
 
 use crate::cluster::{Endpoints, PORT, Size, cluster_ip};
@@ -97,7 +97,7 @@ struct Scene {
     size: Size,
     // Before the wires that it runs on.
     process: Option<ProcessHandle>,
-    spec: svclab::cluster::process::ProcessSpec,
+    spec: svclab_cluster::process::ProcessSpec,
     api: Api,
     wires: Wires,
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use svclab::cluster::process::ProcessSpec;
-use svclab::netns::sandbox::WORK_DIR;
 use svclab::scenario::run::ForeignProxy;
+use svclab_cluster::process::ProcessSpec;
+use svclab_netns::sandbox::WORK_DIR;
 
 use super::api::Api;
 use crate::cluster::Size;
@@ -77,7 +77,11 @@ impl Program {
         // cargo runs benchmarks in the folder of their package.
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let find = |file: &PathBuf| if file.is_file() { file.clone() } else { root.join(file) };
-        let foreign = files.iter().map(|file| Ok(Program::Foreign(Box::new(ForeignProxy::read(&find(file))?))));
+        let foreign = files.iter().map(|file| {
+            let proxy = ForeignProxy::read(&find(file))?;
+            anyhow::ensure!(proxy.init.is_none(), "{}: the benchmark runs no `init`", file.display());
+            Ok(Program::Foreign(Box::new(proxy)))
+        });
         std::iter::once(Ok(Program::Own)).chain(foreign).collect()
     }
 
@@ -92,31 +96,33 @@ impl Program {
     /// How it is started on the node, in iptables mode and with its configuration written.
     pub(super) fn process(&self, variant: &Variant, api: &Api) -> Result<ProcessSpec> {
         let own = configuration(&api.kubeconfig);
-        let (config, command) = match self {
-            Program::Own => (own, vec![]),
-            Program::Foreign(foreign) => (foreign.configuration(&own), foreign.command.clone()),
+        let config = match self {
+            Program::Own => own,
+            Program::Foreign(foreign) => foreign.configuration(&own),
         };
         // A directory of its own: a proxy may watch the whole of it.
         let directory = PathBuf::from(WORK_DIR).join("config");
         let path = directory.join("config.yaml");
         let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, format!("{config:#}\n")));
         written.with_context(|| format!("write {}", path.display()))?;
-        let mut env = vec![("PATH".to_owned(), variant.path()?)];
-        if command.is_empty() {
-            env.push((AS_PROXY.to_owned(), "1".to_owned()));
-            let args = vec![format!("--config={}", path.display()), format!("--hostname-override={NODE}")];
-            let program = std::env::current_exe().context("find this program's own path")?;
-            return Ok(ProcessSpec { program, args, env });
-        }
-        let places = [
-            ("node", NODE.to_owned()),
-            ("kubeconfig", api.kubeconfig.display().to_string()),
-            ("config", path.display().to_string()),
-            ("mode", "iptables".to_owned()),
-        ];
-        let mut filled = ForeignProxy::fill(&command, &places).into_iter();
-        let program = filled.next().context("a program in the description")?.into();
-        Ok(ProcessSpec { program, args: filled.collect(), env })
+        let mut spec = match self {
+            Program::Own => {
+                let args = vec![format!("--config={}", path.display()), format!("--hostname-override={NODE}")];
+                let program = std::env::current_exe().context("find this program's own path")?;
+                ProcessSpec { program, args, env: vec![(AS_PROXY.to_owned(), "1".to_owned())] }
+            }
+            Program::Foreign(foreign) => {
+                let places = [
+                    ("node", NODE.to_owned()),
+                    ("kubeconfig", api.kubeconfig.display().to_string()),
+                    ("config", path.display().to_string()),
+                    ("mode", "iptables".to_owned()),
+                ];
+                foreign.process(&foreign.command, &places)
+            }
+        };
+        spec.env.insert(0, ("PATH".to_owned(), variant.path()?));
+        Ok(spec)
     }
 }
 

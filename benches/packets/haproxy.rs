@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use svclab::cluster::process::{ProcessHandle, ProcessSpec};
+use svclab_cluster::process::{ProcessHandle, ProcessSpec};
 
 use super::wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
@@ -48,7 +48,7 @@ impl HaProxy {
     /// When it ends, or does not listen in time.
     pub async fn start(&self, wires: &Wires) -> Result<ProcessHandle> {
         let threads = std::thread::available_parallelism()?;
-        let path = PathBuf::from(svclab::netns::sandbox::WORK_DIR).join(format!("{}.cfg", self.name));
+        let path = PathBuf::from(svclab_netns::sandbox::WORK_DIR).join(format!("{}.cfg", self.name));
         let text = format!(
             "global\n  nbthread {threads}\n  maxconn 4000\ndefaults\n  mode tcp\n  {}\n  timeout connect 5s\n  timeout client 1h\n  \
              timeout server 1h\nlisten bench\n  bind {ADDRESS}\n  server backend {BACKEND}:{FAR_PORT}\n",

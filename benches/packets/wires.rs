@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
 use anyhow::{Context, Result};
-use svclab::cluster::Cluster;
-use svclab::cluster::process::{ProcessHandle, ProcessSpec};
-use svclab::cluster::spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
-use svclab::traffic::probe::Place;
+use svclab_cluster::Cluster;
+use svclab_cluster::process::{ProcessHandle, ProcessSpec};
+use svclab_cluster::traffic::probe::Place;
+use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
 
 use super::traffic::{CHUNK, DATAGRAM, REQUEST};
 

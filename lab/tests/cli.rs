@@ -197,7 +197,7 @@ fn a_lab_stays_up_and_can_be_entered() {
     };
     assert_eq!(first.unwrap(), "svclab exec node/node-a -- bash");
     // `--pid` tells this test's lab from others that may be up.
-    let inner = svclab::netns::enter::running();
+    let inner = svclab_netns::enter::running();
     let mine = inner.iter().filter(|place| descends(place.pid, lab.id()));
     let inner = mine.map(|place| place.pid.to_string()).next().unwrap_or(pid);
     let node = run(&["exec", "--pid", &inner, "node/node-a", "--", "iptables-save", "-t", "nat"]);
@@ -210,7 +210,7 @@ fn a_lab_stays_up_and_can_be_entered() {
     // The terminal was closed.
     kill(Pid::from_raw(lab.id() as i32), Signal::SIGHUP).unwrap();
     assert_eq!(lab.wait().unwrap().code(), Some(0), "in order, and not killed");
-    assert!(!svclab::netns::enter::running().iter().any(|place| place.pid.to_string() == inner));
+    assert!(!svclab_netns::enter::running().iter().any(|place| place.pid.to_string() == inner));
 }
 
 /// Another user's process that looks like a lab has whatever its owner likes in the place of programs.
@@ -235,10 +235,10 @@ fn root_enters_no_lab_of_another_user() {
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", other.id())).unwrap();
     let pid: i32 = children.trim().parse().unwrap();
     assert!(std::path::Path::new(&format!("/proc/{pid}/root/run/svclab/places")).exists(), "it looks like a lab");
-    let listed = svclab::netns::enter::running().into_iter().any(|place| place.pid == pid);
+    let listed = svclab_netns::enter::running().into_iter().any(|place| place.pid == pid);
     let told = run(&["exec", "--pid", &pid.to_string(), "node/trap", "--", "true"]);
-    let place = svclab::netns::enter::Running { pid, place: "node/trap".to_owned(), tid: pid };
-    let entered = svclab::netns::enter::exec(&place, &["true".to_owned()]);
+    let place = svclab_netns::enter::Running { pid, place: "node/trap".to_owned(), tid: pid };
+    let entered = svclab_netns::enter::exec(&place, &["true".to_owned()]);
     other.kill().unwrap();
     other.wait().unwrap();
     assert!(!listed && told.status.code() == Some(2), "{}", err(&told));

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use svclab::objects::publish::publish;
 use svclab::scenario::file::Mode;
 use svclab::scenario::load;
+use svclab_apiserver::objects::publish::publish;
 use svcproxy::cli::render::render_to_string;
 
 fn files(directory: &Path) -> Vec<PathBuf> {

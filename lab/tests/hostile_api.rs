@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use svclab::apiserver::{ApiServer, Fault, HOSTILE_ANSWERS, HostileAnswer, HostileTo, ServeOptions, SharedStore};
-use svclab::cluster::spec::{ClusterSpec, Cni};
-use svclab::objects::{Kind, Object, Store, StoreOptions};
+use svclab_apiserver::objects::{Kind, Object, Store, StoreOptions};
+use svclab_apiserver::{ApiServer, Fault, HOSTILE_ANSWERS, HostileAnswer, HostileTo, ServeOptions, SharedStore};
+use svclab_spec::{ClusterSpec, Cni};
 use svcproxy::metrics::{Metrics, Requests};
 use svcproxy::source::{Access, Change, Connector, KubernetesSource, Reports, Source, Timing};
 use tokio::time::timeout;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use svclab::cluster::Cluster as Lab;
-use svclab::cluster::spec::Protocol;
-use svclab::traffic::probe::{Place, Probe};
+use svclab_cluster::Cluster as Lab;
+use svclab_cluster::traffic::probe::{Place, Probe};
 use svclab_oracle::{self as oracle, Question, World};
+use svclab_spec::Protocol;
 
 use crate::seen::Seen;
 
-/// How long silence is waited for where it is expected, on a machine that is not busy (see `svclab::traffic`).
+/// How long silence is waited for where it is expected, on a machine that is not busy (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
 /// Probes that are on their way at a time.
 const TOGETHER: usize = 96;
@@ -67,7 +67,7 @@ fn protocol(protocol: oracle::Protocol) -> Protocol {
 /// # Errors
 /// What the laboratory could not do.
 pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
-    let said = |error: svclab::cluster::ClusterError| error.to_string();
+    let said = |error: svclab_cluster::ClusterError| error.to_string();
     let mut ways: Vec<(&str, IpNet)> = Vec::new();
     for packets in all {
         // Nodes' own addresses are on the network that hosts outside are on.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::Drawn;
+use svclab_cluster::Cluster as Lab;
 use svclab_oracle::{Cluster, Verdict};
 use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
 use svclab_properties::machines::Machines;

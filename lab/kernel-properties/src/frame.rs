@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab::cluster::spec::{
-    self, ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort,
-};
 use svclab_oracle::generate::{Declared, Families, NodeRecipe, PodRecipe, Recipe, recipe};
 use svclab_oracle::{self as oracle, Cluster, ReversePath, World};
+use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 use svcproxy::config::Variant;
 
 /// What every pod listens on, over TCP and over UDP: all target ports that the generator gives.
@@ -150,8 +148,8 @@ impl Frame {
             },
             overlay: self.overlay,
             reverse_path: match world.reverse_path {
-                ReversePath::Off => spec::ReversePath::Off,
-                ReversePath::Loose => spec::ReversePath::Loose,
+                ReversePath::Off => svclab_spec::ReversePath::Off,
+                ReversePath::Loose => svclab_spec::ReversePath::Loose,
             },
             node_network: ranges("172.18.0.0/24", "fd00:172:18::/64"),
             service_cidrs: ranges("10.96.0.0/16", "fd00:10:96::/112"),

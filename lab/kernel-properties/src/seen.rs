@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
-use svclab::traffic::probe::{Answer, Outcome};
+use svclab_cluster::traffic::probe::{Answer, Outcome};
 use svclab_oracle::{PodName, Promise, Reply, Verdict, World};
 use svclab_properties::machines::machine_of_pod;
 use svclab_sim::network::{Network, Outcomes, Verdict as Found};

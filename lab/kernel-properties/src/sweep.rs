@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::test_runner::{TestCaseError, TestError};
-use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::{Drawn, Tails};
 use svclab::expect::stats::FALSE_ALARM;
+use svclab_cluster::Cluster as Lab;
 use svclab_oracle::generate::{Recipe, recipes_on};
 use svclab_oracle::{Cluster, Mode, Scheduler};
 use svclab_properties::mutants::catalogue;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use support::{Case, Inside};
-use svclab::cluster::Cluster as Lab;
+use svclab_cluster::Cluster as Lab;
 use svclab_kernel_properties::choice::choose;
 use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::sweep::sweep;

@@ -14,7 +14,7 @@ mod support;
 use std::process::ExitCode;
 
 use support::{Case, Inside};
-use svclab::cluster::Cluster as Lab;
+use svclab_cluster::Cluster as Lab;
 use svclab_kernel_properties::frame::{self, Frame};
 use svclab_kernel_properties::sweep::sweep;
 use svclab_oracle::Mode;

@@ -108,7 +108,7 @@ impl Reports {
 
 fn command(args: &RunArgs, batch: &Batch<'_>, folder: &Path) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    crate::netns::die_with_this_process(&mut command);
+    svclab_netns::die_with_this_process(&mut command);
     command.stdin(Stdio::null());
     command.arg("run").args(batch.scenarios.iter().map(|scenario| &scenario.path));
     command.args(args.flags_for(&[batch.mode], &batch.scenarios));

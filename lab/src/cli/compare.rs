@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use svclab_netns::sandbox;
 
 use super::run::{ModeArg, excuse, interrupted, runtime, write};
 use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
-use crate::netns::sandbox;
 use crate::report::ScenarioReport;
 use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Quiet, RunOptions, Source};

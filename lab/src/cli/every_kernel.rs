@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use svclab_microvm::cache::Cache;
+use svclab_microvm::kernels::{Kernel, PACKAGED};
+use svclab_microvm::probe::Abilities;
 
 use super::batch::{Batch, Reports};
 use super::run::{Job, RunArgs};
 use super::{Exit, UNABLE, kernels};
-use crate::microvm::cache::Cache;
-use crate::microvm::kernels::{Kernel, PACKAGED};
-use crate::microvm::probe::Abilities;
 use crate::scenario::file::{Mode, Need};
 
 const HOST: &str = "host";
@@ -41,7 +41,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
 
 /// Every kernel with what it can do.
 fn abilities(args: &RunArgs) -> Result<Vec<(&'static str, Abilities)>, Exit> {
-    let unable = |error: crate::microvm::VmError| Exit::unable(error.to_string());
+    let unable = |error: svclab_microvm::VmError| Exit::unable(error.to_string());
     let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
     let mut found = Vec::new();
     // The host is never deterministic.
@@ -65,7 +65,7 @@ fn divide<'a>(
     let mut batches: Vec<Batch<'a>> = Vec::new();
     for Job { scenario, mode } in jobs.iter().copied() {
         let timeless = deterministic || scenario.needs.contains(&Need::VirtualTime);
-        let can = |need: &Need| if *need == Need::VirtualTime { kernel != HOST } else { abilities.has(*need) };
+        let can = |need: &Need| if *need == Need::VirtualTime { kernel != HOST } else { need.is_met_by(abilities) };
         if let Some(need) = (Job { scenario, mode }).needs().iter().find(|need| !can(need)) {
             table.insert((scenario.name.clone(), mode, kernel), format!("lacks {}", need.name()));
             continue;

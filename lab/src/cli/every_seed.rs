@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use svclab_microvm::console::Ended;
 
 use super::inside::{Inside, JSON, JUNIT};
 use super::run::{RunArgs, write};
 use super::{Exit, FAILED, UNABLE};
-use crate::microvm::console::Ended;
 use crate::report::junit;
 
 /// One run per seed, as many at once as there are processors.

@@ -3,9 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 
 use clap::Args;
+use svclab_netns::enter::{self, Running};
 
 use super::Exit;
-use crate::netns::enter::{self, Running};
 
 #[derive(Args)]
 pub(super) struct ExecArgs {

@@ -10,10 +10,10 @@ use svclab_sim::host::Address;
 use svclab_sim::network::Network;
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_sim::trace;
+use svclab_spec::Protocol;
 
 use super::run::ModeArg;
 use super::{Exit, find};
-use crate::cluster::spec::Protocol;
 use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Source};
 use crate::scenario::simulated::dump::{Caller, Dump, OUTSIDE};

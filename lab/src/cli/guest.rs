@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use svclab_microvm::cache::Cache;
+use svclab_microvm::image::Image;
+use svclab_microvm::job::Job;
+use svclab_microvm::kernels::Kernel;
+use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::{VmError, kvm, launch};
 
 use super::Exit;
-use crate::microvm::cache::Cache;
-use crate::microvm::image::Image;
-use crate::microvm::job::Job;
-use crate::microvm::kernels::Kernel;
-use crate::microvm::qemu::{Clock, Program};
-use crate::microvm::{VmError, kvm, launch};
 
 #[derive(Args)]
 pub(super) struct GuestRunArgs {

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use svclab_microvm::VmError;
+use svclab_microvm::cache::Cache;
+use svclab_microvm::console::Ended;
+use svclab_microvm::image::Image;
+use svclab_microvm::job;
+use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::{kvm, launch};
+
 use super::batch::Batch;
 use super::place::Guest;
 use super::run::{Job, RunArgs, write};
 use super::{Exit, every_seed, find};
-use crate::microvm::VmError;
-use crate::microvm::cache::Cache;
-use crate::microvm::console::Ended;
-use crate::microvm::image::Image;
-use crate::microvm::job;
-use crate::microvm::qemu::{Clock, Program};
-use crate::microvm::{kvm, launch};
 use crate::report::Machine;
 use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{ForeignProxy, Proxy};

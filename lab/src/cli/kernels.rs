@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
+use svclab_microvm::cache::Cache;
+use svclab_microvm::image::Image;
+use svclab_microvm::job::Job;
+use svclab_microvm::kernels::{Kernel, PACKAGED};
+use svclab_microvm::probe::{self, Abilities};
+use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::{VmError, kvm, launch};
+use svclab_netns::sandbox;
 
 use super::Exit;
-use crate::microvm::cache::Cache;
-use crate::microvm::image::Image;
-use crate::microvm::job::Job;
-use crate::microvm::kernels::{Kernel, PACKAGED};
-use crate::microvm::probe::{self, Abilities};
-use crate::microvm::qemu::{Clock, Program};
-use crate::microvm::{VmError, kvm, launch};
-use crate::netns::sandbox;
 
 #[derive(Args)]
 pub(super) struct KernelsArgs {

@@ -169,7 +169,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::replay(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::GuestProbe(args) => kernels::probe(&args),
-        Command::GuestInit => Err(Exit::usage(crate::microvm::guest::init())),
+        Command::GuestInit => Err(Exit::usage(svclab_microvm::guest::init())),
         Command::GuestRun(args) => guest::run(&args),
         Command::GuestExec(args) => guest::exec(&args),
         Command::Up(args) => up::up(&args),

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use svclab_microvm::kernels::Kernel;
 
 use super::Exit;
 use super::run::Job;
-use crate::microvm::kernels::Kernel;
 use crate::report::Machine;
 use crate::scenario::file::Need;
 
@@ -123,7 +123,7 @@ fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
     }
     let host = super::kernels::on_host()?;
     Ok(jobs.iter().find_map(|job| {
-        let need = job.needs().into_iter().find(|need| !host.has(*need))?;
+        let need = job.needs().into_iter().find(|need| !need.is_met_by(&host))?;
         Some(format!(", for {} needs {}, which this machine's kernel lacks", job.scenario.name, need.name()))
     }))
 }

@@ -51,7 +51,7 @@ fn apart(line: &[String]) -> Result<u8, Exit> {
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(unable)?);
     command.arg("run").args(line).stdin(Stdio::null());
-    crate::netns::die_with_this_process(&mut command);
+    svclab_netns::die_with_this_process(&mut command);
     let status = command.status().map_err(unable)?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE))
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use svclab_netns::sandbox;
 
 use super::place::{VmArgs, Where};
 use super::{Exit, FAILED, LabArgs, UNABLE, every_kernel, every_mode, find, inside, simulate};
-use crate::netns::sandbox;
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
 use crate::scenario::file::{Mode, Need};

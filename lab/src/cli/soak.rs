@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
+use svclab_microvm::kernels::Kernel;
+use svclab_netns::sandbox;
 
 use super::run::{ModeArg, interrupted, runtime, word};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
-use crate::microvm::kernels::Kernel;
-use crate::netns::sandbox;
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;
 use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
@@ -99,7 +99,7 @@ fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
             let needs = Mode::from(args.mode).needs();
             let lacks = !needs.is_empty() && {
                 let host = super::kernels::on_host()?;
-                needs.iter().any(|need| !host.has(*need))
+                needs.iter().any(|need| !need.is_met_by(&host))
             };
             Ok(lacks.then(Kernel::default))
         }

@@ -2,10 +2,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use svclab_cluster::traffic::probe::{Answer, Outcome};
+
 use super::*;
 use crate::expect::{Answers, Mismatch, Tally};
 use crate::report::{Idle, StepReport, Verdict};
-use crate::traffic::probe::{Answer, Outcome};
 
 /// A probe that `servers` answered so often, each seeing `source`.
 fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use svclab_cluster::traffic::probe::{Answer, Outcome};
+
 use super::stats;
-use crate::traffic::probe::{Answer, Outcome};
 
 /// What a probe step promises, with every name resolved.
 #[derive(Debug, Clone, PartialEq)]

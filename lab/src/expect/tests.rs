@@ -3,10 +3,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use svclab_cluster::traffic::probe::{Answer, Outcome};
 
 use super::counters::{PacketCount, Ruleset};
 use super::*;
-use crate::traffic::probe::{Answer, Outcome};
 
 fn reply(server: &str, peer: &str) -> Outcome {
     let peer = SocketAddr::new(peer.parse().unwrap(), 40_000);
@@ -166,7 +166,7 @@ proptest! {
         let count = stats::needed(&vec![1.0 / backends as f64; backends], 0.5).unwrap();
         let mut counts = vec![0; backends];
         for draw in 0..count {
-            let random = crate::objects::mix_for_tests(seed, draw);
+            let random = svclab_apiserver::objects::mix(seed, &draw.to_string()) >> 16;
             counts[usize::try_from(random % backends as u64).unwrap()] += 1;
         }
         let pairs: Vec<(&str, usize)> = names.iter().copied().zip(counts).collect();

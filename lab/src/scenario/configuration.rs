@@ -8,11 +8,11 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_saphyr::Location;
+use svclab_spec::ClusterSpec;
 
 use super::error::Problem;
 use super::file::{DetectLocalMode, Mode, ProxyFile, Scheduler, Writer};
 use super::values::Span;
-use crate::cluster::spec::ClusterSpec;
 
 /// What a scenario says about its proxies, the same on every node: the fields of a KubeProxyConfiguration
 /// (`kubeproxy.config.k8s.io/v1alpha1`) in its own words, and what only svcproxy has.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_saphyr::Location;
+use svclab_apiserver::objects::{Kind, Object, ObjectError, ObjectKey, Store};
+use svclab_spec::Protocol;
 
 use super::error::{FileError, Problem};
 use super::fault::{Fault, FaultKind};
@@ -10,8 +12,6 @@ use super::file::Need;
 use super::modes::Modes;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
-use crate::cluster::spec::Protocol;
-use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store};
 
 /// Applies `placed` in order; what does not fit goes to `errors` with its line.
 pub(super) fn apply_all(store: &mut Store, placed: &[Placed], errors: &mut Vec<FileError>) {

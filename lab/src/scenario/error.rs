@@ -49,23 +49,3 @@ impl Problem {
         if self.at == serde_saphyr::Location::UNKNOWN { Problem { at, ..self } } else { self }
     }
 }
-
-/// A YAML error's message alone: no source excerpt, no position, and numbers' ranges in plain words.
-pub fn plain_message(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
-    for (type_name, words) in [
-        ("u8", "a whole number from 0 to 255"),
-        ("u16", "a whole number from 0 to 65535"),
-        ("u64", "a whole number"),
-        ("usize", "a whole number"),
-        ("i32", "a whole number"),
-        ("i64", "a whole number"),
-        ("bool", "true or false"),
-    ] {
-        if text == format!("invalid {type_name}") {
-            return format!("expected {words}");
-        }
-    }
-    text.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
-}

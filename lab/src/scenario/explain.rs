@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use svclab_apiserver::objects::Store;
+
 use super::file::{ExpectFile, Mode};
 use super::{Action, LoadError, Scenario, Step, dry_run, resolve};
 use crate::expect::Wanted;
-use crate::objects::Store;
 
 /// The explanation.
 ///

@@ -5,16 +5,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
+use svclab_apiserver::objects::StoreOptions;
+use svclab_netns::netem::Impairment;
+use svclab_spec::ClusterSpec;
 
-use super::error::{FileError, LoadError, Problem, plain_message};
+use super::error::{FileError, LoadError, Problem};
 use super::file::{
     Asked, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ProxyOverride, ScenarioFile, StepFile,
 };
+use super::plain_message;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, topology};
-use crate::cluster::spec::ClusterSpec;
-use crate::netns::netem::Impairment;
-use crate::objects::StoreOptions;
 
 /// Less than this says nothing about a proxy that is idle.
 const LEAST_IDLE: Duration = Duration::from_secs(1);

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use svclab_apiserver::objects::parse_manifests;
+
 use super::error::FileError;
 use super::file::Manifests;
 use super::{Placed, values};
-use crate::objects::parse_manifests;
 
 /// Reads them; problems go to `errors` with the line of the file that they are in.
 pub(super) fn read(manifests: &Manifests, scenario: &Path, errors: &mut Vec<FileError>) -> Vec<Placed> {

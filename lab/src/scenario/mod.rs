@@ -29,21 +29,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use configuration::ProxySettings;
-pub use error::{FileError, LoadError, plain_message};
+pub use error::{FileError, LoadError};
 pub use explain::explain;
 pub use load::load;
 pub use resolve::PATIENCE;
+pub(crate) use svclab_apiserver::objects::plain_message;
 
-use crate::apiserver;
-use crate::cluster::spec::ClusterSpec;
-use crate::netns::netem::Impairment;
-use crate::objects::{Document, ObjectKey, Store, StoreOptions};
 use fault::{Fault, FaultKind};
 use file::{
     ConnectFile, ExecFile, ExpectFile, HealthPath, Mode, Need, OneFamily, ProbeFile, ProxyOverride, RuleFile, ScanFile,
     TrafficFile,
 };
 use serde_saphyr::Spanned;
+use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions};
+use svclab_netns::netem::Impairment;
+use svclab_spec::ClusterSpec;
 use values::ObjectRef;
 
 /// A checked scenario.
@@ -147,7 +147,7 @@ pub enum Action {
     /// Makes so many pods out of one.
     Scale(ObjectKey, usize),
     /// Makes the Kubernetes API misbehave, or behave again.
-    Api(apiserver::Fault),
+    Api(svclab_apiserver::Fault),
     /// Cuts these nodes off from each other, from everybody else and from the API.
     Partition(Vec<String>),
     /// Lets them in again.

@@ -5,13 +5,14 @@
 
 use std::net::IpAddr;
 
+use svclab_apiserver::objects::Store;
+use svclab_cluster::traffic::probe::Place;
+
 use super::execute::Modes;
 use super::file::Mode;
 use super::resolve::{ProbePlan, addresses};
 use super::values::{Frontend, Target};
 use crate::expect::{SourceWanted, Wanted};
-use crate::objects::Store;
-use crate::traffic::probe::Place;
 
 /// Turns a step's promise into what the nodes' modes can keep; says what is not promised then.
 pub(super) fn probe(store: &Store, modes: &Modes, to: &Target, plan: &mut ProbePlan) -> Option<String> {

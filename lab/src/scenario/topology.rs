@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_saphyr::{Location, Spanned};
+use svclab_spec::nth_address;
+use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, ReversePath};
 
 use super::error::Problem;
 use super::file::{ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
 use super::values::OneOrMany;
-use crate::cluster::spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, ReversePath};
-use crate::objects::nth_address;
 
 /// Most nodes that the default address plan has room for.
 const MOST_NODES: usize = 90;

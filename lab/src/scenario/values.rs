@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
-
-use crate::apiserver::{Fault, HOSTILE_ANSWERS, Refusal, hostile_answer};
-use crate::objects::{Kind, ObjectKey};
-use crate::traffic::probe::Place;
+use svclab_apiserver::objects::{Kind, ObjectKey};
+use svclab_apiserver::{Fault, HOSTILE_ANSWERS, Refusal, hostile_answer};
+use svclab_cluster::traffic::probe::Place;
 
 /// Makes a type that parses itself readable from YAML; the parse error becomes the file's error at that place.
 macro_rules! from_text {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use svclab::cluster::Cluster as Lab;
-use svclab::traffic::probe::Place;
+use svclab_cluster::Cluster as Lab;
+use svclab_cluster::traffic::probe::Place;
 use svclab_oracle::Cluster;
 use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, changes};

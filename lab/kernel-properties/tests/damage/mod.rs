@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use svclab::cluster::Cluster as Lab;
 use svclab::expect::chi_square::Tails;
 use svclab::expect::stats::FALSE_ALARM;
+use svclab_cluster::Cluster as Lab;
 use svclab_kernel_properties::ask::Pace;
 use svclab_kernel_properties::choice::choose;
 use svclab_kernel_properties::cluster_case::ClusterCase;

@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use svclab::netns::sandbox;
 use svclab_kernel_properties::sweep::cases;
+use svclab_netns::sandbox;
 use svclab_properties::sweep::seed;
 pub use tokio::runtime::Runtime;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_saphyr::Spanned;
+use svclab_apiserver::objects::ObjectKey;
 
 use super::{Backend, Seen};
 use crate::expect::Mismatch;
-use crate::objects::ObjectKey;
 use crate::scenario::file::{ExpectFile, OneFamily, RuleFile, ScanFile};
 use crate::scenario::{Step, look, resolve};
 

@@ -11,6 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub(super) use capability::Capability;
+use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_cluster::traffic::probe::Outcome;
 
 use super::answered::AnsweredBy;
 use super::error::Problem;
@@ -21,9 +23,7 @@ use super::values::Target;
 use super::{Action, ProxyAction, Scenario, Step};
 use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
-use crate::objects::{ObjectKey, Store};
 use crate::report::{ScenarioReport, StepReport, Verdict};
-use crate::traffic::probe::Outcome;
 
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -1,11 +1,12 @@
 //! Steps that send requests, and the judgement of who answered them.
 
+use svclab_cluster::traffic::probe::{Answer, Outcome};
+
 use super::{Backend, Capability, Executor, Seen};
 use crate::expect::{Answers, Mismatch, Tally, Wanted, judge, smallest_skew};
 use crate::scenario::file::{ConnectFile, ExpectFile, ProbeFile, RuleFile};
 use crate::scenario::look::{self, Saved};
 use crate::scenario::{Action, Step, relayed, resolve};
-use crate::traffic::probe::{Answer, Outcome};
 
 /// Packets that rules of interest had matched before a step's requests.
 struct Counted {
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::scenario::values::{Bound, OneOrMany};
-    use crate::traffic::probe::Answer;
+    use svclab_cluster::traffic::probe::Answer;
 
     #[test]
     fn every_request_keeps_within_the_time() {

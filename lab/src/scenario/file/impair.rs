@@ -2,8 +2,8 @@
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use serde::Deserialize;
+use svclab_netns::netem::Impairment;
 
-use crate::netns::netem::Impairment;
 use crate::scenario::values::{NodeChoice, OneOrMany, Share, Span};
 
 /// Whose packets, and what happens to them.

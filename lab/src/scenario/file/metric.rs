@@ -3,9 +3,9 @@
 
 use serde::Deserialize;
 use serde_saphyr::Spanned;
+use svclab_apiserver::objects::ObjectKey;
 
 use super::OneFamily;
-use crate::objects::ObjectKey;
 use crate::scenario::values::{NodeChoice, PodRef};
 
 /// `metric:`

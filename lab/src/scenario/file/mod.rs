@@ -77,6 +77,15 @@ impl Need {
             Need::VirtualTime => "virtualTime",
         }
     }
+
+    /// Whether a kernel has it; virtual time is no matter of the kernel.
+    pub fn is_met_by(self, kernel: &svclab_microvm::probe::Abilities) -> bool {
+        match self {
+            Need::Ipvs => kernel.can.contains("ipvs/rr"),
+            Need::Dummy | Need::Sctp | Need::Netem => kernel.can.contains(self.name()),
+            Need::VirtualTime => false,
+        }
+    }
 }
 
 /// A proxy mode.

@@ -6,13 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
+use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_cluster::traffic::probe::Place;
 
 use super::{ClientRoute, SILENCE, addresses, aim};
 use crate::expect::Mismatch;
-use crate::objects::{ObjectKey, Store};
 use crate::scenario::error::Problem;
 use crate::scenario::file::{ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile};
-use crate::traffic::probe::Place;
 
 /// A scan step, resolved.
 pub(in crate::scenario) struct ScanPlan {

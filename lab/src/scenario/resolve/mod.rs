@@ -8,14 +8,15 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
+use svclab_apiserver::objects::{ObjectKey, Store, family_name};
+use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_spec::Protocol;
+use svclab_spec::nth_address;
 
 use super::error::Problem;
 use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
 use super::values::{Frontend, PlaceRef, Source, Target};
-use crate::cluster::spec::Protocol;
 use crate::expect::{SourceWanted, Wanted, stats};
-use crate::objects::{ObjectKey, Store, family_name, nth_address};
-use crate::traffic::probe::{Place, Probe};
 
 pub(super) use look::{ScanPlan, health_check, judge_scan, scan, vip};
 

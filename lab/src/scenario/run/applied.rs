@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use svclab_cluster::Cluster;
+use svclab_cluster::process::ProcessHandle;
+use svclab_cluster::traffic::probe::Place;
+
 use super::feed::Feed;
 use super::proxies::PATIENCE;
 use super::proxy::HEALTH;
-use crate::cluster::Cluster;
-use crate::cluster::process::ProcessHandle;
 use crate::expect::Mismatch;
-use crate::traffic::probe::Place;
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(10);

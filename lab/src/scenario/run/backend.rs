@@ -5,19 +5,20 @@ use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_cluster::ClusterError;
+use svclab_cluster::traffic::probe::{Answer, Outcome, Place};
+
 use super::lab::{Lab, LabError};
 use super::proxies::{SIGKILL, SIGTERM};
-use crate::cluster::ClusterError;
 use crate::expect::Wanted;
 use crate::expect::counters::Ruleset;
-use crate::objects::{ObjectKey, Store};
 use crate::scenario::execute::{Backend, Capability, Health, Modes, Seen};
 use crate::scenario::file::{RuleFamily, RuleFile};
 use crate::scenario::look::{self, Saved};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
 use crate::scenario::values::Target;
 use crate::scenario::{Action, ProxyAction, Step};
-use crate::traffic::probe::{Answer, Outcome, Place};
 
 /// How long the load balancer may take to follow the nodes' health, unless the step says otherwise.
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);

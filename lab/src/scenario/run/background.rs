@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use svclab_apiserver::objects::{Kind, ObjectKey, Store};
+use svclab_cluster::ClusterError;
+use svclab_cluster::prober::Prober;
+use svclab_cluster::traffic::probe::{Answer, Probe};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::ClusterError;
-use crate::cluster::traffic::Prober;
 use crate::expect::counters::PacketCount;
-use crate::objects::{Kind, ObjectKey, Store};
-use crate::traffic::probe::{Answer, Probe};
 
 /// For how long traffic that is to end goes on until it has made as many requests as asked for.
 const ENOUGH_WITHIN: Duration = Duration::from_secs(10);

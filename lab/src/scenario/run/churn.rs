@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use svclab_apiserver::Fault;
+use svclab_apiserver::objects::Store;
+use svclab_spec::PodSpec;
+
 use super::background::Background;
 use super::lab::{Lab, LabError};
-use crate::apiserver::Fault;
-use crate::cluster::spec::PodSpec;
 use crate::expect::Mismatch;
 use crate::expect::counters::PacketCount;
-use crate::objects::Store;
 use crate::scenario::execute::Seen;
 use crate::scenario::file::{ExpectFile, TrafficFile};
 use crate::scenario::{Action, dry_run, resolve};

@@ -1,7 +1,8 @@
 //! Commands of a step's own.
 
+use svclab_cluster::process::Ended;
+
 use super::lab::{Lab, LabError};
-use crate::cluster::process::Ended;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;
 use crate::scenario::file::{ExecFile, ExpectFile};

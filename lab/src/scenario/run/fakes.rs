@@ -8,8 +8,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use svclab_netns::sandbox::WORK_DIR;
+
 use super::lab::{LabError, make};
-use crate::netns::sandbox::WORK_DIR;
 use crate::scenario::fault::{Command, Does, Fault};
 use crate::scenario::{Action, Scenario};
 

@@ -6,14 +6,14 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::Flock;
+use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::writer::BusyWriter;
 
 use super::fakes;
 use super::lab::{Lab, LabError};
-use crate::cluster::writer::BusyWriter;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;
 use crate::scenario::fault::{Command, Does, Fault, FaultKind};
-use crate::traffic::probe::Place;
 
 /// How long a fault of a command lasts at least, if the proxy does not run it sooner: longer than kube-proxy's own period.
 const MET: Duration = Duration::from_secs(40);

@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use svclab_apiserver::objects::publish::publish;
+use svclab_apiserver::{ApiServer, Fault, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
+use svclab_cluster::Cluster;
+use svclab_cluster::traffic::probe::Place;
+use svclab_netns::sandbox::WORK_DIR;
+
 use super::lab::{LabError, make};
-use crate::apiserver::{ApiServer, Fault, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
-use crate::cluster::Cluster;
-use crate::netns::sandbox::WORK_DIR;
-use crate::objects::publish::publish;
-use crate::traffic::probe::Place;
 
 /// The API's address in every node's namespace; the port is that of a real API server.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use svclab_cluster::process::{ProcessHandle, Work};
+
 use super::lab::Lab;
-use crate::cluster::process::{ProcessHandle, Work};
 use crate::expect::Mismatch;
 use crate::report::Idle;
 use crate::scenario::execute::Seen;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use svclab_cluster::process::KillOnChild;
+
 use super::lab::{Lab, LabError};
-use crate::cluster::process::KillOnChild;
 use crate::expect::Mismatch;
 
 /// How long a proxy may take to get to the moment that it is to die in.

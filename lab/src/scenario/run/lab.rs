@@ -4,6 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use svclab_apiserver::objects::ObjectError;
+use svclab_apiserver::objects::publish::PublishError;
+use svclab_apiserver::{KubeconfigError, SharedStore, TlsError};
+use svclab_cluster::process::{Ended, ExecOutput};
+use svclab_cluster::traffic::client::Connection;
+use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::{Cluster, ClusterError};
+use svclab_netns::sandbox::WORK_DIR;
+
 use super::background::{Background, Epochs};
 use super::fakes;
 use super::faults::Faults;
@@ -11,19 +20,11 @@ use super::feed::Feed;
 use super::marker::Marker;
 use super::proxies::{PATIENCE, Proxies};
 use super::{Break, RunOptions, Variant};
-use crate::apiserver::{KubeconfigError, SharedStore, TlsError};
-use crate::cluster::process::{Ended, ExecOutput};
-use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
-use crate::netns::sandbox::WORK_DIR;
-use crate::objects::ObjectError;
-use crate::objects::publish::PublishError;
 use crate::report::Idle;
 use crate::scenario::error::Problem;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, Scenario};
-use crate::traffic::client::Connection;
-use crate::traffic::probe::Place;
 
 /// How long a command of a step may take.
 pub(super) const COMMAND: Duration = Duration::from_secs(30);

@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::json;
+use svclab_apiserver::SharedStore;
+use svclab_apiserver::objects::{Object, family_name};
+use svclab_cluster::Cluster;
+use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_spec::nth_address;
+use svclab_spec::{ClusterSpec, NodeSpec, Protocol};
 use tokio::net::TcpListener;
 
 use super::lab::LabError;
-use crate::apiserver::SharedStore;
-use crate::cluster::Cluster;
-use crate::cluster::spec::{ClusterSpec, NodeSpec, Protocol};
 use crate::expect::Mismatch;
-use crate::objects::{Object, family_name, nth_address};
-use crate::traffic::probe::{Place, Probe};
 
 /// The marker's Kubernetes namespace and name.
 const NAMESPACE: &str = "svclab";

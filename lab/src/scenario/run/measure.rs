@@ -1,9 +1,10 @@
 //! What the proxies of a lab have cost.
 
+use svclab_cluster::traffic::probe::Place;
+
 use super::lab::Lab;
 use crate::expect::counters::Ruleset;
 use crate::report::Figures;
-use crate::traffic::probe::Place;
 
 impl Lab {
     /// The figures so far; `None` if the rules cannot be read.

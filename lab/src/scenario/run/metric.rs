@@ -3,15 +3,16 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use svclab_cluster::ClusterError;
+use svclab_cluster::HttpAnswer;
+use svclab_cluster::traffic::probe::Place;
+
 use super::lab::{Lab, LabError};
 use super::proxy::HEALTH;
-use crate::cluster::ClusterError;
-use crate::cluster::HttpAnswer;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;
 use crate::scenario::file::{ExpectFile, HealthPath};
 use crate::scenario::look;
-use crate::traffic::probe::Place;
 
 /// kube-proxy's own metrics port.
 pub(super) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);

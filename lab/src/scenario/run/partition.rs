@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use svclab_netns::netem::Impairment;
+
 use super::lab::{Lab, LabError};
-use crate::netns::netem::Impairment;
 use crate::scenario::execute::Seen;
 
 impl Lab {

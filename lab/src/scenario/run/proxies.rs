@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
+use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
+use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::{Cluster, ClusterError};
+use svclab_netns::sandbox::WORK_DIR;
 
 use super::applied::{Question, wait};
 use super::feed::Feed;
 use super::lab::LabError;
-use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready, fill};
+use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
 use super::{RunOptions, Variant};
-use crate::cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
-use crate::cluster::{Cluster, ClusterError};
 use crate::expect::Mismatch;
-use crate::netns::sandbox::WORK_DIR;
 use crate::scenario::ProxySettings;
 use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
-use crate::traffic::probe::Place;
 
 /// A full sync of a scenario's few services takes well under a second; the rest is for loaded machines, and for emulated ones
 /// on loaded machines: there three proxies that start at once were seen to take 20 s.
@@ -157,10 +157,9 @@ impl Proxies {
             ("config", shown(&self.configured(feed, node)?)),
             ("mode", self.mode_of(node).to_string()),
         ];
-        let mut argv = command.iter().map(|part| fill(part, &places));
-        let program = PathBuf::from(argv.next().unwrap_or_default());
-        let env = foreign.env.iter().map(|(name, value)| (name.clone(), fill(value, &places)));
-        Ok(ProcessSpec { program, args: argv.collect(), env: self.path.iter().cloned().chain(env).collect() })
+        let mut process = foreign.process(command, &places);
+        process.env.splice(..0, self.path.clone());
+        Ok(process)
     }
 
     /// What shows whether the proxy of `node` has applied `version`; without one, whether it is well.

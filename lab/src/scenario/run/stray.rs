@@ -1,9 +1,10 @@
 //! A segment that belongs nowhere, from the pod at the other end of an open connection.
 
+use svclab_cluster::ClusterError;
+use svclab_cluster::traffic::probe::Answer;
+
 use super::backend::ASK;
 use super::lab::{Lab, LabError};
-use crate::cluster::ClusterError;
-use crate::traffic::probe::Answer;
 
 impl Lab {
     /// Sends it. Only where there are no answers to a plain question is there nothing to send: the step finds that out by

@@ -5,22 +5,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use svclab_apiserver::objects::{ObjectKey, Store};
+use svclab_cluster::traffic::probe::{Answer, Outcome, Place, Probe};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
+use svclab_spec::Protocol;
 
 use super::calls::RESET;
 use super::counters::Counters;
 use super::lab::{SimError, SimLab};
 use super::targets;
-use crate::cluster::spec::Protocol;
-use crate::objects::{ObjectKey, Store};
 use crate::scenario::execute::{Backend, Capability, Health, Modes, Seen};
 use crate::scenario::file::{RuleFamily, RuleFile};
 use crate::scenario::look::{self, Saved};
 use crate::scenario::resolve::{self, PATIENCE, ProbePlan, ScanPlan};
 use crate::scenario::values::Target;
 use crate::scenario::{Action, ProxyAction, Step};
-use crate::traffic::probe::{Answer, Outcome, Place, Probe};
 
 impl Backend for SimLab {
     type Error = SimError;

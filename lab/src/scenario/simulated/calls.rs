@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 
+use svclab_cluster::traffic::probe::{Answer, Outcome, Probe};
 use svclab_sim::network::{Flow, HostId, Journey, Outcomes, Verdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
+use svclab_spec::Protocol;
 
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use super::targets;
-use crate::cluster::spec::Protocol;
-use crate::traffic::probe::{Answer, Outcome, Probe};
 use svclab_sim::relays::{Port, Relay};
 
 /// A request with its first packet, and the relay's own call if one led it on.

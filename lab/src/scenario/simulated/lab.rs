@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use svclab_apiserver::objects::publish::{PublishError, publish};
+use svclab_apiserver::objects::{ObjectError, Store};
+use svclab_cluster::traffic::probe::{Place, Probe};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Network, NetworkError};
+use svclab_spec::{ClusterSpec, Cni};
 
 use super::calls::Sent;
 use super::counters::Counters;
@@ -13,15 +17,11 @@ use super::machines::{Machines, Settings};
 use super::render::{RenderError, RuleSource};
 use super::rendered::Rendered;
 use super::{drain, targets};
-use crate::cluster::spec::{ClusterSpec, Cni};
-use crate::objects::publish::{PublishError, publish};
-use crate::objects::{ObjectError, Store};
 use crate::scenario::error::Problem;
 use crate::scenario::file::{Mode, Scheduler};
 use crate::scenario::resolve::ClientRoute;
 use crate::scenario::values::Target;
 use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, dry_run};
-use crate::traffic::probe::{Place, Probe};
 use svclab_sim::cluster::BuildError;
 use svclab_sim::relays::{Memory, Silence};
 

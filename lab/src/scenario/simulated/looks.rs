@@ -6,10 +6,10 @@ use serde_saphyr::{Location, Spanned};
 use svclab_sim::network::{Flow, Outcomes};
 use svclab_sim::protocol::Family;
 use svclab_sim::relays;
+use svclab_spec::Protocol;
 
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
-use crate::cluster::spec::Protocol;
 use crate::scenario::file::{ProbeFile, ProtocolFile};
 use crate::scenario::resolve;
 use crate::scenario::values::{PlaceRef, Target};

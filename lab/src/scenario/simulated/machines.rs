@@ -1,18 +1,18 @@
-//! The cluster's machines: a description of its namespaces ([`crate::cluster`]) as the simulator's.
+//! The cluster's machines: a description of its namespaces ([`svclab_cluster`]) as the simulator's.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use svclab_cluster::traffic::probe::Place;
 use svclab_sim::cluster::{BuildError, Cluster, Listening, Node, Outside, Pod};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::Network;
 use svclab_sim::protocol::Protocol as Number;
+use svclab_spec::nth_address;
+use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec, Protocol, ReversePath};
 
 use super::rendered::Rendered;
-use crate::cluster::spec::{ClusterSpec, Cni, NodeSpec, PodSpec, Protocol, ReversePath};
-use crate::objects::nth_address;
-use crate::traffic::probe::Place;
 
 /// What is not in the cluster's description.
 #[derive(Debug, Clone, Default)]

@@ -2,13 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use svclab_apiserver::objects::Store;
+use svclab_cluster::traffic::probe::Answer;
 use svclab_sim::network::{Broken, Network, Verdict};
+use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
-use crate::cluster::spec::{ClusterSpec, LoadBalancerVip, VipMode};
-
-use crate::objects::Store;
 use crate::scenario::values::{Frontend, Target};
-use crate::traffic::probe::Answer;
 
 /// Whether a node answers well for a `healthCheckNodePort`, on its address of the same family as this one.
 type Healthy<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;

@@ -10,7 +10,7 @@ const PLACES: [&str; 4] = ["node", "kubeconfig", "config", "mode"];
 const VERSION: Duration = Duration::from_secs(30);
 
 /// What stands for each of the places.
-pub(in crate::scenario::run) type Places = [(&'static str, String); 4];
+pub type Places = [(&'static str, String); 4];
 
 /// Whether `text` is a command line with places rather than a path.
 pub(super) fn has_places(text: &str) -> bool {
@@ -18,7 +18,7 @@ pub(super) fn has_places(text: &str) -> bool {
 }
 
 /// `part` with its places filled in.
-pub(in crate::scenario::run) fn fill(part: &str, places: &Places) -> String {
+pub(super) fn fill(part: &str, places: &Places) -> String {
     places.iter().fold(part.to_owned(), |text, (place, value)| text.replace(&format!("{{{place}}}"), value))
 }
 

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use svclab_cluster::process::ProcessSpec;
 
-pub(super) use self::command::{Places, fill};
+pub use self::command::Places;
 use self::excuse::Excuses;
 pub(super) use self::ready::HEALTH;
 pub use self::ready::Ready;
+
 use crate::scenario::file::Mode;
 
 mod command;
@@ -129,6 +131,14 @@ impl ForeignProxy {
         ];
         let optional = optional.into_iter().filter_map(|(key, command)| Some((key, command?)));
         [("command", &mut self.command)].into_iter().chain(optional)
+    }
+
+    /// One of its commands with its variables, all places filled in.
+    pub fn process(&self, command: &[String], places: &Places) -> ProcessSpec {
+        let mut argv = command.iter().map(|part| command::fill(part, places));
+        let program = argv.next().unwrap_or_default().into();
+        let env = self.env.iter().map(|(name, value)| (name.clone(), command::fill(value, places)));
+        ProcessSpec { program, args: argv.collect(), env: env.collect() }
     }
 
     /// The programs that it needs: in a microVM they must be there.

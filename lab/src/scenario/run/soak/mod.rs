@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 
 use compare::Rules;
 use stream::Stream;
+use svclab_apiserver::objects::ObjectKey;
+use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_spec::Protocol;
 use traffic::Traffic;
 use watch::Watched;
 
 use super::lab::{Lab, LabError};
 use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
-use crate::cluster::spec::Protocol;
 use crate::expect::Mismatch;
-use crate::objects::ObjectKey;
 use crate::scenario::execute::Executor;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
-use crate::traffic::probe::{Place, Probe};
 
 /// Changes before the clock starts, so that the number of objects does not grow while memory is judged; fewer in a soak of
 /// fewer.

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-
-use crate::objects::{Kind, Object, ObjectError, ObjectKey, Store, mix};
+use svclab_apiserver::objects::{Kind, Object, ObjectError, ObjectKey, Store, mix};
 
 /// Where the changing objects live.
 const NAMESPACE: &str = "soak";

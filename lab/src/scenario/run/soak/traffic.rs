@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use svclab_cluster::ClusterError;
+use svclab_cluster::prober::Prober;
+use svclab_cluster::traffic::probe::{Answer, Probe};
 use tokio::task::JoinSet;
-
-use crate::cluster::ClusterError;
-use crate::cluster::traffic::Prober;
-use crate::traffic::probe::{Answer, Probe};
 
 /// Tasks that send.
 const WORKERS: usize = 2;

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use svclab_cluster::process::ProcessHandle;
+use svclab_cluster::traffic::probe::Place;
+
 use super::sample::{Sample, complains, growth, median, metric};
 use super::{Lab, NodeRow};
-use crate::cluster::process::ProcessHandle;
-use crate::traffic::probe::Place;
 
 /// kube-proxy's own metrics port.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);

@@ -1,0 +1,55 @@
+//! A small Kubernetes API over the lab's objects: what service proxies, `kubectl` and client libraries use of it.
+//!
+//! [`crate::objects::Store`] stays the home of the objects, and its writes run the controllers. [`SharedStore`] shares
+//! one store between scenario steps and API clients and keeps the history of its changes; [`ApiServer`] serves it over
+//! HTTP.
+//!
+//! Served are Services, EndpointSlices, Nodes, Pods, Namespaces, Events (both API versions), Leases and ServiceCIDRs: get, list, watch,
+//! create, update, patch, delete, status; tables for `kubectl get`; JSON only. Not served: server-side apply (415),
+//! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
+//! deletion and finalizers.
+//!
+//! [`Fault`] makes it do what real API servers do on bad days.
+
+mod auth;
+mod convert;
+mod dependent;
+mod discovery;
+mod error;
+mod faults;
+mod gate;
+mod hostile;
+mod kubeconfig;
+mod list;
+mod log;
+mod negotiate;
+pub mod objects;
+mod openapi;
+mod patch;
+mod query;
+mod request;
+mod resources;
+mod selector;
+mod serve;
+mod shared;
+mod strategic;
+mod table;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod validate;
+mod view;
+mod watch;
+mod write;
+
+pub use auth::Tokens;
+pub use faults::{Fault, Refusal};
+pub use hostile::{HOSTILE_ANSWERS, HostileAnswer, To as HostileTo, named as hostile_answer};
+pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use log::Bounds;
+pub use serve::{ApiServer, ServeOptions};
+pub use shared::SharedStore;
+pub use tls::{Tls, TlsError};
+pub use watch::WatchTimes;

@@ -1,0 +1,227 @@
+//! Addresses and ports, as the API server hands them out – but as a function of the file and the seed alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use svclab_spec::nth_address;
+
+/// First and last node port (the API server's `--service-node-port-range` default).
+pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+
+/// Which address and port belongs to whom.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allocations {
+    addresses: BTreeMap<IpAddr, String>,
+    node_ports: BTreeMap<(u16, String), String>,
+    /// Ports of addresses that several owners may share, each with ports of its own.
+    frontends: BTreeMap<(IpAddr, u16, String), String>,
+    held: BTreeMap<String, Held>,
+    /// Host numbers below this are taken, by range: so that filling a range takes no time proportional to its square.
+    taken_below: BTreeMap<IpNet, u64>,
+}
+
+/// What one owner has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    addresses: BTreeSet<IpAddr>,
+    node_ports: BTreeSet<(u16, String)>,
+    frontends: BTreeSet<(IpAddr, u16, String)>,
+}
+
+impl Allocations {
+    /// Gives `address` to `owner`; the present owner if somebody else has it.
+    pub(super) fn claim_address(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
+        match self.addresses.get(&address) {
+            Some(present) if present != owner => Err(present.clone()),
+            _ => {
+                self.addresses.insert(address, owner.to_owned());
+                self.held.entry(owner.to_owned()).or_default().addresses.insert(address);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives `owner` these ports (number and protocol) of `address`, which others may have other ports of; whoever has one of
+    /// them, or all of the address, if somebody does.
+    pub(super) fn share_address(
+        &mut self,
+        address: IpAddr,
+        ports: &[(u16, String)],
+        owner: &str,
+    ) -> Result<(), String> {
+        let present = self.addresses.get(&address).filter(|present| *present != owner);
+        if let Some(present) = present.filter(|present| !self.sharers(address).any(|sharer| sharer == *present)) {
+            return Err(present.clone());
+        }
+        let wanted: Vec<_> = ports.iter().map(|(port, protocol)| (address, *port, protocol.clone())).collect();
+        if let Some(other) = wanted.iter().filter_map(|port| self.frontends.get(port)).find(|other| *other != owner) {
+            return Err(other.clone());
+        }
+        self.addresses.entry(address).or_insert_with(|| owner.to_owned());
+        self.frontends.extend(wanted.iter().map(|port| (port.clone(), owner.to_owned())));
+        let held = self.held.entry(owner.to_owned()).or_default();
+        held.addresses.insert(address);
+        held.frontends.extend(wanted);
+        Ok(())
+    }
+
+    /// Who has ports of a shared address.
+    fn sharers(&self, address: IpAddr) -> impl Iterator<Item = &String> {
+        let from = (address, 0, String::new());
+        self.frontends.range(from..).take_while(move |((of, ..), _)| *of == address).map(|(_, owner)| owner)
+    }
+
+    /// Gives node port `port` to `owner`; the present owner if somebody else has it.
+    pub(super) fn claim_port(&mut self, port: u16, protocol: &str, owner: &str) -> Result<(), String> {
+        let port = (port, protocol.to_owned());
+        match self.node_ports.get(&port) {
+            Some(present) if present != owner => Err(present.clone()),
+            _ => {
+                self.node_ports.insert(port.clone(), owner.to_owned());
+                self.held.entry(owner.to_owned()).or_default().node_ports.insert(port);
+                Ok(())
+            }
+        }
+    }
+
+    /// A free address of `range` for `owner`, looked for from a place that `seed` and the owner decide.
+    pub(super) fn free_address(&mut self, range: IpNet, seed: u64, owner: &str) -> Option<IpAddr> {
+        let size = usable(range);
+        let start = mix(seed, owner) % size;
+        for offset in 0..size {
+            let address = nth_address(range, 1 + (start + offset) % size)?;
+            if self.claim_address(address, owner).is_ok() {
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    /// The first free address of `range` from host number `first` on.
+    pub(super) fn next_address(&mut self, range: IpNet, first: u64, owner: &str) -> Option<IpAddr> {
+        let begin = self.taken_below.get(&range).copied().unwrap_or(first).max(first);
+        let (number, address) = (begin..=usable(range)).find_map(|number| {
+            let address = nth_address(range, number)?;
+            self.claim_address(address, owner).ok().map(|()| (number, address))
+        })?;
+        self.taken_below.insert(range, number + 1);
+        Some(address)
+    }
+
+    /// A free node port for `owner`; `what` keeps the ports of one service apart.
+    pub(super) fn free_port(&mut self, seed: u64, protocol: &str, owner: &str, what: &str) -> Option<u16> {
+        let size = u64::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
+        let start = mix(seed, &format!("{owner}:{what}")) % size;
+        (0..size).find_map(|offset| {
+            let port = NODE_PORTS.start() + u16::try_from((start + offset) % size).ok()?;
+            let taken = self.node_ports.contains_key(&(port, protocol.to_owned()));
+            (!taken && self.claim_port(port, protocol, owner).is_ok()).then_some(port)
+        })
+    }
+
+    /// Takes back everything that belongs to `owner`, and says what that was.
+    pub(super) fn release(&mut self, owner: &str) -> Held {
+        let held = self.held.remove(owner).unwrap_or_default();
+        for port in &held.frontends {
+            self.frontends.remove(port);
+        }
+        for address in &held.addresses {
+            let other = self.sharers(*address).next().cloned();
+            if let Some(other) = other {
+                self.addresses.insert(*address, other);
+                continue;
+            }
+            self.addresses.remove(address);
+            for (range, below) in self.taken_below.iter_mut().filter(|(range, _)| range.contains(address)) {
+                *below = number_of(*range, *address).min(*below);
+            }
+        }
+        for port in &held.node_ports {
+            self.node_ports.remove(port);
+        }
+        held
+    }
+
+    /// Gives `owner` exactly what it had when it was released.
+    pub(super) fn restore(&mut self, owner: &str, held: Held) {
+        self.release(owner);
+        for address in &held.addresses {
+            self.addresses.entry(*address).or_insert_with(|| owner.to_owned());
+        }
+        self.frontends.extend(held.frontends.iter().map(|port| (port.clone(), owner.to_owned())));
+        self.node_ports.extend(held.node_ports.iter().map(|port| (port.clone(), owner.to_owned())));
+        self.held.insert(owner.to_owned(), held);
+    }
+}
+
+/// Host numbers 1 to this are usable; IPv4's broadcast address is left out, and huge ranges are cut.
+fn usable(range: IpNet) -> u64 {
+    let bits = u32::from(range.max_prefix_len() - range.prefix_len()).min(16);
+    ((1_u64 << bits).saturating_sub(2)).max(1)
+}
+
+/// The number of `address` in `range`.
+fn number_of(range: IpNet, address: IpAddr) -> u64 {
+    let offset = match (range.network(), address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => u128::from(u32::from(address).saturating_sub(u32::from(network))),
+        (IpAddr::V6(network), IpAddr::V6(address)) => u128::from(address).saturating_sub(u128::from(network)),
+        _ => 0,
+    };
+    u64::try_from(offset).unwrap_or(u64::MAX)
+}
+
+/// FNV-1a over the seed and a name, finished with an avalanche so that neighbouring seeds differ everywhere.
+pub fn mix(seed: u64, name: &str) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64;
+    let hash = seed
+        .to_le_bytes()
+        .iter()
+        .chain(name.as_bytes())
+        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shared_by_ports() {
+        let address: IpAddr = "10.0.0.7".parse().unwrap();
+        let tcp = |port: u16| [(port, "TCP".to_owned())];
+        let mut allocations = Allocations::default();
+        allocations.share_address(address, &tcp(80), "a").unwrap();
+        allocations.share_address(address, &tcp(25), "b").unwrap();
+        assert_eq!(allocations.share_address(address, &tcp(80), "c"), Err("a".to_owned()), "that port is a's");
+        assert_eq!(allocations.claim_address(address, "d"), Err("a".to_owned()), "not for one alone");
+        let held = allocations.release("a");
+        allocations.share_address(address, &tcp(80), "c").unwrap();
+        assert_eq!(allocations.claim_address(address, "d"), Err("b".to_owned()), "b is still there");
+        allocations.release("c");
+        allocations.restore("a", held);
+        assert_eq!(allocations.share_address(address, &tcp(80), "c"), Err("a".to_owned()));
+        allocations.release("a");
+        allocations.release("b");
+        allocations.claim_address(address, "d").unwrap();
+        assert_eq!(allocations.share_address(address, &tcp(80), "a"), Err("d".to_owned()), "d shares nothing");
+    }
+
+    #[test]
+    fn the_first_free_address_is_given_again() {
+        let range: IpNet = "10.0.0.0/29".parse().unwrap();
+        let mut allocations = Allocations::default();
+        let next = |allocations: &mut Allocations, owner: &str| {
+            allocations.next_address(range, 2, owner).map(|address| number_of(range, address))
+        };
+        let given: Vec<_> = ["a", "b", "c"].iter().map(|owner| next(&mut allocations, owner)).collect();
+        assert_eq!(given, [Some(2), Some(3), Some(4)]);
+        let held = allocations.release("b");
+        assert_eq!(next(&mut allocations, "d"), Some(3));
+        allocations.release("d");
+        allocations.restore("b", held);
+        let given: Vec<_> = ["e", "f", "g"].iter().map(|owner| next(&mut allocations, owner)).collect();
+        assert_eq!(given, [Some(5), Some(6), None], "what was given back is not given twice");
+    }
+}

@@ -1,0 +1,162 @@
+//! Plain multi-document Kubernetes YAML to typed objects, with the line of everything that is wrong.
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::object::Object;
+
+/// One document of a manifest and where it begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// Line of its first line within the text, counted from 1.
+    pub line: usize,
+    /// What it holds.
+    pub object: Object,
+}
+
+/// What is wrong with a manifest text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct ManifestError {
+    /// Line within the text, counted from 1.
+    pub line: usize,
+    /// Column within the text, counted from 1.
+    pub column: usize,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// Only what decides how to read the rest.
+#[derive(Deserialize)]
+struct TypeMeta {
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    kind: String,
+}
+
+/// Reads every document of `text`; all errors, not only the first.
+///
+/// # Errors
+/// Malformed YAML, a kind that the lab has no use for, a wrong type, a field that Kubernetes does not know.
+pub fn parse(text: &str) -> Result<Vec<Document>, Vec<ManifestError>> {
+    let (mut documents, mut errors) = (Vec::new(), Vec::new());
+    for (start, document) in split(text) {
+        match read(&document) {
+            Ok(object) => documents.push(Document { line: start, object }),
+            Err(error) => errors.push(ManifestError { line: error.line + start - 1, ..error }),
+        }
+    }
+    if errors.is_empty() { Ok(documents) } else { Err(errors) }
+}
+
+/// The documents between `---` lines, each with the line it starts at; those without content are left out.
+fn split(text: &str) -> Vec<(usize, String)> {
+    let mut documents = vec![(1, String::new())];
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_end() == "---" {
+            documents.push((index + 2, String::new()));
+        } else if let Some((_, document)) = documents.last_mut() {
+            document.push_str(line);
+            document.push('\n');
+        }
+    }
+    let blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    documents.retain(|(_, document)| !document.lines().all(blank));
+    documents
+}
+
+fn read(text: &str) -> Result<Object, ManifestError> {
+    let meta: TypeMeta = from_yaml(text)?;
+    match (meta.api_version.as_str(), meta.kind.as_str()) {
+        ("v1", "Pod") => typed::<Pod>(text).map(|pod| Object::Pod(Box::new(pod))),
+        ("v1", "Service") => typed::<Service>(text).map(|service| Object::Service(Box::new(service))),
+        ("v1", "Node") => typed::<Node>(text).map(|node| Object::Node(Box::new(node))),
+        ("discovery.k8s.io/v1", "EndpointSlice") => {
+            typed::<EndpointSlice>(text).map(|slice| Object::EndpointSlice(Box::new(slice)))
+        }
+        (version, kind) => Err(ManifestError {
+            line: line_of(text, "kind"),
+            column: 1,
+            message: format!(
+                "{version} {kind}: expected v1 Pod, v1 Service, v1 Node or discovery.k8s.io/v1 EndpointSlice"
+            ),
+        }),
+    }
+}
+
+fn typed<T: DeserializeOwned + serde::Serialize>(text: &str) -> Result<T, ManifestError> {
+    let object: T = from_yaml(text)?;
+    let written: serde_json::Value = from_yaml(text)?;
+    let kept = serde_json::to_value(&object).unwrap_or_default();
+    match lost_field(&written, &kept, String::new()) {
+        None => Ok(object),
+        Some(path) => {
+            let name = path.rsplit('.').next().unwrap_or(&path);
+            Err(ManifestError {
+                line: line_of(text, name),
+                column: 1,
+                message: format!("unknown field `{path}`: Kubernetes has none of that name there"),
+            })
+        }
+    }
+}
+
+fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        ManifestError {
+            line: usize::try_from(line).unwrap_or(1),
+            column: usize::try_from(column).unwrap_or(1),
+            message: plain_message(&error),
+        }
+    })
+}
+
+/// The first field of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be
+/// silently ignored.
+pub(super) fn lost_field(written: &serde_json::Value, kept: &serde_json::Value, path: String) -> Option<String> {
+    use serde_json::Value::{Array, Null, Object};
+    match (written, kept) {
+        (Object(written), Object(kept)) => written.iter().find_map(|(name, value)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            match kept.get(name) {
+                Some(kept) => lost_field(value, kept, path),
+                None => (!matches!(value, Null)).then_some(path),
+            }
+        }),
+        (Array(written), Array(kept)) => {
+            written.iter().zip(kept).find_map(|(written, kept)| lost_field(written, kept, path.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The line where the field `name` is first written.
+fn line_of(text: &str, name: &str) -> usize {
+    let key = format!("{name}:");
+    text.lines()
+        .position(|line| line.trim_start_matches([' ', '-', '{']).starts_with(&key))
+        .map_or(1, |index| index + 1)
+}
+
+/// A YAML error's message alone: no source excerpt, no position, and numbers' ranges in plain words.
+pub fn plain_message(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    for (type_name, words) in [
+        ("u8", "a whole number from 0 to 255"),
+        ("u16", "a whole number from 0 to 65535"),
+        ("u64", "a whole number"),
+        ("usize", "a whole number"),
+        ("i32", "a whole number"),
+        ("i64", "a whole number"),
+        ("bool", "true or false"),
+    ] {
+        if text == format!("invalid {type_name}") {
+            return format!("expected {words}");
+        }
+    }
+    text.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
+}

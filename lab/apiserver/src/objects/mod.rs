@@ -1,0 +1,41 @@
+//! The cluster's Kubernetes objects: what authors wrote, what the API server would have defaulted and allocated, and
+//! the EndpointSlices that a controller would have made of it.
+//!
+//! [`Store`] is the one home of objects. Scenario steps write to it, and so does [`crate::ApiServer`]: admission,
+//! allocation and the EndpointSlice controller run inside every write, and each changed object becomes a [`Record`]
+//! with a version of its own, which the API server lists and watches.
+//!
+//! Everything here is pure: no kernel, no randomness beyond the seed, and no clock unless the API server asks for one.
+//! Writing the list to disk for the proxies is the one exception and lives in [`publish`].
+
+mod allocate;
+mod endpoints;
+mod error;
+mod kind;
+mod labels;
+mod manifest;
+mod node;
+mod object;
+mod placement;
+mod plain;
+mod pod;
+pub mod publish;
+mod record;
+mod service;
+mod slices;
+mod store;
+mod versions;
+mod view;
+mod vips;
+
+pub use allocate::mix;
+pub use error::ObjectError;
+pub use kind::Kind;
+pub use manifest::{Document, ManifestError, parse as parse_manifests, plain_message};
+pub use object::{Object, ObjectKey};
+pub use record::{Change, Record, selectable};
+pub use service::family_name;
+pub use store::{Store, StoreOptions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Pods: from a manifest to what the lab builds and what the EndpointSlice controller reads.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{ContainerPort, HostIP, Pod, PodCondition, PodIP};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use svclab_spec::{NodeSpec, PodSpec, Protocol, ServerPort};
+
+use super::allocate::Allocations;
+use super::error::ObjectError;
+use super::object::ObjectKey;
+
+/// Host number 1 of a pod range is the node's own address in it; pods come after.
+const FIRST_POD: u64 = 2;
+/// `terminationGracePeriodSeconds` unless a pod says otherwise.
+const GRACE_PERIOD: i64 = 30;
+
+/// A pod with everything that services need to know about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PodEntry {
+    /// What the lab builds.
+    pub(super) spec: PodSpec,
+    /// Its labels.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Named container ports: name and protocol to number.
+    pub(super) named_ports: BTreeMap<(String, String), i32>,
+    /// The `Ready` condition.
+    pub(super) ready: bool,
+    /// Has a deletion timestamp.
+    pub(super) terminating: bool,
+    /// Its containers have ended for good: it has no endpoint any more.
+    pub(super) finished: bool,
+    /// The Pod as the API shows it.
+    pub(super) object: Pod,
+}
+
+impl PodEntry {
+    /// Sets the `Ready` condition.
+    pub(super) fn set_ready(&mut self, ready: bool) {
+        self.ready = ready;
+        let conditions = self.object.status.get_or_insert_default().conditions.get_or_insert_default();
+        let status = if ready { "True" } else { "False" }.to_owned();
+        match conditions.iter_mut().find(|condition| condition.type_ == "Ready") {
+            Some(condition) => condition.status = status,
+            None => conditions.push(PodCondition { type_: "Ready".to_owned(), status, ..PodCondition::default() }),
+        }
+    }
+
+    /// Gives it a deletion timestamp.
+    pub(super) fn set_terminating(&mut self, at: Time) {
+        self.terminating = true;
+        let metadata = &mut self.object.metadata;
+        metadata.deletion_timestamp.get_or_insert(at);
+        metadata.deletion_grace_period_seconds.get_or_insert(GRACE_PERIOD);
+    }
+}
+
+/// Reads `pod` and gives it a node and addresses. `position` is its place among all pods, for the scheduler.
+pub(super) fn admit(
+    pod: &Pod,
+    key: &ObjectKey,
+    nodes: &[NodeSpec],
+    position: usize,
+    allocations: &mut Allocations,
+) -> Result<PodEntry, ObjectError> {
+    let object = format!("pod/{key}");
+    let spec = pod.spec.clone().unwrap_or_default();
+    let node = schedule(spec.node_name.as_deref(), nodes, position, &object)?;
+    let host_network = spec.host_network == Some(true);
+    let ports: Vec<ContainerPort> =
+        spec.containers.iter().flat_map(|container| container.ports.clone().unwrap_or_default()).collect();
+    if !host_network && ports.iter().any(|port| port.host_port.is_some()) {
+        let problem = "the lab has no host ports; use hostNetwork or a node port";
+        return Err(ObjectError::field(&object, "spec.containers[].ports[].hostPort", problem));
+    }
+    let addresses = if host_network {
+        host_addresses(pod, node, &object)?
+    } else {
+        pod_addresses(pod, node, &object, allocations)?
+    };
+    let condition = |type_: &str| {
+        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status == "True")
+    };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let mut entry = PodEntry {
+        spec: PodSpec {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            node: node.name.clone(),
+            addresses,
+            host_network,
+            ports: servers(&ports, &object)?,
+        },
+        labels: pod.metadata.labels.clone().unwrap_or_default(),
+        named_ports: ports
+            .iter()
+            .filter_map(|port| Some(((port.name.clone()?, protocol_of(port)), port.container_port)))
+            .collect(),
+        ready: condition("Ready").unwrap_or(true),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        finished: matches!(phase, Some("Succeeded" | "Failed")),
+        object: pod.clone(),
+    };
+    complete(&mut entry, node);
+    Ok(entry)
+}
+
+/// Fills in what the scheduler and the kubelet would have written.
+fn complete(entry: &mut PodEntry, node: &NodeSpec) {
+    let spec = entry.object.spec.get_or_insert_default();
+    spec.node_name = Some(node.name.clone());
+    spec.restart_policy.get_or_insert_with(|| "Always".to_owned());
+    let status = entry.object.status.get_or_insert_default();
+    status.phase.get_or_insert_with(|| "Running".to_owned());
+    let texts: Vec<String> = entry.spec.addresses.iter().map(ToString::to_string).collect();
+    status.pod_ip = texts.first().cloned();
+    status.pod_ips = Some(texts.into_iter().map(|ip| PodIP { ip }).collect());
+    status.host_ip = node.addresses.first().map(ToString::to_string);
+    status.host_ips = Some(node.addresses.iter().map(|ip| HostIP { ip: ip.to_string() }).collect());
+    entry.set_ready(entry.ready);
+}
+
+fn protocol_of(port: &ContainerPort) -> String {
+    port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())
+}
+
+/// The named node, or by turns.
+fn schedule<'a>(
+    name: Option<&str>,
+    nodes: &'a [NodeSpec],
+    position: usize,
+    object: &str,
+) -> Result<&'a NodeSpec, ObjectError> {
+    let names = || nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = match name {
+        Some(name) => nodes.iter().find(|node| node.name == name),
+        None => nodes.get(position % nodes.len().max(1)),
+    };
+    found.ok_or_else(|| {
+        let problem = format!("{:?} is no node of this cluster (there is: {})", name.unwrap_or_default(), names());
+        ObjectError::field(object, "spec.nodeName", problem)
+    })
+}
+
+/// What the manifest's status says, parsed.
+fn explicit(pod: &Pod, object: &str) -> Result<Vec<IpAddr>, ObjectError> {
+    let Some(status) = &pod.status else { return Ok(Vec::new()) };
+    let listed = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
+    let texts: Vec<String> =
+        if status.pod_ips.is_some() { listed.collect() } else { status.pod_ip.iter().cloned().collect() };
+    texts
+        .iter()
+        .map(|text| {
+            let bad = |_| ObjectError::field(object, "status.podIP", format!("{text:?} is no IP address"));
+            text.parse().map_err(bad)
+        })
+        .collect()
+}
+
+fn host_addresses(pod: &Pod, node: &NodeSpec, object: &str) -> Result<Vec<IpAddr>, ObjectError> {
+    let written = explicit(pod, object)?;
+    if written.iter().all(|address| node.addresses.contains(address)) {
+        return Ok(node.addresses.clone());
+    }
+    let problem = format!("a host-network pod on {} has the node's addresses {:?}", node.name, node.addresses);
+    Err(ObjectError::field(object, "status.podIPs", problem))
+}
+
+fn pod_addresses(
+    pod: &Pod,
+    node: &NodeSpec,
+    object: &str,
+    allocations: &mut Allocations,
+) -> Result<Vec<IpAddr>, ObjectError> {
+    let written = explicit(pod, object)?;
+    let mut addresses = Vec::new();
+    for range in &node.pod_cidrs {
+        let same_family = |address: &&IpAddr| address.is_ipv4() == matches!(range, IpNet::V4(_));
+        let address = match written.iter().find(same_family) {
+            Some(address) => claim(*address, range, node, object, allocations)?,
+            None => allocations.next_address(*range, FIRST_POD, object).ok_or_else(|| ObjectError::Exhausted {
+                object: object.to_owned(),
+                field: "status.podIPs".to_owned(),
+                range: range.to_string(),
+            })?,
+        };
+        addresses.push(address);
+    }
+    match written.iter().find(|address| !addresses.contains(address)) {
+        Some(stray) => {
+            let problem = format!("{stray} is of a family that node {} has no pod range of", node.name);
+            Err(ObjectError::field(object, "status.podIPs", problem))
+        }
+        None => Ok(addresses),
+    }
+}
+
+fn claim(
+    address: IpAddr,
+    range: &IpNet,
+    node: &NodeSpec,
+    object: &str,
+    allocations: &mut Allocations,
+) -> Result<IpAddr, ObjectError> {
+    let field = "status.podIPs";
+    if !range.contains(&address) {
+        let problem = format!("{address} is not in node {}'s pod range {range}", node.name);
+        return Err(ObjectError::field(object, field, problem));
+    }
+    let taken =
+        |owner| ObjectError::AddressTaken { object: object.to_owned(), field: field.to_owned(), address, owner };
+    allocations.claim_address(address, object).map(|()| address).map_err(taken)
+}
+
+/// What the echo servers listen on.
+fn servers(ports: &[ContainerPort], object: &str) -> Result<Vec<ServerPort>, ObjectError> {
+    let mut servers = Vec::new();
+    for port in ports {
+        let field = "spec.containers[].ports[]";
+        let number = u16::try_from(port.container_port).ok().filter(|number| *number > 0).ok_or_else(|| {
+            ObjectError::field(object, field, format!("containerPort {}: expected 1 to 65535", port.container_port))
+        })?;
+        let protocol = match protocol_of(port).as_str() {
+            "TCP" => Protocol::Tcp,
+            "UDP" => Protocol::Udp,
+            "SCTP" => Protocol::Sctp,
+            other => {
+                return Err(ObjectError::field(
+                    object,
+                    field,
+                    format!("protocol {other:?}: expected TCP, UDP or SCTP"),
+                ));
+            }
+        };
+        servers.push(ServerPort { protocol, port: number });
+    }
+    servers.sort_unstable();
+    servers.dedup();
+    Ok(servers)
+}

@@ -1,0 +1,145 @@
+//! The EndpointSlice controller's first half: which endpoints a service has. [`super::placement`] puts them into slices.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointHints, EndpointPort, ForNode, ForZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use svclab_spec::NodeSpec;
+
+use super::object::ObjectKey;
+use super::pod::PodEntry;
+use super::service::family_name;
+
+/// The label that ties a slice to its service.
+pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// The endpoints of one service that can share slices: same family, same resolved ports.
+pub(super) type Groups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
+
+/// Whether the controller makes slices for `service`: not without a selector, and not for an ExternalName.
+pub(super) fn managed(service: &Service) -> bool {
+    let Some(spec) = &service.spec else { return false };
+    spec.selector.as_ref().is_some_and(|selector| !selector.is_empty()) && spec.type_.as_deref() != Some("ExternalName")
+}
+
+/// Whether `service` selects `pod`.
+pub(super) fn selects(service: &Service, pod: &PodEntry) -> bool {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| selector.iter().all(|(name, value)| pod.labels.get(name) == Some(value)))
+}
+
+/// The endpoints that `pods`, all selected by `service`, make.
+pub(super) fn groups<'a>(
+    service: &Service,
+    pods: impl Iterator<Item = (&'a ObjectKey, &'a PodEntry)>,
+    nodes: &[NodeSpec],
+) -> Groups {
+    let mut groups = Groups::new();
+    let Some(spec) = &service.spec else { return groups };
+    for (key, pod) in pods.filter(|(_, pod)| !pod.finished) {
+        for family in spec.ip_families.iter().flatten() {
+            if let Some(address) = pod.spec.addresses.iter().find(|address| family_name(**address) == family) {
+                let group = groups.entry((family.clone(), ports_for(&spec.ports, pod))).or_default();
+                group.insert(key.clone(), endpoint(pod, *address, service, nodes));
+            }
+        }
+    }
+    groups
+}
+
+/// A resolved port: (name, protocol, number), in the service's order.
+pub(super) type PortKey = (usize, Option<String>, String, i32);
+
+/// The service's ports as `pod` has them; a named target port that the pod lacks is left out.
+fn ports_for(ports: &Option<Vec<ServicePort>>, pod: &PodEntry) -> Vec<PortKey> {
+    let resolve = |(index, port): (usize, &ServicePort)| {
+        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+        let number = match &port.target_port {
+            Some(IntOrString::Int(number)) => *number,
+            Some(IntOrString::String(name)) => *pod.named_ports.get(&(name.clone(), protocol.clone()))?,
+            None => port.port,
+        };
+        Some((index, port.name.clone(), protocol, number))
+    };
+    ports.iter().flatten().enumerate().filter_map(resolve).collect()
+}
+
+fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpec]) -> Endpoint {
+    let spec = service.spec.as_ref();
+    let published = spec.and_then(|spec| spec.publish_not_ready_addresses) == Some(true);
+    let zone = nodes.iter().find(|node| node.name == pod.spec.node).and_then(|node| node.zone.clone());
+    let distribution = spec.and_then(|spec| spec.traffic_distribution.as_deref());
+    Endpoint {
+        addresses: vec![address.to_string()],
+        conditions: Some(EndpointConditions {
+            ready: Some(published || (pod.ready && !pod.terminating)),
+            serving: Some(pod.ready),
+            terminating: Some(pod.terminating),
+        }),
+        hints: hints(distribution, pod, zone.as_deref()),
+        node_name: Some(pod.spec.node.clone()),
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.spec.name.clone()),
+            namespace: Some(pod.spec.namespace.clone()),
+            uid: pod.object.metadata.uid.clone(),
+            ..ObjectReference::default()
+        }),
+        zone,
+        ..Endpoint::default()
+    }
+}
+
+/// Every endpoint is for its own zone, or for its own node (KEP-4444 and KEP-3015): the simplest allocation that keeps
+/// the promise, and the one that upstream's controller makes for `trafficDistribution`.
+fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Option<EndpointHints> {
+    let for_zones = zone.map(|zone| vec![ForZone { name: zone.to_owned() }]);
+    match distribution? {
+        "PreferSameNode" => {
+            let for_nodes = Some(vec![ForNode { name: pod.spec.node.clone() }]);
+            Some(EndpointHints { for_nodes, for_zones })
+        }
+        "PreferSameZone" | "PreferClose" if for_zones.is_some() => Some(EndpointHints { for_nodes: None, for_zones }),
+        // Upstream's controller treats a distribution that it does not know as none.
+        _ => None,
+    }
+}
+
+/// The ports of a slice.
+pub(super) fn ports(keys: &[PortKey]) -> Vec<EndpointPort> {
+    let port = |(_, name, protocol, number): &PortKey| EndpointPort {
+        name: Some(name.clone().unwrap_or_default()),
+        port: Some(*number),
+        protocol: Some(protocol.clone()),
+        ..EndpointPort::default()
+    };
+    keys.iter().map(port).collect()
+}
+
+/// The metadata that every slice of `service` has.
+pub(super) fn metadata(key: &ObjectKey, service: &Service) -> ObjectMeta {
+    // The controller mirrors the service's labels: consumers select slices by `service-proxy-name` as well.
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    labels.insert(SERVICE_LABEL.to_owned(), key.name.clone());
+    labels.insert("endpointslice.kubernetes.io/managed-by".to_owned(), "endpointslice-controller.k8s.io".to_owned());
+    if service.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None")) {
+        labels.insert("service.kubernetes.io/headless".to_owned(), String::new());
+    }
+    ObjectMeta {
+        namespace: Some(key.namespace.clone()),
+        generate_name: Some(format!("{}-", key.name)),
+        labels: Some(labels),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Service".to_owned(),
+            name: key.name.clone(),
+            uid: service.metadata.uid.clone().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,366 @@
+//! All objects of one cluster, and the versions of their changes.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+use svclab_spec::{ClusterSpec, LoadBalancerVip, PodSpec};
+
+use super::allocate::Allocations;
+use super::endpoints::EndpointController;
+use super::error::ObjectError;
+use super::kind::Kind;
+use super::object::{Object, ObjectKey, key_of};
+use super::pod::PodEntry;
+use super::record::Stored;
+use super::service::Pools;
+use super::versions::Versions;
+use super::vips::vips_of;
+use super::{node, plain, pod, service};
+
+/// How objects are allocated and grouped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Decides cluster IPs and node ports that nobody wrote down.
+    pub seed: u64,
+    /// Upstream's controller default is 100.
+    pub max_endpoints_per_slice: usize,
+    /// Where load-balancer addresses come from, at most one range per family.
+    pub vip_ranges: Vec<IpNet>,
+}
+
+/// The objects.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(super) spec: ClusterSpec,
+    pub(super) options: StoreOptions,
+    allocations: Allocations,
+    pub(super) versions: Versions,
+    nodes: BTreeMap<String, Node>,
+    pub(super) pods: BTreeMap<ObjectKey, PodEntry>,
+    pods_seen: usize,
+    pub(super) services: BTreeMap<ObjectKey, Service>,
+    pub(super) endpoints: EndpointController,
+}
+
+impl Store {
+    /// A cluster of `spec`'s nodes with no other object yet; `spec.pods` is left to manifests.
+    pub fn new(spec: ClusterSpec, options: StoreOptions) -> Self {
+        let mut store = Store {
+            versions: Versions::new(options.seed),
+            spec,
+            options,
+            allocations: Allocations::default(),
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            pods_seen: 0,
+            services: BTreeMap::new(),
+            endpoints: EndpointController::default(),
+        };
+        for name in plain::FIRST_NAMESPACES {
+            store.versions.put(&ObjectKey::unscoped(name), &mut plain::namespace(name));
+        }
+        for spec in store.spec.nodes.clone() {
+            store.put_node(&spec.name, node::object(&spec));
+        }
+        store
+    }
+
+    /// Creates or replaces `object` and returns its `kind/namespace/name`. What the author leaves open is kept or
+    /// allocated; a Node manifest is laid over what the lab says of that node.
+    ///
+    /// # Errors
+    /// When the object cannot be in this cluster; the store is then unchanged.
+    pub fn apply(&mut self, object: Object) -> Result<String, ObjectError> {
+        match object {
+            Object::Pod(pod) => self.apply_pod(*pod),
+            Object::Service(service) => self.apply_service(*service),
+            Object::Node(node) => self.apply_node(*node, false),
+            Object::EndpointSlice(slice) => self.apply_slice(*slice),
+            Object::Namespace(namespace) => self.apply_namespace(*namespace),
+            Object::Event(event) => self.apply_event(*event),
+            Object::Lease(mut lease) => {
+                let key = key_of(&lease.metadata, "lease")?;
+                self.put(&key, &mut *lease);
+                Ok(format!("lease/{key}"))
+            }
+            Object::ServiceCidr(mut cidr) => {
+                let key = ObjectKey::unscoped(&key_of(&cidr.metadata, "servicecidr")?.name);
+                self.put(&key, &mut *cidr);
+                Ok(format!("servicecidr/{key}"))
+            }
+        }
+    }
+
+    /// Like [`Store::apply`], but a Node becomes what `object` says, as with an API client's update: labels that are
+    /// not in it are gone.
+    ///
+    /// # Errors
+    /// When the object cannot be in this cluster; the store is then unchanged.
+    pub fn replace(&mut self, object: Object) -> Result<String, ObjectError> {
+        match object {
+            Object::Node(node) => self.apply_node(*node, true),
+            other => self.apply(other),
+        }
+    }
+
+    fn apply_pod(&mut self, mut written: Pod) -> Result<String, ObjectError> {
+        let key = key_of(&written.metadata, "pod")?;
+        let name = format!("pod/{key}");
+        let present = self.pods.get(&key);
+        if let Some(present) = present {
+            // Pods do not move: a replaced manifest that says nothing keeps node and addresses.
+            let spec = written.spec.get_or_insert_default();
+            spec.node_name.get_or_insert_with(|| present.spec.node.clone());
+            if spec.node_name.as_ref() != Some(&present.spec.node) {
+                let problem = format!("the pod runs on {}; delete it first", present.spec.node);
+                return Err(ObjectError::field(name, "spec.nodeName", problem));
+            }
+        }
+        let (position, new) = (self.pods_seen, present.is_none());
+        let position = if new { position } else { position.saturating_sub(1) };
+        let nodes = &self.spec.nodes;
+        let mut entry = with_fresh_allocations(&mut self.allocations, &name, |allocations| {
+            pod::admit(&written, &key, nodes, position, allocations)
+        })?;
+        self.pods_seen += usize::from(new);
+        self.put(&key, &mut entry.object);
+        let before = self.pods.insert(key.clone(), entry);
+        self.pod_changed(&key, before.as_ref());
+        Ok(name)
+    }
+
+    fn apply_service(&mut self, written: Service) -> Result<String, ObjectError> {
+        let key = key_of(&written.metadata, "service")?;
+        let name = format!("service/{key}");
+        let pools = Pools {
+            service_cidrs: &self.spec.service_cidrs,
+            vip_ranges: &self.options.vip_ranges,
+            seed: self.options.seed,
+        };
+        let previous = self.services.get(&key);
+        let mut admitted = with_fresh_allocations(&mut self.allocations, &name, |allocations| {
+            service::admit(written, &key, previous, &pools, allocations)
+        })?;
+        self.put(&key, &mut admitted);
+        let before = self.services.insert(key.clone(), admitted);
+        self.service_changed(&key, before.as_ref());
+        Ok(name)
+    }
+
+    fn apply_node(&mut self, written: Node, whole: bool) -> Result<String, ObjectError> {
+        let name = written.metadata.name.clone().unwrap_or_default();
+        let Some(spec) = self.spec.nodes.iter_mut().find(|node| node.name == name) else {
+            return Err(self.missing(Kind::Node, &ObjectKey::unscoped(&name)));
+        };
+        let zone = written.metadata.labels.as_ref().and_then(|labels| labels.get(node::ZONE_LABEL)).cloned();
+        let zone = if whole { zone } else { zone.or_else(|| spec.zone.clone()) };
+        let moved = spec.zone != zone;
+        spec.zone = zone;
+        let mut object = self.nodes.get(&name).cloned().unwrap_or_else(|| node::object(spec));
+        if whole {
+            object = written;
+        } else {
+            node::merge(&mut object, written);
+        }
+        self.put_node(&name, object);
+        if moved {
+            self.rebuild_all();
+        }
+        Ok(format!("node/{name}"))
+    }
+
+    fn put_node(&mut self, name: &str, mut node: Node) {
+        self.versions.put(&ObjectKey::unscoped(name), &mut node);
+        self.nodes.insert(name.to_owned(), node);
+    }
+
+    fn apply_namespace(&mut self, mut namespace: Namespace) -> Result<String, ObjectError> {
+        let name = namespace.metadata.name.clone().unwrap_or_default();
+        if name.is_empty() {
+            return Err(ObjectError::field("namespace", "metadata.name", "every object needs a name"));
+        }
+        plain::complete(&mut namespace, &name);
+        self.versions.put(&ObjectKey::unscoped(&name), &mut namespace);
+        Ok(format!("namespace/{name}"))
+    }
+
+    fn apply_event(&mut self, mut event: Event) -> Result<String, ObjectError> {
+        let key = key_of(&event.metadata, "event")?;
+        self.put(&key, &mut event);
+        let oldest = self.versions.of(Kind::Event).min_by_key(|record| record.version).map(|record| record.key.clone());
+        if let Some(oldest) = oldest.filter(|_| self.versions.of(Kind::Event).count() > plain::MAX_EVENTS) {
+            self.versions.remove(Kind::Event, &oldest);
+        }
+        Ok(format!("event/{key}"))
+    }
+
+    /// Records a namespaced object, and its namespace if nobody made that.
+    pub(super) fn put<T: Stored>(&mut self, key: &ObjectKey, object: &mut T) {
+        let namespace = ObjectKey::unscoped(&key.namespace);
+        if self.versions.get(Kind::Namespace, &namespace).is_none() {
+            self.versions.put(&namespace, &mut plain::namespace(&key.namespace));
+        }
+        self.versions.put(key, object);
+    }
+
+    /// Removes a `pod`, `service` or `endpointslice`.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn delete(&mut self, kind: &str, key: &ObjectKey) -> Result<(), ObjectError> {
+        match kind {
+            "pod" => self.remove(Kind::Pod, key),
+            "service" => self.remove(Kind::Service, key),
+            _ => self.remove(Kind::EndpointSlice, key),
+        }
+    }
+
+    /// Removes an object at once, and what belongs to it: a service's slices, a namespace's objects. A slice that the
+    /// controller made comes back.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn remove(&mut self, kind: Kind, key: &ObjectKey) -> Result<(), ObjectError> {
+        if self.versions.get(kind, key).is_none() {
+            return Err(self.missing(kind, key));
+        }
+        match kind {
+            Kind::Namespace => self.empty_namespace(&key.name),
+            Kind::EndpointSlice => return self.remove_slice(key),
+            _ => {}
+        }
+        self.versions.remove(kind, key);
+        self.allocations.release(&format!("{kind}/{key}"));
+        match kind {
+            Kind::Pod => {
+                let before = self.pods.remove(key);
+                self.pod_changed(key, before.as_ref());
+            }
+            Kind::Service => {
+                let before = self.services.remove(key);
+                self.service_changed(key, before.as_ref());
+            }
+            Kind::Node => {
+                self.nodes.remove(&key.name);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn empty_namespace(&mut self, namespace: &str) {
+        for kind in [Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Event, Kind::Lease] {
+            let inside = self.versions.of(kind).filter(|record| record.key.namespace == namespace);
+            for key in inside.map(|record| record.key.clone()).collect::<Vec<_>>() {
+                // Each was there a moment ago, and none brings another back: services went first.
+                let _ = self.remove(kind, &key);
+            }
+        }
+    }
+
+    /// Sets a pod's `Ready` condition.
+    ///
+    /// # Errors
+    /// When there is no such pod.
+    pub fn set_ready(&mut self, key: &ObjectKey, ready: bool) -> Result<(), ObjectError> {
+        self.change_pod(key, |pod, _| pod.set_ready(ready))
+    }
+
+    /// Gives a pod a deletion timestamp: its endpoints are terminating, and serving for as long as it is ready.
+    ///
+    /// # Errors
+    /// When there is no such pod.
+    pub fn set_terminating(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
+        self.change_pod(key, PodEntry::set_terminating)
+    }
+
+    fn change_pod(&mut self, key: &ObjectKey, change: impl FnOnce(&mut PodEntry, Time)) -> Result<(), ObjectError> {
+        let Some(mut entry) = self.pods.get(key).cloned() else {
+            return Err(self.missing(Kind::Pod, key));
+        };
+        change(&mut entry, self.versions.now());
+        self.put(key, &mut entry.object);
+        let before = self.pods.insert(key.clone(), entry);
+        self.pod_changed(key, before.as_ref());
+        Ok(())
+    }
+
+    fn missing(&self, kind: Kind, key: &ObjectKey) -> ObjectError {
+        let known: Vec<String> = self.versions.of(kind).map(|record| record.key.to_string()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        ObjectError::Missing { object: format!("{kind}/{key}"), known }
+    }
+
+    /// The pod of that name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn pod(&self, key: &ObjectKey) -> Result<&PodSpec, ObjectError> {
+        self.pods.get(key).map(|pod| &pod.spec).ok_or_else(|| self.missing(Kind::Pod, key))
+    }
+
+    /// The service of that name, with its allocations.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn service(&self, key: &ObjectKey) -> Result<&Service, ObjectError> {
+        self.services.get(key).ok_or_else(|| self.missing(Kind::Service, key))
+    }
+
+    /// The cluster as it has to stand now, pods included.
+    pub fn cluster_spec(&self) -> ClusterSpec {
+        ClusterSpec { pods: self.pods.values().map(|pod| pod.spec.clone()).collect(), ..self.spec.clone() }
+    }
+
+    /// What a proxy is to know: Nodes, Services and EndpointSlices as one `List`, sorted.
+    pub fn list(&self) -> Value {
+        let kinds = [Kind::Node, Kind::Service, Kind::EndpointSlice];
+        let items: Vec<Value> =
+            kinds.into_iter().flat_map(|kind| self.versions.of(kind)).map(|record| record.value()).collect();
+        json!({
+            "apiVersion": "v1",
+            "kind": "List",
+            "metadata": { "resourceVersion": self.version().to_string() },
+            "items": items,
+        })
+    }
+
+    /// Every service, sorted.
+    pub fn services(&self) -> impl Iterator<Item = (&ObjectKey, &Service)> {
+        self.services.iter()
+    }
+
+    /// The published addresses of one service; none if it is not there.
+    pub fn vips_of(&self, service: &ObjectKey) -> Vec<LoadBalancerVip> {
+        self.services.get(service).map(vips_of).unwrap_or_default()
+    }
+
+    /// What the cloud load balancer has to serve.
+    pub fn vips(&self) -> Vec<LoadBalancerVip> {
+        let mut vips: Vec<LoadBalancerVip> = Vec::new();
+        for vip in self.services.values().flat_map(vips_of) {
+            let alike = |other: &&mut LoadBalancerVip| {
+                let check = other.health_check_node_port == vip.health_check_node_port;
+                other.address == vip.address && other.mode == vip.mode && check
+            };
+            match vips.iter_mut().find(alike) {
+                Some(shared) => shared.ports.extend(vip.ports),
+                None => vips.push(vip),
+            }
+        }
+        vips
+    }
+}
+
+/// Runs `admit` with nothing allocated to `owner`; gives back what it had when `admit` fails.
+fn with_fresh_allocations<T>(
+    allocations: &mut Allocations,
+    owner: &str,
+    admit: impl FnOnce(&mut Allocations) -> Result<T, ObjectError>,
+) -> Result<T, ObjectError> {
+    let held = allocations.release(owner);
+    admit(allocations).inspect_err(|_| allocations.restore(owner, held))
+}

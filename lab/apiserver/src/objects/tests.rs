@@ -1,0 +1,333 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use svclab_spec::{ClusterSpec, Cni, NodeSpec, VipMode};
+
+use super::*;
+
+fn store(seed: u64) -> Store {
+    let node = |name: &str, zone: &str, number: u8| NodeSpec {
+        name: name.into(),
+        zone: Some(zone.into()),
+        addresses: vec![
+            format!("172.18.0.{number}").parse().unwrap(),
+            format!("fd00:172:18::{number}").parse().unwrap(),
+        ],
+        extra_addresses: vec![],
+        pod_cidrs: vec![
+            format!("10.244.{number}.0/24").parse().unwrap(),
+            format!("fd00:10:244:{number}::/64").parse().unwrap(),
+        ],
+    };
+    let spec = ClusterSpec {
+        cni: Cni::Bridge,
+        node_network: vec!["172.18.0.0/24".parse().unwrap(), "fd00:172:18::/64".parse().unwrap()],
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap(), "fd00:10:96::/112".parse().unwrap()],
+        cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap(), "fd00:10:244::/56".parse().unwrap()],
+        nodes: vec![node("node-a", "z1", 2), node("node-b", "z2", 3)],
+        ..ClusterSpec::default()
+    };
+    let vip_ranges = vec!["203.0.113.0/24".parse().unwrap()];
+    Store::new(spec, StoreOptions { seed, max_endpoints_per_slice: 100, vip_ranges })
+}
+
+fn apply(store: &mut Store, text: &str) -> Result<(), ObjectError> {
+    parse_manifests(text).unwrap().into_iter().try_for_each(|document| store.apply(document.object).map(|_| ()))
+}
+
+fn pod(name: &str, node: &str, app: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {app}}}}}\nspec:\n  nodeName: {node}\n  \
+         containers:\n  - {{name: c, ports: [{{name: http, containerPort: 8080}}]}}\n---\n"
+    )
+}
+
+const WEB: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  selector: {app: web}\n  ports:\n  - {port: 80, targetPort: http}\n";
+
+fn slices(store: &Store) -> Vec<serde_json::Value> {
+    let list = store.list();
+    list["items"].as_array().unwrap().iter().filter(|item| item["kind"] == "EndpointSlice").cloned().collect()
+}
+
+#[test]
+fn allocation_is_a_function_of_file_and_seed() {
+    let list = |seed| {
+        let mut store = store(seed);
+        apply(&mut store, WEB).unwrap();
+        store.list()
+    };
+    assert_eq!(list(1), list(1));
+    assert_ne!(list(1)["items"][2]["spec"]["clusterIP"], list(2)["items"][2]["spec"]["clusterIP"]);
+}
+
+#[test]
+fn named_target_port_resolves_per_pod_and_conditions_follow_the_pod() {
+    let mut store = store(0);
+    apply(&mut store, &format!("{}{}{WEB}", pod("a", "node-a", "web"), pod("b", "node-b", "web"))).unwrap();
+    store.set_ready(&ObjectKey::new(None, "a"), false).unwrap();
+    store.set_terminating(&ObjectKey::new(None, "b")).unwrap();
+    let slices = slices(&store);
+    assert_eq!(slices.len(), 1, "single-stack by default: {slices:#?}");
+    assert_eq!(slices[0]["ports"][0]["port"], 8080);
+    assert_eq!(slices[0]["endpoints"][0]["addresses"][0], "10.244.2.2");
+    assert_eq!(
+        slices[0]["endpoints"][0]["conditions"],
+        serde_json::json!({"ready": false, "serving": false, "terminating": false})
+    );
+    assert_eq!(
+        slices[0]["endpoints"][1]["conditions"],
+        serde_json::json!({"ready": false, "serving": true, "terminating": true})
+    );
+    assert_eq!(slices[0]["endpoints"][1]["zone"], "z2");
+}
+
+#[test]
+fn pods_with_different_numbers_for_one_name_go_to_different_slices() {
+    let mut store = store(0);
+    let other = pod("b", "node-b", "web").replace("8080", "9090");
+    apply(&mut store, &format!("{}{other}{WEB}", pod("a", "node-a", "web"))).unwrap();
+    let ports: Vec<_> = slices(&store).iter().map(|slice| slice["ports"][0]["port"].clone()).collect();
+    assert_eq!(ports, [8080, 9090]);
+}
+
+#[test]
+fn slices_hold_at_most_the_configured_number_of_endpoints() {
+    let mut store = store(0);
+    store.apply(parse_manifests(WEB).unwrap().remove(0).object).unwrap();
+    for number in 0..230 {
+        apply(&mut store, &pod(&format!("p{number}"), "node-a", "web")).unwrap();
+    }
+    let sizes: Vec<_> = slices(&store).iter().map(|slice| slice["endpoints"].as_array().unwrap().len()).collect();
+    assert_eq!(sizes, [100, 100, 30]);
+}
+
+#[test]
+fn dual_stack_services_get_an_address_and_slices_per_family() {
+    let mut store = store(0);
+    let dual = WEB.replace("spec:\n", "spec:\n  ipFamilyPolicy: RequireDualStack\n");
+    apply(&mut store, &format!("{}{dual}", pod("a", "node-a", "web"))).unwrap();
+    let service = store.service(&ObjectKey::new(None, "web")).unwrap();
+    let spec = service.spec.clone().unwrap();
+    assert_eq!(spec.ip_families.unwrap(), ["IPv4", "IPv6"]);
+    assert_eq!(spec.cluster_ips.unwrap().len(), 2);
+    let types: Vec<_> = slices(&store).iter().map(|slice| slice["addressType"].clone()).collect();
+    assert_eq!(types, ["IPv4", "IPv6"]);
+}
+
+#[test]
+fn hints_follow_traffic_distribution() {
+    let mut store = store(0);
+    let near = WEB.replace("spec:\n", "spec:\n  trafficDistribution: PreferSameNode\n");
+    apply(&mut store, &format!("{}{near}", pod("a", "node-a", "web"))).unwrap();
+    let hints = slices(&store)[0]["endpoints"][0]["hints"].clone();
+    assert_eq!(hints, serde_json::json!({"forNodes": [{"name": "node-a"}], "forZones": [{"name": "z1"}]}));
+    let unknown = WEB.replace("spec:\n", "spec:\n  trafficDistribution: PreferSamePlanet\n");
+    apply(&mut store, &unknown).unwrap();
+    assert_eq!(slices(&store)[0]["endpoints"][0]["hints"], serde_json::Value::Null);
+}
+
+#[test]
+fn load_balancers_get_ports_addresses_and_a_health_check() {
+    let mut store = store(0);
+    let text = WEB.replace("spec:\n", "spec:\n  type: LoadBalancer\n  externalTrafficPolicy: Local\n");
+    apply(&mut store, &text).unwrap();
+    let vips = store.vips();
+    assert_eq!(vips.len(), 1);
+    assert_eq!((vips[0].address.to_string().as_str(), vips[0].mode), ("203.0.113.1", VipMode::Vip));
+    assert!((30_000..=32_767).contains(&vips[0].ports[0].2));
+    assert!(vips[0].health_check_node_port.is_some_and(|port| port != vips[0].ports[0].2));
+    let proxied = format!("{text}status: {{loadBalancer: {{ingress: [{{ipMode: Proxy}}]}}}}\n");
+    apply(&mut store, &proxied).unwrap();
+    assert_eq!(store.vips()[0].mode, VipMode::Proxy);
+}
+
+#[test]
+fn a_replaced_service_keeps_what_it_was_given() {
+    let mut store = store(7);
+    let node_port = WEB.replace("spec:\n", "spec:\n  type: NodePort\n");
+    apply(&mut store, &node_port).unwrap();
+    let key = ObjectKey::new(None, "web");
+    let before = store.service(&key).unwrap().clone();
+    let version = store.version();
+    apply(&mut store, &node_port).unwrap();
+    assert_eq!(store.service(&key).unwrap(), &before);
+    assert_eq!(store.version(), version, "nothing changed");
+}
+
+#[test]
+fn clashes_and_strays_are_errors() {
+    let explicit = |name: &str, ip: &str, port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: NodePort, clusterIP: {ip}, ports: [{{port: 80, nodePort: {port}}}]}}\n"
+        )
+    };
+    let second = |text: String| {
+        let mut store = store(0);
+        apply(&mut store, &explicit("a", "10.96.0.9", 30_001)).unwrap();
+        apply(&mut store, &text).unwrap_err().to_string()
+    };
+    insta::assert_snapshot!(
+        [
+            second(explicit("b", "10.96.0.9", 30_002)),
+            second(explicit("b", "10.97.0.9", 30_002)),
+            second(explicit("b", "10.96.0.8", 30_001)),
+            second(explicit("b", "10.96.0.8", 80)),
+            second(pod("p", "node-x", "web")),
+            second(pod("p", "node-a", "web").replace("spec:\n", "status: {podIP: 10.1.1.1}\nspec:\n")),
+            second("apiVersion: v1\nkind: Node\nmetadata: {name: node-z}\n".into()),
+        ]
+        .join(
+            "
+"
+        )
+    );
+}
+
+#[test]
+fn manifest_errors_name_line_and_field() {
+    let errors =
+        |text: &str| parse_manifests(text).unwrap_err().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(
+        [
+            errors("apiVersion: apps/v1\nkind: Deployment\n"),
+            errors(&format!("{WEB}---\n{}", WEB.replace("port: 80", "port: eighty"))),
+            errors(&WEB.replace("selector:", "selektor:")),
+            errors("kind: Pod\n"),
+            errors("a: [\n"),
+        ]
+        .join(
+            "
+"
+        )
+    );
+}
+
+/// (slice, its endpoints' pods, `metadata.generation`), as the list tells them.
+fn placed(store: &Store) -> Vec<(String, Vec<String>, u64)> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let one = |slice: serde_json::Value| {
+        let endpoints = slice["endpoints"].as_array().unwrap();
+        let pods = endpoints.iter().map(|endpoint| text(&endpoint["targetRef"]["name"])).collect();
+        (text(&slice["metadata"]["name"]), pods, slice["metadata"]["generation"].as_u64().unwrap())
+    };
+    slices(store).into_iter().map(one).collect()
+}
+
+#[test]
+fn a_change_touches_as_few_slices_as_it_can() {
+    let mut store = store(0);
+    store.options.max_endpoints_per_slice = 2;
+    apply(&mut store, WEB).unwrap();
+    assert_eq!(placed(&store), [("web-ipv4-0".into(), vec![], 1)], "a service without endpoints has an empty slice");
+    for name in ["a", "b", "c", "d", "e"] {
+        apply(&mut store, &pod(name, "node-a", "web")).unwrap();
+    }
+    let names = |pods: &[&str]| pods.iter().map(|pod| (*pod).to_owned()).collect::<Vec<_>>();
+    let expected = [
+        ("web-ipv4-0".to_owned(), names(&["a", "b"]), 3),
+        ("web-ipv4-1".to_owned(), names(&["c", "d"]), 2),
+        ("web-ipv4-2".to_owned(), names(&["e"]), 1),
+    ];
+    assert_eq!(placed(&store), expected);
+    store.record_changes();
+    store.delete("pod", &ObjectKey::new(None, "a")).unwrap();
+    let changed: Vec<String> = store.take_changes().iter().map(|change| change.record.key.name.clone()).collect();
+    assert_eq!(changed, ["a", "web-ipv4-0"], "everybody else stays where they are");
+    apply(&mut store, &pod("f", "node-a", "web")).unwrap();
+    assert_eq!(placed(&store)[0].1, names(&["b", "f"]), "room is filled first");
+    apply(&mut store, &WEB.replace("targetPort: http", "targetPort: 9090")).unwrap();
+    let again: Vec<String> = placed(&store).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(again, ["web-ipv4-0", "web-ipv4-1", "web-ipv4-2"], "slices are used again");
+    store.delete("service", &ObjectKey::new(None, "web")).unwrap();
+    assert_eq!(placed(&store), []);
+}
+
+#[test]
+fn every_change_has_a_version_and_no_change_has_none() {
+    let mut store = store(0);
+    store.record_changes();
+    apply(&mut store, &format!("{}{WEB}", pod("a", "node-a", "web"))).unwrap();
+    let changes = store.take_changes();
+    let told: Vec<String> =
+        changes.iter().map(|change| format!("{} {}", change.record.kind, change.record.key)).collect();
+    assert_eq!(told, ["pod default/a", "service default/web", "endpointslice default/web-ipv4-0"]);
+    let versions: Vec<u64> = changes.iter().map(|change| change.record.version).collect();
+    assert!(versions.is_sorted_by(|left, right| left < right), "{versions:?}");
+    assert_eq!(versions.last(), Some(&store.version()));
+    let pod_key = ObjectKey::new(None, "a");
+    store.set_ready(&pod_key, true).unwrap();
+    apply(&mut store, WEB).unwrap();
+    assert_eq!(store.take_changes(), [], "nothing is new");
+    store.set_terminating(&pod_key).unwrap();
+    let told: Vec<String> = store.take_changes().iter().map(|change| change.record.kind.to_string()).collect();
+    assert_eq!(told, ["pod", "endpointslice"]);
+    let (born, again) = (store.record(Kind::Pod, &pod_key).unwrap().uid.clone(), pod("a", "node-a", "web"));
+    store.delete("pod", &pod_key).unwrap();
+    apply(&mut store, &again).unwrap();
+    assert_ne!(store.record(Kind::Pod, &pod_key).unwrap().uid, born, "another object of the same name");
+}
+
+#[test]
+fn what_is_refused_leaves_nothing_behind() {
+    let mut store = store(0);
+    let with_port = |port: u32| {
+        WEB.replace("spec:\n", "spec:\n  type: NodePort\n").replace("port: 80", &format!("port: 80, nodePort: {port}"))
+    };
+    apply(&mut store, &with_port(30_001)).unwrap();
+    let version = store.version();
+    apply(&mut store, &with_port(80)).unwrap_err();
+    assert_eq!(store.version(), version);
+    let other = with_port(30_001).replace("name: web", "name: other");
+    apply(&mut store, &other).unwrap_err();
+    store.delete("service", &ObjectKey::new(None, "web")).unwrap();
+    apply(&mut store, &other).unwrap();
+}
+
+#[test]
+fn a_finished_pod_has_no_endpoint() {
+    let mut store = store(0);
+    let done = pod("a", "node-a", "web").replace("spec:\n", "status: {phase: Succeeded}\nspec:\n");
+    apply(&mut store, &format!("{done}{WEB}")).unwrap();
+    assert_eq!(placed(&store), [("web-ipv4-0".into(), vec![], 1)]);
+}
+
+#[test]
+fn a_free_port_is_none_that_the_service_keeps() {
+    let service = |ports: &str, more: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{type: LoadBalancer, {more} ports: [{ports}]}}\n"
+        )
+    };
+    let number = |store: &Store, nth: usize| {
+        let service = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
+        service.ports.unwrap()[nth].node_port.unwrap()
+    };
+    // What port 80 gets when nothing stands in the way.
+    let mut fresh = store(3);
+    apply(&mut fresh, &service("{name: a, port: 80}", "")).unwrap();
+    let first_choice = number(&fresh, 0);
+
+    let mut kept = store(3);
+    apply(&mut kept, &service(&format!("{{name: b, port: 82, nodePort: {first_choice}}}"), "")).unwrap();
+    apply(&mut kept, &service("{name: a, port: 80}, {name: b, port: 82}", "")).unwrap();
+    assert_eq!(number(&kept, 1), first_choice);
+    assert_ne!(number(&kept, 0), first_choice);
+
+    let mut checked = store(3);
+    let local = format!("externalTrafficPolicy: Local, healthCheckNodePort: {first_choice},");
+    apply(&mut checked, &service("{name: a, port: 80}", &local)).unwrap();
+    assert_ne!(number(&checked, 0), first_choice);
+}
+
+/// `allocateLoadBalancerNodePorts` is about ports that nobody asked for, and an empty list is no external IP.
+#[test]
+fn what_is_written_is_respected() {
+    let mut store = store(0);
+    let balanced = "apiVersion: v1\nkind: Service\nmetadata: {name: lb}\nspec:\n  type: LoadBalancer\n  allocateLoadBalancerNodePorts: false\n  \
+                    selector: {app: web}\n  ports: [{name: a, port: 80, nodePort: 30123}, {name: b, port: 81}]\n";
+    apply(&mut store, balanced).unwrap();
+    let spec = store.service(&ObjectKey::new(None, "lb")).unwrap().spec.clone().unwrap();
+    let ports: Vec<Option<i32>> = spec.ports.unwrap().iter().map(|port| port.node_port).collect();
+    assert_eq!(ports, [Some(30123), None]);
+    apply(&mut store, &format!("{WEB}  externalIPs: []\n")).unwrap();
+    let spec = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
+    assert_eq!(spec.external_traffic_policy, None);
+}

@@ -1,0 +1,42 @@
+//! What the cloud load balancer has to do for a service.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use svclab_spec::{LoadBalancerVip, Protocol, VipMode};
+
+use super::service;
+
+/// The published addresses of `service`.
+pub(super) fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
+    let spec = service.spec.clone().unwrap_or_default();
+    let port = |number: i32| u16::try_from(number).ok();
+    let ports: Vec<_> = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter_map(|entry| {
+            let protocol = match entry.protocol.as_deref() {
+                Some("UDP") => Protocol::Udp,
+                // The load balancer speaks TCP and UDP only.
+                Some("SCTP") => return None,
+                _ => Protocol::Tcp,
+            };
+            // Without node ports the pair only tells `Vip` which ports there are.
+            Some((protocol, port(entry.port)?, port(entry.node_port.unwrap_or(entry.port))?))
+        })
+        .collect();
+    let published = service::ingress_of(service).into_iter().filter_map(|ingress| {
+        let address: IpAddr = ingress.ip?.parse().ok()?;
+        let mode = if ingress.ip_mode.as_deref() == Some("Proxy") { VipMode::Proxy } else { VipMode::Vip };
+        Some((address, mode))
+    });
+    published
+        .map(|(address, mode)| LoadBalancerVip {
+            address,
+            mode,
+            ports: ports.clone(),
+            health_check_node_port: spec.health_check_node_port.and_then(port),
+        })
+        .collect()
+}

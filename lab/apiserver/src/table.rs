@@ -1,0 +1,261 @@
+//! The columns that `kubectl get` prints.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::objects::{Kind, Record};
+
+/// (name, type, format, only with `-o wide`).
+type Column = (&'static str, &'static str, &'static str, bool);
+
+fn definitions(kind: Kind) -> &'static [Column] {
+    match kind {
+        Kind::Service => &[
+            ("Name", "string", "name", false),
+            ("Type", "string", "", false),
+            ("Cluster-IP", "string", "", false),
+            ("External-IP", "string", "", false),
+            ("Port(s)", "string", "", false),
+            ("Age", "string", "", false),
+            ("Selector", "string", "", true),
+        ],
+        Kind::EndpointSlice => &[
+            ("Name", "string", "name", false),
+            ("AddressType", "string", "", false),
+            ("Ports", "string", "", false),
+            ("Endpoints", "string", "", false),
+            ("Age", "string", "", false),
+        ],
+        Kind::Node => &[
+            ("Name", "string", "name", false),
+            ("Status", "string", "", false),
+            ("Roles", "string", "", false),
+            ("Age", "string", "", false),
+            ("Version", "string", "", false),
+            ("Internal-IP", "string", "", true),
+            ("External-IP", "string", "", true),
+        ],
+        Kind::Pod => &[
+            ("Name", "string", "name", false),
+            ("Ready", "string", "", false),
+            ("Status", "string", "", false),
+            ("Restarts", "string", "", false),
+            ("Age", "string", "", false),
+            ("IP", "string", "", true),
+            ("Node", "string", "", true),
+        ],
+        Kind::Namespace => {
+            &[("Name", "string", "name", false), ("Status", "string", "", false), ("Age", "string", "", false)]
+        }
+        Kind::Event => &[
+            ("Last Seen", "string", "", false),
+            ("Type", "string", "", false),
+            ("Reason", "string", "", false),
+            ("Object", "string", "", false),
+            ("Message", "string", "", false),
+            ("Name", "string", "name", true),
+        ],
+        Kind::ServiceCidr => {
+            &[("Name", "string", "name", false), ("CIDRs", "string", "", false), ("Age", "string", "", false)]
+        }
+        Kind::Lease => {
+            &[("Name", "string", "name", false), ("Holder", "string", "", false), ("Age", "string", "", false)]
+        }
+    }
+}
+
+/// The description of the columns.
+pub(super) fn columns(kind: Kind) -> Vec<Value> {
+    let column = |(name, type_, format, wide): &Column| json!({"name": name, "type": type_, "format": format, "description": name, "priority": i32::from(*wide)});
+    definitions(kind).iter().map(column).collect()
+}
+
+/// The cells of one object, in the order of [`columns`].
+pub(super) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Value> {
+    let age = age(record.created.0, now);
+    let name = record.key.name.clone();
+    let cells = match record.kind {
+        Kind::Service => service(object, name, age),
+        Kind::EndpointSlice => slice(object, name, age),
+        Kind::Node => node(object, name, age),
+        Kind::Pod => pod(object, name, age),
+        Kind::Namespace => vec![name, text(&object["status"]["phase"]), age],
+        Kind::Event => event(object, name, age),
+        Kind::ServiceCidr => {
+            let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            vec![name, cidrs.collect::<Vec<_>>().join(","), age]
+        }
+        Kind::Lease => vec![name, text(&object["spec"]["holderIdentity"]), age],
+    };
+    cells.into_iter().map(Value::String).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn or(text: String, otherwise: &str) -> String {
+    if text.is_empty() { otherwise.to_owned() } else { text }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// As `kubectl` writes durations: the largest unit, or two where one would say too little.
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit}{small}{small_unit}"),
+    };
+    match () {
+        () if seconds < 120 => format!("{seconds}s"),
+        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        () if hours < 3 => format!("{minutes}m"),
+        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
+        () if hours < 48 => format!("{hours}h"),
+        () if days < 8 => two(days, "d", hours % 24, "h"),
+        () if days < 365 * 2 => format!("{days}d"),
+        () => two(days / 365, "y", days % 365, "d"),
+    }
+}
+
+fn service(object: &Value, name: String, age: String) -> Vec<String> {
+    let spec = &object["spec"];
+    let kind = text(&spec["type"]);
+    let external = external_ips(object, &kind);
+    let ports = list(&spec["ports"]).iter().map(|port| {
+        let node_port = port["nodePort"].as_i64().map(|number| format!(":{number}")).unwrap_or_default();
+        format!("{}{node_port}/{}", port["port"], text(&port["protocol"]))
+    });
+    let ports = ports.collect::<Vec<_>>().join(",");
+    let selector = spec["selector"].as_object().map(|labels| {
+        labels.iter().map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(",")
+    });
+    vec![
+        name,
+        kind,
+        or(text(&spec["clusterIP"]), "<none>"),
+        external,
+        or(ports, "<none>"),
+        age,
+        or(selector.unwrap_or_default(), "<none>"),
+    ]
+}
+
+fn external_ips(object: &Value, kind: &str) -> String {
+    if kind == "ExternalName" {
+        return text(&object["spec"]["externalName"]);
+    }
+    let published = list(&object["status"]["loadBalancer"]["ingress"])
+        .iter()
+        .filter(|_| kind == "LoadBalancer")
+        .map(|entry| or(text(&entry["ip"]), entry["hostname"].as_str().unwrap_or_default()));
+    let all: Vec<String> = published.chain(list(&object["spec"]["externalIPs"]).iter().map(text)).collect();
+    or(all.join(","), if kind == "LoadBalancer" { "<pending>" } else { "<none>" })
+}
+
+/// At most three of `all`, then how many more there are.
+fn some(all: &[String]) -> String {
+    let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
+    match all.len().saturating_sub(3) {
+        0 => shown,
+        more => format!("{shown} + {more} more..."),
+    }
+}
+
+fn slice(object: &Value, name: String, age: String) -> Vec<String> {
+    let ports: Vec<String> = list(&object["ports"])
+        .iter()
+        .map(|port| port["port"].as_i64().map_or_else(|| "*".to_owned(), |number| number.to_string()))
+        .collect();
+    let endpoints: Vec<String> =
+        list(&object["endpoints"]).iter().flat_map(|endpoint| list(&endpoint["addresses"])).map(text).collect();
+    vec![name, text(&object["addressType"]), or(some(&ports), "<unset>"), or(some(&endpoints), "<unset>"), age]
+}
+
+fn node(object: &Value, name: String, age: String) -> Vec<String> {
+    let ready = list(&object["status"]["conditions"]).iter().find(|condition| condition["type"] == "Ready");
+    let mut status = match ready.map(|condition| text(&condition["status"])).as_deref() {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    }
+    .to_owned();
+    if object["spec"]["unschedulable"] == true {
+        status.push_str(",SchedulingDisabled");
+    }
+    let labels = object["metadata"]["labels"].as_object();
+    let roles = labels.map(|labels| {
+        labels.keys().filter_map(|label| label.strip_prefix("node-role.kubernetes.io/")).collect::<Vec<_>>()
+    });
+    let address = |type_: &str| {
+        let found = list(&object["status"]["addresses"]).iter().find(|address| address["type"] == type_);
+        or(found.map(|address| text(&address["address"])).unwrap_or_default(), "<none>")
+    };
+    let roles = or(roles.unwrap_or_default().join(","), "<none>");
+    let version = text(&object["status"]["nodeInfo"]["kubeletVersion"]);
+    vec![name, status, roles, age, version, address("InternalIP"), address("ExternalIP")]
+}
+
+fn pod(object: &Value, name: String, age: String) -> Vec<String> {
+    let containers = list(&object["spec"]["containers"]).len();
+    let conditions = list(&object["status"]["conditions"]);
+    let ready = conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let terminating = object["metadata"]["deletionTimestamp"].is_string();
+    let status = if terminating { "Terminating".to_owned() } else { text(&object["status"]["phase"]) };
+    vec![
+        name,
+        format!("{}/{containers}", if ready { containers } else { 0 }),
+        status,
+        "0".to_owned(),
+        age,
+        or(text(&object["status"]["podIP"]), "<none>"),
+        or(text(&object["spec"]["nodeName"]), "<none>"),
+    ]
+}
+
+fn event(object: &Value, name: String, age: String) -> Vec<String> {
+    let about = &object["involvedObject"];
+    let about = format!("{}/{}", text(&about["kind"]).to_lowercase(), text(&about["name"]));
+    vec![age, text(&object["type"]), text(&object["reason"]), about, text(&object["message"]), name]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        for (seconds, expected) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (150, "2m30s"),
+            (1_800, "30m"),
+            (10_800, "3h"),
+            (11_700, "3h15m"),
+            (86_400, "24h"),
+            (180_000, "2d2h"),
+            (86_400 * 30, "30d"),
+            (86_400 * 800, "2y70d"),
+        ] {
+            assert_eq!(age(at(1_000), at(1_000 + seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn a_row_has_a_cell_for_every_column() {
+        for kind in Kind::ALL {
+            let mut store = crate::testing::store();
+            crate::testing::fill(&mut store);
+            for record in store.records(kind) {
+                let cells = cells(record, &record.value(), Timestamp::now());
+                assert_eq!(cells.len(), columns(kind).len(), "{kind}");
+            }
+        }
+    }
+}

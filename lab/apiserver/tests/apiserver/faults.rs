@@ -1,0 +1,221 @@
+//! Clients of a server that misbehaves end up knowing what it knows.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use serde_json::json;
+use svclab_apiserver::objects::{Kind, Object, ObjectKey};
+use svclab_apiserver::{Bounds, Fault, Kubeconfig, Refusal, SharedStore, WatchTimes};
+use tokio::task::JoinHandle;
+
+use super::support::{DEADLINE, Served, client, until};
+
+/// Keeps a store of `K` up to date until it is dropped.
+struct Follower<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
+    store: Store<K>,
+    task: JoinHandle<()>,
+}
+
+impl<K: kube::core::Resource<DynamicType = ()> + Clone> Drop for Follower<K> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Tries again soon, for ever: tests do not wait for seconds.
+struct Soon;
+
+impl Iterator for Soon {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(20))
+    }
+}
+
+impl Backoff for Soon {
+    fn reset(&mut self) {}
+}
+
+fn follow<K>(client: Client, config: watcher::Config) -> Follower<K>
+where
+    K: kube::core::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync,
+{
+    let (store, writer) = reflector::store();
+    let stream = kube::runtime::reflector(writer, kube::runtime::watcher(Api::all(client), config)).backoff(Soon);
+    Follower { store, task: tokio::spawn(stream.for_each(|_| async {})) }
+}
+
+fn mark(shared: &SharedStore, number: u32) {
+    let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]});
+    let service = json!({"metadata": {"name": "web", "labels": {"mark": number.to_string()}}, "spec": spec});
+    let (object, _) = Object::from_value(Kind::Service, &service).unwrap();
+    shared.write(|store| store.apply(object)).unwrap();
+}
+
+async fn sees(follower: &Follower<Service>, number: u32, what: &str) {
+    let wanted = number.to_string();
+    until(what, || {
+        let state = follower.store.state();
+        let web = state.iter().find(|service| service.metadata.name.as_deref() == Some("web"));
+        web.is_some_and(|web| web.metadata.labels.as_ref().is_some_and(|labels| labels.get("mark") == Some(&wanted)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn watchers_survive_every_misbehaviour() {
+    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+        let served = Served::start(false);
+        let (server, shared) = (&served.server, served.server.store().clone());
+        let follower = follow::<Service>(served.client().await, config);
+        mark(&shared, 0);
+        sees(&follower, 0, "first").await;
+        let faults: [(&str, &[Fault], &[Fault]); 9] = [
+            ("closed", &[Fault::CloseWatches { abrupt: false }], &[]),
+            ("broken off", &[Fault::CloseWatches { abrupt: true }], &[]),
+            ("compacted", &[Fault::Compact, Fault::CloseWatches { abrupt: false }], &[]),
+            ("expired", &[Fault::Expire { requests: 2 }, Fault::CloseWatches { abrupt: false }], &[]),
+            ("reset", &[Fault::Refuse(Refusal::Reset)], &[Fault::Accept]),
+            (
+                "unavailable",
+                &[Fault::Refuse(Refusal::Unavailable), Fault::CloseWatches { abrupt: true }],
+                &[Fault::Accept],
+            ),
+            ("stalled", &[Fault::Stall], &[Fault::Resume]),
+            ("repeated", &[Fault::Repeat(Kind::Service)], &[]),
+            ("bookmarked", &[Fault::BookmarkAhead { kind: Kind::Service, by: 100_000 }], &[]),
+        ];
+        for (number, (name, begin, end)) in (1..).zip(faults) {
+            begin.iter().for_each(|fault| server.misbehave(*fault));
+            mark(&shared, number);
+            end.iter().for_each(|fault| server.misbehave(*fault));
+            sees(&follower, number, name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_client_is_refused_until_told_otherwise() {
+    let served = Served::start(false);
+    let api: Api<Service> = Api::all(served.client().await);
+    served.server.misbehave(Fault::Refuse(Refusal::Unavailable));
+    let Err(kube::Error::Api(status)) = api.get_opt("web").await else { panic!("served") };
+    assert_eq!((status.code, status.reason.as_str()), (503, "ServiceUnavailable"));
+    served.server.misbehave(Fault::Refuse(Refusal::Reset));
+    assert!(!matches!(api.get_opt("web").await, Ok(_) | Err(kube::Error::Api(_))));
+    served.server.misbehave(Fault::Accept);
+    let api: Api<Service> = Api::default_namespaced(served.client().await);
+    assert!(api.get_opt("web").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn held_services_arrive_after_their_slices() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    let services = follow::<Service>(client.clone(), watcher::Config::default());
+    let slices = follow::<EndpointSlice>(client, watcher::Config::default());
+    services.store.wait_until_ready().await.unwrap();
+    slices.store.wait_until_ready().await.unwrap();
+    served.server.misbehave(Fault::Hold(Kind::Service));
+    let service = json!({"metadata": {"name": "late"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    let (object, _) = Object::from_value(Kind::Service, &service).unwrap();
+    served.server.store().write(|store| store.apply(object)).unwrap();
+    let has = |slices: &Follower<EndpointSlice>| {
+        slices.store.state().iter().any(|slice| slice.metadata.name.as_deref() == Some("late-ipv4-0"))
+    };
+    let knows = |services: &Follower<Service>| {
+        services.store.state().iter().any(|service| service.metadata.name.as_deref() == Some("late"))
+    };
+    until("the slice", || has(&slices)).await;
+    assert!(!knows(&services));
+    served.server.misbehave(Fault::Release(Kind::Service));
+    until("the service", || knows(&services)).await;
+}
+
+/// A few hundred random changes and faults with a short history: in the end the follower has what the server has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_followers_converge() {
+    let times = WatchTimes { longest: Duration::from_millis(300), bookmark_every: Duration::from_millis(20) };
+    let served = Served::with(false, Bounds { events: 16, bytes: 1 << 20 }, times);
+    let shared = served.server.store().clone();
+    let client = served.client().await;
+    let followers = [
+        follow::<EndpointSlice>(client.clone(), watcher::Config::default().page_size(1)),
+        follow::<EndpointSlice>(client, watcher::Config::default().streaming_lists()),
+    ];
+    let mut seed = 0x9e37_79b9_u32;
+    let mut draw = |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) % below
+    };
+    for _ in 0..400 {
+        let (key, pod) = (ObjectKey::new(None, &format!("s{}", draw(6))), ["a", "b"][draw(2) as usize]);
+        match draw(10) {
+            0..=3 => {
+                let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80 + draw(9)}]});
+                let value = json!({"metadata": {"name": key.name}, "spec": spec});
+                let (object, _) = Object::from_value(Kind::Service, &value).unwrap();
+                shared.write(|store| store.apply(object)).unwrap();
+            }
+            4 => drop(shared.write(|store| store.delete("service", &key))),
+            5..=7 => shared.write(|store| store.set_ready(&ObjectKey::new(None, pod), draw(2) == 0)).unwrap(),
+            8 => served.server.misbehave(Fault::CloseWatches { abrupt: draw(2) == 0 }),
+            _ => served.server.misbehave(Fault::Compact),
+        }
+        if draw(4) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let wanted: Vec<(String, String)> = shared.read(|store| {
+        let records = store.records(Kind::EndpointSlice);
+        records.map(|record| (record.key.name.clone(), record.version.to_string())).collect()
+    });
+    assert!(wanted.len() > 2, "{wanted:?}");
+    for follower in &followers {
+        until("convergence", || {
+            let mut seen: Vec<(String, String)> = follower
+                .store
+                .state()
+                .iter()
+                .map(|slice| {
+                    let metadata = slice.metadata.clone();
+                    (metadata.name.unwrap(), metadata.resource_version.unwrap())
+                })
+                .collect();
+            seen.sort();
+            seen == wanted
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_hears_nothing_and_misses_nothing() {
+    let served = Served::start(false);
+    let (server, shared) = (&served.server, served.server.store().clone());
+    let here = follow::<Service>(served.client().await, watcher::Config::default());
+    let other = Kubeconfig { server: server.url(server.addresses()[1]), ..served.kubeconfig() };
+    let elsewhere = follow::<Service>(client(&other).await, watcher::Config::default());
+    mark(&shared, 1);
+    sees(&here, 1, "before").await;
+    server.cut_off(0, true);
+    let api: Api<Service> = Api::all(served.client().await);
+    let asked = tokio::spawn(async move { api.get_opt("web").await.map(|_| ()) });
+    mark(&shared, 2);
+    sees(&elsewhere, 2, "the other listener's clients go on").await;
+    let kept = here.store.state();
+    let web = kept.iter().find(|service| service.metadata.name.as_deref() == Some("web")).unwrap();
+    assert_eq!(web.metadata.labels.as_ref().unwrap()["mark"], "1");
+    assert!(!asked.is_finished(), "a new connection is neither served nor refused");
+    server.cut_off(0, false);
+    sees(&here, 2, "what was missed").await;
+    tokio::time::timeout(DEADLINE, asked).await.unwrap().unwrap().unwrap();
+}

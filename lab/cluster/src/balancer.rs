@@ -1,0 +1,193 @@
+//! The cloud load balancer: a host that asks the nodes for their health and sends to those that answer.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use ipnet::IpNet;
+use svclab_netns::NetnsError;
+use svclab_netns::links::{Hop, Route};
+use svclab_netns::namespace::Namespace;
+use svclab_spec::{LoadBalancerSpec, LoadBalancerVip, NodeSpec, VipMode};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::host::ETH0;
+use super::relay::Targets;
+use super::validate::address_for;
+use super::{ClusterError, http, relay};
+
+/// How often health is asked for. Clouds take seconds; tests must not wait for them.
+const CHECK_EVERY: Duration = Duration::from_millis(75);
+/// How long a health check may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Metric of the route that swallows packets for an address that no node may get.
+const LAST_RESORT: u32 = 4096;
+
+/// The load balancer's host.
+pub(super) struct LoadBalancer {
+    pub(super) namespace: Arc<Namespace>,
+    spec: LoadBalancerSpec,
+    nodes: Vec<NodeSpec>,
+    active: Mutex<BTreeMap<IpAddr, Active>>,
+}
+
+/// One address at work; its tasks end when this is dropped.
+struct Active {
+    vip: LoadBalancerVip,
+    healthy: watch::Receiver<Vec<String>>,
+    _tasks: JoinSet<()>,
+}
+
+impl LoadBalancer {
+    pub(super) fn new(namespace: Arc<Namespace>, spec: LoadBalancerSpec, nodes: Vec<NodeSpec>) -> LoadBalancer {
+        LoadBalancer { namespace, spec, nodes, active: Mutex::default() }
+    }
+
+    fn active(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of this host that packets for `vip` are sent to.
+    pub(super) fn gateway(&self, vip: IpAddr) -> Result<IpAddr, ClusterError> {
+        address_for(&self.spec.addresses, vip).ok_or_else(|| {
+            let problem = "the load balancer has no address of that family";
+            ClusterError::invalid(format!("load-balancer address {vip}"), problem)
+        })
+    }
+
+    /// Addresses at work, and how.
+    pub(super) fn vips(&self) -> Vec<LoadBalancerVip> {
+        self.active().values().map(|active| active.vip.clone()).collect()
+    }
+
+    /// Whether `vip` is this host's own address anyway.
+    pub(super) fn owns(&self, vip: IpAddr) -> bool {
+        self.spec.addresses.contains(&vip)
+    }
+
+    /// Healthy nodes of an address, sorted, now and later.
+    pub(super) fn healthy(&self, vip: IpAddr) -> Result<watch::Receiver<Vec<String>>, ClusterError> {
+        let active = self.active();
+        let found = active.get(&vip).map(|active| active.healthy.clone());
+        found.ok_or_else(|| ClusterError::Unknown(format!("load-balancer address {vip}")))
+    }
+
+    /// Starts serving an address.
+    pub(super) async fn publish(&self, vip: LoadBalancerVip) -> Result<(), ClusterError> {
+        let failed = || ClusterError::kernel(format!("load-balancer address {}", vip.address));
+        let links = self.namespace.links();
+        let targets =
+            self.nodes.iter().filter_map(|node| Some((node.name.clone(), address_for(&node.addresses, vip.address)?)));
+        let targets: Arc<Targets> = Arc::new(targets.collect());
+        let (report, healthy) = watch::channel(Vec::new());
+        let mut tasks = JoinSet::new();
+        match vip.mode {
+            VipMode::Vip => {
+                let lost = Route { metric: Some(LAST_RESORT), ..Route::new(vip.address.into(), Hop::Blackhole) };
+                links.set_route(&lost).await.map_err(failed())?;
+            }
+            VipMode::Proxy => {
+                if !self.owns(vip.address) {
+                    let done = links.add_address(ETH0, vip.address.into(), true).await;
+                    done.map_err(failed())?;
+                }
+                for (protocol, port, node_port) in &vip.ports {
+                    let listen = SocketAddr::new(vip.address, *port);
+                    let relay = relay::Relay {
+                        namespace: Arc::clone(&self.namespace),
+                        targets: Arc::clone(&targets),
+                        healthy: healthy.clone(),
+                        node_port: *node_port,
+                    };
+                    relay.start(*protocol, listen, &mut tasks).await.map_err(failed())?;
+                }
+            }
+        }
+        let follower = Follower { namespace: Arc::clone(&self.namespace), vip: vip.clone(), targets, report };
+        if vip.health_check_node_port.is_none() {
+            let all = follower.targets.keys().cloned().collect();
+            follower.switch(all).await.map_err(failed())?;
+        }
+        tasks.spawn(follower.follow());
+        let active = Active { vip, healthy, _tasks: tasks };
+        self.active().insert(active.vip.address, active);
+        Ok(())
+    }
+
+    /// Stops serving an address.
+    pub(super) async fn withdraw(&self, vip: IpAddr) -> Result<(), ClusterError> {
+        let Some(mut active) = self.active().remove(&vip) else {
+            return Ok(());
+        };
+        active._tasks.shutdown().await;
+        let links = self.namespace.links();
+        let nodes = active.healthy.borrow().len();
+        let done = match active.vip.mode {
+            VipMode::Vip => {
+                if nodes > 0 {
+                    // Its tasks may have been stopped between changing the route and reporting it.
+                    let _ = links.remove_route(vip.into(), None).await;
+                }
+                links.remove_route(vip.into(), Some(LAST_RESORT)).await
+            }
+            VipMode::Proxy if self.owns(vip) => Ok(()),
+            VipMode::Proxy => links.remove_address(ETH0, IpNet::from(vip)).await,
+        };
+        done.map_err(ClusterError::kernel(format!("withdrawing load-balancer address {vip}")))
+    }
+}
+
+/// Follows the nodes' health for one address.
+struct Follower {
+    namespace: Arc<Namespace>,
+    vip: LoadBalancerVip,
+    targets: Arc<Targets>,
+    report: watch::Sender<Vec<String>>,
+}
+
+impl Follower {
+    async fn follow(self) {
+        let Some(port) = self.vip.health_check_node_port else {
+            // Keeps the sender alive as long as the address is served.
+            return std::future::pending().await;
+        };
+        let mut tick = interval(CHECK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let from = &*self.namespace;
+            let checks = self.targets.iter().map(|(name, address)| async move {
+                let address = SocketAddr::new(*address, port);
+                let check = http::get(from, address, "/healthz");
+                let answer = timeout(CHECK_TIMEOUT, check).await;
+                matches!(answer, Ok(Ok(answer)) if answer.status == 200).then(|| name.clone())
+            });
+            let healthy: Vec<String> = join_all(checks).await.into_iter().flatten().collect();
+            if *self.report.borrow() != healthy {
+                // A refused route is tried again at the next tick, for nothing was reported.
+                let _ = self.switch(healthy).await;
+            }
+        }
+    }
+
+    /// Sends to `healthy` from now on, then says so.
+    async fn switch(&self, healthy: Vec<String>) -> Result<(), NetnsError> {
+        if self.vip.mode == VipMode::Vip {
+            let gateways: Vec<IpAddr> = healthy.iter().filter_map(|name| self.targets.get(name).copied()).collect();
+            let links = self.namespace.links();
+            let address = self.vip.address.into();
+            if !gateways.is_empty() {
+                let route = Route::new(address, Hop::OneOf(gateways, ETH0));
+                links.set_route(&route).await?;
+            } else if !self.report.borrow().is_empty() {
+                links.remove_route(address, None).await?;
+            }
+        }
+        self.report.send_replace(healthy);
+        Ok(())
+    }
+}

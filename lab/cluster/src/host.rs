@@ -1,0 +1,234 @@
+//! The node network, and what hangs on it: one layer-2 segment, nodes, clients and the load balancer's host.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use svclab_netns::links::{Bridge, Hop, Route, VethEnd};
+use svclab_netns::mac::{self, End, Mac};
+use svclab_netns::namespace::{Isolation, Namespace};
+use svclab_netns::netem::Impairment;
+use svclab_spec::{ClusterSpec, Cni, NodeSpec, ReversePath};
+
+use super::ClusterError;
+use super::overlay;
+use super::validate::{address_for, gateway, range_for};
+
+/// The loopback interface; the kernel's number.
+pub(super) const LOOPBACK: u32 = 1;
+/// `eth0` of nodes, pods, clients and the load balancer. Low numbers may be taken by the kernel's fallback tunnels.
+pub(super) const ETH0: u32 = 10;
+/// `cni0` of nodes.
+pub(super) const CNI0: u32 = 11;
+/// The fabric's bridge.
+const SEGMENT: u32 = 10;
+/// The fabric's first port.
+const FIRST_PORT: u32 = 100;
+/// The fabric bridge's own hardware address: what is sent to it is lost, for the fabric has no IP.
+const NOBODY: Mac = [0x02, 0, 0, 0, 0, 0x01];
+
+/// The gateway of default routes, link-local: resolved by a permanent neighbour entry, it needs no address of a range.
+pub(super) fn link_local_gateway(family_of: IpAddr) -> IpAddr {
+    match family_of {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1)),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+    }
+}
+
+/// The range of all addresses of a family.
+pub(super) fn everywhere(family_of: IpAddr) -> IpNet {
+    match family_of {
+        IpAddr::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
+        IpAddr::V6(_) => IpNet::V6(ipnet::Ipv6Net::default()),
+    }
+}
+
+/// What a namespace is used as; decides its kernel settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A pod or a client: sends and receives for itself.
+    Endpoint,
+    /// A node of a cluster with this kind of pod network, and what it asks of sources.
+    Node(Cni, ReversePath),
+    /// The load balancer's host.
+    Balancer,
+}
+
+impl Role {
+    fn rp_filter(self) -> &'static str {
+        match self {
+            Role::Endpoint | Role::Balancer | Role::Node(_, ReversePath::Off) => "0",
+            Role::Node(_, ReversePath::Strict) => "1",
+            Role::Node(_, ReversePath::Loose) => "2",
+        }
+    }
+}
+
+/// Kernel settings of a new namespace.
+///
+/// ICMP errors are not rate-limited: every probe must hear its own. Redirects would make later packets take another way
+/// than earlier ones. IPv6 addresses are usable at once.
+fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    let mut set = |key: &str, value: &str| all.push((key.to_owned(), value.to_owned()));
+    set("net/ipv4/icmp_ratemask", "0");
+    set("net/ipv6/icmp/ratelimit", "0");
+    // An empty text would be no write at all.
+    set("net/ipv6/icmp/ratemask", "\n");
+    for scope in ["all", "default"] {
+        set(&format!("net/ipv4/conf/{scope}/rp_filter"), role.rp_filter());
+        set(&format!("net/ipv4/conf/{scope}/accept_redirects"), "0");
+        set(&format!("net/ipv4/conf/{scope}/send_redirects"), "0");
+        set(&format!("net/ipv6/conf/{scope}/accept_redirects"), "0");
+        set(&format!("net/ipv6/conf/{scope}/accept_dad"), "0");
+        set(&format!("net/ipv6/conf/{scope}/accept_ra"), "0");
+    }
+    set("net/ipv6/conf/default/router_solicitations", "0");
+    if !ipv6 {
+        set("net/ipv6/conf/default/disable_ipv6", "1");
+    }
+    if role != Role::Endpoint {
+        set("net/ipv4/ip_forward", "1");
+        set("net/ipv6/conf/all/forwarding", "1");
+    }
+    if matches!(role, Role::Node(Cni::Bridge, _)) {
+        set("net/bridge/bridge-nf-call-iptables", "1");
+        set("net/bridge/bridge-nf-call-ip6tables", "1");
+    }
+    if role == Role::Balancer {
+        // By addresses and ports, so that one connection stays with one node.
+        set("net/ipv4/fib_multipath_hash_policy", "1");
+        set("net/ipv6/fib_multipath_hash_policy", "1");
+    }
+    all
+}
+
+/// Settings and loopback for a new namespace.
+pub(super) async fn prepare(namespace: &Namespace, role: Role, ipv6: bool) -> Result<(), ClusterError> {
+    let failed = |what: &str| ClusterError::kernel(format!("{}: {what}", namespace.name()));
+    let done = namespace.sysctl(settings(role, ipv6)).await;
+    done.map_err(failed("kernel settings"))?;
+    let done = namespace.links().up(LOOPBACK).await;
+    done.map_err(failed("loopback"))
+}
+
+/// The node network's switch.
+pub(super) struct Fabric {
+    /// No proxy programs anything in here.
+    pub(super) namespace: Arc<Namespace>,
+}
+
+impl Fabric {
+    /// Makes the switch.
+    pub(super) async fn build() -> Result<Fabric, ClusterError> {
+        let failed = || ClusterError::kernel("node network");
+        let namespace = Namespace::create("fabric", Isolation::Network).await.map_err(failed())?;
+        let quiet = vec![("net/ipv6/conf/default/disable_ipv6".to_owned(), "1".to_owned())];
+        namespace.sysctl(quiet).await.map_err(failed())?;
+        let bridge = Bridge { name: "segment", index: SEGMENT, mac: NOBODY };
+        let done = namespace.links().add_bridge(&bridge).await;
+        done.map_err(failed())?;
+        // For control requests.
+        namespace.links().up(LOOPBACK).await.map_err(failed())?;
+        Ok(Fabric { namespace: Arc::new(namespace) })
+    }
+
+    /// Cuts the host on port `port` off, or lets it in again. It is the switch that drops the frames: to the host its link
+    /// is up, and it keeps addresses, routes and neighbours, as with a fault far away.
+    pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
+        let segment = (!cut_off).then_some(SEGMENT);
+        let done = self.namespace.links().set_controller(FIRST_PORT + port, segment).await;
+        done.map_err(ClusterError::kernel("node network"))
+    }
+
+    /// Has what the switch sends to the host on port `port` delayed, lost and so on; or no longer.
+    pub(super) async fn impair(&self, port: u32, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
+        let done = self.namespace.links().impair(FIRST_PORT + port, impairment).await;
+        done.map_err(ClusterError::kernel("node network"))
+    }
+
+    /// Gives `host` an `eth0` on port `port` with addresses of the node network.
+    pub(super) async fn attach(
+        &self,
+        port: u32,
+        host: &Namespace,
+        network: &[IpNet],
+        addresses: &[IpAddr],
+        extra: &[IpAddr],
+    ) -> Result<(), ClusterError> {
+        let failed = || ClusterError::kernel(format!("{} on the node network", host.name()));
+        let Some(primary) = addresses.first() else {
+            return Err(ClusterError::invalid(host.name(), "has no address"));
+        };
+        let name = format!("port{port}");
+        let near = VethEnd { name: &name, index: FIRST_PORT + port, mac: mac::of(*primary, End::Peer) };
+        let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*primary, End::Host) };
+        let links = self.namespace.links();
+        let done = links.add_veth(&near, Some(SEGMENT), &far, host).await;
+        done.map_err(failed())?;
+        // One after the other: the first of a family is the primary one.
+        let all = addresses.iter().map(|a| (*a, false));
+        for (address, secondary) in all.chain(extra.iter().map(|a| (*a, true))) {
+            let Some(range) = range_for(network, address) else {
+                continue;
+            };
+            let address = IpNet::new_assert(address, range.prefix_len());
+            let done = host.links().add_address(ETH0, address, secondary).await;
+            done.map_err(failed())?;
+        }
+        Ok(())
+    }
+}
+
+/// A node's routes: to other nodes' pods (by an overlay, if there is one), and a default that leads nowhere (so that service addresses are routable
+/// before they are translated, and what nobody translates is lost in silence).
+pub(super) async fn node_routes(
+    spec: &ClusterSpec,
+    node: &NodeSpec,
+    namespace: &Namespace,
+) -> Result<(), ClusterError> {
+    let failed = || ClusterError::kernel(format!("routes of node {}", node.name));
+    for own in &node.addresses {
+        let gateway = link_local_gateway(*own);
+        let links = namespace.links();
+        let done = links.add_neighbour(ETH0, gateway, NOBODY).await;
+        done.map_err(failed())?;
+        let default = Route { source: Some(*own), ..Route::new(everywhere(*own), Hop::Gateway(gateway, ETH0)) };
+        links.set_route(&default).await.map_err(failed())?;
+    }
+    if spec.overlay {
+        return overlay::build(spec, node, namespace).await;
+    }
+    for other in spec.nodes.iter().filter(|other| other.name != node.name) {
+        for range in &other.pod_cidrs {
+            let own = address_for(&node.addresses, range.addr());
+            let (Some(via), Some(own)) = (address_for(&other.addresses, range.addr()), own) else {
+                continue;
+            };
+            let route = Route { source: Some(own), ..Route::new(*range, Hop::Gateway(via, ETH0)) };
+            namespace.links().set_route(&route).await.map_err(failed())?;
+        }
+    }
+    Ok(())
+}
+
+/// The bridge that a node's pods hang on, with the gateway address of each pod range.
+pub(super) async fn pod_bridge(node: &NodeSpec, namespace: &Namespace) -> Result<(), ClusterError> {
+    let failed = || ClusterError::kernel(format!("cni0 of node {}", node.name));
+    let gateways = node.pod_cidrs.iter().filter_map(|range| {
+        let address = gateway(range)?;
+        Some(IpNet::new_assert(address, range.prefix_len()))
+    });
+    let gateways: Vec<IpNet> = gateways.collect();
+    let Some(first) = gateways.first() else {
+        return Ok(());
+    };
+    let bridge = Bridge { name: "cni0", index: CNI0, mac: mac::of(first.addr(), End::Bridge) };
+    let links = namespace.links();
+    links.add_bridge(&bridge).await.map_err(failed())?;
+    for address in &gateways {
+        let done = links.add_address(CNI0, *address, false).await;
+        done.map_err(failed())?;
+    }
+    Ok(())
+}

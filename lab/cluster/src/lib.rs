@@ -1,0 +1,307 @@
+//! The cluster: namespaces, links and routes for nodes, pods, outside clients and the load balancer.
+//!
+//! All methods take `&self`; share a cluster as `Arc<Cluster>`. Everything happens inside the sandbox that
+//! [`svclab_netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
+//! servers and namespaces.
+
+mod balancer;
+mod build;
+mod error;
+mod host;
+mod http;
+mod kill_on_child;
+mod overlay;
+mod pod;
+pub mod prober;
+pub mod process;
+mod relay;
+pub mod traffic;
+mod validate;
+mod vips;
+pub mod work;
+pub mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use ipnet::IpNet;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use svclab_netns::enter;
+use svclab_netns::links::{Hop, Route};
+use svclab_netns::namespace::Namespace;
+use svclab_netns::netem::Impairment;
+use svclab_netns::sockets;
+
+use balancer::LoadBalancer;
+pub use error::ClusterError;
+use host::{ETH0, Fabric};
+pub use http::HttpAnswer;
+use pod::{Pod, Site};
+use process::{ExecOutput, ProcessHandle, ProcessSpec};
+use svclab_spec::{ClusterSpec, NodeSpec, PodSpec};
+use writer::BusyWriter;
+
+use crate::traffic::probe::Place;
+
+/// `XT_LOCK_NAME` of iptables' `configure.ac`.
+const IPTABLES_LOCK: &str = "/run/xtables.lock";
+/// How long a command that has the lock may keep it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts to take it.
+const LOCK_LOOK: Duration = Duration::from_millis(2);
+
+/// A running cluster.
+pub struct Cluster {
+    spec: Mutex<ClusterSpec>,
+    nodes: BTreeMap<String, Node>,
+    clients: BTreeMap<String, Arc<Namespace>>,
+    balancer: Option<LoadBalancer>,
+    pods: Mutex<BTreeMap<(String, String), Arc<Pod>>>,
+    next_pod: AtomicU32,
+    client_routes: tokio::sync::Mutex<BTreeSet<(String, IpNet)>>,
+    /// Held while pods or load-balancer addresses change.
+    changing: tokio::sync::Mutex<()>,
+    fabric: Fabric,
+}
+
+struct Node {
+    spec: NodeSpec,
+    namespace: Arc<Namespace>,
+    /// Of the node network's switch.
+    port: u32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cluster {
+    /// Validates `spec`, then builds it. The servers of all pods listen when this returns.
+    pub async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
+        let cluster = build::build(spec).await?;
+        cluster.publish_places()?;
+        Ok(cluster)
+    }
+
+    /// The specification that the cluster was built from, with the pods as they are now.
+    pub fn spec(&self) -> ClusterSpec {
+        lock(&self.spec).clone()
+    }
+
+    /// Adds a pod; its servers listen when this returns.
+    pub async fn add_pod(&self, pod: &PodSpec) -> Result<(), ClusterError> {
+        self.add_pods(std::slice::from_ref(pod)).await
+    }
+
+    /// Adds pods, all at once; their servers listen when this returns.
+    pub async fn add_pods(&self, pods: &[PodSpec]) -> Result<(), ClusterError> {
+        let _changing = self.changing.lock().await;
+        let mut spec = self.spec();
+        spec.pods.extend_from_slice(pods);
+        validate::cluster(&spec)?;
+        let built = try_join_all(pods.iter().map(async |pod| {
+            let node = self.node(&pod.node)?;
+            let number = self.next_pod.fetch_add(1, Ordering::Relaxed);
+            let site = Site { cluster: &spec, node: &node.spec, namespace: &node.namespace, number };
+            let built = Arc::new(Pod::build(pod, site).await?);
+            Ok::<_, ClusterError>(((pod.namespace.clone(), pod.name.clone()), built))
+        }));
+        let built = built.await?;
+        lock(&self.pods).extend(built);
+        *lock(&self.spec) = spec;
+        self.publish_places()
+    }
+
+    /// Removes a pod, its link first: connections to it fall silent, as when a pod is deleted.
+    pub async fn remove_pod(&self, namespace: &str, name: &str) -> Result<(), ClusterError> {
+        self.remove_pods(&[(namespace.to_owned(), name.to_owned())]).await
+    }
+
+    /// Removes pods, `(namespace, name)`, all at once.
+    pub async fn remove_pods(&self, keys: &[(String, String)]) -> Result<(), ClusterError> {
+        let _changing = self.changing.lock().await;
+        try_join_all(keys.iter().map(async |(namespace, name)| {
+            let pod = self.pod(namespace, name)?;
+            pod.unplug(&self.node(&pod.spec.node)?.namespace).await
+        }))
+        .await?;
+        lock(&self.pods).retain(|key, _| !keys.contains(key));
+        lock(&self.spec).pods.retain(|pod| !keys.contains(&(pod.namespace.clone(), pod.name.clone())));
+        self.publish_places()
+    }
+
+    /// Stops or starts a pod's servers; stopping also breaks its connections, as when its process dies.
+    pub async fn set_serving(&self, namespace: &str, name: &str, serving: bool) -> Result<(), ClusterError> {
+        self.pod(namespace, name)?.serve(serving).await
+    }
+
+    /// Makes client `client` send packets for `destination` to node `via_node` (replaces an earlier route to it).
+    pub async fn add_client_route(&self, client: &str, destination: IpNet, via_node: &str) -> Result<(), ClusterError> {
+        let host = self.client(client)?;
+        let node = &self.node(via_node)?.spec;
+        let gateway = validate::address_for(&node.addresses, destination.addr());
+        let gateway = gateway.ok_or_else(|| {
+            let problem = format!("has no address of the family of {destination}");
+            ClusterError::invalid(format!("node {via_node}"), problem)
+        })?;
+        let route = Route::new(destination.trunc(), Hop::Gateway(gateway, ETH0));
+        let mut routes = self.client_routes.lock().await;
+        let done = host.links().set_route(&route).await;
+        done.map_err(ClusterError::kernel(format!("client {client}: route via {via_node}")))?;
+        routes.insert((client.to_owned(), route.destination));
+        Ok(())
+    }
+
+    /// Undoes [`Cluster::add_client_route`].
+    pub async fn remove_client_route(&self, client: &str, destination: IpNet) -> Result<(), ClusterError> {
+        let host = self.client(client)?;
+        let mut routes = self.client_routes.lock().await;
+        let key = (client.to_owned(), destination.trunc());
+        let unknown = || ClusterError::Unknown(format!("route to {destination} of client {client}"));
+        if !routes.contains(&key) {
+            return Err(unknown());
+        }
+        let done = host.links().remove_route(key.1, None).await;
+        done.map_err(ClusterError::kernel(format!("client {client}")))?;
+        routes.remove(&key);
+        Ok(())
+    }
+
+    /// Cuts a node off the node network, or lets it in again: neither other nodes' pods nor hosts outside reach it or its
+    /// pods. It keeps its links, addresses, routes and rules; its pods go on among themselves.
+    pub async fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), ClusterError> {
+        self.fabric.cut_off(self.node(node)?.port, cut_off).await
+    }
+
+    /// Has everything that others send to a node, or to its pods, delayed, lost and so on; or no longer. What the node sends
+    /// is left alone, and so is what its own pods send to each other.
+    pub async fn impair(&self, node: &str, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
+        self.fabric.impair(self.node(node)?.port, impairment).await
+    }
+
+    /// Starts a long-running program on a node (its network namespace, `/sys` and `/run`).
+    pub async fn spawn_on_node(&self, node: &str, process: ProcessSpec) -> Result<ProcessHandle, ClusterError> {
+        ProcessHandle::start(&self.node(node)?.namespace, &process).await
+    }
+
+    /// Runs `work` on the thread that lives in a place: sockets that it makes and programs that it starts are of that place.
+    /// It must be short, for everything else there waits for it.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        place: &Place,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ClusterError> {
+        self.namespace(place)?.run(work).await.map_err(ClusterError::kernel(place.to_string()))
+    }
+
+    /// Holds the lock that all commands of iptables' legacy variant share on a node, until it is dropped.
+    pub async fn hold_iptables_lock(&self, node: &str) -> Result<Flock<File>, ClusterError> {
+        let attempted = || format!("locking {IPTABLES_LOCK} of node {node}");
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            // A descriptor of the node's own file; a thread that waits for it would keep everything else there waiting.
+            let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(IPTABLES_LOCK);
+            let file = self.run(&Place::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((_, Errno::EWOULDBLOCK)) if Instant::now() < deadline => tokio::time::sleep(LOCK_LOOK).await,
+                Err((_, error)) => return Err(ClusterError::io(attempted())(error.into())),
+            }
+        }
+    }
+
+    /// Starts a program on a node that rewrites an nft table of its own so many times a second.
+    pub async fn busy_writer(&self, node: &str, per_second: u32) -> Result<BusyWriter, ClusterError> {
+        let attempted = || format!("rewriting a table of nf_tables on node {node}");
+        let socket = self.run(&Place::Node(node.to_owned()), BusyWriter::open).await?;
+        let started = socket.and_then(|socket| BusyWriter::start(socket, per_second));
+        started.map_err(ClusterError::io(attempted()))
+    }
+
+    /// Runs a command to its end in a place and collects its output; killed after `timeout`.
+    pub async fn exec(&self, place: &Place, argv: &[String], timeout: Duration) -> Result<ExecOutput, ClusterError> {
+        process::exec(&*self.namespace(place)?, argv, timeout).await
+    }
+
+    /// Minimal HTTP GET from a place.
+    pub async fn http_get(
+        &self,
+        place: &Place,
+        address: SocketAddr,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<HttpAnswer, ClusterError> {
+        let namespace = self.namespace(place)?;
+        let attempted = format!("GET http://{address}{path} from {place}");
+        match tokio::time::timeout(timeout, http::get(&namespace, address, path)).await {
+            Ok(answer) => answer.map_err(ClusterError::io(attempted)),
+            Err(_) => Err(ClusterError::TimedOut { waiting_for: attempted, after: timeout }),
+        }
+    }
+
+    /// Listens on `address` in a place (for example an API server on every node's loopback); served by the caller.
+    pub async fn listen(&self, place: &Place, address: SocketAddr) -> Result<tokio::net::TcpListener, ClusterError> {
+        let listener = sockets::listen(&*self.namespace(place)?, address).await;
+        listener.map_err(ClusterError::kernel(place.to_string()))
+    }
+
+    /// The shell line that enters a place from another terminal (append a command, or get a shell); needs `nsenter`.
+    pub fn enter_line(&self, place: &Place) -> Result<String, ClusterError> {
+        let namespace = self.namespace(place)?;
+        let unknown = || ClusterError::Unknown(format!("sandbox around {place}"));
+        enter::line(&namespace).ok_or_else(unknown)
+    }
+
+    /// Every place of the cluster: nodes, pods, clients, the load balancer.
+    pub fn places(&self) -> Vec<Place> {
+        let nodes = self.nodes.keys().cloned().map(Place::Node);
+        let pods: Vec<_> = lock(&self.pods).keys().cloned().collect();
+        let pods = pods.into_iter().map(|(namespace, name)| Place::Pod { namespace, name });
+        let clients = self.clients.keys().cloned().map(Place::Client);
+        let balancer = self.balancer.iter().map(|_| Place::LoadBalancer);
+        nodes.chain(pods).chain(clients).chain(balancer).collect()
+    }
+
+    fn node(&self, name: &str) -> Result<&Node, ClusterError> {
+        self.nodes.get(name).ok_or_else(|| ClusterError::Unknown(format!("node {name}")))
+    }
+
+    fn client(&self, name: &str) -> Result<&Arc<Namespace>, ClusterError> {
+        self.clients.get(name).ok_or_else(|| ClusterError::Unknown(format!("client {name}")))
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Pod>, ClusterError> {
+        let pods = lock(&self.pods);
+        let pod = pods.get(&(namespace.to_owned(), name.to_owned())).cloned();
+        pod.ok_or_else(|| ClusterError::Unknown(format!("pod {namespace}/{name}")))
+    }
+
+    fn balancer(&self) -> Result<&LoadBalancer, ClusterError> {
+        let unknown = || ClusterError::Unknown("load balancer".to_owned());
+        self.balancer.as_ref().ok_or_else(unknown)
+    }
+
+    fn namespace(&self, place: &Place) -> Result<Arc<Namespace>, ClusterError> {
+        Ok(match place {
+            Place::Node(name) => Arc::clone(&self.node(name)?.namespace),
+            Place::Client(name) => Arc::clone(self.client(name)?),
+            Place::Pod { namespace, name } => Arc::clone(&self.pod(namespace, name)?.namespace),
+            Place::LoadBalancer => Arc::clone(&self.balancer()?.namespace),
+        })
+    }
+
+    fn publish_places(&self) -> Result<(), ClusterError> {
+        let places = self.places().into_iter();
+        let found: Result<Vec<_>, ClusterError> =
+            places.map(|place| Ok((place.to_string(), self.namespace(&place)?))).collect();
+        let found = found?;
+        let list = found.iter().map(|(place, namespace)| (place.clone(), &**namespace));
+        enter::publish(list).map_err(ClusterError::io("writing the list of places"))
+    }
+}

@@ -1,0 +1,172 @@
+//! Pods: a namespace each (or the node's), a link to the node, echo servers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use svclab_netns::links::{Hop, Route, VethEnd};
+use svclab_netns::mac::{self, End};
+use svclab_netns::namespace::{Isolation, Namespace};
+use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
+use tokio::sync::Mutex;
+
+use super::ClusterError;
+use super::host::{self, CNI0, ETH0, Role};
+use super::overlay;
+use super::validate::{gateway, range_for};
+use crate::traffic::servers::Servers;
+
+/// Node side of the first pod's link; the next ones follow.
+const FIRST_LINK: u32 = 1000;
+
+/// A pod that stands.
+pub(super) struct Pod {
+    pub(super) spec: PodSpec,
+    pub(super) namespace: Arc<Namespace>,
+    /// Its own addresses and loopback, or for the host network all of the node's.
+    listen: Vec<IpAddr>,
+    /// Node side of its link; none on the host network.
+    link: Option<u32>,
+    servers: Mutex<Option<Servers>>,
+}
+
+/// What a new pod is put on.
+pub(super) struct Site<'a> {
+    pub(super) cluster: &'a ClusterSpec,
+    pub(super) node: &'a NodeSpec,
+    pub(super) namespace: &'a Arc<Namespace>,
+    /// Number of the pod's link, unique in the cluster.
+    pub(super) number: u32,
+}
+
+impl Pod {
+    /// Makes the pod and starts its servers.
+    pub(super) async fn build(spec: &PodSpec, site: Site<'_>) -> Result<Pod, ClusterError> {
+        let name = format!("pod/{}/{}", spec.namespace, spec.name);
+        let mut listen = spec.addresses.clone();
+        for address in &spec.addresses {
+            listen.push(match address {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let (namespace, link) = if spec.host_network {
+            listen.extend(&site.node.extra_addresses);
+            (Arc::clone(site.namespace), None)
+        } else {
+            let namespace = Namespace::create(&name, Isolation::Network)
+                .await
+                .map_err(ClusterError::kernel(format!("making {name}")))?;
+            let link = wire(spec, &namespace, &site).await?;
+            (Arc::new(namespace), Some(link))
+        };
+        let pod = Pod { spec: spec.clone(), namespace, listen, link, servers: Mutex::new(None) };
+        pod.serve(true).await?;
+        Ok(pod)
+    }
+
+    /// Starts or stops the servers.
+    pub(super) async fn serve(&self, serving: bool) -> Result<(), ClusterError> {
+        let mut servers = self.servers.lock().await;
+        if !serving {
+            if let Some(running) = servers.take() {
+                running.stop().await;
+            }
+        } else if servers.is_none() {
+            let identity = format!("{}/{}", self.spec.namespace, self.spec.name);
+            let (listen, ports) = (self.listen.clone(), self.spec.ports.clone());
+            let started = Servers::start(&self.namespace, &identity, listen, ports, self.spec.host_network).await;
+            let started = started.map_err(ClusterError::kernel(format!("pod {identity}")))?;
+            *servers = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Cuts the link, then lets servers and namespace go: no reset reaches anybody.
+    pub(super) async fn unplug(&self, node: &Namespace) -> Result<(), ClusterError> {
+        if let Some(link) = self.link {
+            let attempted = format!("unplugging pod {}/{}", self.spec.namespace, self.spec.name);
+            node.links().remove(link).await.map_err(ClusterError::kernel(attempted))?;
+        }
+        self.serve(false).await
+    }
+}
+
+/// Connects a pod to its node; returns the number of the node's interface.
+async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u32, ClusterError> {
+    let failed = || ClusterError::kernel(format!("wiring {}", namespace.name()));
+    let ipv6 = pod.addresses.iter().any(IpAddr::is_ipv6);
+    host::prepare(namespace, Role::Endpoint, ipv6).await?;
+    let Some(first) = pod.addresses.first() else {
+        return Err(ClusterError::invalid(namespace.name(), "has no address"));
+    };
+    let name = format!("veth{}", site.number);
+    let near = VethEnd { name: &name, index: FIRST_LINK + site.number, mac: mac::of(*first, End::Peer) };
+    let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*first, End::Host) };
+    let controller = (site.cluster.cni == Cni::Bridge).then_some(CNI0);
+    let node = site.namespace.links();
+    let done = node.add_veth(&near, controller, &far, namespace).await;
+    done.map_err(failed())?;
+    if site.cluster.overlay {
+        node.set_mtu(near.index, overlay::MTU).await.map_err(failed())?;
+        namespace.links().set_mtu(ETH0, overlay::MTU).await.map_err(failed())?;
+    }
+    if controller.is_some() {
+        node.set_hairpin(near.index, true).await.map_err(failed())?;
+    }
+    for address in &pod.addresses {
+        match site.cluster.cni {
+            Cni::Bridge => on_bridge(*address, namespace, site).await?,
+            Cni::PointToPoint => {
+                let gateway = host::link_local_gateway(*address);
+                on_route((*address, gateway), namespace, &near, &far, site).await?;
+            }
+            Cni::Ptp => {
+                let range = range_for(&site.node.pod_cidrs, *address);
+                let Some(gateway) = range.and_then(gateway) else {
+                    return Err(ClusterError::invalid(namespace.name(), format!("{address} has no range")));
+                };
+                node.add_address(near.index, gateway.into(), false).await.map_err(failed())?;
+                on_route((*address, gateway), namespace, &near, &far, site).await?;
+            }
+        }
+    }
+    Ok(near.index)
+}
+
+/// An address in the bridge's range, and the bridge as gateway.
+async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &Site<'_>) -> Result<(), ClusterError> {
+    let failed = || ClusterError::kernel(format!("{} on cni0", namespace.name()));
+    let range = range_for(&site.node.pod_cidrs, address);
+    let Some((range, gateway)) = range.and_then(|range| Some((range, gateway(range)?))) else {
+        return Err(ClusterError::invalid(namespace.name(), format!("{address} has no range")));
+    };
+    let links = namespace.links();
+    let own = IpNet::new_assert(address, range.prefix_len());
+    links.add_address(ETH0, own, false).await.map_err(failed())?;
+    let default = Route::new(host::everywhere(address), Hop::Gateway(gateway, ETH0));
+    links.set_route(&default).await.map_err(failed())
+}
+
+/// A single address, a gateway, and a host route in the node; neighbours are known, none is asked for.
+async fn on_route(
+    (address, gateway): (IpAddr, IpAddr),
+    namespace: &Namespace,
+    near: &VethEnd<'_>,
+    far: &VethEnd<'_>,
+    site: &Site<'_>,
+) -> Result<(), ClusterError> {
+    let failed = || ClusterError::kernel(format!("{} on its own link", namespace.name()));
+    let single = IpNet::from(address);
+    let links = namespace.links();
+    links.add_address(ETH0, single, false).await.map_err(failed())?;
+    let done = links.add_neighbour(ETH0, gateway, near.mac).await;
+    done.map_err(failed())?;
+    let default = Route::new(host::everywhere(address), Hop::Gateway(gateway, ETH0));
+    links.set_route(&default).await.map_err(failed())?;
+    let node = site.namespace.links();
+    let done = node.add_neighbour(near.index, address, far.mac).await;
+    done.map_err(failed())?;
+    let route = Route::new(single, Hop::Device(near.index));
+    node.set_route(&route).await.map_err(failed())
+}

@@ -1,0 +1,142 @@
+//! `ipMode: Proxy`: the load balancer accepts for itself and connects to node ports from its own address.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use svclab_netns::NetnsError;
+use svclab_netns::namespace::Namespace;
+use svclab_netns::sockets;
+use svclab_spec::Protocol;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long a node may take to accept.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a UDP conversation may be silent before it is forgotten.
+const UDP_IDLE: Duration = Duration::from_secs(60);
+
+/// Nodes that can serve an address, by name: their address of the same family.
+pub(super) type Targets = BTreeMap<String, IpAddr>;
+
+/// One port of one address.
+pub(super) struct Relay {
+    pub(super) namespace: Arc<Namespace>,
+    pub(super) targets: Arc<Targets>,
+    pub(super) healthy: watch::Receiver<Vec<String>>,
+    pub(super) node_port: u16,
+}
+
+impl Relay {
+    /// Listens, and serves in `tasks`.
+    pub(super) async fn start(
+        self,
+        protocol: Protocol,
+        listen: SocketAddr,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), NetnsError> {
+        match protocol {
+            Protocol::Tcp => {
+                let listener = sockets::listen(&self.namespace, listen).await?;
+                tasks.spawn(self.relay_tcp(listener));
+            }
+            Protocol::Udp => {
+                let socket = sockets::udp(&self.namespace, listen).await?;
+                tasks.spawn(self.relay_udp(Arc::new(socket)));
+            }
+            // No published address has such a port.
+            Protocol::Sctp => {}
+        }
+        Ok(())
+    }
+
+    /// The next healthy node, in turn.
+    fn next(&self, turn: &AtomicUsize) -> Option<SocketAddr> {
+        let healthy = self.healthy.borrow();
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        let node = healthy.get(turn.checked_rem(healthy.len())?)?;
+        Some(SocketAddr::new(*self.targets.get(node)?, self.node_port))
+    }
+
+    async fn relay_tcp(self, listener: TcpListener) {
+        let turn = AtomicUsize::new(0);
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let Ok((client, _)) = accepted else { continue };
+                    let (target, namespace) = (self.next(&turn), Arc::clone(&self.namespace));
+                    connections.spawn(pass_on(client, target, namespace));
+                }
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+
+    async fn relay_udp(self, socket: Arc<UdpSocket>) {
+        let turn = AtomicUsize::new(0);
+        let known: Arc<Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>> = Arc::default();
+        let mut conversations = JoinSet::new();
+        let mut datagram = [0; 65_536];
+        loop {
+            let Ok((length, client)) = socket.recv_from(&mut datagram).await else { continue };
+            while conversations.try_join_next().is_some() {}
+            let mut open = known.lock().await;
+            let upstream = match open.entry(client) {
+                Entry::Occupied(known) => Arc::clone(known.get()),
+                Entry::Vacant(free) => {
+                    let Some(target) = self.next(&turn) else { continue };
+                    let Ok(upstream) = udp_to(&self.namespace, target).await else { continue };
+                    let upstream = Arc::clone(free.insert(Arc::new(upstream)));
+                    let (back, socket, known) = (Arc::clone(&upstream), Arc::clone(&socket), Arc::clone(&known));
+                    conversations.spawn(async move {
+                        answer_udp(&back, &socket, client).await;
+                        known.lock().await.remove(&client);
+                    });
+                    upstream
+                }
+            };
+            drop(open);
+            let _ = upstream.send(&datagram[..length]).await;
+        }
+    }
+}
+
+/// Joins a client's connection to one to a node; without a node, or when it refuses, the client is reset.
+async fn pass_on(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
+    let connect = async {
+        let target = target?;
+        let socket = namespace.run(move || sockets::tcp(target));
+        let socket = socket.await.ok()?.ok()?;
+        timeout(CONNECT_TIMEOUT, socket.connect(target)).await.ok()?.ok()
+    };
+    match connect.await {
+        Some(mut node) => {
+            let _ = copy_bidirectional(&mut client, &mut node).await;
+        }
+        None => {
+            let _ = client.set_zero_linger();
+        }
+    }
+}
+
+async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, NetnsError> {
+    let socket = sockets::udp(namespace, sockets::anywhere(target)).await?;
+    let connected = socket.connect(target).await;
+    connected.map_err(NetnsError::io(format!("connecting UDP to {target}")))?;
+    Ok(socket)
+}
+
+/// Passes a node's answers back until there are none for a while.
+async fn answer_udp(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
+    let mut datagram = [0; 65_536];
+    while let Ok(Ok(length)) = timeout(UDP_IDLE, upstream.recv(&mut datagram)).await {
+        let _ = socket.send_to(&datagram[..length], client).await;
+    }
+}

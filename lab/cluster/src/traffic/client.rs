@@ -1,0 +1,195 @@
+//! Probes: sockets made in the place's namespace, awaited together on the lab's runtime.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use svclab_netns::NetnsError;
+use svclab_netns::namespace::Namespace;
+use svclab_netns::sockets;
+use svclab_spec::Protocol;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::probe::{Answer, Outcome, Probe};
+use super::question::Question;
+use super::silence::{Origin, answer_within};
+
+/// What a client asks.
+const WHO: &str = "who?";
+
+/// A TCP connection that stays open between questions.
+pub struct Connection {
+    origin: Origin,
+    stream: BufReader<TcpStream>,
+    client: SocketAddr,
+}
+
+impl Connection {
+    /// The client's own address and port.
+    pub fn client(&self) -> SocketAddr {
+        self.client
+    }
+
+    /// Sends a line and waits for the server's.
+    ///
+    /// # Errors
+    /// When the machine is too slow to tell silence within `limit` from a late answer.
+    pub async fn ask(&mut self, limit: Duration) -> Result<Answer, NetnsError> {
+        answer_within(&self.origin, limit, question(&mut self.stream)).await
+    }
+}
+
+/// Sends one probe. An error means that the socket could not be made or bound as wanted.
+pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+    match probe.protocol {
+        Protocol::Tcp | Protocol::Sctp => send_stream(origin, probe).await,
+        Protocol::Udp => send_udp(origin, probe).await,
+    }
+}
+
+/// Opens a connection and leaves it open; the inner error is what came back instead of an acceptance.
+pub(crate) async fn connect(origin: Origin, probe: &Probe) -> Result<Result<Connection, Outcome>, NetnsError> {
+    let socket = stream_socket(&origin.namespace, probe).await?;
+    let (mut opened, start) = (None, Instant::now());
+    let accepted = async {
+        match socket.connect(probe.to).await {
+            // Not an answer yet: the caller asks for one.
+            Ok(stream) => opened = Some(stream),
+            Err(error) => return classify(&error),
+        }
+        Answer::TimedOut
+    };
+    let answer = answer_within(&origin, probe.timeout, accepted).await?;
+    let refused = |answer| Outcome { answer, client: None, took: start.elapsed() };
+    let Some(stream) = opened else { return Ok(Err(refused(answer))) };
+    Ok(match stream.local_addr() {
+        Ok(client) => Ok(Connection { origin, stream: BufReader::new(stream), client }),
+        Err(error) => Err(refused(Answer::Broken(error.to_string()))),
+    })
+}
+
+async fn send_stream(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+    let socket = stream_socket(&origin.namespace, probe).await?;
+    // An abortive close leaves no TIME_WAIT, so that a source port can be used again at once.
+    socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
+    let (mut client, start) = (None, Instant::now());
+    let exchange = async {
+        let stream = match socket.connect(probe.to).await {
+            Ok(stream) => stream,
+            Err(error) => return classify(&error),
+        };
+        client = stream.local_addr().ok();
+        question(&mut BufReader::new(stream)).await
+    };
+    let answer = answer_within(origin, probe.timeout, exchange).await?;
+    Ok(Outcome { answer, client, took: start.elapsed() })
+}
+
+async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
+    let question = Question::new(WHO);
+    if let Err(error) = stream.get_mut().write_all(&question.line()).await {
+        return Answer::Broken(error.to_string());
+    }
+    let mut line = String::new();
+    loop {
+        line.clear();
+        match stream.read_line(&mut line).await {
+            Ok(0) => return Answer::Broken("the server closed the connection".to_owned()),
+            Ok(_) => {}
+            Err(error) => return Answer::Broken(error.to_string()),
+        }
+        if let Some(answer) = question.answer(line.as_bytes()) {
+            return answer;
+        }
+    }
+}
+
+async fn send_udp(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+    let bind = source(probe);
+    let socket = sockets::udp(&origin.namespace, bind).await?;
+    let (mut client, start) = (None, Instant::now());
+    let exchange = async {
+        // A connected socket hears ICMP errors.
+        if let Err(error) = socket.connect(probe.to).await {
+            return classify(&error);
+        }
+        client = socket.local_addr().ok();
+        let question = Question::new(WHO);
+        match socket.send(&question.line()).await {
+            // Netfilter of this very machine took it, which may have sent an ICMP error instead: the socket hears of that next.
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
+            Err(error) => return classify(&error),
+            Ok(_) => {}
+        }
+        let mut datagram = [0; 2048];
+        loop {
+            match socket.recv(&mut datagram).await {
+                Ok(length) => match question.answer(&datagram[..length]) {
+                    Some(answer) => return answer,
+                    // The port was another request's before.
+                    None => continue,
+                },
+                Err(error) => return classify(&error),
+            }
+        }
+    };
+    let answer = answer_within(origin, probe.timeout, exchange).await?;
+    Ok(Outcome { answer, client, took: start.elapsed() })
+}
+
+async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
+    let bind = source(probe);
+    let protocol = probe.protocol;
+    let attempt = format!("binding a {protocol} socket to {bind} in {}", namespace.name());
+    let chosen = probe.source_address.is_some() || probe.source_port.is_some();
+    namespace
+        .run(move || {
+            let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
+            // Unbound sockets get a port at connect time, which may be shared between destinations.
+            if chosen {
+                socket.set_reuseaddr(true)?;
+                socket.bind(bind)?;
+            }
+            Ok(socket)
+        })
+        .await?
+        .map_err(NetnsError::io(attempt))
+}
+
+/// Where to bind: the wildcard of the destination's family and port 0, as far as nothing else is asked for.
+pub(super) fn source(probe: &Probe) -> SocketAddr {
+    let any = sockets::anywhere(probe.to);
+    let port = probe.source_port.unwrap_or(any.port());
+    SocketAddr::new(probe.source_address.unwrap_or(any.ip()), port)
+}
+
+/// What an error before the answer means.
+pub(super) fn classify(error: &io::Error) -> Answer {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Answer::Refused,
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Answer::Broken(error.to_string()),
+        // The kernel's own time-out, or a packet that netfilter dropped on its way out: silence on the wire.
+        ErrorKind::TimedOut => Answer::TimedOut,
+        _ if error.raw_os_error() == Some(Errno::EPERM as i32) => Answer::TimedOut,
+        _ => Answer::Unreachable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_sorted_by_what_the_wire_did() {
+        let of = |errno: Errno| classify(&io::Error::from(errno));
+        assert_eq!(of(Errno::ECONNREFUSED), Answer::Refused);
+        assert_eq!(of(Errno::ETIMEDOUT), Answer::TimedOut);
+        assert_eq!(of(Errno::EPERM), Answer::TimedOut);
+        for errno in [Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EACCES, Errno::EINVAL] {
+            assert!(matches!(of(errno), Answer::Unreachable(_)), "{errno}");
+        }
+        assert!(matches!(of(Errno::ECONNRESET), Answer::Broken(_)));
+    }
+}

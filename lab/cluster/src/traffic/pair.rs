@@ -1,0 +1,103 @@
+//! Two datagrams at once from one socket, as resolvers ask for A and AAAA: the kernel may see the second before it has made
+//! up its mind about the flow of the first.
+
+use std::io;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Instant;
+
+use svclab_netns::NetnsError;
+use svclab_netns::sockets;
+use tokio::net::UdpSocket;
+
+use super::client::{classify, source};
+use super::probe::{Answer, Outcome, Probe};
+use super::question::Question;
+use super::silence::{Origin, answer_within};
+
+/// What a resolver asks for.
+const RECORDS: [&str; 2] = ["A?", "AAAA?"];
+
+/// Sends the two, each by a thread of its own, and waits for both answers: an outcome for each question.
+pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<[Outcome; 2], NetnsError> {
+    let bind = source(probe);
+    let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
+    let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
+    // A connected socket hears ICMP errors.
+    socket.connect(probe.to).map_err(failed())?;
+    let client = socket.local_addr().ok();
+    let senders = [socket.try_clone().map_err(failed())?, socket.try_clone().map_err(failed())?];
+    let socket = UdpSocket::from_std(socket).map_err(failed())?;
+    let start = Instant::now();
+    let questions = RECORDS.map(Question::new);
+    let lines = [questions[0].line(), questions[1].line()];
+    let mut outcomes: [Option<Outcome>; 2] = [None, None];
+    // The answer that completes the pair, or what both got that have none by then.
+    let exchange = async {
+        match tokio::task::spawn_blocking(|| both(senders, lines)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return classify(&error),
+            Err(error) => return Answer::Broken(error.to_string()),
+        }
+        let mut datagram = [0; 2048];
+        loop {
+            let datagram = match socket.recv(&mut datagram).await {
+                Ok(length) => &datagram[..length],
+                Err(error) => return classify(&error),
+            };
+            for (question, outcome) in questions.iter().zip(&mut outcomes) {
+                let answer = question.answer(datagram).filter(|_| outcome.is_none());
+                let answered = answer.map(|answer| Outcome { answer, client, took: start.elapsed() });
+                *outcome = outcome.take().or(answered);
+            }
+            if let [Some(_), Some(last)] = &outcomes {
+                return last.answer.clone();
+            }
+        }
+    };
+    let rest = answer_within(origin, probe.timeout, exchange).await?;
+    let rest = Outcome { answer: rest, client, took: start.elapsed() };
+    Ok(outcomes.map(|outcome| outcome.unwrap_or_else(|| rest.clone())))
+}
+
+/// Sends both at the same moment, as far as the processors allow.
+fn both(senders: [std::net::UdpSocket; 2], lines: [Vec<u8>; 2]) -> io::Result<()> {
+    let together = Arc::new(Barrier::new(senders.len()));
+    let threads: Vec<_> = senders
+        .into_iter()
+        .zip(lines)
+        .map(|(socket, line)| {
+            let together = Arc::clone(&together);
+            thread::spawn(move || {
+                together.wait();
+                socket.send(&line).map(|_| ())
+            })
+        })
+        .collect();
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn both_are_sent() {
+        let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        both([client.try_clone().unwrap(), client], RECORDS.map(|record| record.as_bytes().to_vec())).unwrap();
+        let mut heard: Vec<String> = (0..2)
+            .map(|_| {
+                let mut datagram = [0; 16];
+                let length = server.recv(&mut datagram).unwrap();
+                String::from_utf8_lossy(&datagram[..length]).into_owned()
+            })
+            .collect();
+        heard.sort();
+        assert_eq!(heard, RECORDS);
+    }
+}

@@ -1,0 +1,88 @@
+//! Load-balancer addresses of the cluster: who is routed to them, and who serves them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use svclab_netns::links::{Hop, Route};
+use svclab_netns::namespace::Namespace;
+use svclab_spec::{LoadBalancerVip, VipMode};
+
+use super::host::ETH0;
+use super::{Cluster, ClusterError};
+
+impl Cluster {
+    /// Sets the load balancer's addresses; addresses that are not in `vips` any more are withdrawn.
+    ///
+    /// Clients are routed to them through the load balancer. Nodes are too under `ipMode: Proxy`; under `Vip` a packet
+    /// that a node has not translated is lost like any other to a service address.
+    pub async fn set_vips(&self, vips: Vec<LoadBalancerVip>) -> Result<(), ClusterError> {
+        let _changing = self.changing.lock().await;
+        let balancer = self.balancer()?;
+        let mut addresses = BTreeSet::new();
+        for vip in &vips {
+            balancer.gateway(vip.address)?;
+            if !addresses.insert(vip.address) {
+                let item = format!("load-balancer address {}", vip.address);
+                return Err(ClusterError::invalid(
+                    item,
+                    "is there twice: services that share it must agree on ipMode and healthCheckNodePort",
+                ));
+            }
+        }
+        let old = balancer.vips();
+        for gone in old.iter().filter(|old| !vips.contains(old)) {
+            for host in self.routed(gone) {
+                // Somebody may have put a route of their own in its place, and removed it.
+                let _ = host.links().remove_route(gone.address.into(), None).await;
+            }
+            balancer.withdraw(gone.address).await?;
+        }
+        for new in vips.into_iter().filter(|new| !old.contains(new)) {
+            let failed = || ClusterError::kernel(format!("routes to {}", new.address));
+            let route = self.vip_route(&new)?;
+            for host in self.routed(&new) {
+                host.links().set_route(&route).await.map_err(failed())?;
+            }
+            balancer.publish(new).await?;
+        }
+        Ok(())
+    }
+
+    /// Names of the nodes that the load balancer sends `vip` to now, sorted.
+    pub fn lb_healthy(&self, vip: IpAddr) -> Result<Vec<String>, ClusterError> {
+        Ok(self.balancer()?.healthy(vip)?.borrow().clone())
+    }
+
+    /// Waits until [`Cluster::lb_healthy`] is `nodes` (any order).
+    pub async fn wait_lb_healthy(&self, vip: IpAddr, nodes: &[String], timeout: Duration) -> Result<(), ClusterError> {
+        let mut healthy = self.balancer()?.healthy(vip)?;
+        let mut wanted = nodes.to_vec();
+        wanted.sort();
+        let wait = healthy.wait_for(|now| *now == wanted);
+        match tokio::time::timeout(timeout, wait).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ClusterError::Unknown(format!("load-balancer address {vip}"))),
+            Err(_) => {
+                let now = self.lb_healthy(vip)?.join(", ");
+                let wanted = wanted.join(", ");
+                let waiting_for = format!("load balancer sending {vip} to [{wanted}] (now [{now}])");
+                Err(ClusterError::TimedOut { waiting_for, after: timeout })
+            }
+        }
+    }
+
+    fn vip_route(&self, vip: &LoadBalancerVip) -> Result<Route, ClusterError> {
+        let gateway = self.balancer()?.gateway(vip.address)?;
+        Ok(Route::new(vip.address.into(), Hop::Gateway(gateway, ETH0)))
+    }
+
+    /// Hosts that need a route to `vip`: none when it is the load balancer's own address, which everybody reaches.
+    fn routed<'a>(&'a self, vip: &LoadBalancerVip) -> impl Iterator<Item = &'a Namespace> {
+        let own = self.balancer.as_ref().is_some_and(|lb| lb.owns(vip.address));
+        let proxied = vip.mode == VipMode::Proxy;
+        let clients = self.clients.values().filter(move |_| !own).map(|host| &**host);
+        let nodes = self.nodes.values().filter(move |_| !own && proxied);
+        clients.chain(nodes.map(|node| &*node.namespace))
+    }
+}

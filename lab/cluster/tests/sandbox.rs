@@ -1,0 +1,199 @@
+//! The sandbox: nothing stays behind whatever kills it, it can be entered, and it says what is missing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and tells what it measured"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::clusters::{Families, node, run, spec};
+use support::{eventually, finish, inside_command};
+use svclab_cluster::Cluster;
+use svclab_cluster::process::ProcessSpec;
+use svclab_netns::{enter, sandbox};
+use svclab_spec::Cni;
+
+/// Tells this test's processes from all others, wherever they are in the process tree.
+const TOKEN: &str = "SVCLAB_TEST_TOKEN";
+
+fn main() {
+    if let Some(place) = std::env::args().skip_while(|arg| arg != "--enter").nth(1) {
+        return enter_place(&place);
+    }
+    support::main(&[
+        case!(Outside sigkill_leaves_nothing),
+        case!(Outside signals_and_status_pass_through),
+        case!(Outside a_running_lab_can_be_entered),
+        case!(Outside what_is_missing_is_said),
+        case!(Inside works_as_root_without_user_namespaces),
+        case!(Helper hold),
+        case!(Helper exit_7_on_sigterm),
+        case!(Helper short_of_namespaces),
+        case!(Helper build_one),
+    ]);
+}
+
+/// Builds a cluster with a program on each node, prints how to enter node `a`, and stays.
+async fn hold() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::Dual, 3, 10)).await.unwrap();
+    let sleep = ProcessSpec { program: "sleep".into(), args: vec!["600".into()], env: vec![] };
+    let mut handles = Vec::new();
+    for name in ["a", "b", "c"] {
+        handles.push(cluster.spawn_on_node(name, sleep.clone()).await.unwrap());
+    }
+    fs::write(Path::new(sandbox::WORK_DIR).join("file"), "x").unwrap();
+    println!("READY {}", cluster.enter_line(&node("a")).unwrap());
+    std::future::pending().await
+}
+
+async fn exit_7_on_sigterm() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate()).unwrap();
+    println!("READY");
+    term.recv().await;
+    std::process::exit(7);
+}
+
+/// Starts a helper and returns once it has printed its line, without `READY`. `None`: this machine cannot run it.
+fn start(helper: &str) -> Option<(Child, String, String)> {
+    // Tests may share a process: each start has a token of its own.
+    static STARTS: AtomicU32 = AtomicU32::new(0);
+    let token = format!("{helper}-{}-{}", std::process::id(), STARTS.fetch_add(1, Ordering::Relaxed));
+    let mut command = inside_command(helper);
+    let mut child = command.env(TOKEN, &token).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    if line.is_empty() {
+        let status = child.wait().unwrap();
+        assert!(status.code() == Some(3) && std::env::var_os("CI").is_none(), "{helper}: {status}");
+        println!("SKIPPED, this machine cannot run it");
+        return None;
+    }
+    Some((child, token, line.trim_start_matches("READY").trim().to_owned()))
+}
+
+/// Processes (not yet only zombies) that inherited the token.
+fn holders(token: &str) -> BTreeSet<String> {
+    let wanted = format!("{TOKEN}={token}");
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter(|entry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    });
+    pids.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// What a run could leave behind on the host: mounts, links, files.
+fn host_state() -> (String, BTreeSet<String>, BTreeSet<String>) {
+    let names = |dir: &str| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path().to_string_lossy().into_owned()).collect::<BTreeSet<_>>()
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let ours = |path: &String| path.contains("svclab") || path.contains("netns");
+    let files = ["/run", "/run/netns", "/tmp", "/var/run"].map(names).into_iter().flatten();
+    (mounts, names("/sys/class/net"), files.filter(ours).collect())
+}
+
+fn sigkill_leaves_nothing() {
+    let before = host_state();
+    // Once the outer process, once the first process inside.
+    for inner in [false, true] {
+        let Some((mut child, token, _)) = start("hold") else { return };
+        assert_eq!(holders(&token).len(), 5, "outer, inner, one program per node");
+        assert_eq!(host_state(), before, "a run is invisible outside");
+        let outer = Pid::from_raw(child.id() as i32);
+        let first = enter::running().into_iter().find(|r| holders(&token).contains(&r.pid.to_string()));
+        let target = if inner { Pid::from_raw(first.unwrap().pid) } else { outer };
+        kill(target, Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        eventually("all processes are gone", || holders(&token).is_empty());
+        assert_eq!(host_state(), before);
+    }
+}
+
+fn signals_and_status_pass_through() {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let Some((mut child, token, _)) = start("exit_7_on_sigterm") else { return };
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let status = child.wait().unwrap();
+        if signal == Signal::SIGTERM {
+            assert_eq!(status.code(), Some(7));
+        }
+        eventually("all processes are gone", || holders(&token).is_empty());
+    }
+}
+
+fn a_running_lab_can_be_entered() {
+    let Some((mut child, token, line)) = start("hold") else { return };
+    let mut nsenter = Command::new("sh");
+    nsenter.args(["-c", &format!("{line} sh -c 'hostname; ls /sys/class/net'")]);
+    let output = finish(nsenter, Duration::from_secs(20));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("a\n") && text.contains("cni0"), "{line}: {output:?}");
+
+    let mut ours = Command::new(std::env::current_exe().unwrap());
+    ours.args(["--enter", "pod/default/p0"]).env("WANTED", &token);
+    let output = finish(ours, Duration::from_secs(20));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("10.244.1.10/24"), "{output:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("all processes are gone", || holders(&token).is_empty());
+}
+
+/// What `svclab exec` does.
+fn enter_place(place: &str) {
+    let token = std::env::var("WANTED").unwrap();
+    let found = enter::running()
+        .into_iter()
+        .find(|running| running.place == place && holders(&token).contains(&running.pid.to_string()));
+    let argv = ["ip", "-o", "addr"].map(str::to_owned);
+    assert!(enter::exec(&found.unwrap(), &argv).unwrap().success());
+}
+
+async fn build_one() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 1, 1)).await.unwrap();
+    run(&cluster, node("a"), "iptables -t nat -N HERE").await;
+}
+
+/// Inside a sandbox that allows no further user namespaces, as the root that its owner is.
+async fn works_as_root_without_user_namespaces() {
+    fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
+    let output = finish(inside_command("build_one"), Duration::from_secs(20));
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// A sandbox that forbids what the one inside it needs.
+async fn short_of_namespaces() {
+    fs::write("/proc/sys/user/max_net_namespaces", "0").unwrap();
+    let output = finish(inside_command("build_one"), Duration::from_secs(20));
+    print!("{}", String::from_utf8_lossy(&output.stderr));
+    std::process::exit(output.status.code().unwrap());
+}
+
+fn what_is_missing_is_said() {
+    let output = finish(inside_command("short_of_namespaces"), Duration::from_secs(20));
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.is_empty() && std::env::var_os("CI").is_none() {
+        println!("SKIPPED, this machine cannot run it");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(
+        text.trim(),
+        "a limit on namespaces is reached (No space left on device (os error 28)); \
+         raise user.max_net_namespaces and its like with sysctl, or end other users of namespaces"
+    );
+}

@@ -1,0 +1,112 @@
+//! Clusters and probes for tests. Node N has 192.168.0.N, pods of node N are 10.244.N.P, IPv6 alike under fd00.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use svclab_cluster::Cluster;
+use svclab_cluster::process::ExecOutput;
+use svclab_cluster::traffic::probe::{Answer, Outcome, Place, Probe};
+use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
+
+/// IP families of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Families {
+    V4,
+    V6,
+    Dual,
+}
+
+impl Families {
+    pub const ALL: [Families; 3] = [Families::V4, Families::V6, Families::Dual];
+
+    pub fn of<T>(self, v4: &str, v6: &str) -> Vec<T>
+    where
+        T: std::str::FromStr<Err: std::fmt::Debug>,
+    {
+        let texts = match self {
+            Families::V4 => vec![v4],
+            Families::V6 => vec![v6],
+            Families::Dual => vec![v4, v6],
+        };
+        texts.into_iter().map(|text| text.parse().unwrap()).collect()
+    }
+}
+
+/// Ports that every pod serves.
+pub const PORTS: [ServerPort; 2] =
+    [ServerPort { protocol: Protocol::Tcp, port: 8080 }, ServerPort { protocol: Protocol::Udp, port: 8080 }];
+
+/// `nodes` nodes `a`, `b`, … with `pods` pods in turn (`p0` on `a`, `p1` on `b`, …), a client and a load balancer.
+pub fn spec(cni: Cni, families: Families, nodes: u8, pods: u8) -> ClusterSpec {
+    let name = |n: u8| char::from(b'a' + n - 1).to_string();
+    let node = |n: u8| NodeSpec {
+        name: name(n),
+        zone: None,
+        addresses: families.of(&format!("192.168.0.{n}"), &format!("fd00:1::{n}")),
+        extra_addresses: vec![],
+        pod_cidrs: families.of(&format!("10.244.{n}.0/24"), &format!("fd00:244:0:{n}::/64")),
+    };
+    let pod = |p: u8| pod(&format!("p{p}"), &name(p % nodes + 1), p % nodes + 1, 10 + p, families);
+    ClusterSpec {
+        cni,
+        node_network: families.of("192.168.0.0/24", "fd00:1::/64"),
+        service_cidrs: families.of("10.96.0.0/16", "fd00:96::/112"),
+        cluster_cidrs: families.of("10.244.0.0/16", "fd00:244::/48"),
+        nodes: (1..=nodes).map(node).collect(),
+        pods: (0..pods).map(pod).collect(),
+        clients: vec![ClientSpec { name: "out".to_owned(), addresses: families.of("192.168.0.100", "fd00:1::100") }],
+        load_balancer: Some(LoadBalancerSpec { addresses: families.of("192.168.0.200", "fd00:1::200") }),
+        ..ClusterSpec::default()
+    }
+}
+
+/// A pod `default/NAME` with both servers.
+pub fn pod(name: &str, node: &str, n: u8, last: u8, families: Families) -> PodSpec {
+    PodSpec {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        node: node.to_owned(),
+        addresses: families.of(&format!("10.244.{n}.{last}"), &format!("fd00:244:0:{n}::{last}")),
+        host_network: false,
+        ports: PORTS.to_vec(),
+    }
+}
+
+pub fn node(name: &str) -> Place {
+    Place::Node(name.to_owned())
+}
+
+pub fn in_pod(name: &str) -> Place {
+    Place::Pod { namespace: "default".to_owned(), name: name.to_owned() }
+}
+
+pub fn out() -> Place {
+    Place::Client("out".to_owned())
+}
+
+/// A probe with a second of patience.
+pub fn probe(from: Place, protocol: Protocol, to: SocketAddr) -> Probe {
+    Probe { from, to, protocol, source_address: None, source_port: None, timeout: Duration::from_secs(1) }
+}
+
+/// What a TCP probe to `to` brings.
+pub async fn ask(cluster: &Cluster, from: Place, to: &str) -> Answer {
+    let probe = probe(from, Protocol::Tcp, to.parse().unwrap());
+    cluster.probe(&probe).await.unwrap().answer
+}
+
+/// The server and the peer address that it saw; panics when nobody answered.
+pub fn replied(outcome: &Outcome) -> (&str, IpAddr) {
+    match &outcome.answer {
+        Answer::Replied { server, peer, .. } => (server, peer.ip()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Runs a command line in a place; panics when it fails.
+pub async fn run(cluster: &Cluster, place: Place, line: &str) -> ExecOutput {
+    let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let output = cluster.exec(&place, &argv, Duration::from_secs(20)).await.unwrap();
+    assert!(output.success(), "{place}: {line}: {output:?}");
+    output
+}

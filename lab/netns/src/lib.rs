@@ -1,0 +1,60 @@
+//! Namespaces: the sandbox that everything runs in, one thread per network namespace, and links between them.
+//!
+//! All entering of namespaces, forking and mounting is in `sys.rs`; nothing else in the lab does any of it.
+
+mod diagnose;
+pub mod enter;
+pub mod links;
+pub mod mac;
+pub mod namespace;
+pub mod netem;
+mod outer;
+mod probe;
+pub mod sandbox;
+pub mod sockets;
+mod sys;
+
+use std::io;
+
+/// Has the kernel kill the command's process when the thread that starts it ends, whatever ends it.
+pub fn die_with_this_process(command: &mut std::process::Command) {
+    sys::die_with_this_process(command);
+}
+
+/// A kernel operation that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// A system call.
+    #[error("{attempted}: {source}")]
+    Io {
+        /// What was attempted, on what.
+        attempted: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A route netlink request.
+    #[error("{attempted}: {source}")]
+    Netlink {
+        /// What was attempted, on what.
+        attempted: String,
+        /// The kernel's answer.
+        source: Box<rtnetlink::Error>,
+    },
+    /// The thread that lives in the namespace has ended.
+    #[error("namespace {0} is gone")]
+    Gone(String),
+}
+
+impl NetnsError {
+    /// For `map_err`: names what was attempted.
+    pub fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let attempted = attempted.into();
+        move |source| NetnsError::Io { attempted, source }
+    }
+
+    /// For `map_err`: names what was attempted.
+    pub(crate) fn netlink(attempted: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Self {
+        let attempted = attempted.into();
+        move |source| NetnsError::Netlink { attempted, source: Box::new(source) }
+    }
+}

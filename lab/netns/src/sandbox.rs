@@ -1,0 +1,160 @@
+//! The sandbox: new user, mount, network, PID, IPC and UTS namespaces around the whole run.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+
+use super::{diagnose, outer, probe, sys};
+
+/// Private tmpfs directory inside the sandbox for working files; gone with the last process.
+///
+/// All of `/run` is private in there: programs that keep a lock or a socket in it touch nothing of the host's.
+pub const WORK_DIR: &str = "/run/svclab";
+
+/// Environment variable that tells the inner process which descriptor to watch, and whether a user namespace was made.
+const MARKER: &str = "SVCLAB_SANDBOX";
+
+/// Why this machine cannot run the lab: one sentence that says what is missing and how to get it (exit status 3).
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SandboxError(pub String);
+
+/// Proof that the process is inside the sandbox.
+#[derive(Debug)]
+pub struct Inside {
+    _private: (),
+}
+
+/// What the inner process remembers about the world outside.
+pub(super) struct Outside {
+    /// `/proc` as it was before ours covered it: numbers processes as the user's other terminals do.
+    proc: File,
+    /// Whether the sandbox has a user namespace of its own.
+    pub(super) user_namespace: bool,
+    /// Open as long as the outer process lives.
+    _lifeline: File,
+}
+
+static OUTSIDE: OnceLock<Outside> = OnceLock::new();
+
+/// What is known of the world outside, inside the sandbox.
+pub(super) fn outside() -> Option<&'static Outside> {
+    OUTSIDE.get()
+}
+
+impl Outside {
+    /// The calling thread's directory in `/proc` as seen from outside, for example `/proc/4711/task/4720`.
+    pub(super) fn thread_dir(&self) -> io::Result<PathBuf> {
+        let link = format!("/proc/self/fd/{}/thread-self", self.proc.as_raw_fd());
+        Ok(Path::new("/proc").join(fs::read_link(link)?))
+    }
+}
+
+/// Puts the rest of the program into the sandbox: call first thing in `main`, before any thread exists.
+///
+/// The outer process starts the same program again inside, forwards SIGINT, SIGTERM and SIGHUP to it (and kills it if it
+/// has not ended ten seconds later, or at a second signal), and exits with its status: there this function does not
+/// return. It returns in the inner process, which is PID 1 of its own PID namespace, so that whatever kills it or the
+/// outer process ends everything that was started. PID 1 ignores signals that it has no handler for: handle SIGINT and
+/// SIGTERM if the run has something to tidy or report.
+pub fn enter() -> Result<Inside, SandboxError> {
+    if nix::unistd::getpid().as_raw() == 1
+        && let Ok(marker) = std::env::var(MARKER)
+    {
+        return settle(&marker);
+    }
+    let with_user = leave_host()?;
+    let (lifeline, keep) = io::pipe().map_err(|e| SandboxError(format!("pipe: {e}")))?;
+    let lifeline = File::from(std::os::fd::OwnedFd::from(lifeline));
+    let failed = |e: io::Error| SandboxError(format!("starting the lab inside its sandbox: {e}"));
+    sys::inheritable(&lifeline).map_err(failed)?;
+    let kind = if with_user { "user" } else { "root" };
+    let signals = outer::block_signals().map_err(failed)?;
+    let mut command = Command::new("/proc/self/exe");
+    let mut args = std::env::args_os();
+    if let Some(name) = args.next() {
+        command.arg0(name);
+    }
+    command
+        .args(args)
+        .env(MARKER, format!("{kind}:{}", lifeline.as_raw_fd()))
+        // A terminal's Ctrl-C must reach the lab alone, not the proxies that it is to end in order.
+        .process_group(0);
+    let child = command.spawn().map_err(failed)?;
+    drop(lifeline);
+    let code = outer::supervise(child, &signals).map_err(failed)?;
+    drop(keep);
+    std::process::exit(code)
+}
+
+/// Set where the whole machine is the lab's, in a microVM: it then stays in the first user namespace, which alone is allowed
+/// to use IPVS and some settings.
+pub const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
+
+/// Leaves the host's namespaces; true when a user namespace was made too.
+fn leave_host() -> Result<bool, SandboxError> {
+    if std::env::var_os(WHOLE_MACHINE).is_some() {
+        let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
+        return sys::unshare_for_sandbox(false).map(|()| false).map_err(failed);
+    }
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    match sys::unshare_for_sandbox(true) {
+        Ok(()) => {
+            let map = || -> io::Result<()> {
+                fs::write("/proc/self/setgroups", "deny")?;
+                fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+                fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+            };
+            map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
+            Ok(true)
+        }
+        // The real root may do without, where user namespaces are switched off.
+        Err(refused) => match sys::unshare_for_sandbox(false) {
+            Ok(()) => Ok(false),
+            Err(_) => Err(diagnose::no_user_namespace(&refused)),
+        },
+    }
+}
+
+/// The inner process: ties itself to the outer one, makes mounts private and proves that the kernel lets it work.
+fn settle(marker: &str) -> Result<Inside, SandboxError> {
+    let failed = |what: &'static str| move |e: io::Error| SandboxError(format!("sandbox: {what}: {e}"));
+    let (kind, fd) = marker
+        .split_once(':')
+        .and_then(|(kind, fd)| Some((kind, fd.parse().ok()?)))
+        .ok_or_else(|| SandboxError(format!("sandbox: {MARKER}={marker} is not for people")))?;
+    sys::die_with_parent().map_err(failed("asking to die with the outer process"))?;
+    let lifeline = sys::adopt(fd).map_err(failed("taking over the lifeline"))?;
+    if outer::is_gone(&lifeline) {
+        std::process::exit(1);
+    }
+    SigSet::all().thread_unblock().map_err(|e| failed("unblocking signals")(e.into()))?;
+    let proc = File::open("/proc").map_err(failed("opening /proc"))?;
+    sys::make_mounts_private().map_err(|e| diagnose::no_capabilities("mounting", &e))?;
+    sys::mount_tmpfs(Path::new("/run")).map_err(|e| diagnose::no_capabilities("mounting a private /run", &e))?;
+    fs::create_dir_all(WORK_DIR).map_err(failed("making the work directory"))?;
+    // A container may refuse a fresh /proc. The old one works as well, only its process ids are the outer ones.
+    let _ = sys::mount_pseudo("proc", Path::new("/proc"));
+    raise_descriptor_limit();
+    let outside = Outside { proc, user_namespace: kind == "user", _lifeline: lifeline };
+    let _ = OUTSIDE.set(outside);
+    probe::real_operation()?;
+    Ok(Inside { _private: () })
+}
+
+/// Thousands of concurrent probes are thousands of sockets.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(1 << 18), hard);
+    }
+}
+
+/// Environment variables that programs started in the lab must not see.
+pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER];

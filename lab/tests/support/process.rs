@@ -1,0 +1,41 @@
+//! Child processes and conditions with a limit, and what a test says on a machine that cannot run it.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Completion, Failed};
+
+/// What a test says on a machine that cannot run it: a loud word at a desk, a failure where `CI` is set.
+pub fn unable(why: &str) -> Result<Completion, Failed> {
+    if std::env::var_os("CI").is_some() {
+        return Err(format!("THIS MACHINE CANNOT RUN IT: {why}").into());
+    }
+    Ok(Completion::ignored_with(format!("THIS MACHINE CANNOT RUN IT: {why}")))
+}
+
+/// Runs a command to its end; kills it at the limit.
+pub fn finish(mut command: Command, limit: Duration) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    let (done, waiter) = std::sync::mpsc::channel::<()>();
+    let killer = std::thread::spawn(move || {
+        if waiter.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(done);
+    killer.join().unwrap();
+    output
+}
+
+/// Waits until `condition` holds; panics with `what` when it does not within ten seconds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut pause = Duration::from_millis(1);
+    while !condition() {
+        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
