@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::inside::{JSON, JUNIT};
-use super::run::{RunArgs, write};
+use super::output::{JSON, JUNIT, write};
+use super::run_args::RunArgs;
 use super::{Exit, UNABLE};
 use crate::report::junit;
 use crate::scenario::Scenario;

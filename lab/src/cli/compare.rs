@@ -6,7 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use svclab_netns::sandbox;
 
-use super::run::{ModeArg, excuse, interrupted, runtime, write};
+use super::jobs::excuse;
+use super::output::write;
+use super::run_args::ModeArg;
+use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
 use crate::report::ScenarioReport;

@@ -10,7 +10,8 @@ use svclab_microvm::kernels::{Kernel, PACKAGED};
 use svclab_microvm::probe::Abilities;
 
 use super::batch::{Batch, Reports};
-use super::run::{Job, RunArgs};
+use super::jobs::Job;
+use super::run_args::RunArgs;
 use super::{Exit, UNABLE, kernels};
 use crate::scenario::file::{Mode, Need};
 

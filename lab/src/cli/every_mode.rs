@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::batch::{Batch, Done, Reports};
+use super::jobs::Job;
 use super::place::Where;
-use super::run::{Job, RunArgs};
-use super::{Exit, FAILED, UNABLE, inside};
+use super::run_args::RunArgs;
+use super::{Exit, FAILED, UNABLE, in_microvm};
 use crate::report::junit;
 use crate::scenario::file::Mode;
 
@@ -38,7 +39,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
             Some(("another mode came to no good end; --keep-going goes on".to_owned(), false))
         } else {
             eprintln!("{} mode, on {}{}:", batch.batch.mode, batch.place, batch.because);
-            let microvm = batch.in_microvm.then(|| inside::try_out(args, &batch.batch));
+            let microvm = batch.in_microvm.then(|| in_microvm::try_out(args, &batch.batch));
             microvm.and_then(Result::err).map(|why| (why.message, must))
         };
         let verdict = match not_run {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use svclab_microvm::console::Ended;
 
-use super::inside::{Inside, JSON, JUNIT};
-use super::run::{RunArgs, write};
+use super::inside::Inside;
+use super::output::{JSON, JUNIT, write};
+use super::run_args::RunArgs;
 use super::{Exit, FAILED, UNABLE};
 use crate::report::junit;
 

@@ -12,7 +12,7 @@ use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_sim::trace;
 use svclab_spec::Protocol;
 
-use super::run::ModeArg;
+use super::run_args::ModeArg;
 use super::{Exit, find};
 use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Source};

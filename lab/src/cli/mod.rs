@@ -11,13 +11,19 @@ mod exec;
 mod explain;
 mod find;
 mod guest;
+mod in_microvm;
 mod inside;
+mod jobs;
 mod kernels;
 mod list;
 mod objects;
+mod on_host;
+mod output;
 mod place;
 mod replay;
 mod run;
+mod run_args;
+mod runtime;
 mod seeds;
 mod simulate;
 mod soak;
@@ -28,7 +34,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::scenario::run::{Source, Variant};
+use crate::scenario::Variant;
+use crate::scenario::run::Source;
 use seeds::Seeds;
 
 /// A broken promise.
@@ -53,7 +60,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run scenarios and report which promises passed and which failed.
-    Run(run::RunArgs),
+    Run(run_args::RunArgs),
     /// Run scenarios with two proxies and tell where they differ.
     Compare(compare::CompareArgs),
     /// Run again what a report tells of: what broke in it, or all of it if nothing did.

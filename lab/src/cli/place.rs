@@ -6,7 +6,7 @@ use clap::Args;
 use svclab_microvm::kernels::Kernel;
 
 use super::Exit;
-use super::run::Job;
+use super::jobs::Job;
 use crate::report::Machine;
 use crate::scenario::file::Need;
 

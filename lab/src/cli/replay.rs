@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use clap::{Args, Parser};
 use serde_json::Value;
 
-use super::run::{RunArgs, run};
+use super::run::run;
+use super::run_args::RunArgs;
 use super::{Exit, UNABLE};
 use crate::report::SIMULATED;
 

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::run::{Job, RunArgs, colour, jobs, status, write};
+use super::jobs::{Job, jobs};
+use super::output::{colour, status, write};
+use super::run_args::RunArgs;
 use super::{Exit, find};
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, json, junit};
@@ -17,7 +19,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
     };
     let scenarios = args.load(seed)?;
-    let jobs = jobs(&scenarios, &args.mode)?;
+    let jobs = jobs(&scenarios, &args.modes())?;
     let reports = all(&jobs, &proxy, args.keep_going);
     let mut terminal = Terminal::new(std::io::stderr(), colour());
     for report in &reports {

@@ -7,7 +7,8 @@ use clap::Args;
 use svclab_microvm::kernels::Kernel;
 use svclab_netns::sandbox;
 
-use super::run::{ModeArg, interrupted, runtime, word};
+use super::run_args::{ModeArg, word};
+use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use svclab_netns::sandbox;
 
-use super::run::{interrupted, runtime};
+use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::scenario::run::{Lab, LabError, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};

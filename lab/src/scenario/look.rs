@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::Problem;
-use super::execute::Modes;
-use super::file::{ExpectFile, RuleFamily, RuleFile};
+use super::file::{ExpectFile, Mode, RuleFamily, RuleFile};
 use super::values::{OneOrMany, PodRef};
 use crate::expect::counters::Ruleset;
 use crate::expect::{Mismatch, Tally};
@@ -23,6 +22,9 @@ impl Ord for RuleFamily {
         (*self as u8).cmp(&(*other as u8))
     }
 }
+
+/// The mode of each node's proxy.
+pub(super) type Modes = BTreeMap<String, Mode>;
 
 /// The nodes that a rule is about, but for those whose proxy is in another mode.
 pub(super) fn nodes_of(rule: &RuleFile, modes: &Modes) -> Result<Vec<String>, Problem> {

@@ -23,6 +23,7 @@ pub mod run;
 pub mod simulated;
 mod topology;
 pub mod values;
+mod variant;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -34,6 +35,7 @@ pub use explain::explain;
 pub use load::load;
 pub use resolve::PATIENCE;
 pub(crate) use svclab_apiserver::objects::plain_message;
+pub use variant::Variant;
 
 use fault::{Fault, FaultKind};
 use file::{
@@ -58,7 +60,7 @@ pub struct Scenario {
     /// Modes that it is for.
     pub modes: Vec<Mode>,
     /// The variant of iptables that it is about, whichever a run asks for.
-    pub variant: Option<run::Variant>,
+    pub variant: Option<Variant>,
     /// What it needs of the kernel.
     pub needs: BTreeSet<Need>,
     /// The cluster without pods; those come with the manifests.

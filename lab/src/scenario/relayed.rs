@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use svclab_apiserver::objects::Store;
 use svclab_cluster::traffic::probe::Place;
 
-use super::execute::Modes;
 use super::file::Mode;
+use super::look::Modes;
 use super::resolve::{ProbePlan, addresses};
 use super::values::{Frontend, Target};
 use crate::expect::{SourceWanted, Wanted};

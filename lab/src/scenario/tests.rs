@@ -285,7 +285,7 @@ fn faults_are_begun_and_ended_once() {
     let fails = "- name: a\n  commandFault: {node: node-a, command: ip6tables-restore, does: fail}\n";
     let ends = "- name: z\n  endCommandFault: node-a\n";
     let scenario = load_text(&format!("{HEAD}variant: legacy\nsteps:\n{fails}{ends}")).unwrap();
-    assert_eq!(scenario.variant, Some(run::Variant::Legacy));
+    assert_eq!(scenario.variant, Some(Variant::Legacy));
     let keys: Vec<&str> = scenario.steps.iter().map(|step| step.action.key()).collect();
     assert_eq!(keys, ["commandFault", "endCommandFault"]);
     for (steps, says) in [

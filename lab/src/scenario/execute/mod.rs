@@ -5,7 +5,7 @@ mod capability;
 mod looks;
 mod requests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use svclab_cluster::traffic::probe::Outcome;
 use super::answered::AnsweredBy;
 use super::error::Problem;
 use super::file::{Mode, RuleFile};
-use super::look::Saved;
+use super::look::{Modes, Saved};
 use super::resolve::{ProbePlan, ScanPlan};
 use super::values::Target;
 use super::{Action, ProxyAction, Scenario, Step};
@@ -27,9 +27,6 @@ use crate::report::{ScenarioReport, StepReport, Verdict};
 
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The mode of each node's proxy.
-pub(super) type Modes = BTreeMap<String, Mode>;
 
 /// A cluster in which steps are carried out.
 ///

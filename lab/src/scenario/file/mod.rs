@@ -32,7 +32,7 @@ use super::values::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Sensitivity, Share, Source, Span, Target, Text,
 };
 use crate::expect::counters::PacketCount;
-use crate::scenario::run::Variant;
+use crate::scenario::Variant;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]

@@ -9,12 +9,14 @@ use svclab_apiserver::objects::{ObjectKey, Store};
 use svclab_cluster::ClusterError;
 use svclab_cluster::traffic::probe::{Answer, Outcome, Place};
 
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::expect::Wanted;
 use crate::expect::counters::Ruleset;
-use crate::scenario::execute::{Backend, Capability, Health, Modes, Seen};
+use crate::scenario::execute::{Backend, Capability, Health, Seen};
 use crate::scenario::file::{RuleFamily, RuleFile};
+use crate::scenario::look::Modes;
 use crate::scenario::look::{self, Saved};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
 use crate::scenario::values::Target;

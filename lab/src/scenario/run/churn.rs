@@ -7,7 +7,8 @@ use svclab_apiserver::objects::Store;
 use svclab_spec::PodSpec;
 
 use super::background::Background;
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use crate::expect::Mismatch;
 use crate::expect::counters::PacketCount;
 use crate::scenario::execute::Seen;

@@ -2,7 +2,8 @@
 
 use svclab_cluster::process::Ended;
 
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;
 use crate::scenario::file::{ExecFile, ExpectFile};

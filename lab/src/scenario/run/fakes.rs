@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::lab::{LabError, make};
+use super::error::{LabError, make};
 use crate::scenario::fault::{Command, Does, Fault};
 use crate::scenario::{Action, Scenario};
 

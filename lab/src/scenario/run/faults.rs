@@ -9,8 +9,9 @@ use nix::fcntl::Flock;
 use svclab_cluster::traffic::probe::Place;
 use svclab_cluster::writer::BusyWriter;
 
+use super::error::LabError;
 use super::fakes;
-use super::lab::{Lab, LabError};
+use super::lab::Lab;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;
 use crate::scenario::fault::{Command, Does, Fault, FaultKind};

@@ -10,7 +10,7 @@ use svclab_cluster::Cluster;
 use svclab_cluster::traffic::probe::Place;
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::lab::{LabError, make};
+use super::error::{LabError, make};
 
 /// The API's address in every node's namespace; the port is that of a real API server.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);

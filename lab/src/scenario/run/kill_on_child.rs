@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use svclab_cluster::process::KillOnChild;
 
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use crate::expect::Mismatch;
 
 /// How long a proxy may take to get to the moment that it is to die in.

@@ -4,87 +4,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use svclab_apiserver::objects::ObjectError;
-use svclab_apiserver::objects::publish::PublishError;
-use svclab_apiserver::{KubeconfigError, SharedStore, TlsError};
+use svclab_apiserver::SharedStore;
 use svclab_cluster::process::{Ended, ExecOutput};
 use svclab_cluster::traffic::client::Connection;
 use svclab_cluster::traffic::probe::Place;
 use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::WORK_DIR;
 
+use super::applied::PATIENCE;
 use super::background::{Background, Epochs};
+use super::error::{LabError, make};
 use super::fakes;
 use super::faults::Faults;
 use super::feed::Feed;
 use super::marker::Marker;
-use super::proxies::{PATIENCE, Proxies};
-use super::{Break, RunOptions, Variant};
+use super::proxies::Proxies;
+use super::{Break, RunOptions};
 use crate::expect::Mismatch;
 use crate::report::Idle;
-use crate::scenario::error::Problem;
 use crate::scenario::file::Mode;
-use crate::scenario::{LoadError, Scenario};
+use crate::scenario::{Scenario, Variant};
 
 /// How long a command of a step may take.
 pub(super) const COMMAND: Duration = Duration::from_secs(30);
-
-/// Why the lab could not do something. A broken promise is none of these.
-#[derive(Debug, thiserror::Error)]
-pub enum LabError {
-    /// The cluster refused.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// The manifests do not fit.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// An object does not fit.
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    /// The objects could not be written for the proxies.
-    #[error(transparent)]
-    Publish(#[from] PublishError),
-    /// The Kubernetes API could not be served.
-    #[error("cannot serve the Kubernetes API: {0}")]
-    Api(std::io::Error),
-    /// The API's certificate could not be made.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// A node's kubeconfig could not be written.
-    #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
-    /// A working directory could not be made.
-    #[error("cannot make {path}: {source}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The proxies did not come up.
-    #[error("expected: {}; seen: {}", .0.expected, .0.seen)]
-    Proxy(Mismatch),
-    /// A command of the lab's own failed.
-    #[error("{command} on {place}: {problem}")]
-    Command {
-        /// What was run.
-        command: String,
-        /// Where.
-        place: String,
-        /// What it said.
-        problem: String,
-    },
-    /// A step that the check before the run would have refused.
-    #[error("{0}")]
-    Step(String),
-}
-
-/// A problem of a step that was found only now: the check before the run has the file's own place of it.
-impl From<Problem> for LabError {
-    fn from(problem: Problem) -> Self {
-        LabError::Step(problem.message)
-    }
-}
 
 /// The cluster, its objects, its proxies, and what earlier steps left for later ones.
 pub struct Lab {
@@ -265,10 +207,6 @@ impl Lab {
     pub fn logs(&self, lines: usize) -> String {
         self.proxies.logs(lines)
     }
-}
-
-pub(super) fn make(path: &std::path::Path) -> Result<(), LabError> {
-    std::fs::create_dir_all(path).map_err(|source| LabError::Directory { path: path.to_owned(), source })
 }
 
 /// `PATH` with `tools` first.

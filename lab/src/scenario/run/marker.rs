@@ -18,7 +18,7 @@ use svclab_spec::nth_address;
 use svclab_spec::{ClusterSpec, NodeSpec, Protocol};
 use tokio::net::TcpListener;
 
-use super::lab::LabError;
+use super::error::LabError;
 use crate::expect::Mismatch;
 
 /// The marker's Kubernetes namespace and name.

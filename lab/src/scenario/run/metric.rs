@@ -7,7 +7,8 @@ use svclab_cluster::ClusterError;
 use svclab_cluster::HttpAnswer;
 use svclab_cluster::traffic::probe::Place;
 
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use super::proxy::HEALTH;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;

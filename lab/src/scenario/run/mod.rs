@@ -5,6 +5,7 @@ mod backend;
 mod background;
 mod churn;
 mod command;
+mod error;
 mod fakes;
 mod faults;
 mod feed;
@@ -22,55 +23,15 @@ mod stray;
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-
+pub use error::LabError;
 pub use feed::Source;
-pub use lab::{Lab, LabError};
+pub use lab::Lab;
 pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
 
 use super::file::Mode;
 use super::values::NodeChoice;
-use super::{Scenario, execute};
+use super::{Scenario, Variant, execute};
 use crate::report::{Machine, ScenarioReport, StepReport};
-
-/// Which iptables the proxies and the lab's own look at the rules use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Variant {
-    /// The machine's own choice.
-    #[default]
-    #[serde(skip)]
-    Auto,
-    /// nf_tables; svcproxy writes by netlink.
-    Nft,
-    /// nf_tables; svcproxy writes with the commands.
-    #[serde(skip)]
-    NftCommands,
-    /// xtables.
-    Legacy,
-}
-
-impl Variant {
-    /// The value of `--iptables-variant` that stands for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Variant::Auto => "auto",
-            Variant::Nft => "nft",
-            Variant::NftCommands => "nft-commands",
-            Variant::Legacy => "legacy",
-        }
-    }
-
-    /// The flags of svcproxy for it, and `also`: the scenario's own.
-    pub(super) fn flags(self, also: &[String]) -> Vec<String> {
-        let (variant, writer) = match self {
-            Variant::NftCommands => ("nft", Some("--iptables-writer=commands".to_owned())),
-            other => (other.name(), None),
-        };
-        let own = writer.filter(|writer| !also.contains(writer));
-        [format!("--iptables-variant={variant}")].into_iter().chain(own).chain(also.iter().cloned()).collect()
-    }
-}
 
 /// How a scenario is run.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use svclab_netns::netem::Impairment;
 
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use crate::scenario::execute::Seen;
 
 impl Lab {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::json;
 use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
@@ -10,18 +9,14 @@ use svclab_cluster::traffic::probe::Place;
 use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::applied::{Question, wait};
+use super::RunOptions;
+use super::applied::{PATIENCE, Question, wait};
+use super::error::LabError;
 use super::feed::Feed;
-use super::lab::LabError;
 use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
-use super::{RunOptions, Variant};
 use crate::expect::Mismatch;
-use crate::scenario::ProxySettings;
 use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
-
-/// A full sync of a scenario's few services takes well under a second; the rest is for loaded machines, and for emulated ones
-/// on loaded machines: there three proxies that start at once were seen to take 20 s.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+use crate::scenario::{ProxySettings, Variant};
 
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;

@@ -4,7 +4,8 @@ use svclab_cluster::ClusterError;
 use svclab_cluster::traffic::probe::Answer;
 
 use super::backend::ASK;
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 
 impl Lab {
     /// Sends it. Only where there are no answers to a plain question is there nothing to send: the step finds that out by

@@ -22,7 +22,8 @@ use svclab_spec::Protocol;
 use traffic::Traffic;
 use watch::Watched;
 
-use super::lab::{Lab, LabError};
+use super::error::LabError;
+use super::lab::Lab;
 use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
 use crate::expect::Mismatch;

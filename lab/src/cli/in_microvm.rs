@@ -1,0 +1,78 @@
+//! Runs scenarios in a microVM: one, or one for each seed.
+
+use std::time::Duration;
+
+use super::batch::Batch;
+use super::inside::Inside;
+use super::jobs::Job;
+use super::output::{JSON, JUNIT, write};
+use super::place::Guest;
+use super::run_args::RunArgs;
+use super::{Exit, every_seed, find};
+use crate::scenario::{Action, Scenario, Step};
+
+/// Time for the boot, and for each scenario in each mode: ten times what they take on an idle machine.
+const BOOT: Duration = Duration::from_secs(120);
+const SCENARIO: Duration = Duration::from_secs(300);
+/// Virtual time that passes, at least, in the same time of the host: 58 were seen on two shared processors.
+const SKIPPED: u32 = 20;
+
+/// How long a microVM may take for `scenarios`, where no flag says.
+fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
+    let skipped = |step: &Step| match step.action {
+        Action::Advance(time) | Action::Idle(time) => time,
+        _ => step.eventually.unwrap_or_default(),
+    };
+    let one = |scenario: &'a Scenario| SCENARIO + scenario.steps.iter().map(skipped).sum::<Duration>() / SKIPPED;
+    BOOT + scenarios.map(one).sum::<Duration>()
+}
+
+/// Whether there can be a microVM for a batch: everything for it is fetched and made.
+pub(super) fn try_out(args: &RunArgs, batch: &Batch<'_>) -> Result<(), Exit> {
+    let kernel = batch.kernel.parse().map_err(Exit::usage)?;
+    let guest = Guest { kernel, deterministic: batch.deterministic, because: String::new() };
+    let jobs: Vec<Job<'_>> = batch.scenarios.iter().map(|scenario| Job { scenario, mode: batch.mode }).collect();
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    Inside::prepare(args, &guest, &jobs, &proxy).map(drop)
+}
+
+/// Runs `jobs`, all in one mode, in a microVM.
+pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8, Exit> {
+    let first = args.lab.seed.each().start;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    let inside = Inside::prepare(args, guest, jobs, &proxy)?;
+    let most = most(jobs.iter().map(|job| job.scenario));
+    let deadline = args.vm.deadline.map_or(most, Duration::from_secs);
+    let how = match (guest.deterministic, inside.kvm) {
+        (true, _) => "deterministic",
+        (false, true) => "KVM",
+        (false, false) => "fast",
+    };
+    let image = &inside.image.hash()[..12];
+    eprintln!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because);
+    if args.lab.seed.are_several() {
+        return every_seed::run(args, &inside, deadline);
+    }
+    let ended = inside.run(args, first, deadline, &mut |line| eprintln!("{line}"))?;
+    for (name, path) in [(JSON, &args.json), (JUNIT, &args.junit)] {
+        if let Some(report) = ended.results.get(name) {
+            write(path.as_deref(), &String::from_utf8_lossy(report))?;
+        }
+    }
+    Ok(ended.status)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn hours_of_virtual_time_are_given_their_time() {
+        let load = |name: &str| crate::scenario::load(&Path::new("../scenarios").join(name), 0).unwrap();
+        assert_eq!(most([load("hairpin.yaml")].iter()), BOOT + SCENARIO);
+        let hours = Duration::from_secs(5 * 3600 + 600);
+        assert_eq!(most([load("microvm/api-outage-hours.yaml")].iter()), BOOT + SCENARIO + hours / SKIPPED);
+    }
+}

@@ -1,0 +1,35 @@
+//! Reports, and how a run ends.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use super::{Exit, FAILED, UNABLE};
+use crate::report::ScenarioReport;
+
+/// What the reports of a part of a run are called where they are put together.
+pub(super) const JSON: &str = "json";
+pub(super) const JUNIT: &str = "junit";
+
+/// The exit status of a run with these reports.
+pub(super) fn status(reports: &[ScenarioReport]) -> u8 {
+    if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
+        UNABLE
+    } else if reports.iter().all(ScenarioReport::passed) {
+        0
+    } else {
+        FAILED
+    }
+}
+
+/// Colour on a terminal only, and not for those who do not want it (no-color.org).
+pub(super) fn colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Writes a report, if one is wanted.
+pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
+    let Some(path) = path else { return Ok(()) };
+    let written =
+        if path == Path::new("-") { std::io::stdout().write_all(text.as_bytes()) } else { std::fs::write(path, text) };
+    written.map_err(|error| Exit::usage(format!("cannot write the report {}: {error}", path.display())))
+}

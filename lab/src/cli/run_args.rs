@@ -1,0 +1,148 @@
+//! The flags of `svclab run`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::place::VmArgs;
+use super::{Exit, LabArgs, find};
+use crate::scenario::file::Mode;
+use crate::scenario::run::Break;
+use crate::scenario::values::Sensitivity;
+use crate::scenario::{PATIENCE, Scenario};
+
+#[derive(Args)]
+pub(super) struct RunArgs {
+    /// Scenario files, or names under scenarios/.
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// Only these modes [default: all that a scenario is for]. With `--kernel auto` each is run on the host's kernel if that
+    /// has what the mode needs, else in a microVM; where there can be no microVM either, a mode that is named here, or any
+    /// in CI, is a failure, and another is told of and left out. A run in several modes is one run for each: a microVM of
+    /// its own, and with --seed A..B one per seed.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
+    pub(super) mode: Vec<ModeArg>,
+    /// In the simulator instead of a kernel: as any user, the same bytes every time. Steps that it has no model of are left
+    /// out, and said to be.
+    #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks"])]
+    pub(super) simulate: bool,
+    /// Go on after a failed step and after a failed scenario.
+    #[arg(long)]
+    pub(super) keep_going: bool,
+    /// How long a probe waits for a promised answer, in milliseconds, where the step does not say.
+    #[arg(long, value_name = "MS", default_value_t = PATIENCE.as_millis() as u64)]
+    pub(super) patience: u64,
+    /// The skew of a promised share that is to be seen, as a part of the share (such as 20%): steps send as many requests as
+    /// that takes, if they are more than without it [default: 50%, or what a step says].
+    #[arg(long, value_name = "PART")]
+    pub(super) sensitivity: Option<Sensitivity>,
+    /// Write the report as JSON (`-`: to standard output).
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// Write the report as JUnit XML (`-`: to standard output).
+    #[arg(long, value_name = "FILE")]
+    pub(super) junit: Option<PathBuf>,
+    /// Damage before a step, as JSON {"scenario" (or left out), "before", "on", "commands"}: for the tests that show that scenarios can fail.
+    #[arg(long = "break", hide = true, value_name = "JSON", value_parser = parse_break)]
+    pub(super) breaks: Vec<BreakArg>,
+    #[command(flatten)]
+    pub(super) lab: LabArgs,
+    #[command(flatten)]
+    pub(super) vm: VmArgs,
+}
+
+impl RunArgs {
+    /// Loads the scenarios.
+    pub(super) fn load(&self, seed: u64) -> Result<Vec<Scenario>, Exit> {
+        let mut scenarios = find::load_all(&self.files, seed)?;
+        if let Some(Sensitivity(skew)) = self.sensitivity {
+            scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
+        }
+        Ok(scenarios)
+    }
+
+    /// The modes that are asked for; none: all.
+    pub(super) fn modes(&self) -> Vec<Mode> {
+        self.mode.iter().copied().map(Mode::from).collect()
+    }
+
+    /// The flags that mean the same wherever the scenarios are run.
+    pub(super) fn flags_in(&self, modes: &[Mode]) -> Vec<String> {
+        self.flags_with(modes, |_| true)
+    }
+
+    /// The same for a run of these scenarios in these modes.
+    pub(super) fn flags_for(&self, modes: &[Mode], scenarios: &[&Scenario]) -> Vec<String> {
+        self.flags_with(modes, |damage| scenarios.iter().any(|scenario| damage.is_done_in(scenario)))
+    }
+
+    fn flags_with(&self, modes: &[Mode], is_for: impl Fn(&BreakArg) -> bool) -> Vec<String> {
+        let mut flags = Vec::new();
+        let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
+        flag("patience", self.patience.to_string());
+        flag("iptables-variant", word(self.lab.iptables_variant));
+        flag("source", word(self.lab.source));
+        for mode in modes {
+            flag("mode", mode.to_string());
+        }
+        for damage in self.breaks.iter().filter(|damage| is_for(damage)) {
+            flag("break", damage.written.clone());
+        }
+        if let Some(Sensitivity(skew)) = self.sensitivity {
+            flags.extend(["--sensitivity".to_owned(), skew.to_string()]);
+        }
+        flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
+        flags
+    }
+}
+
+/// A flag's value as it is written.
+pub(super) fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum ModeArg {
+    Iptables,
+    Ipvs,
+    Userspace,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Iptables => Mode::Iptables,
+            ModeArg::Ipvs => Mode::Ipvs,
+            ModeArg::Userspace => Mode::Userspace,
+        }
+    }
+}
+
+/// `--break`, as it was written and what it means.
+#[derive(Clone)]
+pub(super) struct BreakArg {
+    pub(super) written: String,
+    pub(super) meant: Break,
+}
+
+impl BreakArg {
+    /// Whether a scenario has the step.
+    pub(super) fn is_done_in(&self, scenario: &Scenario) -> bool {
+        scenario.steps.iter().any(|step| self.meant.is_before(&scenario.name, &step.name))
+    }
+}
+
+fn parse_break(text: &str) -> Result<BreakArg, String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Written {
+        scenario: Option<String>,
+        before: String,
+        on: String,
+        commands: Vec<String>,
+    }
+    let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let Written { scenario, before, on, commands } = written;
+    let meant = Break { scenario, before, on: on.parse()?, commands };
+    Ok(BreakArg { written: text.to_owned(), meant })
+}
