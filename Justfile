@@ -51,6 +51,7 @@ bench *ARGS:
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo check --quiet -p svclab-apiserver --no-default-features
     RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
     if command -v shellcheck >/dev/null; then shellcheck just .ci/run; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
     if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi

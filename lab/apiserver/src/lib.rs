@@ -9,22 +9,26 @@
 //! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
 //! deletion and finalizers.
 //!
-//! [`Fault`] makes it do what real API servers do on bad days.
+//! [`Fault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
+//! a manifest and has a bad day whenever it is told to. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
 
 mod auth;
 mod convert;
 mod dependent;
-mod discovery;
 mod error;
 mod faults;
 mod gate;
 mod hostile;
 mod kubeconfig;
+#[cfg(feature = "kubectl")]
+mod kubectl;
+#[cfg(not(feature = "kubectl"))]
+#[path = "without_kubectl.rs"]
+mod kubectl;
 mod list;
 mod log;
 mod negotiate;
 pub mod objects;
-mod openapi;
 mod patch;
 mod query;
 mod request;
@@ -32,8 +36,6 @@ mod resources;
 mod selector;
 mod serve;
 mod shared;
-mod strategic;
-mod table;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

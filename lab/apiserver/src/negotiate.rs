@@ -1,6 +1,7 @@
 //! Which form of answer a client takes, and which form of body it sent.
 
 use super::error::ApiError;
+use super::kubectl;
 
 /// What the body of an answer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ fn one(media: &str) -> Option<Form> {
     let get = |name: &str| parameters.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| *value);
     match (get("as"), get("g"), get("v")) {
         ("", ..) => Some(Form::Objects),
-        ("Table", "meta.k8s.io", "v1") => Some(Form::Table),
+        ("Table", "meta.k8s.io", "v1") if kubectl::TABLES => Some(Form::Table),
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Form::Metadata),
         // Aggregated discovery, older table versions: clients name plain JSON next.
         _ => None,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::{negotiate, strategic};
+use super::{kubectl, negotiate};
 use crate::objects::Kind;
 
 /// The media types, for the 415 answer. Server-side apply needs field ownership, which the lab does not keep.
@@ -34,7 +34,7 @@ impl Patch {
         match negotiate::media(content_type) {
             "application/json-patch+json" => read(body).map(Patch::Json),
             "application/merge-patch+json" => object(body).map(Patch::Merge),
-            "application/strategic-merge-patch+json" => object(body).map(Patch::Strategic),
+            "application/strategic-merge-patch+json" if kubectl::STRATEGIC => object(body).map(Patch::Strategic),
             _ => Err(ApiError::unsupported_media(ACCEPTED)),
         }
     }
@@ -56,7 +56,7 @@ impl Patch {
                 json_patch::merge(object, patch);
                 Ok(())
             }
-            Patch::Strategic(patch) => strategic::apply(kind, object, patch)
+            Patch::Strategic(patch) => kubectl::apply(kind, object, patch)
                 .map_err(|problem| ApiError::bad_request(format!("the patch: {problem}"))),
         }
     }

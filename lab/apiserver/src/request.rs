@@ -25,7 +25,7 @@ use super::shared::SharedStore;
 use super::view::View;
 use super::watch::WatchTimes;
 use super::write::{self, DeleteOptions, Written};
-use super::{discovery, list, openapi, watch};
+use super::{kubectl, list, watch};
 use crate::objects::Kind;
 
 /// The largest body that is read (upstream's limit).
@@ -116,14 +116,7 @@ where
         Route::Objects(path) => path,
         _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
         Route::Health => return Ok(Answer::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
-        Route::Version => return Ok(Answer::json(&discovery::version())),
-        Route::Root => return Ok(Answer::json(&discovery::root())),
-        Route::CoreVersions => return Ok(Answer::json(&discovery::core_versions())),
-        Route::Groups => return Ok(Answer::json(&discovery::group_list())),
-        Route::Group(group) => return Ok(Answer::json(&discovery::group(group))),
-        Route::OpenApi => return Ok(Answer::json(&openapi::index())),
-        Route::OpenApiGroup(group) => return Ok(Answer::json(&openapi::document(group))),
-        Route::Resources(group) => return Ok(Answer::json(&discovery::resource_list(group))),
+        about => return kubectl::about(&about).map(|value| Answer::json(&value)).ok_or_else(ApiError::no_route),
     };
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
     let view = View { resource: path.resource, form, include_object: query.include_object.clone() };

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::convert;
+use super::kubectl;
 use super::negotiate::Form;
 use super::resources::Resource;
-use super::table;
 use crate::objects::Record;
 
 /// The form that one request asked for.
@@ -68,7 +68,7 @@ impl View {
     }
 
     fn table(&self, rows: Vec<Value>, metadata: Value, columns: bool) -> Value {
-        let columns = if columns { table::columns(self.resource.kind) } else { Vec::new() };
+        let columns = if columns { kubectl::columns(self.resource.kind) } else { Vec::new() };
         json!({
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
@@ -80,7 +80,7 @@ impl View {
 
     fn row(&self, record: &Record) -> Value {
         let object = record.value();
-        let cells = table::cells(record, &object, Timestamp::now());
+        let cells = kubectl::cells(record, &object, Timestamp::now());
         match self.include_object.as_str() {
             "None" => json!({"cells": cells}),
             "Object" => json!({"cells": cells, "object": self.object(record)}),

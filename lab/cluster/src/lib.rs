@@ -1,5 +1,16 @@
 //! The cluster: namespaces, links and routes for nodes, pods, outside clients and the load balancer.
 //!
+//! ```no_run
+//! # async fn example(spec: svclab_spec::ClusterSpec, probe: svclab_cluster::traffic::probe::Probe) -> Result<(), svclab_cluster::ClusterError> {
+//! let cluster = svclab_cluster::Cluster::build(&spec).await?;
+//! let outcome = cluster.probe(&probe).await?;
+//! println!("{:?} in {:?}", outcome.answer, outcome.took);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/two_nodes.rs` is a whole program. No service proxy is part of it: [`Cluster::spawn_on_node`] starts one.
+//!
 //! All methods take `&self`; share a cluster as `Arc<Cluster>`. Everything happens inside the sandbox that
 //! [`svclab_netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
 //! servers and namespaces.

@@ -36,10 +36,13 @@ const SETTINGS: [(&str, &str); 7] = [
 /// What is in the names of IPVS's modules, and of one that needs them.
 const IPVS: [&str; 2] = ["ip_vs", "xt_ipvs"];
 
+/// The only argument of the first process.
+pub const INIT: &str = "guest-init";
+
 /// The whole life of PID 1. Returns only where it is not PID 1, with the sentence to say.
 pub fn init() -> String {
     if nix::unistd::getpid().as_raw() != 1 {
-        return "guest-init is the first process of a microVM, and is started by its kernel".to_owned();
+        return format!("{INIT} is the first process of a microVM, and is started by its kernel");
     }
     if let Err(error) = work() {
         // Nobody else could be told.
@@ -93,13 +96,13 @@ fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the job's `svclab`; returns its exit status.
+/// Runs the job's program; returns its exit status.
 fn run(job: &Job, line: &mut impl Write) -> io::Result<u8> {
-    let mut child = Command::new("/usr/bin/svclab")
+    let mut child = Command::new(Path::new("/usr/bin").join(&job.program))
         .args(&job.args)
         .current_dir(Job::directory())
         .env_clear()
-        .envs([("PATH", "/usr/sbin:/usr/bin"), ("HOME", "/root"), ("SVCPROXY", "/usr/bin/svcproxy")])
+        .envs([("PATH", "/usr/sbin:/usr/bin"), ("HOME", "/root")])
         .env(WHOLE_MACHINE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

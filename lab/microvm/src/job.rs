@@ -16,9 +16,12 @@ const DIRECTORY: &str = "job";
 /// What the guest is to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Arguments of the `svclab` inside.
+    /// Name of a program of the image. It is the guest's first process, as which it must call [`super::guest::init`] when its
+    /// only argument is [`super::guest::INIT`]; and it is run once more, for the work.
+    pub program: String,
+    /// Its arguments then.
     pub args: Vec<String>,
-    /// Results to send back, by name: files that the `svclab` inside writes. One that is missing is left out.
+    /// Results to send back, by name: files that the program writes. One that is missing is left out.
     pub results: BTreeMap<String, String>,
     /// IPVS is to be there. It wakes the machine up several times a second in every namespace, used or not, and hours of
     /// virtual time would cost minutes.
@@ -64,7 +67,8 @@ mod tests {
 
     #[test]
     fn files_lie_where_their_paths_lead() {
-        let mut job = Job { args: vec!["run".to_owned(), "s/x.yaml".to_owned()], ..Job::default() };
+        let mut job =
+            Job { program: "svclab".to_owned(), args: vec!["run".to_owned(), "s/x.yaml".to_owned()], ..Job::default() };
         job.files.insert("s/x.yaml".to_owned(), b"name: x".to_vec());
         job.files.insert("/home/me/y.yaml".to_owned(), b"name: y".to_vec());
         let bytes = job.archive().unwrap();
@@ -74,7 +78,7 @@ mod tests {
             "job/s/x.yaml\0",
             "home/me/y.yaml\0",
             "name: x",
-            r#"{"args":["run","s/x.yaml"],"results":{},"ipvs":false}"#,
+            r#"{"program":"svclab","args":["run","s/x.yaml"],"results":{},"ipvs":false}"#,
         ] {
             assert!(text.contains(part), "{part}");
         }

@@ -38,6 +38,7 @@ pub fn run(
     let boot = Boot {
         kernel: image.kernel(),
         archive: inherited(&archive),
+        program: job.program.clone(),
         console: inherited(&console),
         clock,
         memory: qemu::MEMORY,

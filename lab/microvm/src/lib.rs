@@ -3,7 +3,9 @@
 //! Left to right: Debian packages ([`apt`]) are unpacked into a [`cache`], and so are kernels ([`bzimage`]) and modules, so that
 //! no guest has to; kernel, modules, tools and this project's binaries become one [`image`] that never moves; a [`job`] (scenario files and arguments) is appended to it; [`qemu`]
 //! writes the command line and [`launch`] carries it out; inside, [`guest`] is PID 1, runs the job and sends the results
-//! over the serial line ([`console`]). No scenario is known here: what runs inside is `svclab run` itself.
+//! over the serial line ([`console`]). Nothing is known here of
+//! what runs inside: a program of the caller's, usually the caller itself. `examples/other_kernel.rs` runs itself on Debian's kernel,
+//! twice with the same seed, and finds the same nanosecond and the same random bytes.
 
 pub mod apt;
 pub mod bzimage;

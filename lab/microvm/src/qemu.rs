@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::VmError;
 use super::cache::Cache;
+use super::guest::INIT;
 use super::tools;
 
 /// How the guest's processor and clock behave.
@@ -30,6 +31,8 @@ pub struct Boot {
     pub kernel: PathBuf,
     /// Its archives.
     pub archive: PathBuf,
+    /// Name of the program that is the first process: without blanks.
+    pub program: String,
     /// The file that gets what the guest writes to its serial line.
     pub console: PathBuf,
     /// Processor and clock.
@@ -98,7 +101,7 @@ impl Program {
 }
 
 /// The kernel's arguments.
-fn kernel_arguments(clock: Clock) -> String {
+fn kernel_arguments(clock: Clock, program: &str) -> String {
     // nokaslr, norandmaps: addresses are no business of the seed, and equal ones are translated once.
     // tsc=reliable: what counts instructions needs no measuring against another clock.
     // nolapic_timer: the HPET's timer instead. To calibrate the processor's own the kernel spins for a tenth of a second,
@@ -111,7 +114,7 @@ fn kernel_arguments(clock: Clock) -> String {
     };
     format!(
         "console=ttyS0 quiet panic=-1 nokaslr norandmaps {clock} mitigations=off init_on_alloc=0 lsm= audit=0 nowatchdog \
-         cryptomgr.notests psi=0 cgroup_disable=memory rdinit=/usr/bin/svclab -- guest-init"
+         cryptomgr.notests psi=0 cgroup_disable=memory rdinit=/usr/bin/{program} -- {INIT}"
     )
 }
 
@@ -129,7 +132,8 @@ pub fn arguments(boot: &Boot) -> Vec<String> {
             format!("-M q35 -accel tcg,thread=multi -smp {PROCESSORS} -cpu Westmere-v1,+rdrand,+arat")
         }
     };
-    let mut arguments = bare(&machine, boot.memory, &boot.kernel, &boot.console, &kernel_arguments(boot.clock));
+    let mut arguments =
+        bare(&machine, boot.memory, &boot.kernel, &boot.console, &kernel_arguments(boot.clock, &boot.program));
     arguments.extend(["-initrd".to_owned(), boot.archive.display().to_string()]);
     arguments
 }
@@ -167,6 +171,7 @@ mod tests {
 
     fn boot(clock: Clock) -> Boot {
         Boot {
+            program: "svclab".to_owned(),
             kernel: "/c/vmlinuz".into(),
             archive: "/proc/self/fd/5".into(),
             console: "/a,b".into(),

@@ -1,4 +1,9 @@
-//! Namespaces: the sandbox that everything runs in, one thread per network namespace, and links between them.
+//! Network namespaces without root: the sandbox that everything runs in, one thread per network namespace, and links between them.
+//!
+//! [`sandbox::enter`], called first thing in `main`, puts the rest of the program into new user, mount, network, PID, IPC and UTS
+//! namespaces; whatever ends the program ends all that is inside. [`namespace::Namespace`] is a host in there: closures that it runs
+//! make sockets of that host, programs that it starts live there. [`links`] makes veth pairs, bridges, VXLAN devices, addresses and
+//! routes by netlink, [`netem`] impairs them. `examples/two_hosts.rs` has two hosts and a cable in a screen of code.
 //!
 //! All entering of namespaces, forking and mounting is in `sys.rs`; nothing else in the lab does any of it.
 

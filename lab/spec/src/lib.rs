@@ -1,4 +1,5 @@
-//! What a cluster is made of, as plain data: the scenario layer fills it in, the cluster builds it.
+//! What a cluster is made of, as plain data: the cluster builds it, the API has Nodes and allocates addresses by it, scenarios fill
+//! it in.
 
 use std::net::IpAddr;
 

@@ -13,7 +13,7 @@ use svclab_microvm::kernels::Kernel;
 use svclab_microvm::qemu::{Clock, Program};
 use svclab_microvm::{VmError, kvm, launch};
 
-use super::Exit;
+use super::{Exit, NAME};
 
 #[derive(Args)]
 pub(super) struct GuestRunArgs {
@@ -50,14 +50,14 @@ pub(super) fn boot(
 ) -> Result<u8, Exit> {
     let unable = |error: VmError| Exit::unable(error.to_string());
     let own = std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
-    programs.insert("svclab".to_owned(), own);
+    programs.insert(NAME.to_owned(), own);
     let cache = Cache::open(cache_dir).map_err(unable)?;
     let image = Image::get(&cache, kernel, &programs).map_err(unable)?;
     let program = Program::find(&cache).map_err(unable)?;
     let kvm = kvm::works(&cache, &program, &image.kernel());
     let how = if kvm { "KVM" } else { "fast" };
     eprintln!("kernel: {kernel} in a microVM ({how}, image {})", &image.hash()[..12]);
-    let job = Job { args, ipvs: true, ..Job::default() };
+    let job = Job { program: NAME.to_owned(), args, ipvs: true, ..Job::default() };
     let ended = launch::run(&program, &image, &job, Clock::Host { kvm }, deadline, told).map_err(unable)?;
     Ok(ended.status)
 }

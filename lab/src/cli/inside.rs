@@ -12,11 +12,11 @@ use svclab_microvm::job;
 use svclab_microvm::qemu::{Clock, Program};
 use svclab_microvm::{kvm, launch};
 
-use super::Exit;
 use super::jobs::Job;
 use super::output::{JSON, JUNIT};
 use super::place::Guest;
 use super::run_args::RunArgs;
+use super::{Exit, NAME};
 use crate::report::Machine;
 use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{ForeignProxy, Proxy};
@@ -50,7 +50,7 @@ impl Inside {
         let names = jobs.iter().map(|job| shown(&job.scenario.path)).collect();
         let own =
             std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
-        let mut programs = BTreeMap::from([("svclab".to_owned(), own)]);
+        let mut programs = BTreeMap::from([(NAME.to_owned(), own)]);
         let mut links = BTreeMap::new();
         let mut described = None;
         match proxy {
@@ -100,6 +100,7 @@ impl Inside {
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
         let job = job::Job {
+            program: NAME.to_owned(),
             args: self.arguments(args, seed),
             results: results.into(),
             ipvs: self.ipvs,

@@ -16,7 +16,7 @@ use svclab_microvm::qemu::{Clock, Program};
 use svclab_microvm::{VmError, kvm, launch};
 use svclab_netns::sandbox;
 
-use super::Exit;
+use super::{Exit, NAME};
 
 #[derive(Args)]
 pub(super) struct KernelsArgs {
@@ -87,12 +87,13 @@ fn try_host() -> Result<Abilities, Exit> {
 pub(super) fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     let own =
         std::env::current_exe().map_err(|source| VmError::Io { attempted: "finding svclab itself".into(), source })?;
-    let image = Image::get(cache, kernel, &BTreeMap::from([("svclab".to_owned(), own)]))?;
+    let image = Image::get(cache, kernel, &BTreeMap::from([(NAME.to_owned(), own)]))?;
     let known = cache.folder("abilities")?.join(known_as(image.base()));
     if let Some(abilities) = std::fs::read(&known).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
         return Ok(abilities);
     }
     let job = Job {
+        program: NAME.to_owned(),
         args: ["guest-probe", "/out/abilities"].map(str::to_owned).into(),
         results: BTreeMap::from([("abilities".to_owned(), "/out/abilities".to_owned())]),
         ipvs: true,

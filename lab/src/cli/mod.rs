@@ -38,6 +38,8 @@ use crate::scenario::Variant;
 use crate::scenario::run::Source;
 use seeds::Seeds;
 
+/// This program's name.
+const NAME: &str = "svclab";
 /// A broken promise.
 const FAILED: u8 = 1;
 /// Wrong usage, or a file with mistakes.
@@ -48,7 +50,7 @@ const UNABLE: u8 = 3;
 /// A laboratory for Kubernetes service proxies: clusters of network namespaces, real traffic, a verdict.
 #[derive(Parser)]
 #[command(
-    name = "svclab",
+    name = NAME,
     version,
     after_help = "Exit status: 0 all passed, 1 a failed promise or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
 )]

@@ -55,7 +55,7 @@ fn container_rule(path: &str) -> ListRule {
 ///
 /// # Errors
 /// A list item without its merge key, or a directive that does not exist: what is wrong, in a sentence.
-pub(super) fn apply(kind: Kind, object: &mut Value, patch: &Value) -> Result<(), String> {
+pub(crate) fn apply(kind: Kind, object: &mut Value, patch: &Value) -> Result<(), String> {
     merge(kind, object, patch, "")
 }
 

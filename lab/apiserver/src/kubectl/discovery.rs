@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::resources::{RESOURCES, Resource, groups};
+use crate::resources::{RESOURCES, Resource, groups};
 
 /// The Kubernetes release whose API this is a part of.
 const RELEASE: (u32, u32) = (1, 36);
 
 /// `/version`.
-pub(super) fn version() -> Value {
+pub(crate) fn version() -> Value {
     let (major, minor) = RELEASE;
     json!({
         "major": major.to_string(),
@@ -24,7 +24,7 @@ pub(super) fn version() -> Value {
 }
 
 /// `/`.
-pub(super) fn root() -> Value {
+pub(crate) fn root() -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
     paths.extend(groups().flat_map(|group| [format!("/apis/{group}"), format!("/apis/{group}/v1")]));
     paths.extend(["/healthz", "/livez", "/readyz", "/version"].map(str::to_owned));
@@ -32,18 +32,18 @@ pub(super) fn root() -> Value {
 }
 
 /// `/api`.
-pub(super) fn core_versions() -> Value {
+pub(crate) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "apiVersion": "v1", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
 /// `/apis`.
-pub(super) fn group_list() -> Value {
+pub(crate) fn group_list() -> Value {
     let groups: Vec<Value> = groups().map(group_entry).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`.
-pub(super) fn group(name: &str) -> Value {
+pub(crate) fn group(name: &str) -> Value {
     let mut group = group_entry(name);
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
@@ -56,7 +56,7 @@ fn group_entry(name: &str) -> Value {
 }
 
 /// `/api/v1` and `/apis/GROUP/v1`.
-pub(super) fn resource_list(group: &str) -> Value {
+pub(crate) fn resource_list(group: &str) -> Value {
     let of_group = || RESOURCES.iter().filter(|resource| resource.group == group);
     let resources: Vec<Value> =
         of_group().flat_map(|resource| [Some(entry(resource)), status_entry(resource)]).flatten().collect();

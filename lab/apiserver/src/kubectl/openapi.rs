@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::resources::{RESOURCES, Resource, groups};
+use crate::resources::{RESOURCES, Resource, groups};
 
 /// Where the document of one group is.
 fn document_path(group: &str) -> String {
@@ -11,7 +11,7 @@ fn document_path(group: &str) -> String {
 }
 
 /// `/openapi/v3`: the documents that there are.
-pub(super) fn index() -> Value {
+pub(crate) fn index() -> Value {
     let entry = |group: &str| {
         let path = document_path(group);
         let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}")});
@@ -22,7 +22,7 @@ pub(super) fn index() -> Value {
 }
 
 /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
-pub(super) fn document(group: &str) -> Value {
+pub(crate) fn document(group: &str) -> Value {
     let paths: Map<String, Value> = RESOURCES
         .iter()
         .filter(|resource| resource.group == group)

@@ -65,13 +65,13 @@ fn definitions(kind: Kind) -> &'static [Column] {
 }
 
 /// The description of the columns.
-pub(super) fn columns(kind: Kind) -> Vec<Value> {
+pub(crate) fn columns(kind: Kind) -> Vec<Value> {
     let column = |(name, type_, format, wide): &Column| json!({"name": name, "type": type_, "format": format, "description": name, "priority": i32::from(*wide)});
     definitions(kind).iter().map(column).collect()
 }
 
 /// The cells of one object, in the order of [`columns`].
-pub(super) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Value> {
+pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Value> {
     let age = age(record.created.0, now);
     let name = record.key.name.clone();
     let cells = match record.kind {
@@ -103,7 +103,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// As `kubectl` writes durations: the largest unit, or two where one would say too little.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
