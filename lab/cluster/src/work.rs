@@ -87,6 +87,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -109,11 +111,13 @@ mod tests {
         command.args(["-c", script]).stdin(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap();
         let leader = Pid::from_raw(child.id() as i32);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let look = |wanted: &dyn Fn(&Work) -> bool| loop {
             let work = Work::of(leader).unwrap();
             if wanted(&work) {
                 break work;
             }
+            assert!(Instant::now() < deadline, "{work:?}");
             std::thread::sleep(Duration::from_millis(1));
         };
         // The shell with four files, and two that sleep.
