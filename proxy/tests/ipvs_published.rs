@@ -130,6 +130,19 @@ fn the_nginx_clusters_virtual_servers_are_the_published_ones() {
 }
 
 #[test]
+fn node_ports_are_on_further_addresses_that_the_node_is_said_to_have() {
+    let further = ["--cluster-cidr=192.167.0.0/16", "--local-address=172.36.0.100", "--local-address=172.35.0.100"];
+    let text = rendered(&nginx_cluster(), "kube01", &further);
+    let of_port = |port: &str| text.lines().filter(|line| line.starts_with("-A ") && line.contains(port)).count();
+    assert_eq!(of_port(":30781 "), 2, "{text}");
+    assert!(text.contains("-A -t 172.36.0.100:30781 -s rr"), "{text}");
+    let objects = tempfile::tempdir().unwrap();
+    let flags = [format!("--manifests={}", objects.path().display()), "--local-address=192.0.2.1".to_owned()];
+    let refused = render_to_string(flags).unwrap_err().to_string();
+    assert!(refused.contains("--local-address") && refused.contains("iptables"), "{refused}");
+}
+
+#[test]
 fn the_nginx_clusters_chains_have_the_published_rules() {
     let text = rendered(&nginx_cluster(), "kube01", &["--cluster-cidr=192.167.0.0/16"]);
     for rule in [

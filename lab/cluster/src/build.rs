@@ -11,7 +11,7 @@ use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_spec::{ClusterSpec, Cni, NodeSpec};
 
 use super::balancer::LoadBalancer;
-use super::host::{self, Fabric, Role};
+use super::host::{self, Fabric, NODES, Role, SECOND};
 use super::pod::{Pod, Site};
 use super::{Cluster, ClusterError, Node, validate};
 
@@ -31,7 +31,7 @@ async fn outside_host(
 ) -> Result<Arc<Namespace>, ClusterError> {
     let host = namespace(name, Isolation::Network).await?;
     host::prepare(&host, role, addresses.iter().any(IpAddr::is_ipv6)).await?;
-    fabric.attach(port as u32, &host, &spec.node_network, addresses, &[]).await?;
+    fabric.attach(&NODES, port as u32, &host, &spec.node_network, addresses, &[]).await?;
     Ok(host)
 }
 
@@ -45,8 +45,11 @@ async fn node(
     let ipv6 = cluster.node_network.iter().any(|range| range.addr().is_ipv6());
     host::prepare(&host, Role::Node(cluster.cni, cluster.reverse_path), ipv6).await?;
     let network = &cluster.node_network;
-    let attach = fabric.attach(port as u32, &host, network, &spec.addresses, &spec.extra_addresses);
-    attach.await?;
+    fabric.attach(&NODES, port as u32, &host, network, &spec.addresses, &spec.extra_addresses).await?;
+    let second = cluster.second_addresses(spec);
+    if !second.is_empty() {
+        fabric.attach(&SECOND, port as u32, &host, &cluster.second_network, &second, &[]).await?;
+    }
     host::node_routes(cluster, spec, &host).await?;
     if cluster.cni == Cni::Bridge {
         host::pod_bridge(spec, &host).await?;
@@ -57,7 +60,7 @@ async fn node(
 /// Builds what `spec` says.
 pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
     validate::cluster(spec)?;
-    let switch = Fabric::build().await?;
+    let switch = Fabric::build(!spec.second_network.is_empty()).await?;
     let fabric = &switch;
     let nodes = spec.nodes.iter().enumerate();
     let nodes = try_join_all(nodes.map(|(port, one)| node(fabric, port, spec, one)));

@@ -20,11 +20,30 @@ pub(super) const LOOPBACK: u32 = 1;
 pub(super) const ETH0: u32 = 10;
 /// `cni0` of nodes.
 pub(super) const CNI0: u32 = 11;
-/// The fabric's bridge.
-const SEGMENT: u32 = 10;
-/// The fabric's first port.
-const FIRST_PORT: u32 = 100;
-/// The fabric bridge's own hardware address: what is sent to it is lost, for the fabric has no IP.
+/// `eth1` of nodes, if they have one.
+const ETH1: u32 = 13;
+
+/// A layer-2 segment: a bridge of the fabric, and the interface that hosts have on it.
+pub(super) struct Segment {
+    /// The bridge.
+    bridge: &'static str,
+    index: u32,
+    /// Names and numbers of its ports begin so.
+    port: &'static str,
+    first_port: u32,
+    /// Of each host.
+    interface: &'static str,
+    host_index: u32,
+}
+
+/// The node network.
+pub(super) const NODES: Segment =
+    Segment { bridge: "segment", index: 10, port: "port", first_port: 100, interface: "eth0", host_index: ETH0 };
+/// The second network.
+pub(super) const SECOND: Segment =
+    Segment { bridge: "second", index: 11, port: "second", first_port: 10_100, interface: "eth1", host_index: ETH1 };
+
+/// The fabric bridges' own hardware address: what is sent to it is lost, for the fabric has no IP.
 const NOBODY: Mac = [0x02, 0, 0, 0, 0, 0x01];
 
 /// The gateway of default routes, link-local: resolved by a permanent neighbour entry, it needs no address of a range.
@@ -116,40 +135,50 @@ pub(super) async fn prepare(namespace: &Namespace, role: Role, ipv6: bool) -> Re
 pub(super) struct Fabric {
     /// No proxy programs anything in here.
     pub(super) namespace: Arc<Namespace>,
+    segments: Vec<Segment>,
 }
 
 impl Fabric {
-    /// Makes the switch.
-    pub(super) async fn build() -> Result<Fabric, ClusterError> {
+    /// Makes the switch of the node network, and of the second one if there is one.
+    pub(super) async fn build(has_second: bool) -> Result<Fabric, ClusterError> {
         let failed = || ClusterError::kernel("node network");
         let namespace = Namespace::create("fabric", Isolation::Network).await.map_err(failed())?;
         let quiet = vec![("net/ipv6/conf/default/disable_ipv6".to_owned(), "1".to_owned())];
         namespace.sysctl(quiet).await.map_err(failed())?;
-        let bridge = Bridge { name: "segment", index: SEGMENT, mac: NOBODY };
-        let done = namespace.links().add_bridge(&bridge).await;
-        done.map_err(failed())?;
+        let segments: Vec<Segment> = [NODES].into_iter().chain(has_second.then_some(SECOND)).collect();
+        for segment in &segments {
+            let bridge = Bridge { name: segment.bridge, index: segment.index, mac: NOBODY };
+            namespace.links().add_bridge(&bridge).await.map_err(failed())?;
+        }
         // For control requests.
         namespace.links().up(LOOPBACK).await.map_err(failed())?;
-        Ok(Fabric { namespace: Arc::new(namespace) })
+        Ok(Fabric { namespace: Arc::new(namespace), segments })
     }
 
     /// Cuts the host on port `port` off, or lets it in again. It is the switch that drops the frames: to the host its link
     /// is up, and it keeps addresses, routes and neighbours, as with a fault far away.
     pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
-        let segment = (!cut_off).then_some(SEGMENT);
-        let done = self.namespace.links().set_controller(FIRST_PORT + port, segment).await;
-        done.map_err(ClusterError::kernel("node network"))
+        for segment in &self.segments {
+            let bridge = (!cut_off).then_some(segment.index);
+            let done = self.namespace.links().set_controller(segment.first_port + port, bridge).await;
+            done.map_err(ClusterError::kernel("node network"))?;
+        }
+        Ok(())
     }
 
     /// Has what the switch sends to the host on port `port` delayed, lost and so on; or no longer.
     pub(super) async fn impair(&self, port: u32, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
-        let done = self.namespace.links().impair(FIRST_PORT + port, impairment).await;
-        done.map_err(ClusterError::kernel("node network"))
+        for segment in &self.segments {
+            let done = self.namespace.links().impair(segment.first_port + port, impairment).await;
+            done.map_err(ClusterError::kernel("node network"))?;
+        }
+        Ok(())
     }
 
-    /// Gives `host` an `eth0` on port `port` with addresses of the node network.
+    /// Gives `host` an interface on port `port` of a segment, with addresses of the segment's network.
     pub(super) async fn attach(
         &self,
+        segment: &Segment,
         port: u32,
         host: &Namespace,
         network: &[IpNet],
@@ -160,11 +189,11 @@ impl Fabric {
         let Some(primary) = addresses.first() else {
             return Err(ClusterError::invalid(host.name(), "has no address"));
         };
-        let name = format!("port{port}");
-        let near = VethEnd { name: &name, index: FIRST_PORT + port, mac: mac::of(*primary, End::Peer) };
-        let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*primary, End::Host) };
+        let name = format!("{}{port}", segment.port);
+        let near = VethEnd { name: &name, index: segment.first_port + port, mac: mac::of(*primary, End::Peer) };
+        let far = VethEnd { name: segment.interface, index: segment.host_index, mac: mac::of(*primary, End::Host) };
         let links = self.namespace.links();
-        let done = links.add_veth(&near, Some(SEGMENT), &far, host).await;
+        let done = links.add_veth(&near, Some(segment.index), &far, host).await;
         done.map_err(failed())?;
         // One after the other: the first of a family is the primary one.
         let all = addresses.iter().map(|a| (*a, false));
@@ -173,7 +202,7 @@ impl Fabric {
                 continue;
             };
             let address = IpNet::new_assert(address, range.prefix_len());
-            let done = host.links().add_address(ETH0, address, secondary).await;
+            let done = host.links().add_address(segment.host_index, address, secondary).await;
             done.map_err(failed())?;
         }
         Ok(())
@@ -200,7 +229,13 @@ pub(super) async fn node_routes(
         return overlay::build(spec, node, namespace).await;
     }
     for other in spec.nodes.iter().filter(|other| other.name != node.name) {
+        let second = spec.second_addresses(other);
         for range in &other.pod_cidrs {
+            if let Some(via) = address_for(&second, range.addr()) {
+                let route = Route::new(*range, Hop::Gateway(via, ETH1));
+                namespace.links().set_route(&route).await.map_err(failed())?;
+                continue;
+            }
             let own = address_for(&node.addresses, range.addr());
             let (Some(via), Some(own)) = (address_for(&other.addresses, range.addr()), own) else {
                 continue;

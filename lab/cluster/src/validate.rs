@@ -30,6 +30,9 @@ pub(super) fn address_for(addresses: &[IpAddr], other: IpAddr) -> Option<IpAddr>
 pub(super) fn cluster(spec: &ClusterSpec) -> Result<(), ClusterError> {
     let mut seen = Seen::default();
     ranges(spec)?;
+    if spec.overlay && !spec.second_network.is_empty() {
+        return Err(ClusterError::invalid("the second network", "is for the ways to pods, which an overlay has taken"));
+    }
     for node in &spec.nodes {
         let item = format!("node {}", node.name);
         seen.name(&item, &node.name)?;
@@ -75,6 +78,7 @@ pub(super) fn cluster(spec: &ClusterSpec) -> Result<(), ClusterError> {
 fn ranges(spec: &ClusterSpec) -> Result<(), ClusterError> {
     let kinds = [
         ("the node network", &spec.node_network),
+        ("the second network", &spec.second_network),
         ("the service ranges", &spec.service_cidrs),
         ("the cluster's pod ranges", &spec.cluster_cidrs),
     ];

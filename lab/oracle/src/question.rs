@@ -134,21 +134,23 @@ impl World {
         })
     }
 
-    /// A node calls its own addresses from themselves, other nodes' pods by an overlay if there is one, and everybody else from
-    /// its first.
+    /// A node calls its own addresses from themselves, other nodes' pods by an overlay or a second interface if there is one, and
+    /// everybody else from its first.
     fn node_source(&self, node: &str, to: IpAddr, vip: bool) -> Option<IpAddr> {
         let node = self.node(node)?;
         let own = node.has(to) || to.is_loopback() || (vip && modes::semantics(&self.proxy).binds_addresses);
-        let from = if self.is_behind_overlay(&node.name, to) { &node.overlay } else { &node.addresses };
+        let from = match self.is_for_pods(&node.name, to) {
+            true if !node.overlay.is_empty() => &node.overlay,
+            true if !node.second.is_empty() => &node.second,
+            _ => &node.addresses,
+        };
         if own { Some(to) } else { address::first_of(from, Family::of(to)) }
     }
 
-    /// Whether a node's way to an address is an overlay: it is in the range of another node's pods.
-    fn is_behind_overlay(&self, node: &str, to: IpAddr) -> bool {
+    /// Whether a node's way to an address is the one to other nodes' pods: it is in the range of another's, or at the end of that way.
+    fn is_for_pods(&self, node: &str, to: IpAddr) -> bool {
         let pod = self.pods.iter().any(|pod| !pod.host_network && pod.node != node && pod.addresses.contains(&to));
-        let others = self.nodes.iter().filter(|other| other.name != node);
-        let mut ends = others.filter(|other| !other.overlay.is_empty());
-        (pod && ends.clone().next().is_some())
-            || ends.any(|end| end.overlay.contains(&to) || end.gateways.contains(&to))
+        let mut others = self.nodes.iter().filter(|other| other.name != node);
+        pod || others.any(|end| [&end.overlay, &end.second, &end.gateways].into_iter().any(|own| own.contains(&to)))
     }
 }

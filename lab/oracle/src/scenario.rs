@@ -67,6 +67,7 @@ impl Cluster {
                 Cni::Ptp => "ptp",
             },
             "overlay": if self.world.nodes.iter().any(|node| !node.overlay.is_empty()) { "vxlan" } else { "none" },
+            "secondNetwork": self.world.nodes.iter().any(|node| !node.second.is_empty()),
             "reversePath": match self.world.reverse_path {
                 ReversePath::Off => "off",
                 ReversePath::Loose => "loose",

@@ -75,23 +75,26 @@ pub struct NodePlace {
     pub gateways: Vec<IpAddr>,
     /// Addresses of its end of an overlay to other nodes' pods, if there is one; it calls them from there.
     pub overlay: Vec<IpAddr>,
+    /// Addresses of a second interface, if it has one; it calls other nodes' pods from there.
+    pub second: Vec<IpAddr>,
 }
 
 impl NodePlace {
     /// Whether the node has `address` on an interface other than loopback.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
-        self.all().any(|own| own == address)
+        self.own().any(|own| own == address)
     }
 
-    fn all(&self) -> impl Iterator<Item = IpAddr> {
-        self.addresses.iter().chain(&self.gateways).chain(&self.overlay).copied()
+    /// Every address, loopback left out.
+    pub fn own(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().chain(&self.gateways).chain(&self.overlay).chain(&self.second).copied()
     }
 
     /// Every address of a family, loopback left out.
     #[must_use]
     pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
-        self.all().filter(|address| Family::of(*address) == family).collect()
+        self.own().filter(|address| Family::of(*address) == family).collect()
     }
 }
 

@@ -112,6 +112,7 @@ fn describe(cluster: &Cluster, mut listeners: BTreeMap<String, Listening>) -> si
             pod_ranges: pod_ranges(cluster, &place.name),
             gateways: shared(&place.gateways),
             overlay: place.overlay.clone(),
+            second: shared(&place.second),
             sysctls: Sysctls { route_localnet: routes_loopback(&config), rp_filter, ..Sysctls::node() },
             listening: listeners.remove(&place.name).unwrap_or_default(),
             pods,

@@ -81,10 +81,7 @@ pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
     let families = families(world);
     let first = |family: &Family| node.addresses.iter().copied().find(|address| Family::of(address) == *family);
     NodeAddresses {
-        local: loopback
-            .into_iter()
-            .chain(node.addresses.iter().chain(&node.gateways).chain(&node.overlay).copied())
-            .collect(),
+        local: loopback.into_iter().chain(node.own()).collect(),
         primary: families.iter().filter_map(first).collect(),
         // Point-to-point links have no address, but for ptp's; bridges and the node's own interface have one of each family
         // there is.

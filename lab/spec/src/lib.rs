@@ -116,6 +116,9 @@ pub struct ClusterSpec {
     /// Nodes reach each other's pods by VXLAN, as flannel has it: with a device `flannel.1` that has the first address of the
     /// node's pod range, and an MTU that leaves room for the outer headers.
     pub overlay: bool,
+    /// Nodes have a second interface, `eth1`, on a segment of their own with these ranges (at most one per family), and reach each
+    /// other's pods by it; their Node objects do not name it. None: they have one interface.
+    pub second_network: Vec<IpNet>,
     /// What nodes ask of sources.
     pub reverse_path: ReversePath,
     /// Ranges of the node network (nodes, clients, load balancer are on one layer-2 segment), at most one per family.
@@ -132,6 +135,29 @@ pub struct ClusterSpec {
     pub clients: Vec<ClientSpec>,
     /// The cloud load balancer, if the cluster has one.
     pub load_balancer: Option<LoadBalancerSpec>,
+}
+
+impl ClusterSpec {
+    /// The addresses of a node's `eth1`: it has the same number in the second network as on the node network.
+    pub fn second_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
+        let of = |second: &IpNet| {
+            let own = node.addresses.iter().find(|own| own.is_ipv4() == second.addr().is_ipv4())?;
+            let first = self.node_network.iter().find(|range| range.contains(own))?;
+            nth_address(*second, number_in(*first, *own))
+        };
+        self.second_network.iter().filter_map(of).collect()
+    }
+}
+
+/// The number of `address` in `range`, which contains it; the last 64 bits of it.
+fn number_in(range: IpNet, address: IpAddr) -> u64 {
+    let low = |address: IpAddr| match address {
+        IpAddr::V4(v4) => u64::from(u32::from(v4)),
+        // The cut is meant: numbers in a range are small.
+        #[allow(clippy::cast_possible_truncation, reason = "the last 64 bits are what is asked for")]
+        IpAddr::V6(v6) => u128::from(v6) as u64,
+    };
+    low(address).wrapping_sub(low(range.network()))
 }
 
 /// One load-balancer address and where its traffic goes.

@@ -25,6 +25,8 @@ const NODE_NETWORKS: [&str; 2] = ["172.18.0.0/24", "fd00:172:18::/64"];
 const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/56"];
 const SERVICE_NETWORKS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 const VIP_NETWORKS: [&str; 2] = ["203.0.113.0/24", "2001:db8:113::/112"];
+/// Ranges of the nodes' second interfaces, where they have them.
+const SECOND_NETWORKS: [&str; 2] = ["172.19.0.0/24", "fd00:172:19::/64"];
 /// Length of a node's pod range.
 const NODE_POD_PREFIX: [u8; 2] = [24, 64];
 
@@ -40,6 +42,7 @@ pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (Cluster
         addresses: node_network.iter().filter_map(|range| nth_address(*range, LOAD_BALANCER)).collect(),
     });
     plan.no_address_twice(&nodes, &clients, load_balancer.as_ref());
+    let second_network = plan.second_network(file, &node_network);
     let vip_ranges = if file.load_balancer { plan.defaults(VIP_NETWORKS) } else { Vec::new() };
     let cni = match file.cni {
         CniFile::Bridge => Cni::Bridge,
@@ -50,6 +53,7 @@ pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (Cluster
         ClusterSpec {
             cni,
             overlay: file.overlay == OverlayFile::Vxlan,
+            second_network,
             reverse_path: match file.reverse_path {
                 ReversePathFile::Off => ReversePath::Off,
                 ReversePathFile::Strict => ReversePath::Strict,
@@ -88,6 +92,26 @@ impl Plan<'_> {
 
     fn defaults(&self, table: [&str; 2]) -> Vec<IpNet> {
         self.families().iter().filter_map(|index| table[*index].parse().ok()).collect()
+    }
+
+    /// The ranges of the nodes' second interfaces.
+    fn second_network(&mut self, file: &ClusterFile, node_network: &[IpNet]) -> Vec<IpNet> {
+        let Some(wanted) = file.second_network.as_ref().filter(|wanted| wanted.value) else { return Vec::new() };
+        if file.overlay != OverlayFile::None {
+            self.problem(wanted.referenced, "secondNetwork: other nodes' pods are behind the overlay already");
+        }
+        let ranges = self.defaults(SECOND_NETWORKS);
+        let wider = node_network.iter().find(|own| {
+            ranges
+                .iter()
+                .any(|range| range.addr().is_ipv4() == own.addr().is_ipv4() && own.prefix_len() < range.prefix_len())
+        });
+        if let Some(own) = wider {
+            let message =
+                format!("secondNetwork: has as many addresses as {NODE_NETWORKS:?}, and nodeNetwork {own} has more");
+            self.problem(wanted.referenced, message);
+        }
+        ranges
     }
 
     /// One range per family: what the author wrote, or the default.

@@ -1,7 +1,7 @@
 //! `svcproxy render`: what would be sent to the kernel, on standard output.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, ValueEnum};
 use tracing::warn;
@@ -42,6 +42,9 @@ pub struct Render {
     /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
     #[arg(long)]
     interfaces_without_address: bool,
+    /// IPVS mode: an address that this node has besides those of its Node object; node ports are there too. May be repeated
+    #[arg(long, value_name = "IP")]
+    local_address: Vec<IpAddr>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -71,6 +74,9 @@ impl Render {
         if self.interfaces_without_address && mode != Mode::Userspace {
             anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
         }
+        if !self.local_address.is_empty() && mode != Mode::Ipvs {
+            anyhow::bail!("--local-address says something about IPVS mode, and the mode is {mode}");
+        }
         let reading = read_directory(self.settings.manifests()?)?;
         for line in &reading.skipped {
             tracing::info!("{line}");
@@ -91,7 +97,7 @@ impl Render {
 
     fn text_of(&self, mode: Mode, config: &Config, family: Family, batch: &Batch) -> String {
         match mode {
-            Mode::Ipvs => ipvs_text(config, family, batch),
+            Mode::Ipvs => ipvs_text(config, family, batch, &self.local_address),
             Mode::Userspace => userspace_text(config, family, batch, self.interfaces_without_address),
             Mode::Iptables | Mode::Nftables => iptables_text(config, family, batch),
         }
@@ -116,9 +122,9 @@ pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Resu
 }
 
 /// The whole of a family in IPVS mode: addresses of the device, sets as `ipset save` prints them, virtual servers as
-/// `ipvsadm -Sn` does, and the rules as one `iptables-restore` input. Node ports are on the Node object's addresses.
-pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
-    let (node, addresses, plans) = planned(config, family, batch);
+/// `ipvsadm -Sn` does, and the rules as one `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
+pub fn ipvs_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> String {
+    let (node, addresses, plans) = planned(config, family, batch, local);
     let around = NodeContext::new(node, &addresses, &config.ipvs.scheduler);
     let (mut desired, mut dirty) = (DesiredState::default(), DirtyKeys::default());
     for plan in &plans {
@@ -143,7 +149,7 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch) -> String {
 pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool) -> String {
     // The mode decides about the guard of the loopback range, too.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
-    let (node, mut addresses, plans) = planned(&config, family, batch);
+    let (node, mut addresses, plans) = planned(&config, family, batch, &[]);
     addresses.bare.extend(bare.then_some(family));
     let mut syncer =
         userspace::syncer::Syncer::new(iptables::Fake::default(), crate::relay::Fake::default(), config.port_range);
@@ -175,11 +181,20 @@ fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: 
     listening.filter_map(line).collect()
 }
 
-/// The plans of a family. Addresses of this host play no part, so that they are the same on every machine.
-fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAddresses, Vec<ServicePortPlan>) {
+/// The plans of a family, on a node with the addresses of its Node object and `local`. Addresses of this host play no part, so that
+/// they are the same on every machine.
+fn planned(
+    config: &Config,
+    family: Family,
+    batch: &Batch,
+    local: &[IpAddr],
+) -> (NodePlan, NodeAddresses, Vec<ServicePortPlan>) {
     let mut state = crate::state::State::new(family, config.node_name.clone());
     batch.changes.iter().for_each(|change| state.apply(change));
-    let addresses = NodeAddresses { local: state.node().internal_ips.clone(), ..NodeAddresses::default() };
+    let internal = state.node().internal_ips.iter().copied();
+    let mut own: Vec<IpAddr> = internal.collect();
+    own.extend(local.iter().filter(|address| !state.node().internal_ips.contains(address)));
+    let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
     let node = plan_node(config, family, state.node(), &addresses);
     let mut proxy = FamilyProxy::new(config.clone(), family, iptables::Fake::default());
     proxy.apply(&batch.changes);
@@ -190,7 +205,7 @@ fn planned(config: &Config, family: Family, batch: &Batch) -> (NodePlan, NodeAdd
 /// The whole of a family as one `iptables-restore` input. Addresses of this host play no part, so that the text is
 /// the same on every machine: `nodePortAddresses` go by the Node object.
 pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
-    let (node, addresses, plans) = planned(config, family, batch);
+    let (node, addresses, plans) = planned(config, family, batch, &[]);
     let health = health_lines(&plans);
     let mut mode = syncer::Iptables::default();
     let context = Renderer::<iptables::Fake>::node(&mut mode, node.clone(), &addresses, &&plans[..]);

@@ -33,6 +33,10 @@ pub(super) fn on_segment(last: usize, family: Family) -> Option<IpAddr> {
     address([format!("172.18.0.{last}"), format!("fd00:172:18::{last:x}")], family)
 }
 
+fn on_second(last: usize, family: Family) -> Option<IpAddr> {
+    address([format!("172.19.0.{last}"), format!("fd00:172:19::{last:x}")], family)
+}
+
 fn range(text: [&str; 2], family: Family) -> Option<IpNet> {
     address::parse_range(text[usize::from(family == Family::V6)])
 }
@@ -99,6 +103,11 @@ impl Recipe {
                 .iter()
                 .filter(|_| self.overlay)
                 .filter_map(|family| in_pod_range(index, 0, *family))
+                .collect(),
+            second: families
+                .iter()
+                .filter(|_| self.second && !self.overlay)
+                .filter_map(|family| on_second(2 + index, *family))
                 .collect(),
         }
     }

@@ -57,6 +57,7 @@ fn nothing() -> Recipe {
         point_to_point: false,
         link_gateways: false,
         overlay: false,
+        second: false,
         reverse_path: ReversePath::Off,
         nodes: Vec::new(),
         pods: Vec::new(),

@@ -14,6 +14,8 @@ pub struct Recipe {
     pub link_gateways: bool,
     /// Nodes reach each other's pods by an overlay.
     pub overlay: bool,
+    /// They do by a second interface, if not by an overlay.
+    pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
     /// Pods beside the one on each node that only calls.

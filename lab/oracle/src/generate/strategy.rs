@@ -17,18 +17,21 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     // What is drawn last changes nothing of the rest of a seed's cluster.
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
-    let whole = (machines, vec(service(), 1..=4), proxy(), rarely(0.4), rarely(0.3), reverse_path);
+    let whole = (machines, vec(service(), 1..=4), proxy(), rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
     whole.prop_map(
-        |((families, point_to_point, nodes, pods), services, proxy, link_gateways, overlay, reverse_path)| Recipe {
-            families,
-            point_to_point,
-            link_gateways,
-            overlay,
-            reverse_path,
-            nodes,
-            pods,
-            services,
-            proxy,
+        |((families, point_to_point, nodes, pods), services, proxy, link_gateways, overlay, reverse_path, second)| {
+            Recipe {
+                families,
+                point_to_point,
+                link_gateways,
+                overlay,
+                second,
+                reverse_path,
+                nodes,
+                pods,
+                services,
+                proxy,
+            }
         },
     )
 }

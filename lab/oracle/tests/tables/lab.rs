@@ -60,6 +60,7 @@ impl Lab {
                 addresses: vec![ip(&v4), ip(&v6)],
                 gateways,
                 overlay: Vec::new(),
+                second: Vec::new(),
             });
             lab.pod(&format!("caller-{letter}"), &name, 5);
         }

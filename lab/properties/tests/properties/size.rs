@@ -52,6 +52,7 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
         addresses: vec!["172.18.0.2".parse().unwrap()],
         gateways: Vec::new(),
         overlay: Vec::new(),
+        second: Vec::new(),
     };
     let mut world = World { nodes: vec![place], cni: Cni::Bridge, ..World::default() };
     world.proxy.mode = mode;

@@ -39,6 +39,8 @@ pub struct Cluster {
 
 /// A node's end of an overlay, by the name of flannel's for VXLAN.
 const OVERLAY: &str = "flannel.1";
+/// A node's interface on the second segment.
+const SECOND: &str = "eth1";
 
 /// Protocols and ports on which a socket waits.
 pub type Listening = BTreeSet<(Protocol, u16)>;
@@ -59,6 +61,9 @@ pub struct Node {
     /// Addresses of its end of an overlay (`flannel.1`), if there is one: other nodes' pods are behind it then. What the overlay
     /// itself sends over `eth0` is not modelled.
     pub overlay: Vec<IpAddr>,
+    /// Addresses of `eth1`, its interface on a second segment, with that segment's prefix length, if it has one: other nodes' pods
+    /// are behind it then.
+    pub second: Vec<IpNet>,
     /// Kernel settings.
     pub sysctls: Sysctls,
     /// Sockets of its own, beside those of relays.
@@ -98,12 +103,14 @@ impl Cluster {
         network: &mut Network,
         state: impl Fn(&str) -> Option<&'s NodeState>,
     ) -> Result<(), BuildError> {
-        let (mut segment, mut overlay, nothing) = (Vec::new(), Vec::new(), NodeState::default());
+        let (mut segment, mut overlay, mut second) = (Vec::new(), Vec::new(), Vec::new());
+        let nothing = NodeState::default();
         for node in &self.nodes {
             let state = state(&node.name).unwrap_or(&nothing);
             let known = segment.len();
             let id = put(network, self.node(node, state)?, &mut segment);
             overlay.extend(segment[known..].iter().filter(|_| !node.overlay.is_empty()));
+            second.extend(segment[known..].iter().filter(|_| !node.second.is_empty()));
             for (index, (name, pod)) in node.pods.iter().enumerate() {
                 let mut fresh = Vec::new();
                 let own = put(network, self.pod(node, name, pod.as_ref())?, &mut fresh);
@@ -113,13 +120,11 @@ impl Cluster {
             }
         }
         self.put_each_outside(network, &mut segment)?;
-        let ends: Vec<(HostId, &str)> = segment.into_iter().map(|id| (id, "eth0")).collect();
-        if !ends.is_empty() {
-            network.link(&ends)?;
-        }
-        let ends: Vec<(HostId, &str)> = overlay.into_iter().map(|id| (id, OVERLAY)).collect();
-        if !ends.is_empty() {
-            network.link(&ends)?;
+        for (hosts, interface) in [(segment, "eth0"), (overlay, OVERLAY), (second, SECOND)] {
+            let ends: Vec<(HostId, &str)> = hosts.into_iter().map(|id| (id, interface)).collect();
+            if !ends.is_empty() {
+                network.link(&ends)?;
+            }
         }
         Ok(())
     }
@@ -150,9 +155,10 @@ impl Cluster {
                 let Some(via) = like(&other.addresses, own) else { continue };
                 for range in other.pod_ranges.iter().filter(|range| range.addr().is_ipv4() == own.is_ipv4()) {
                     let end = other.overlay.iter().find(|end| end.is_ipv4() == own.is_ipv4());
-                    host = host.route(match end {
-                        Some(end) => Route::via(masked(*range), *end, OVERLAY),
-                        None => Route::via(masked(*range), via.addr(), "eth0").from_address(own),
+                    host = host.route(match (end, like(&other.second, own)) {
+                        (Some(end), _) => Route::via(masked(*range), *end, OVERLAY),
+                        (None, Some(second)) => Route::via(masked(*range), second.addr(), SECOND),
+                        (None, None) => Route::via(masked(*range), via.addr(), "eth0").from_address(own),
                     });
                 }
             }
@@ -160,6 +166,11 @@ impl Cluster {
         if !node.overlay.is_empty() {
             let device = Interface::new(OVERLAY);
             host = host.interface(node.overlay.iter().fold(device, |device, own| device.address(*own, bits(*own))));
+        }
+        if !node.second.is_empty() {
+            let eth1 = Interface::new(SECOND);
+            host =
+                host.interface(node.second.iter().fold(eth1, |eth1, own| eth1.address(own.addr(), own.prefix_len())));
         }
         if !state.addresses.is_empty() {
             let device = Interface::new("kube-ipvs0");

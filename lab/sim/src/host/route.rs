@@ -1,5 +1,6 @@
 //! Routes: which way a packet leaves, by which neighbour, and from which address (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{Address, Host, Interface, LOOPBACK};
@@ -177,7 +178,8 @@ impl Host {
     }
 
     /// `ipv6_dev_get_saddr`, as far as it matters here: one that is not deprecated before one that is, an address of the
-    /// interface before others', then the longest common prefix with the destination, then the one that was added last.
+    /// interface before others', then the longest common prefix with the destination, then one of the interface that was made first
+    /// (`for_each_netdev_rcu`), and of its addresses the one that was added last (`ipv6_link_dev_addr`).
     fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
         let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
         let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
@@ -185,10 +187,30 @@ impl Host {
                 one.addresses.iter().filter(|address| address.ip.is_ipv6() && link_local(address.ip) == link_local(to));
             usable.map(move |address| {
                 let common = (bits(address.ip) ^ bits(to)).leading_zeros().min(u32::from(address.prefix));
-                ((!address.secondary, at == interface, common), address.ip)
+                ((!address.secondary, at == interface, common, Reverse(at)), address.ip)
             })
         });
         // max_by_key takes the last of equals.
         candidates.max_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On Linux 6.1 and 6.12, where `eth0` was made before `eth1`.
+    #[test]
+    fn of_equally_near_addresses_the_first_interfaces_last_one_is_the_source() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let eth0 = Interface::new("eth0").address(ip("fd00:172:18::2"), 64).address(ip("fd00:172:18::3"), 64);
+        let eth1 = Interface::new("eth1").address(ip("fd00:172:19::2"), 64);
+        let host =
+            Host::builder("n").interface(eth0).interface(eth1).interface(Interface::new("veth0")).build().unwrap();
+        let veth = host.interfaces.iter().position(|one| one.name == "veth0").unwrap();
+        let to = ip("fd00:10:244:1::e");
+        assert_eq!(host.source_for(veth, to, to), Some(ip("fd00:172:18::3")));
+        let near = ip("fd00:172:19::77");
+        assert_eq!(host.source_for(veth, near, near), Some(ip("fd00:172:19::2")), "the longest common prefix first");
     }
 }

@@ -64,6 +64,7 @@ pub struct ClusterFile {
     pub family: Family,
     pub cni: CniFile,
     pub overlay: OverlayFile,
+    pub second_network: Option<Spanned<bool>>,
     pub reverse_path: ReversePathFile,
     pub nodes: Option<Spanned<Nodes>>,
     pub clients: Vec<Spanned<ClientFile>>,

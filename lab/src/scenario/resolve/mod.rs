@@ -226,7 +226,15 @@ pub(super) fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, Str
                 let own = node.pod_cidrs.iter().filter_map(|range| nth_address(*range, 1));
                 let overlay = node.pod_cidrs.iter().filter(|_| spec.overlay);
                 let overlay = overlay.filter_map(|range| nth_address(*range, 0));
-                node.addresses.iter().chain(&node.extra_addresses).copied().chain(own).chain(overlay).collect()
+                let second = spec.second_addresses(node);
+                node.addresses
+                    .iter()
+                    .chain(&node.extra_addresses)
+                    .copied()
+                    .chain(own)
+                    .chain(overlay)
+                    .chain(second)
+                    .collect()
             })
             .ok_or_else(|| none("node", name, spec.nodes.iter().map(|node| node.name.as_str()).collect())),
         Place::Client(name) => spec

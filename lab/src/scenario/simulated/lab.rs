@@ -19,7 +19,7 @@ use super::rendered::Rendered;
 use super::{drain, targets};
 use crate::scenario::error::Problem;
 use crate::scenario::file::{Mode, Scheduler};
-use crate::scenario::resolve::ClientRoute;
+use crate::scenario::resolve::{self, ClientRoute};
 use crate::scenario::values::Target;
 use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, dry_run};
 use svclab_sim::cluster::BuildError;
@@ -145,6 +145,11 @@ impl SimLab {
             let mut flags = self.proxy.flags();
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
+            }
+            if setup.mode == Mode::Ipvs {
+                let place = Place::Node(node.clone());
+                let own = resolve::addresses(&self.store, &place).map_err(SimError::Step)?;
+                flags.extend(own.into_iter().map(|own| format!("--local-address={own}")));
             }
             let mut rendered = self.source.render(node, &configuration, &flags, self.objects.path())?;
             if let (Mode::Ipvs, Some(found)) = (setup.mode, self.rendered.get(node)) {

@@ -159,6 +159,7 @@ impl Describe<'_> {
                 .filter(|_| self.spec.overlay)
                 .filter_map(|range| nth_address(*range, 0))
                 .collect(),
+            second: with_length(&self.spec.second_addresses(node), &self.spec.second_network),
             sysctls,
             listening: held.chain(on_host.flat_map(listening)).collect::<Listening>(),
             pods: links.iter().map(own).collect(),
@@ -191,12 +192,17 @@ impl Describe<'_> {
 
     /// Addresses with the prefix length of the node network.
     fn on_segment(&self, addresses: &[IpAddr]) -> Vec<IpNet> {
-        let with_length = |address: &IpAddr| {
-            let network = self.spec.node_network.iter().find(|network| network.contains(address));
-            network.map_or(IpNet::from(*address), |network| IpNet::new_assert(*address, network.prefix_len()))
-        };
-        addresses.iter().map(with_length).collect()
+        with_length(addresses, &self.spec.node_network)
     }
+}
+
+/// Addresses with the prefix length of the network that each is in.
+fn with_length(addresses: &[IpAddr], networks: &[IpNet]) -> Vec<IpNet> {
+    let with_length = |address: &IpAddr| {
+        let network = networks.iter().find(|network| network.contains(address));
+        network.map_or(IpNet::from(*address), |network| IpNet::new_assert(*address, network.prefix_len()))
+    };
+    addresses.iter().map(with_length).collect()
 }
 
 fn listening(pod: &PodSpec) -> impl Iterator<Item = (Number, u16)> {
