@@ -89,7 +89,7 @@ fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     // What is broken on purpose mostly falls silent: two seconds of it are enough.
     let run = run(scenario, &["--mode", &mode, "--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
-        return support::unable(&run.told);
+        return support::unable(&run.stderr);
     }
     is_red(damage, &run)
 }
@@ -107,7 +107,7 @@ fn turn_red_in_microvm(mode: Mode, damages: &[(String, Damage)]) -> Result<Compl
     let runs = run_in_microvm(&mode.to_string(), &names, &flags.collect::<Vec<_>>());
     for ((name, damage), run) in damages.iter().zip(&runs) {
         if run.status == 3 {
-            return support::unable(&run.told);
+            return support::unable(&run.stderr);
         }
         is_red(damage, run).map_err(|failed| format!("{name}, {}: {failed:?}", damage.damage))?;
     }
@@ -132,5 +132,5 @@ fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
         return Ok(Completion::Completed);
     }
     let wanted = format!("step {red:?} turns red and says {:?}", damage.says);
-    Err(format!("wanted: {wanted}\nexit status {}, broken: {broken:#?}\n{}", run.status, run.told).into())
+    Err(format!("wanted: {wanted}\nexit status {}, broken: {broken:#?}\n{}", run.status, run.stderr).into())
 }

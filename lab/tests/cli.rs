@@ -47,9 +47,9 @@ fn kept_promises_exit_with_0_and_write_both_reports() {
         return;
     }
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    let told = err(&output);
-    assert!(told.contains("through the cluster IP") && told.contains("all passed"), "{told}");
-    assert!(!told.contains('\u{1b}'), "no colour where nobody looks: {told}");
+    let stderr = err(&output);
+    assert!(stderr.contains("through the cluster IP") && stderr.contains("all passed"), "{stderr}");
+    assert!(!stderr.contains('\u{1b}'), "no colour where nobody looks: {stderr}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(report["passed"], true);
     assert_eq!(report["scenarios"][0]["seed"], 7);
@@ -66,9 +66,9 @@ fn a_run_in_which_nothing_was_judged_exits_with_3() {
     command.env_remove("CI");
     command.stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = finish(command, Duration::from_secs(60));
-    let told = err(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("not run") && told.contains("nothing was judged"), "{told}");
+    let stderr = err(&output);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("not run") && stderr.contains("nothing was judged"), "{stderr}");
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
         return;
     }
     assert_eq!(output.status.code(), Some(1), "{}", err(&output));
-    let told = err(&output);
-    assert!(told.contains("FAIL through the node port of its own node"), "{told}");
-    assert!(told.contains("repeat with: svclab run scenarios/hairpin.yaml --mode iptables --seed 0"), "{told}");
-    assert!(told.contains("skip through the load balancer's address"), "the rest is not run: {told}");
+    let stderr = err(&output);
+    assert!(stderr.contains("FAIL through the node port of its own node"), "{stderr}");
+    assert!(stderr.contains("repeat with: svclab run scenarios/hairpin.yaml --mode iptables --seed 0"), "{stderr}");
+    assert!(stderr.contains("skip through the load balancer's address"), "the rest is not run: {stderr}");
     assert!(out(&output).contains("<failure "), "{}", out(&output));
 
     let output = run(&["run", "hairpin", "--mode", "iptables", "--keep-going", "--break", damage]);
@@ -140,18 +140,18 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
         }
         finish(command, Duration::from_secs(60))
     };
-    let told = start(false, &[]);
+    let output = start(false, &[]);
     let report_of = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap() };
     let modes = |report: &serde_json::Value| -> Vec<String> {
         report["scenarios"].as_array().unwrap().iter().map(|one| one["mode"].to_string()).collect()
     };
-    if !err(&told).contains("not run: ") {
+    if !err(&output).contains("not run: ") {
         // Either the machine has IPVS, or it cannot run labs at all.
-        unable(&told);
+        unable(&output);
         return;
     }
-    assert_eq!(told.status.code(), Some(0), "at a desk the other modes count: {}", err(&told));
-    let lines = err(&told);
+    assert_eq!(output.status.code(), Some(0), "at a desk the other modes count: {}", err(&output));
+    let lines = err(&output);
     let of = |mode: &str| lines.lines().rev().find(|line| line.starts_with(mode)).unwrap_or_default().to_owned();
     assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  passed in "), "{lines}");
     assert!(of("ipvs").contains("debian-6.1 in a microVM") && of("ipvs").contains("  not run: "), "{lines}");
@@ -159,14 +159,18 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
     assert_eq!((&report_of()["passed"], modes(&report_of())), (&true.into(), here));
     assert_eq!(report_of()["notRun"][0]["mode"], "ipvs");
 
-    let told = start(true, &[]);
-    assert_eq!((told.status.code(), &report_of()["passed"]), (Some(3), &false.into()), "in CI: {}", err(&told));
-    let told = start(false, &["--mode", "iptables,ipvs"]);
-    assert_eq!(told.status.code(), Some(3), "named: {}", err(&told));
+    let output = start(true, &[]);
+    assert_eq!((output.status.code(), &report_of()["passed"]), (Some(3), &false.into()), "in CI: {}", err(&output));
+    let output = start(false, &["--mode", "iptables,ipvs"]);
+    assert_eq!(output.status.code(), Some(3), "named: {}", err(&output));
     let damage = r#"{"before":"through the cluster IP","on":"all","commands":["iptables -t nat -F KUBE-SERVICES"]}"#;
-    let told = start(false, &["--patience", "500", "--break", damage]);
-    assert_eq!(told.status.code(), Some(1), "{}", err(&told));
-    assert!(err(&told).contains("not run: another mode came to no good end; --keep-going goes on"), "{}", err(&told));
+    let output = start(false, &["--patience", "500", "--break", damage]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(
+        err(&output).contains("not run: another mode came to no good end; --keep-going goes on"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
@@ -234,13 +238,13 @@ fn root_enters_no_lab_of_another_user() {
     let pid: i32 = children.trim().parse().unwrap();
     assert!(std::path::Path::new(&format!("/proc/{pid}/root/run/svclab/places")).exists(), "it looks like a lab");
     let listed = svclab_netns::enter::running().into_iter().any(|place| place.pid == pid);
-    let told = run(&["exec", "--pid", &pid.to_string(), "node/trap", "--", "true"]);
+    let output = run(&["exec", "--pid", &pid.to_string(), "node/trap", "--", "true"]);
     let place = svclab_netns::enter::Running { pid, place: "node/trap".to_owned(), tid: pid };
     let entered = svclab_netns::enter::exec(&place, &["true".to_owned()]);
     other.kill().unwrap();
     other.wait().unwrap();
-    assert!(!listed && told.status.code() == Some(2), "{}", err(&told));
-    assert!(err(&told).contains("that this user has started"), "{}", err(&told));
+    assert!(!listed && output.status.code() == Some(2), "{}", err(&output));
+    assert!(err(&output).contains("that this user has started"), "{}", err(&output));
     let refused = entered.unwrap_err().to_string();
     assert!(refused.contains(&format!("process {pid} is no lab that this user has started")), "{refused}");
 }

@@ -33,53 +33,56 @@ fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, Str
     command.stdin(Stdio::null());
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = finish(command, Duration::from_secs(100));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let unable = output.status.code() == Some(3);
-    assert!(!unable || std::env::var_os("CI").is_none(), "{told}");
-    (!unable).then_some((output, told))
+    assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
+    (!unable).then_some((output, stderr))
 }
 
 #[test]
 fn a_described_proxy_keeps_every_promise() {
     let scenarios = ["clusterip", "hairpin", "local-policy", "restart", "cleanup", "masquerade-all", "dual-stack"];
-    let Some((output, told)) = run("", &scenarios) else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("7 scenarios"), "{told}");
+    let Some((output, stderr)) = run("", &scenarios) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("7 scenarios"), "{stderr}");
 }
 
 #[test]
 fn the_variant_of_iptables_reaches_it_and_a_directory_of_manifests_does_not() {
     // The lab looks with the same variant: rules of the other one would be missing.
-    let Some((output, told)) = run("", &["cleanup", "flush", "--iptables-variant", "legacy"]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let Some((output, told)) = run("", &["hairpin", "--source", "manifests"]) else { return };
-    assert!(output.status.code() == Some(2) && told.contains("reads the Kubernetes API"), "{told}");
+    let Some((output, stderr)) = run("", &["cleanup", "flush", "--iptables-variant", "legacy"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let Some((output, stderr)) = run("", &["hairpin", "--source", "manifests"]) else { return };
+    assert!(output.status.code() == Some(2) && stderr.contains("reads the Kubernetes API"), "{stderr}");
 }
 
 #[test]
 fn a_proxy_that_is_wrong_is_found_out() {
-    let Some((output, told)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{told}");
+    let Some((output, stderr)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{stderr}");
 }
 
 #[test]
 fn an_excused_scenario_is_named_with_the_reason() {
-    let Some((output, told)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("hairpin is not run in iptables mode: it cannot") && told.contains("1 scenarios"), "{told}");
+    let Some((output, stderr)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(
+        stderr.contains("hairpin is not run in iptables mode: it cannot") && stderr.contains("1 scenarios"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn a_mode_that_it_has_not_is_not_tried() {
     let more =
         "modes: [ipvs]\nversion: [sh, -c, 'echo v1.2.3']\nexcused: {sctp: {reason: it hangs, versions: '>=1.2'}}\n";
-    let Some((output, told)) = run(more, &["hairpin"]) else { return };
-    assert_eq!(output.status.code(), Some(3), "nothing was judged: {told}");
-    assert!(told.contains("hairpin is not run in iptables mode: by-the-book has no iptables mode"), "{told}");
-    let Some((output, told)) = run(&more.replace("ipvs", "iptables"), &["sctp"]) else { return };
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("sctp is not run in iptables mode: it hangs"), "{told}");
+    let Some((output, stderr)) = run(more, &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(3), "nothing was judged: {stderr}");
+    assert!(stderr.contains("hairpin is not run in iptables mode: by-the-book has no iptables mode"), "{stderr}");
+    let Some((output, stderr)) = run(&more.replace("ipvs", "iptables"), &["sctp"]) else { return };
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("sctp is not run in iptables mode: it hangs"), "{stderr}");
 }
 
 #[test]
@@ -88,31 +91,33 @@ fn it_is_prepared_on_each_node_and_asked_as_its_description_says() {
     let more = "env: {LAB_MODE: '{mode}'}\n\
                 init: [sh, -c, 'echo $LAB_MODE > /run/prepared-{node}']\n\
                 ready: {command: [grep, -qx, iptables, '/run/prepared-{node}']}\n";
-    let Some((output, told)) = run(more, &["hairpin", "restart"]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let Some((output, told)) = run("ready: marker\n", &["hairpin"]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let Some((output, stderr)) = run(more, &["hairpin", "restart"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let Some((output, stderr)) = run("ready: marker\n", &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let url = "ready: {url: 'http://127.0.0.1:10256/livez'}\n";
-    let Some((output, told)) = run(url, &["hairpin"]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let Some((output, told)) = run("init: [sh, -c, 'echo no bpffs here >&2; exit 4']\n", &["hairpin"]) else { return };
-    assert!(output.status.code() != Some(0) && told.contains("init of by-the-book"), "{told}");
-    assert!(told.contains("no bpffs here"), "{told}");
+    let Some((output, stderr)) = run(url, &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let Some((output, stderr)) = run("init: [sh, -c, 'echo no bpffs here >&2; exit 4']\n", &["hairpin"]) else {
+        return;
+    };
+    assert!(output.status.code() != Some(0) && stderr.contains("init of by-the-book"), "{stderr}");
+    assert!(stderr.contains("no bpffs here"), "{stderr}");
 }
 
 /// Compares this project's proxy with a described one; standard output is the comparison.
 fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
-    let (output, told) = lab(more, |command, file| {
+    let (output, stderr) = lab(more, |command, file| {
         command.args(["compare", "svcproxy"]).arg(file).args(arguments);
     })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Some((output, text, told))
+    Some((output, text, stderr))
 }
 
 #[test]
 fn a_proxy_does_not_differ_from_itself() {
-    let Some((output, text, told)) = compare("", &["clusterip", "affinity", "rolling-update"]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{text}{told}");
+    let Some((output, text, stderr)) = compare("", &["clusterip", "affinity", "rolling-update"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{text}{stderr}");
     assert!(
         text.contains("0 of 3 scenarios differ") && text.contains("svcproxy") && text.contains("by-the-book"),
         "{text}"
@@ -136,8 +141,8 @@ fn a_proxy_does_not_differ_from_itself() {
 #[test]
 fn a_comparison_tells_who_was_masqueraded_where_nobody_asked() {
     let more = "config: {iptables: {masqueradeAll: true}}\nexcused: {sctp: it cannot}\n";
-    let Some((output, text, told)) = compare(more, &["clusterip", "sctp", "--json", "-"]) else { return };
-    assert_eq!(output.status.code(), Some(1), "{text}{told}");
+    let Some((output, text, stderr)) = compare(more, &["clusterip", "sctp", "--json", "-"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{text}{stderr}");
     let value: serde_json::Value = serde_json::from_str(&text).expect(&text);
     assert_eq!(value["alike"], false);
     let found: Vec<&str> = value["scenarios"][0]["differences"]
@@ -158,8 +163,8 @@ fn a_command_line_is_description_enough() {
     let found = lab("", |command, _| {
         command.args(["run", "hairpin", "--mode", "iptables", "--proxy", &line]);
     });
-    let Some((output, told)) = found else { return };
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let Some((output, stderr)) = found else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
 }
 
 /// A scenario in which nothing happens for two seconds.
@@ -174,17 +179,17 @@ fn beside(beside: &str) -> Option<(Option<i32>, String)> {
     let script = directory.path().join("proxy.sh");
     std::fs::write(&script, format!("({beside}) &\nexec '{}' \"$@\"\n", program.display())).unwrap();
     let line = format!("bash {} --config={{config}} --hostname-override={{node}}", script.display());
-    let (output, told) = lab("", |command, _| {
+    let (output, stderr) = lab("", |command, _| {
         command.arg("run").arg(&scenario).args(["--proxy", &line]);
     })?;
-    Some((output.status.code(), told))
+    Some((output.status.code(), stderr))
 }
 
 #[test]
 fn a_proxy_that_is_idle_is_let_alone() {
-    let Some((status, told)) = beside("exec sleep 1000") else { return };
-    assert_eq!(status, Some(0), "{told}");
-    assert!(told.contains("% of a core"), "{told}");
+    let Some((status, stderr)) = beside("exec sleep 1000") else { return };
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stderr.contains("% of a core"), "{stderr}");
 }
 
 #[test]
@@ -198,8 +203,8 @@ fn a_proxy_that_is_never_idle_is_found_out() {
         ("while sleep 0.5; do echo still here; done", "lines: still here"),
         ("while sleep 0.2; do text+=$(printf '%0500000d' 7); done", "memory grew from"),
     ] {
-        let Some((status, told)) = beside(companion) else { return };
-        assert_eq!(status, Some(1), "{companion}: {told}");
-        assert!(told.contains("FAIL nothing") && told.contains(says), "{companion}: {told}");
+        let Some((status, stderr)) = beside(companion) else { return };
+        assert_eq!(status, Some(1), "{companion}: {stderr}");
+        assert!(stderr.contains("FAIL nothing") && stderr.contains(says), "{companion}: {stderr}");
     }
 }

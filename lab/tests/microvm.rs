@@ -1,7 +1,7 @@
 //! Scenarios in a microVM: the same seed gives the same bytes, another seed other draws, and whatever goes wrong inside
 //! ends in time, with the console's last words, and leaves nothing behind.
 //!
-//! Without a network and with an empty cache there is no microVM: that fails in CI, and is told at a desk.
+//! Without a network and with an empty cache there is no microVM: that fails in CI, and is printed at a desk.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a test that shows nothing says so")]
 
@@ -27,17 +27,17 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Runs to the end; `None` where no package can be fetched, which fails in CI.
 fn run(args: &[&str]) -> Option<Output> {
     let output = finish(svclab(args), LIMIT);
-    let told = told(&output);
-    if output.status.code() == Some(3) && told.contains("`--kernel host` needs no") {
-        assert!(std::env::var_os("CI").is_none(), "{told}");
-        eprintln!("no microVM here, so this test shows nothing: {told}");
+    let stderr = stderr(&output);
+    if output.status.code() == Some(3) && stderr.contains("`--kernel host` needs no") {
+        assert!(std::env::var_os("CI").is_none(), "{stderr}");
+        eprintln!("no microVM here, so this test shows nothing: {stderr}");
         return None;
     }
     Some(output)
@@ -61,7 +61,7 @@ fn a_seed_is_the_same_bytes_every_time_and_another_seed_other_draws() {
         let report = directory.path().join(name);
         let file = report.to_str().unwrap();
         let output = run(&["run", "tests/microvm.yaml", "--deterministic", "--seed", "1..6", "--json", file])?;
-        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         Some(std::fs::read_to_string(report).unwrap())
     });
     let [Some(first), Some(again)] = reports else { return };
@@ -84,7 +84,7 @@ fn is_replayed(directory: &Path, scenario: &serde_json::Value) {
     let [alone, again] = ["alone", "replayed"].map(|name| directory.join(name).to_str().unwrap().to_owned());
     std::fs::write(&alone, serde_json::json!({ "scenarios": [scenario] }).to_string()).unwrap();
     let output = finish(svclab(&["replay", &alone, "--json", &again]), LIMIT);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let replayed: serde_json::Value = serde_json::from_slice(&std::fs::read(again).unwrap()).unwrap();
     assert_eq!(replayed["scenarios"], serde_json::json!([scenario]));
 }
@@ -95,14 +95,14 @@ fn three_hours_pass_at_once() {
     let report = directory.path().join("report");
     let file = report.to_str().unwrap();
     let Some(output) = run(&["run", HOURS, "--deadline", "1000", "--json", file]) else { return };
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("for microvm-hours needs virtual time"), "it is told why: {told}");
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("for microvm-hours needs virtual time"), "it is stderr why: {stderr}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     assert!(report["scenarios"][0]["seconds"].as_f64().unwrap() > 3.0 * 3600.0, "{report}");
     let output = finish(svclab(&["run", HOURS, "--kernel", "host"]), LIMIT);
     assert_eq!(output.status.code(), Some(2));
-    assert!(self::told(&output).contains("microvm-hours needs virtual time"), "{}", self::told(&output));
+    assert!(self::stderr(&output).contains("microvm-hours needs virtual time"), "{}", self::stderr(&output));
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn a_guest_that_fails_ends_with_status_3_and_its_last_words() {
     ] {
         let path = scenario(directory.path(), command);
         let Some(output) = run(&["run", path.to_str().unwrap(), "--deterministic"]) else { return };
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(3), "{command}: {told}");
-        assert!(told.contains(why) && told.contains("</TASK>"), "{command}: {told}");
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(3), "{command}: {stderr}");
+        assert!(stderr.contains(why) && stderr.contains("</TASK>"), "{command}: {stderr}");
     }
 }
 
@@ -124,7 +124,7 @@ fn a_guest_that_fails_ends_with_status_3_and_its_last_words() {
 fn a_guest_that_takes_too_long_is_ended() {
     let Some(output) = run(&["run", "tests/microvm.yaml", "--deterministic", "--deadline", "1"]) else { return };
     assert_eq!(output.status.code(), Some(3));
-    assert!(told(&output).contains("did not come to its end within 1 s"), "{}", told(&output));
+    assert!(stderr(&output).contains("did not come to its end within 1 s"), "{}", stderr(&output));
 }
 
 #[test]
@@ -170,9 +170,12 @@ fn what_is_missing_is_told_in_a_sentence() {
     command.env("SVCLAB_CACHE", directory.path()).env("PATH", directory.path());
     let output = finish(command, LIMIT);
     assert_eq!(output.status.code(), Some(3));
-    let told = told(&output);
-    assert!(told.starts_with("svclab: cannot run apt-get") && told.contains("`--kernel host` needs none"), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
+    let stderr = stderr(&output);
+    assert!(
+        stderr.starts_with("svclab: cannot run apt-get") && stderr.contains("`--kernel host` needs none"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 #[test]
@@ -184,8 +187,8 @@ fn flags_that_contradict_each_other_are_refused() {
         (&["--seed", "3..1"][..], "B must be larger than A"),
     ] {
         let output = finish(svclab(&[&["run", "tests/microvm.yaml"], flags].concat()), LIMIT);
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        assert!(told(&output).contains(why), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
     }
 }
 
@@ -198,16 +201,16 @@ fn every_kernel_runs_what_it_can() {
         vec!["run", "tests/microvm.yaml", "../scenarios/sctp.yaml", "--kernel", "all", "--mode", "iptables"];
     command.extend(flags);
     let Some(output) = run(&command) else { return };
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let scenarios = report["scenarios"].as_array().unwrap();
     let ran = |kernel: &str| scenarios.iter().filter(|one| one["machine"]["kernel"] == kernel).count();
-    assert_eq!([ran("debian-6.1"), ran("debian-6.12")], [2, 2], "{told}");
+    assert_eq!([ran("debian-6.1"), ran("debian-6.12")], [2, 2], "{stderr}");
     assert_eq!(std::fs::read_to_string(junit).unwrap().matches("<testsuite ").count(), scenarios.len());
     assert!(
-        told.lines().any(|line| line.starts_with("microvm (iptables)  ") && line.matches("passed").count() == 3),
-        "{told}"
+        stderr.lines().any(|line| line.starts_with("microvm (iptables)  ") && line.matches("passed").count() == 3),
+        "{stderr}"
     );
 }
 
@@ -216,8 +219,8 @@ fn a_scenario_is_run_in_every_mode_and_so_is_its_replay() {
     let directory = tempfile::tempdir().unwrap();
     let [json, junit] = ["json", "junit"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
     let Some(output) = run(&["run", "../scenarios/hairpin.yaml", "--json", &json, "--junit", &junit]) else { return };
-    let modes = |told: &str| told.lines().filter(|line| line.contains("hairpin (")).map(str::to_owned).collect();
-    let first = told(&output);
+    let modes = |stderr: &str| stderr.lines().filter(|line| line.contains("hairpin (")).map(str::to_owned).collect();
+    let first = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{first}");
     if first.contains("not run: ") {
         assert!(std::env::var_os("CI").is_none(), "{first}");
@@ -234,7 +237,7 @@ fn a_scenario_is_run_in_every_mode_and_so_is_its_replay() {
         |mode: &String| first.lines().any(|line| line.starts_with(mode.as_str()) && line.contains("  passed in "));
     assert!(all.iter().all(line), "{first}");
     let Some(output) = run(&["replay", &json]) else { return };
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    let (before, after): (Vec<String>, Vec<String>) = (modes(&first), modes(&told(&output)));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (before, after): (Vec<String>, Vec<String>) = (modes(&first), modes(&stderr(&output)));
     assert_eq!(before, after, "every mode again, and no other");
 }

@@ -193,8 +193,8 @@ fn all(count: u64) {
         "ip addr add 10.96.0.99/32 dev kube-ipvs0",
         "iptables -t nat -A KUBE-SERVICES -d 10.96.0.99 -j RETURN",
     ] {
-        let told = check(0, damage).unwrap_err();
-        assert!(told.contains("10.96.0.99"), "{damage}: {told}");
+        let disagreement = check(0, damage).unwrap_err();
+        assert!(disagreement.contains("10.96.0.99"), "{damage}: {disagreement}");
     }
 }
 
@@ -215,10 +215,10 @@ fn in_microvm() -> Result<Completion, Failed> {
     command.args(["guest-run", "--deadline", &deadline.to_string(), "--"]);
     command.arg(std::env::current_exe().unwrap()).args(["--inside", &count.to_string()]);
     let output = support::finish(command, Duration::from_secs(deadline + BOOT));
-    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
-        Some(0) if told.contains(&format!("{count} histories in ")) => Ok(Completion::Completed),
-        Some(3) => support::unable(&told),
-        status => Err(format!("{status:?}\n{told}").into()),
+        Some(0) if text.contains(&format!("{count} histories in ")) => Ok(Completion::Completed),
+        Some(3) => support::unable(&text),
+        status => Err(format!("{status:?}\n{text}").into()),
     }
 }

@@ -40,8 +40,8 @@ fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
     let run = run(name, flags);
     match run.status {
         0 if run.scenario["passed"] == true => Ok(Completion::Completed),
-        3 => support::unable(&run.told),
-        status => Err(format!("exit status {status}\n{}", run.told).into()),
+        3 => support::unable(&run.stderr),
+        status => Err(format!("exit status {status}\n{}", run.stderr).into()),
     }
 }
 
@@ -57,10 +57,10 @@ fn kept_in_microvm(mode: Mode) -> Result<Completion, Failed> {
     let runs = run_in_microvm(&mode.to_string(), &names, &[]);
     for (name, run) in names.iter().zip(&runs) {
         if run.status == 3 {
-            return support::unable(&run.told);
+            return support::unable(&run.stderr);
         }
         if run.scenario["passed"] != true {
-            return Err(format!("{name} in {mode} mode, exit status {}\n{}", run.status, run.told).into());
+            return Err(format!("{name} in {mode} mode, exit status {}\n{}", run.status, run.stderr).into());
         }
     }
     Ok(Completion::Completed)

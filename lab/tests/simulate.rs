@@ -47,7 +47,7 @@ fn files() -> Vec<String> {
     files
 }
 
-/// The report of a run of all scenarios, as text, and what was told; `proxy` is svcproxy, if it is no other.
+/// The report of a run of all scenarios, as text, and standard error; `proxy` is svcproxy, if it is no other.
 fn all(proxy: Option<&Path>) -> Output {
     let files = files();
     let args: Vec<&str> = ["run", "--simulate", "--keep-going", "--json", "-"]
@@ -158,9 +158,9 @@ fn broken_rules_are_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let proxy = broken(directory.path(), edit);
         let output = svclab(&["run", scenario, "--simulate", "--mode", mode], Some(&proxy));
-        let told = err(&output);
-        assert_eq!(output.status.code(), Some(1), "{scenario} in {mode} mode, {edit}: {told}");
-        assert!(told.contains(says) && told.contains("--simulate"), "{scenario} in {mode} mode, {edit}: {told}");
+        let stderr = err(&output);
+        assert_eq!(output.status.code(), Some(1), "{scenario} in {mode} mode, {edit}: {stderr}");
+        assert!(stderr.contains(says) && stderr.contains("--simulate"), "{scenario} in {mode} mode, {edit}: {stderr}");
     }
 }
 
@@ -188,7 +188,7 @@ fn a_packets_way_is_explained() {
         svg.starts_with("<svg ") && svg.contains("pod/default/web sends tcp") && svg.ends_with("</svg>\n"),
         "{svg}"
     );
-    let told = out(&output);
+    let stdout = out(&output);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     for part in [
         "pod/default/web sends tcp",
@@ -198,9 +198,9 @@ fn a_packets_way_is_explained() {
         "SNAT: tcp",
         "and back",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(stdout.contains(part), "{part}: {stdout}");
     }
-    assert!(told.ends_with("always  pod/default/web answers at 10.244.1.2:8080 and sees 10.244.1.1\n"), "{told}");
+    assert!(stdout.ends_with("always  pod/default/web answers at 10.244.1.2:8080 and sees 10.244.1.1\n"), "{stdout}");
     let mut relayed = hairpin.to_vec();
     relayed.extend(["--mode", "userspace"]);
     let relayed = out(&svclab(&relayed, None));

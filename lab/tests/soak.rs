@@ -29,16 +29,16 @@ fn hundreds_of_changes_leave_nothing_behind() {
     if unable(&output) {
         return;
     }
-    let told = out(&output);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let rows = told.lines().filter(|line| line.contains(" s ") && line.matches('|').count() == 3).count();
-    assert_eq!(rows, 10, "a row for each tenth:\n{told}");
+    let stderr = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let rows = stderr.lines().filter(|line| line.contains(" s ") && line.matches('|').count() == 3).count();
+    assert_eq!(rows, 10, "a row for each tenth:\n{stderr}");
     // The last column of each node is its processor time for each change.
-    assert_eq!(told.lines().next().map(|head| head.matches("ms/change |").count()), Some(2), "{told}");
-    let nodes = told.lines().filter(|line| line.contains(" s ")).flat_map(|line| line.split('|').skip(1).take(2));
+    assert_eq!(stderr.lines().next().map(|head| head.matches("ms/change |").count()), Some(2), "{stderr}");
+    let nodes = stderr.lines().filter(|line| line.contains(" s ")).flat_map(|line| line.split('|').skip(1).take(2));
     let spent: Vec<f64> = nodes.filter_map(|node| node.split_whitespace().last()?.parse().ok()).collect();
-    assert!(spent.len() == 20 && spent.iter().all(|millis| *millis > 0.0), "{told}");
-    assert!(told.contains("all passed") && told.lines().any(|line| line.contains(" 600 |")), "{told}");
+    assert!(spent.len() == 20 && spent.iter().all(|millis| *millis > 0.0), "{stderr}");
+    assert!(stderr.contains("all passed") && stderr.lines().any(|line| line.contains(" 600 |")), "{stderr}");
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn a_rule_too_many_is_found() {
     if unable(&output) {
         return;
     }
-    let told = out(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("FAILED node-a: IPv4 nat KUBE-SERVICES differs; too much: -d 10.96.0.77/32"), "{told}");
-    assert!(told.contains("svclab soak --minutes 0.02 --changes 20 --seed 4"), "{told}");
+    let stderr = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("FAILED node-a: IPv4 nat KUBE-SERVICES differs; too much: -d 10.96.0.77/32"), "{stderr}");
+    assert!(stderr.contains("svclab soak --minutes 0.02 --changes 20 --seed 4"), "{stderr}");
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn a_proxy_that_complains_is_found() {
     if unable(&output) {
         return;
     }
-    let told = out(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("complaints in the log: 2026-01-01T00:00:00Z WARN something is wrong"), "{told}");
+    let stderr = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("complaints in the log: 2026-01-01T00:00:00Z WARN something is wrong"), "{stderr}");
 }
 
 #[test]

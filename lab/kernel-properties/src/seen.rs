@@ -81,11 +81,11 @@ impl Seen {
             Found::Answered { by, at, saw } => {
                 Seen::Answered { by: network.host(*by).name().to_owned(), at: *at, saw: saw.ip() }
             }
-            Found::Rejected { told: true, with, .. } => match with.to_string().as_str() {
+            Found::Rejected { delivered: true, with, .. } => match with.to_string().as_str() {
                 "tcp-reset" | "icmp-port-unreachable" | "icmp6-port-unreachable" => Seen::Refused,
                 _ => Seen::Forbidden,
             },
-            Found::Refused { told: true, .. } => Seen::Refused,
+            Found::Refused { delivered: true, .. } => Seen::Refused,
             Found::Dropped { why: Lost::NoRoute, .. } => Seen::NoWay,
             // An answer that goes astray is none that the caller's socket takes.
             Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {

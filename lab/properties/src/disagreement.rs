@@ -43,14 +43,18 @@ pub fn said(network: &Network, verdict: &Verdict) -> String {
         Verdict::Unanswered { by, at, saw, why } => {
             format!("{} answers at {at}, saw {saw}, but {}", name(by), broken(network, why))
         }
-        Verdict::Refused { by, at, told } => format!("no socket on {} at {at}{}", name(by), untold(*told)),
-        Verdict::Rejected { by, with, told } => format!("{} rejects with {with}{}", name(by), untold(*told)),
+        Verdict::Refused { by, at, delivered } => {
+            format!("no socket on {} at {at}{}", name(by), undelivered(*delivered))
+        }
+        Verdict::Rejected { by, with, delivered } => {
+            format!("{} rejects with {with}{}", name(by), undelivered(*delivered))
+        }
         Verdict::Dropped { by, why } => format!("lost on {}: {why:?}", name(by)),
     }
 }
 
-fn untold(told: bool) -> &'static str {
-    if told { "" } else { ", and no refusal reaches the caller" }
+fn undelivered(delivered: bool) -> &'static str {
+    if delivered { "" } else { ", and no refusal reaches the caller" }
 }
 
 /// What is wrong with an answer.

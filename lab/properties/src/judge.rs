@@ -178,7 +178,7 @@ fn refused(network: &Network, found: &Outcomes, promise: &Promise) -> Vec<Fault>
     let fits = |verdict: &Found| match verdict {
         Found::Dropped { why: Lost::Rule(_), .. } => drops,
         Found::Dropped { .. } => drops && martian,
-        Found::Rejected { told, .. } | Found::Refused { told, .. } => rejects && *told,
+        Found::Rejected { delivered, .. } | Found::Refused { delivered, .. } => rejects && *delivered,
         Found::Answered { .. } | Found::Unanswered { .. } => false,
     };
     let wrong = found.outcomes.iter().map(|one| &one.verdict).filter(|verdict| !fits(verdict));

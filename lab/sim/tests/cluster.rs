@@ -195,5 +195,5 @@ fn an_error_about_a_translated_packet_finds_its_way_back() {
         -A POSTROUTING -d 10.244.0.2/32 -j MASQUERADE\nCOMMIT\n";
     let network = Plan::new(rules).build();
     let flow = Flow::udp(id(&network, "client"), at("10.96.0.9:53"));
-    assert_eq!(outcomes(&network, &flow), "1 refused by pod-a at 10.244.0.2:9, told true\n");
+    assert_eq!(outcomes(&network, &flow), "1 refused by pod-a at 10.244.0.2:9, delivered true\n");
 }

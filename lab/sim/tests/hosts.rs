@@ -88,7 +88,7 @@ fn routes_that_refuse() {
     }
     insta::assert_snapshot!(report, @r"
     1 dropped by node: Blackhole
-    1 rejected by node with icmp-host-unreachable, told true
+    1 rejected by node with icmp-host-unreachable, delivered true
     ");
 }
 

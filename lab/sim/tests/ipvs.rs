@@ -56,7 +56,7 @@ fn weights_are_shares_and_nobody_is_a_rejection() {
     1/4 pod-b answers, saw 10.244.0.1
     ");
     let network = plan("rr", &[]).build();
-    insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @"1 rejected by node-a with icmp-port-unreachable, told true");
+    insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @"1 rejected by node-a with icmp-port-unreachable, delivered true");
 }
 
 /// Who answers calls from these ports, one after the other.

@@ -51,13 +51,13 @@ fn a_router_translates_and_rejects() {
     1/2 first answers, saw fd00:1::1
     1/2 second answers, saw fd00::2
     [fd00:96::66]:80
-    1 rejected by router with icmp6-port-unreachable, told true
+    1 rejected by router with icmp6-port-unreachable, delivered true
     [fd00:96::67]:80
-    1 rejected by router with tcp-reset, told true
+    1 rejected by router with tcp-reset, delivered true
     [fd00:96::68]:80
     1 dropped by router: NoNeighbour(fd00:1::9)
     [fd00:1::2]:9
-    1 refused by first at [fd00:1::2]:9, told true
+    1 refused by first at [fd00:1::2]:9, delivered true
     ");
 }
 

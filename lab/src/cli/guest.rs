@@ -38,7 +38,7 @@ pub(super) struct GuestExecArgs {
     command: Vec<String>,
 }
 
-/// Boots `kernel` with these programs in `/usr/bin` and IPVS, and has svclab do as `args` say; `told` gets its lines.
+/// Boots `kernel` with these programs in `/usr/bin` and IPVS, and has svclab do as `args` say; `progress` gets its lines.
 /// Returns its exit status.
 pub(super) fn boot(
     cache_dir: Option<&std::path::Path>,
@@ -46,7 +46,7 @@ pub(super) fn boot(
     mut programs: BTreeMap<String, PathBuf>,
     args: Vec<String>,
     deadline: Duration,
-    told: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<u8, Exit> {
     let unable = |error: VmError| Exit::unable(error.to_string());
     let own = std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
@@ -58,7 +58,7 @@ pub(super) fn boot(
     let how = if kvm { "KVM" } else { "fast" };
     eprintln!("kernel: {kernel} in a microVM ({how}, image {})", &image.hash()[..12]);
     let job = Job { program: NAME.to_owned(), args, ipvs: true, ..Job::default() };
-    let ended = launch::run(&program, &image, &job, Clock::Host { kvm }, deadline, told).map_err(unable)?;
+    let ended = launch::run(&program, &image, &job, Clock::Host { kvm }, deadline, progress).map_err(unable)?;
     Ok(ended.status)
 }
 

@@ -100,10 +100,10 @@ pub(super) fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmErro
         ..Job::default()
     };
     let program = Program::find(cache)?;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     let clock = Clock::Host { kvm: kvm::works(cache, &program, &image.kernel()) };
-    let ended = launch::run(&program, &image, &job, clock, DEADLINE, &mut |line| told.push(line.to_owned()))?;
-    let failed = || VmError::Guest { why: format!("{kernel} did not say what it can do"), console: told.join("\n") };
+    let ended = launch::run(&program, &image, &job, clock, DEADLINE, &mut |line| lines.push(line.to_owned()))?;
+    let failed = || VmError::Guest { why: format!("{kernel} did not say what it can do"), console: lines.join("\n") };
     let text = ended.results.get("abilities").ok_or_else(failed)?;
     let abilities = serde_json::from_slice(text).map_err(|_| failed())?;
     // Losing this costs a boot, no more.

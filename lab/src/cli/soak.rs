@@ -73,7 +73,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         damage: args.damage.clone(),
     };
     let mut head = true;
-    let mut told = |row: &Row| {
+    let mut progress = |row: &Row| {
         if std::mem::take(&mut head) {
             println!("{}", header(&row.nodes));
         }
@@ -81,7 +81,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     };
     let report = runtime()?.block_on(async {
         tokio::select! {
-            report = soak(&options, &mut told) => report.map_err(|error| {
+            report = soak(&options, &mut progress) => report.map_err(|error| {
                 let status = if matches!(error, LabError::Cluster(_)) { UNABLE } else { FAILED };
                 Exit { status, message: error.to_string() }
             }),

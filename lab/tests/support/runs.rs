@@ -15,8 +15,8 @@ const MICROVM: Duration = Duration::from_secs(1200);
 pub struct Run {
     /// Its exit status.
     pub status: i32,
-    /// What it told people.
-    pub told: String,
+    /// What it said on standard error.
+    pub stderr: String,
     /// The report's only scenario; null, if there is none.
     pub scenario: Value,
 }
@@ -72,18 +72,18 @@ pub fn is_for_microvm(name: &str) -> bool {
 
 /// Runs scenario `name` with further flags.
 pub fn run(name: &str, flags: &[&str]) -> Run {
-    let (status, told, mut scenarios) = run_all(&[name], flags, LIMIT);
-    Run { status, told, scenario: scenarios.pop().unwrap_or_default() }
+    let (status, stderr, mut scenarios) = run_all(&[name], flags, LIMIT);
+    Run { status, stderr, scenario: scenarios.pop().unwrap_or_default() }
 }
 
 /// Runs scenarios in a deterministic microVM, all in one boot; one result for each, with the status and the words of all.
 pub fn run_in_microvm(mode: &str, names: &[&str], flags: &[&str]) -> Vec<Run> {
     let flags = [&["--deterministic", "--keep-going", "--mode", mode], flags].concat();
-    let (status, told, scenarios) = run_all(names, &flags, MICROVM);
+    let (status, stderr, scenarios) = run_all(names, &flags, MICROVM);
     let by_path = |name: &&str| {
         let path = format!("{name}.yaml");
         let found = scenarios.iter().find(|one| one["path"].as_str().is_some_and(|text| text.ends_with(&path)));
-        Run { status, told: told.clone(), scenario: found.cloned().unwrap_or_default() }
+        Run { status, stderr: stderr.clone(), scenario: found.cloned().unwrap_or_default() }
     };
     names.iter().map(by_path).collect()
 }

@@ -117,11 +117,11 @@ fn run_in_microvm(name: &str, few: u32) -> Result<Completion, Failed> {
 
 fn finish(mut command: Command) -> Result<Completion, Failed> {
     let output = command.stdin(Stdio::null()).output()?;
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => {
-            print!("{told}");
+            print!("{stdout}");
             eprint!("{said}");
             Ok(Completion::Completed)
         }
@@ -129,6 +129,6 @@ fn finish(mut command: Command) -> Result<Completion, Failed> {
             Ok(Completion::ignored_with(format!("THIS MACHINE CANNOT RUN IT: {}", said.trim())))
         }
         Some(3) => Err(format!("THIS MACHINE CANNOT RUN IT: {}", said.trim()).into()),
-        _ => Err(format!("{}\n{told}{said}", output.status).into()),
+        _ => Err(format!("{}\n{stdout}{said}", output.status).into()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a node tells load balancers is what Kubernetes promises, also after partial syncs: told as changes, it adds up.
+//! What a node tells load balancers is what Kubernetes promises, also after partial syncs: published as changes, it adds up.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use svcproxy::source::ObjectKey;
 
 use crate::history::change;
 
-/// What was told so far, by Service.
-type Told = BTreeMap<ObjectKey, ServiceCheck>;
+/// What was published so far, by Service.
+type Published = BTreeMap<ObjectKey, ServiceCheck>;
 
-fn take(proxy: &mut FamilyProxy<Fake>, told: &mut Told) {
+fn take(proxy: &mut FamilyProxy<Fake>, published: &mut Published) {
     proxy.sync().unwrap();
     for (service, check) in proxy.take_health_changes() {
         match check {
-            Some(check) => told.insert(service, check),
-            None => told.remove(&service),
+            Some(check) => published.insert(service, check),
+            None => published.remove(&service),
         };
     }
 }
@@ -38,7 +38,7 @@ fn health_checks_are_as_promised() {
             for family in families(world) {
                 let mut proxy = FamilyProxy::new(config(world, &place.name), family, Fake::default());
                 proxy.set_addresses(&addresses(world, place));
-                let mut told = Told::new();
+                let mut published = Published::new();
                 proxy.apply(&changes(&states[0].objects).0);
                 for (number, state) in states.iter().enumerate() {
                     if number > 0 {
@@ -46,22 +46,22 @@ fn health_checks_are_as_promised() {
                         let written = writes(before, &state.objects).into_iter().filter_map(change);
                         proxy.apply(&written.collect::<Vec<_>>());
                     }
-                    take(&mut proxy, &mut told);
+                    take(&mut proxy, &mut published);
                     let of = if family == svcproxy::model::Family::V4 { Family::V4 } else { Family::V6 };
                     let promised = health_checks(&state.objects, &place.name).into_iter();
                     let promised: Vec<_> = promised.filter(|check| check.family == of).collect();
-                    if promised.len() != told.len() {
-                        return Err(TestCaseError::fail(format!("promised {promised:?}\ntold {told:?}")));
+                    if promised.len() != published.len() {
+                        return Err(TestCaseError::fail(format!("promised {promised:?}\ntold {published:?}")));
                     }
                     for check in promised {
                         let key = ObjectKey { namespace: check.namespace.clone(), name: check.service.clone() };
-                        let says = told.get(&key);
+                        let says = published.get(&key);
                         let right = says.is_some_and(|says| {
                             says.port == check.port
                                 && check.local_endpoints.is_none_or(|promised| promised == says.local_endpoints)
                         });
                         if !right {
-                            return Err(TestCaseError::fail(format!("{}: {check:?}, told {says:?}", place.name)));
+                            return Err(TestCaseError::fail(format!("{}: {check:?}, published {says:?}", place.name)));
                         }
                         let mut count = answered.get();
                         count[usize::from(check.status() == Some(200))] += 1;

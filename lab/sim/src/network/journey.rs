@@ -102,8 +102,8 @@ pub enum Verdict {
         by: HostId,
         /// The address that was called there, and the port.
         at: SocketAddr,
-        /// Whether the caller was told.
-        told: bool,
+        /// Whether that reached the caller.
+        delivered: bool,
     },
     /// A rule, a route or IPVS rejected it.
     Rejected {
@@ -111,8 +111,8 @@ pub enum Verdict {
         by: HostId,
         /// How.
         with: RejectWith,
-        /// Whether the caller was told.
-        told: bool,
+        /// Whether that reached the caller.
+        delivered: bool,
     },
     /// It was lost without a word.
     Dropped {

@@ -41,8 +41,8 @@ pub(super) fn journey(
         End::Rejected { host, with } => {
             let (host, with) = (*host, *with);
             let reply = answer.map(|answer| run.leg(host, Start::Kernel(answer)).0);
-            let told = reply.as_ref().is_some_and(|reply| told(reply, from, packet));
-            return Journey { request, reply, verdict: Verdict::Rejected { by: host, with, told } };
+            let delivered = reply.as_ref().is_some_and(|reply| delivered(reply, from, packet));
+            return Journey { request, reply, verdict: Verdict::Rejected { by: host, with, delivered } };
         }
         End::Lost { host, why } => {
             let verdict = Verdict::Dropped { by: *host, why: why.clone() };
@@ -56,8 +56,8 @@ pub(super) fn journey(
     if !echo && !this.listens(arrived.protocol(), arrived.destination, destination) {
         request.trace.push(Event::Refused { host: this.name.clone(), packet: arrived.clone() });
         let reply = refusal(&arrived).map(|refusal| run.leg(host, Start::Socket(refusal)).0);
-        let told = reply.as_ref().is_some_and(|reply| told(reply, from, packet));
-        return Journey { request, reply, verdict: Verdict::Refused { by: host, at, told } };
+        let delivered = reply.as_ref().is_some_and(|reply| delivered(reply, from, packet));
+        return Journey { request, reply, verdict: Verdict::Refused { by: host, at, delivered } };
     }
     request.trace.push(Event::Delivered { host: this.name.clone(), packet: arrived.clone() });
     let Some(answer) = arrived.answer() else {
@@ -114,7 +114,7 @@ fn broken(reply: &Leg, from: HostId, sent: &Packet) -> Option<Broken> {
 }
 
 /// Whether a rejection reaches the socket that `sent` came from.
-fn told(reply: &Leg, from: HostId, sent: &Packet) -> bool {
+fn delivered(reply: &Leg, from: HostId, sent: &Packet) -> bool {
     match &reply.end {
         End::Reached { host, packet: Packet { body: Body::Error { about, .. }, .. } } => {
             *host == from

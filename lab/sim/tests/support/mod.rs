@@ -135,8 +135,10 @@ pub fn say(network: &Network, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Answered { by, saw, .. } => format!("{} answers, saw {}", name(by), saw.ip()),
         Verdict::Unanswered { by, saw, why, .. } => format!("{} answers in vain, saw {}: {why:?}", name(by), saw.ip()),
-        Verdict::Refused { by, at, told } => format!("refused by {} at {at}, told {told}", name(by)),
-        Verdict::Rejected { by, with, told } => format!("rejected by {} with {with}, told {told}", name(by)),
+        Verdict::Refused { by, at, delivered } => format!("refused by {} at {at}, delivered {delivered}", name(by)),
+        Verdict::Rejected { by, with, delivered } => {
+            format!("rejected by {} with {with}, delivered {delivered}", name(by))
+        }
         Verdict::Dropped { by, why } => format!("dropped by {}: {why:?}", name(by)),
     }
 }

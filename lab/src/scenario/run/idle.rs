@@ -66,7 +66,7 @@ struct Did {
 impl Lab {
     /// Lets `time` pass and judges every running proxy.
     pub(super) async fn idle(&mut self, time: Duration, expect: &ExpectFile) -> Seen {
-        let (mut broken, mut told) = (Vec::new(), Vec::new());
+        let (mut broken, mut texts) = (Vec::new(), Vec::new());
         let before = self.begin_idleness().await;
         let begin = Instant::now();
         tokio::time::sleep(time).await;
@@ -84,7 +84,7 @@ impl Lab {
                 wake_ups: after.work.woken_since(&before.work),
                 over,
             };
-            told.push(format!("{node} {}", words(&did)));
+            texts.push(format!("{node} {}", words(&did)));
             broken.extend(too_much(&node, &did, expect));
             if let Some(grown) = stays_grown(handle, before).await {
                 broken.push(Mismatch::new(format!("the proxy on {node} stays as it is"), grown));
@@ -97,7 +97,7 @@ impl Lab {
             }
             self.rested = std::mem::take(&mut self.rested).and(&Idle { processor: did.processor, time: did.over });
         }
-        Seen::new(told.join("; "), broken)
+        Seen::new(texts.join("; "), broken)
     }
 
     /// Looks at the proxies over `time` in which nothing happens, for the figures alone; not where a step has done so.

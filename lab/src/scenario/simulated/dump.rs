@@ -179,7 +179,7 @@ mod tests {
         -A WEB -m statistic --mode random --probability 0.25000000000 -j DNAT --to-destination 10.1.0.1:8080\n\
         -A WEB -p tcp -j DNAT --to-destination 10.1.0.2:8080\nCOMMIT\n";
 
-    fn told(caller: &Caller, to: &str) -> Vec<String> {
+    fn ways(caller: &Caller, to: &str) -> Vec<String> {
         let mut program = NodeState::default();
         program.read_rules("a file", Family::V4, RULES).unwrap();
         let dump = Dump::build(&program, &[("192.0.2.1".parse().unwrap(), 24)], caller).unwrap();
@@ -196,8 +196,8 @@ mod tests {
                 format!("3/4  pod answers at 10.1.0.2:8080 and sees {saw}"),
             ]
         };
-        assert_eq!(told(&outside, "10.0.0.10:80"), split("198.51.100.7"));
-        assert_eq!(told(&Caller::Itself, "10.0.0.10:80"), split("192.0.2.1"));
-        assert_eq!(told(&outside, "192.0.2.1:22"), ["always  refused by node at 192.0.2.1:22"]);
+        assert_eq!(ways(&outside, "10.0.0.10:80"), split("198.51.100.7"));
+        assert_eq!(ways(&Caller::Itself, "10.0.0.10:80"), split("192.0.2.1"));
+        assert_eq!(ways(&outside, "192.0.2.1:22"), ["always  refused by node at 192.0.2.1:22"]);
     }
 }

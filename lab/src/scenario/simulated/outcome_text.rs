@@ -21,14 +21,16 @@ pub fn ways(all: &Outcomes, tree: bool) -> String {
 
 fn verdict(network: &Network, verdict: &Verdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
-    let told = |told: &bool| if *told { "" } else { ", and the caller never hears of it" };
+    let silently = |delivered: &bool| if *delivered { "" } else { ", and the caller never hears of it" };
     match verdict {
         Verdict::Answered { by, at, saw } => format!("{} answers at {at} and sees {}", name(by), saw.ip()),
         Verdict::Unanswered { by, at, saw, why } => {
             format!("{} answers at {at} and sees {}, but {}", name(by), saw.ip(), broken(network, why))
         }
-        Verdict::Refused { by, at, told: heard } => format!("refused by {} at {at}{}", name(by), told(heard)),
-        Verdict::Rejected { by, with, told: heard } => format!("rejected by {} with {with}{}", name(by), told(heard)),
+        Verdict::Refused { by, at, delivered } => format!("refused by {} at {at}{}", name(by), silently(delivered)),
+        Verdict::Rejected { by, with, delivered } => {
+            format!("rejected by {} with {with}{}", name(by), silently(delivered))
+        }
         Verdict::Dropped { by, why } => format!("lost on {}: {}", name(by), why),
     }
 }

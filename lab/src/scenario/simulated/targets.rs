@@ -49,7 +49,7 @@ pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &Verdict) -
         Verdict::Unanswered { why: Broken::WrongSource { from }, .. } => {
             Answer::Broken(format!("an answer from {from}"))
         }
-        Verdict::Refused { told: true, .. } | Verdict::Rejected { told: true, .. } => Answer::Refused,
+        Verdict::Refused { delivered: true, .. } | Verdict::Rejected { delivered: true, .. } => Answer::Refused,
         Verdict::Refused { .. } | Verdict::Rejected { .. } | Verdict::Unanswered { .. } | Verdict::Dropped { .. } => {
             Answer::TimedOut
         }

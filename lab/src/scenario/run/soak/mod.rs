@@ -46,7 +46,7 @@ const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
 const LOOKS: usize = 10;
 /// Where IPVS mode puts the addresses of services.
 const DEVICE: &str = "kube-ipvs0";
-/// Differences that are told for each node.
+/// Differences that are printed for each node.
 const TOLD: usize = 3;
 
 /// How to soak.
@@ -119,11 +119,11 @@ fn scenario(seed: u64) -> Result<Scenario, LoadError> {
     load::parse(Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
 }
 
-/// Soaks; `told` gets a row for each tenth of the time.
+/// Soaks; `progress` gets a row for each tenth of the time.
 ///
 /// # Errors
 /// When the lab itself cannot go on. Broken promises are in the report.
-pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) -> Result<SoakReport, LabError> {
+pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&Row) + Send)) -> Result<SoakReport, LabError> {
     if matches!(&options.run.proxy, Proxy::Foreign(foreign) if foreign.cleanup.is_none()) {
         let message = "a soak starts the proxy again on clean tables: its description needs a `cleanup` command";
         return Err(LabError::Step(message.to_owned()));
@@ -149,7 +149,7 @@ pub async fn soak(options: &SoakOptions, told: &mut (dyn FnMut(&Row) + Send)) ->
     }
     if report.broken.is_empty() {
         let first = lab.store.version();
-        let caught_up = churn(options, &mut lab, &mut stream, &mut report, told).await?;
+        let caught_up = churn(options, &mut lab, &mut stream, &mut report, progress).await?;
         report.versions = lab.store.version() - first;
         // The rules of a proxy that lags behind are not yet those that it will have.
         if caught_up {
@@ -165,7 +165,7 @@ async fn churn(
     lab: &mut Lab,
     stream: &mut Stream,
     report: &mut SoakReport,
-    told: &mut (dyn FnMut(&Row) + Send),
+    progress: &mut (dyn FnMut(&Row) + Send),
 ) -> Result<bool, LabError> {
     let from = Place::Pod { namespace: "default".to_owned(), name: "caller".to_owned() };
     let traffic = Traffic::begin(&lab.cluster.prober(&from)?, &probes(lab, &from)?, SERVERS);
@@ -200,7 +200,7 @@ async fn churn(
         for node in &mut watched {
             nodes.push(node.row(lab, made - before).await);
         }
-        told(&Row { at: start.elapsed(), changes: made, nodes, requests: requests.made, failed: requests.failed });
+        progress(&Row { at: start.elapsed(), changes: made, nodes, requests: requests.made, failed: requests.failed });
         if let Some(dead) = watched.iter().find(|node| !node.lives(lab)) {
             report.broken.push(dead.death(lab));
             break;
