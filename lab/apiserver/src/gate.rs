@@ -1,5 +1,5 @@
 //! The way between the server and the clients of one listener, which can be shut: bytes then neither come nor go, and
-//! nobody is told, as in a network that loses every packet. What was under way arrives once it is open again.
+//! without notice, as in a network that loses every packet. What was under way arrives once it is open again.
 
 use std::future::poll_fn;
 use std::io;

@@ -103,7 +103,7 @@ impl ApiServer {
     }
 
     /// Cuts the clients of listener number `listener` (from 0, in the order given at the start) off, or lets them
-    /// through again. Meanwhile not a byte passes, and nobody is told: connections that stand fall silent, new ones get as
+    /// through again. Meanwhile not a byte passes, without notice: connections that stand fall silent, new ones get as
     /// far as the kernel takes them and hear nothing.
     pub fn cut_off(&self, listener: usize, cut_off: bool) {
         if let Some(gate) = self.gates.get(listener) {
@@ -161,7 +161,7 @@ async fn connection(stream: TcpStream, gate: Arc<Gate>, context: Arc<Context>, t
 
 async fn http(stream: impl AsyncRead + AsyncWrite + Unpin, context: Arc<Context>) {
     let service = service_fn(move |request| answer(Arc::clone(&context), request));
-    // A connection that broke has nobody to be told about it.
+    // There is no peer left to report a broken connection to.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 

@@ -44,7 +44,7 @@ pub(super) const SECOND: Segment =
     Segment { bridge: "second", index: 11, port: "second", first_port: 10_100, interface: "eth1", host_index: ETH1 };
 
 /// The fabric bridges' own hardware address: what is sent to it is lost, for the fabric has no IP.
-const NOBODY: Mac = [0x02, 0, 0, 0, 0, 0x01];
+const NO_HOST: Mac = [0x02, 0, 0, 0, 0, 0x01];
 
 /// The gateway of default routes, link-local: resolved by a permanent neighbour entry, it needs no address of a range.
 pub(super) fn link_local_gateway(family_of: IpAddr) -> IpAddr {
@@ -147,7 +147,7 @@ impl Fabric {
         namespace.sysctl(quiet).await.map_err(failed())?;
         let segments: Vec<Segment> = [NODES].into_iter().chain(has_second.then_some(SECOND)).collect();
         for segment in &segments {
-            let bridge = Bridge { name: segment.bridge, index: segment.index, mac: NOBODY };
+            let bridge = Bridge { name: segment.bridge, index: segment.index, mac: NO_HOST };
             namespace.links().add_bridge(&bridge).await.map_err(failed())?;
         }
         // For control requests.
@@ -220,7 +220,7 @@ pub(super) async fn node_routes(
     for own in &node.addresses {
         let gateway = link_local_gateway(*own);
         let links = namespace.links();
-        let done = links.add_neighbour(ETH0, gateway, NOBODY).await;
+        let done = links.add_neighbour(ETH0, gateway, NO_HOST).await;
         done.map_err(failed())?;
         let default = Route { source: Some(*own), ..Route::new(everywhere(*own), Hop::Gateway(gateway, ETH0)) };
         links.set_route(&default).await.map_err(failed())?;

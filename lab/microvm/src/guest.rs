@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 7] = [
     // There is nothing to load on demand: all there is gets loaded here.
     ("kernel/modprobe", "\n"),
     // Housekeeping that wakes an idle machine up, several times a second in all: compacting memory, counting pages,
-    // writing back, and probing neighbours that nobody asked to be probed.
+    // writing back, and probing idle neighbours.
     ("vm/compaction_proactiveness", "0"),
     ("vm/stat_interval", "3600"),
     ("vm/dirty_writeback_centisecs", "0"),
@@ -45,7 +45,7 @@ pub fn init() -> String {
         return format!("{INIT} is the first process of a microVM, and is started by its kernel");
     }
     if let Err(error) = work() {
-        // Nobody else could be told.
+        // There is nowhere else to report it.
         let _ = console::text(&mut io::stdout(), &format!("the microVM's first process failed: {error}"));
         let _ = console::results(&mut io::stdout(), UNABLE, &BTreeMap::new());
     }

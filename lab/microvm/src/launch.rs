@@ -83,7 +83,7 @@ impl Guest {
         Guest { child, line, read: 0 }
     }
 
-    /// Whether it has ended, or nobody knows any more.
+    /// Whether it has ended, or that cannot be found out any more.
     pub(super) fn is_over(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

@@ -54,7 +54,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tries everything out. Call it where what it makes is nobody's.
+/// Tries everything out. Call it in a namespace of its own: it leaves things behind.
 pub fn all() -> Abilities {
     let release =
         nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();

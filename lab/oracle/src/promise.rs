@@ -95,7 +95,7 @@ pub enum Verdict {
     Drop,
     /// A TCP reset, or ICMP port unreachable.
     Reject,
-    /// Nobody gets it; whether the client is told is not written anywhere.
+    /// No endpoint gets it; no document says whether the client is notified.
     Refuse,
     /// No service's business: it goes its way with its own destination and source.
     Untouched,

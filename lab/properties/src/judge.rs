@@ -146,7 +146,7 @@ fn fault(property: Property, says: String) -> Fault {
 
 /// What is not a service's goes as if there were no rules, lost or not.
 fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<Fault> {
-    // Which port a connection is seen from is nobody's promise.
+    // No promise is about the port that a connection is seen from.
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },
         Found::Unanswered { by, at, saw, why } => Found::Unanswered { by, at, saw: SocketAddr::new(saw.ip(), 0), why },

@@ -69,7 +69,8 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
     };
     let none = format!("cannot use the kubeconfig {}: No such file", path.display());
     until("no kubeconfig", || warned(&none)).await;
-    kubeconfig(directory.path(), &api, &wrong.pem, "secret");
+    // Not with the right token: the authority is in a file of its own, and is the right one a moment before the token is another.
+    kubeconfig(directory.path(), &api, &wrong.pem, "stale");
     until("wrong authority", || warned("its certificate is not trusted: invalid peer certificate")).await;
     kubeconfig(directory.path(), &api, &right.pem, "stale");
     until("wrong token", || warned("does not accept the proxy's credentials (401)")).await;

@@ -152,8 +152,8 @@ async fn every_listener_serves_the_same_objects_and_nobody_without_a_token() {
     let names = |list: &Value| list["items"].as_array().unwrap().len();
     assert_eq!(names(&get(&other, "/api/v1/services", "application/json").await.1), 3);
     kubeconfig.token = None;
-    let nobody = super::support::client(&kubeconfig).await;
-    let (code, status) = get(&nobody, "/api/v1/services", "application/json").await;
+    let stranger = super::support::client(&kubeconfig).await;
+    let (code, status) = get(&stranger, "/api/v1/services", "application/json").await;
     assert_eq!((code, &status["reason"]), (401, &json!("Unauthorized")));
-    assert_eq!(get(&nobody, "/readyz", "*/*").await.0, 200);
+    assert_eq!(get(&stranger, "/readyz", "*/*").await.0, 200);
 }

@@ -60,10 +60,10 @@ pub(crate) struct State {
 
 /// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nobody {
+pub(crate) enum NoConnection {
     /// The packet does not open one; it passes.
     Passes,
-    /// Nobody can be chosen; the packet is refused.
+    /// No server can be chosen; the packet is refused.
     NoServer,
     /// It belongs to a connection whose destination is gone; the packet is dropped.
     Gone,
@@ -149,9 +149,9 @@ impl State {
         sysctls: &Sysctls,
         now: u64,
         chance: &mut Chance,
-    ) -> Result<(Connection, Option<Chosen>), Nobody> {
+    ) -> Result<(Connection, Option<Chosen>), NoConnection> {
         self.expire(now);
-        let (client, to) = sockets(packet).ok_or(Nobody::Passes)?;
+        let (client, to) = sockets(packet).ok_or(NoConnection::Passes)?;
         let protocol = packet.protocol();
         if let Some(id) = self.by_client.get(&(protocol, client, to)).copied()
             && let Some(one) = self.all.get(&id).copied()
@@ -161,17 +161,17 @@ impl State {
             }
             self.remove(id);
             if known && sysctls.vs_conntrack {
-                return Err(Nobody::Reused);
+                return Err(NoConnection::Reused);
             }
         }
-        let at = services.find(protocol, to.ip(), to.port()).ok_or(Nobody::Passes)?;
+        let at = services.find(protocol, to.ip(), to.port()).ok_or(NoConnection::Passes)?;
         let opens = match packet.body {
             Body::Tcp { flags, .. } => (flags.has(TcpFlags::SYN) || sysctls.vs_sloppy_tcp) && !flags.has(TcpFlags::RST),
             Body::Sctp { init, .. } => init,
             _ => true,
         };
         if !opens {
-            return Err(Nobody::Passes);
+            return Err(NoConnection::Passes);
         }
         let service = &services.services[at];
         let call = Call { client: client.ip(), port: client.port(), to: to.ip() };
@@ -202,9 +202,9 @@ impl State {
         services: &VirtualServices,
         sysctls: &Sysctls,
         now: u64,
-    ) -> Result<(Connection, Option<Chosen>), Nobody> {
+    ) -> Result<(Connection, Option<Chosen>), NoConnection> {
         let Some(one) = self.all.get_mut(&id) else {
-            return Err(Nobody::Passes);
+            return Err(NoConnection::Passes);
         };
         let service = of(services, one.service);
         let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
@@ -213,7 +213,7 @@ impl State {
             if sysctls.vs_expire_nodest_conn {
                 self.remove(id);
             }
-            return Err(Nobody::Gone);
+            return Err(NoConnection::Gone);
         }
         one.see(packet, false, now);
         Ok((*one, None))
@@ -235,7 +235,7 @@ impl State {
         sysctls: &Sysctls,
         now: u64,
         chance: &mut Chance,
-    ) -> Result<(SocketAddr, Option<Template>, Option<Chosen>), Nobody> {
+    ) -> Result<(SocketAddr, Option<Template>, Option<Chosen>), NoConnection> {
         let called = (service.protocol, service.address);
         let loads = self.loads(called, service);
         let persistence = service.persistence.map(|persistence| {
@@ -251,7 +251,7 @@ impl State {
             return Ok((*server, Some(key), None));
         }
         let rotation = self.rotations.entry(called).or_default();
-        let chosen = choose(service, rotation, &loads, call, chance).ok_or(Nobody::NoServer)?;
+        let chosen = choose(service, rotation, &loads, call, chance).ok_or(NoConnection::NoServer)?;
         let server = service.servers[chosen.server].address;
         if let Some((key, lifetime)) = persistence {
             self.templates.insert(key, (server, now + lifetime));

@@ -8,7 +8,7 @@ use crate::fraction::Fraction;
 use crate::network::{Flow, HostId, Network, Outcome, Outcomes, Verdict};
 use crate::protocol::Family;
 
-/// From which port the machine calls an endpoint; nobody's promise.
+/// From which port the machine calls an endpoint; no promise is about it.
 const OWN_PORT: u16 = 50_000;
 
 /// The same outcomes, where relays hand on what reaches them. `of` knows a machine's relays.

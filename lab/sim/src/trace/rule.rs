@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::protocol::Family;
 use crate::rules::{Chain, Rule, Rules, TableName};
 
-/// A rule, by where it stands; its text is made when somebody asks.
+/// A rule, by where it stands; its text is made on request.
 #[derive(Clone)]
 pub struct RuleRef {
     pub(crate) rules: Arc<Rules>,

@@ -59,7 +59,7 @@ impl Walker<'_> {
         }
     }
 
-    /// No route: the sender is told (`ip_error`, `ip6_pkt_discard`).
+    /// No route: the sender gets an ICMP error (`ip_error`, `ip6_pkt_discard`).
     fn unreachable(&mut self, skb: &Skb) -> Leaves {
         let with = match skb.packet.family() {
             Family::V4 => RejectWith::Icmp("icmp-host-unreachable"),

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::{Destination, HookResult, Skb, Walker};
-use crate::ipvs::connections::{Connection, Nobody};
+use crate::ipvs::connections::{Connection, NoConnection};
 use crate::packet::Body;
 use crate::rules::target::RejectWith;
 use crate::trace::{Event, Hook, Lost};
@@ -61,10 +61,10 @@ impl Walker<'_> {
         let called = self.state.ipvs.called(&skb.packet, known, &host.services, &host.sysctls, self.now, self.chance);
         let (connection, chosen) = match called {
             Ok(found) => found,
-            Err(Nobody::Passes) => return HookResult::On,
-            Err(Nobody::Gone) => return HookResult::Ends(self.lose(Lost::ServerGone)),
-            Err(Nobody::Reused) => return HookResult::Ends(self.lose(Lost::PortReused)),
-            Err(Nobody::NoServer) => {
+            Err(NoConnection::Passes) => return HookResult::On,
+            Err(NoConnection::Gone) => return HookResult::Ends(self.lose(Lost::ServerGone)),
+            Err(NoConnection::Reused) => return HookResult::Ends(self.lose(Lost::PortReused)),
+            Err(NoConnection::NoServer) => {
                 let with = RejectWith::port_unreachable(skb.packet.family());
                 return match self.reject(with, skb) {
                     super::act::Done::Ends(leaves) => HookResult::Ends(leaves),

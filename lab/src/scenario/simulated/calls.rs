@@ -33,7 +33,7 @@ pub(super) struct Second {
     pub(super) is_dead: bool,
 }
 
-/// Why nothing comes back from a relay that has nobody to lead to.
+/// Why nothing comes back from a relay without backends.
 pub(super) const RESET: &str = "the relay has reset the connection";
 
 impl SimLab {
