@@ -175,7 +175,10 @@ fn a_running_proxy_has_no_more_rights_than_it_needs() {
         let proxy =
             Proxy::start(&["--hostname-override=node-a", "--manifests", manifests, "--metrics-bind-address", metrics]);
         proxy.synced(Some("1"));
-        let status = shell(&format!("cat /proc/{}/task/*/status", proxy.0.id()));
+        // A thread may end between the list and the look.
+        let threads = std::fs::read_dir(format!("/proc/{}/task", proxy.0.id())).unwrap();
+        let status: String =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok()).collect();
         for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
             let of_threads: Vec<&str> =
                 status.lines().filter_map(|line| line.strip_prefix(set)).map(str::trim).collect();
