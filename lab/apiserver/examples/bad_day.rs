@@ -1,4 +1,4 @@
-//! A Kubernetes API with the objects of a manifest, which has a bad day whenever it is told to:
+//! A Kubernetes API with the objects of a manifest, which misbehaves as lines of standard input say:
 //! `cargo run -p svclab-apiserver --example bad_day -- MANIFEST.yaml /tmp/kubeconfig`, and then
 //! `kubectl --kubeconfig /tmp/kubeconfig get endpointslices --watch` or a client of yours in another terminal.
 #![allow(clippy::print_stdout, reason = "an example prints")]

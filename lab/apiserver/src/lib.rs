@@ -10,7 +10,7 @@
 //! deletion and finalizers.
 //!
 //! [`Fault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
-//! a manifest and has a bad day whenever it is told to. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
+//! a manifest and misbehaves as lines of its standard input say. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
 
 mod auth;
 mod convert;

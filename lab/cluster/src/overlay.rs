@@ -1,11 +1,12 @@
 //! An overlay between nodes, as flannel's backend `vxlan` makes it: a device on every node, a neighbour entry and a tunnel for each
 //! other node, and a route to its pods by them (github.com/flannel-io/flannel, Documentation/backends.md).
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use svclab_netns::links::{Hop, Route, Vxlan};
 use svclab_netns::mac::{self, End, Mac};
 use svclab_netns::namespace::Namespace;
-use svclab_spec::nth_address;
 use svclab_spec::{ClusterSpec, NodeSpec};
 
 use super::ClusterError;
@@ -20,29 +21,26 @@ const INDEX: u32 = 12;
 const VNI: u32 = 1;
 const PORT: u16 = 8472;
 
-/// The node's own addresses on the overlay: the first of each pod range.
-fn own(node: &NodeSpec) -> impl Iterator<Item = std::net::IpAddr> {
-    node.pod_cidrs.iter().filter_map(|range| nth_address(*range, 0))
-}
-
-fn mac(node: &NodeSpec) -> Option<Mac> {
-    own(node).next().map(|first| mac::of(first, End::Host))
+fn mac(own: &[IpAddr]) -> Option<Mac> {
+    own.first().map(|first| mac::of(*first, End::Host))
 }
 
 /// Makes the node's end, with the way to every other node's pods.
 pub(super) async fn build(spec: &ClusterSpec, node: &NodeSpec, namespace: &Namespace) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("overlay of node {}", node.name));
-    let (Some(address), Some(local)) = (mac(node), node.addresses.first()) else { return Ok(()) };
+    let own = spec.overlay_addresses(node);
+    let (Some(address), Some(local)) = (mac(&own), node.addresses.first()) else { return Ok(()) };
     let links = namespace.links();
     let device = Vxlan { name: NAME, index: INDEX, mac: address, vni: VNI, port: PORT, local: *local, mtu: MTU };
     links.add_vxlan(&device).await.map_err(failed())?;
-    for own in own(node) {
-        links.add_address(INDEX, IpNet::from(own), false).await.map_err(failed())?;
+    for own in &own {
+        links.add_address(INDEX, IpNet::from(*own), false).await.map_err(failed())?;
     }
     for other in spec.nodes.iter().filter(|other| other.name != node.name) {
-        let (Some(mac), Some(host)) = (mac(other), other.addresses.first()) else { continue };
+        let ends = spec.overlay_addresses(other);
+        let (Some(mac), Some(host)) = (mac(&ends), other.addresses.first()) else { continue };
         links.add_tunnel(INDEX, mac, *host).await.map_err(failed())?;
-        for (range, end) in other.pod_cidrs.iter().zip(own(other)) {
+        for (range, end) in other.pod_cidrs.iter().zip(ends) {
             links.add_neighbour(INDEX, end, mac).await.map_err(failed())?;
             let route = Route::new(*range, Hop::Gateway(end, INDEX));
             links.set_route(&route).await.map_err(failed())?;

@@ -138,6 +138,12 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
+    /// The addresses of a node's end of the overlay, if there is one: the first of each pod range, as flannel takes it.
+    pub fn overlay_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
+        let ranges = node.pod_cidrs.iter().filter(|_| self.overlay);
+        ranges.filter_map(|range| nth_address(*range, 0)).collect()
+    }
+
     /// The addresses of a node's `eth1`: it has the same number in the second network as on the node network.
     pub fn second_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
         let of = |second: &IpNet| {

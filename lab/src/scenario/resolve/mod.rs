@@ -224,17 +224,8 @@ pub(super) fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, Str
             .find(|node| node.name == *name)
             .map(|node| {
                 let own = node.pod_cidrs.iter().filter_map(|range| nth_address(*range, 1));
-                let overlay = node.pod_cidrs.iter().filter(|_| spec.overlay);
-                let overlay = overlay.filter_map(|range| nth_address(*range, 0));
-                let second = spec.second_addresses(node);
-                node.addresses
-                    .iter()
-                    .chain(&node.extra_addresses)
-                    .copied()
-                    .chain(own)
-                    .chain(overlay)
-                    .chain(second)
-                    .collect()
+                let links = [spec.overlay_addresses(node), spec.second_addresses(node)].concat();
+                node.addresses.iter().chain(&node.extra_addresses).copied().chain(own).chain(links).collect()
             })
             .ok_or_else(|| none("node", name, spec.nodes.iter().map(|node| node.name.as_str()).collect())),
         Place::Client(name) => spec

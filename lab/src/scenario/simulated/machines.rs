@@ -153,12 +153,7 @@ impl Describe<'_> {
             secondary: self.on_segment(&node.extra_addresses),
             pod_ranges: node.pod_cidrs.clone(),
             gateways,
-            overlay: node
-                .pod_cidrs
-                .iter()
-                .filter(|_| self.spec.overlay)
-                .filter_map(|range| nth_address(*range, 0))
-                .collect(),
+            overlay: self.spec.overlay_addresses(node),
             second: with_length(&self.spec.second_addresses(node), &self.spec.second_network),
             sysctls,
             listening: held.chain(on_host.flat_map(listening)).collect::<Listening>(),
