@@ -96,6 +96,18 @@ impl Protocol {
         }
     }
 
+    /// All of them.
+    pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+
+    /// Its number in IP headers (`IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`).
+    pub fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => 6,
+            Protocol::Udp => 17,
+            Protocol::Sctp => 132,
+        }
+    }
+
     /// Lower case, as iptables and the chain hashes spell it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@ mod canonical;
 mod comparisons;
 mod error;
 mod family;
+pub mod field;
 mod inspect;
 pub mod iptables;
 mod message;

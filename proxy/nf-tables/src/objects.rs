@@ -22,6 +22,8 @@ pub struct TableInfo<'a> {
     pub flags: u32,
     /// How many chains, sets and other objects it has.
     pub uses: u32,
+    /// What was kept with it.
+    pub user_data: &'a [u8],
 }
 
 impl<'a> TableInfo<'a> {
@@ -31,6 +33,7 @@ impl<'a> TableInfo<'a> {
             flags: attributes.be32(2).unwrap_or_default(),
             uses: attributes.be32(3).unwrap_or_default(),
             handle: attributes.be64(4).unwrap_or_default(),
+            user_data: attributes.get(6).unwrap_or_default(),
         })
     }
 }

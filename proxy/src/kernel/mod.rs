@@ -15,6 +15,7 @@ pub(crate) mod multicast;
 mod netfilter;
 pub mod netlink;
 pub mod nft;
+pub mod nft_table;
 mod nftables;
 pub mod packet_filter;
 pub mod sysctl;

@@ -134,6 +134,9 @@ pub struct ServicePortPlan {
     pub cluster_backends: Vec<SocketAddr>,
     /// Backends of [`BackendSet::Local`], sorted; empty also where no verdict uses them.
     pub local_backends: Vec<SocketAddr>,
+    /// Addresses of backends that may be their own clients on this node and whose source no action replaces: a mode that has one rule for
+    /// all hairpins asks for these only. Sorted, each once.
+    pub hairpins: Vec<IpAddr>,
     /// Where flows of datagrams may stay that were led there: every endpoint that serves, whatever the policy, sorted; see
     /// [`flows`]. Empty for TCP, whose connections end by themselves.
     pub serving: Vec<SocketAddr>,

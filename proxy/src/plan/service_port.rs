@@ -31,6 +31,7 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Nod
     let internal_verdict = verdict(port.internal_policy, &backends);
     let external_verdict = verdict(port.external_policy, &backends);
     let external = port.externally_accessible().then(|| plan_external(port, &backends, external_verdict, around));
+    let short_circuits = external.as_ref().is_some_and(|external| external.short_circuit.is_some());
     ServicePortPlan {
         name: port.name.clone(),
         port: port.port,
@@ -51,10 +52,22 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Nod
         },
         external,
         hints_ignored: backends.hints_ignored,
+        hairpins: hairpins(&backends, endpoints, short_circuits),
         serving: serving(port, endpoints),
         cluster_backends: backends.cluster,
         local_backends: backends.local,
     }
+}
+
+/// Pods of other nodes come by here only where a short circuit leaves their address as it is.
+fn hairpins(backends: &Backends, endpoints: &[Endpoint], short_circuits: bool) -> Vec<IpAddr> {
+    let is_backend = |address: &SocketAddr| backends.cluster.contains(address) || backends.local.contains(address);
+    let own = endpoints.iter().filter(|endpoint| endpoint.local || short_circuits);
+    let mut addresses: Vec<IpAddr> =
+        own.filter(|endpoint| is_backend(&endpoint.address)).map(|endpoint| endpoint.address.ip()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn serving(port: &ServicePort, endpoints: &[Endpoint]) -> Vec<SocketAddr> {

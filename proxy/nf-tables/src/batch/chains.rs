@@ -9,6 +9,8 @@ use crate::writer::Writer;
 
 /// `NFTA_TABLE_NAME` (`include/uapi/linux/netfilter/nf_tables.h`).
 const TABLE_NAME: u16 = 1;
+/// `NFTA_TABLE_USERDATA`, since kernel 5.10.
+const TABLE_USER_DATA: u16 = 6;
 /// `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`, `NFTA_CHAIN_HOOK`, `NFTA_CHAIN_POLICY`, `NFTA_CHAIN_TYPE`.
 const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
@@ -77,6 +79,17 @@ impl Batch {
     pub fn add_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
             writer.name(TABLE_NAME, "table", table.name);
+        })
+    }
+
+    /// As [`Batch::add_table`], with at most 256 bytes that the kernel keeps with a new table.
+    ///
+    /// # Errors
+    /// Where the name is none.
+    pub fn add_table_with(&mut self, table: Table<'_>, data: &[u8]) -> Result<Operation, EncodeError> {
+        self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
+            writer.name(TABLE_NAME, "table", table.name);
+            writer.put(TABLE_USER_DATA, data);
         })
     }
 

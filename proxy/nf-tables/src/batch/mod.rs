@@ -76,6 +76,13 @@ pub struct Checkpoint {
     messages: usize,
 }
 
+impl Checkpoint {
+    /// Operations before this place.
+    pub fn operations(&self) -> u32 {
+        self.operations
+    }
+}
+
 /// Operations, encoded one behind the other in one buffer.
 ///
 /// [`Socket::commit`](crate::Socket::commit) sends it. What cannot be encoded is refused where it is added, and the batch is

@@ -79,6 +79,29 @@ impl Socket {
         Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
     }
 
+    /// One table; `None` where there is no such table.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn table(&mut self, table: Table<'_>) -> Result<Option<TableInfo<'_>>, ReadError> {
+        // `NFTA_TABLE_NAME`.
+        let request = Request::new("a table", libc::NFT_MSG_GETTABLE, flag::ACK, table.family);
+        let there = self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
+        Ok(if there { self.objects().find_map(TableInfo::read) } else { None })
+    }
+
+    /// The rules of all chains of a table, chain by chain, each in its order; none where there is no such table. This costs the kernel
+    /// the square of their number: it is for tables of some thousands at most.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn table_rules(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
+        // `NFTA_RULE_TABLE`.
+        let request = Request::new("the rules of a table", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
+        Ok(self.objects().filter_map(RuleInfo::read))
+    }
+
     /// The rules of one chain in their order; none where there is no such chain. This costs the kernel the chain's rules; a
     /// dump of a whole table would cost it the square.
     ///

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 use nf_tables::{Attributes, Expression, Verdict, canonical, expressions, verdict};
 
-use super::encode::{encode, protocol_number};
+use super::encode::encode;
 use crate::model::{Family, Protocol};
 use crate::ruleset::{AddressType, ConnectionStates, Direction, Interface, Match, Not, Rule, Target};
 
@@ -209,7 +209,7 @@ impl Reader<'_> {
 }
 
 fn protocol(number: u8) -> Option<Protocol> {
-    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| protocol_number(*protocol) == number)
+    Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
 }
 
 /// A whole name ends with a zero.

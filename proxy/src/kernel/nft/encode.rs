@@ -15,15 +15,6 @@ pub(super) fn family(family: Family) -> nf_tables::Family {
     }
 }
 
-/// `IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`.
-pub(super) fn protocol_number(protocol: Protocol) -> u8 {
-    match protocol {
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
-        Protocol::Sctp => 132,
-    }
-}
-
 fn prefix(net: &Not<IpNet>) -> iptables::Prefix {
     iptables::Prefix { address: net.value.addr(), length: net.value.prefix_len(), negated: net.negated }
 }
@@ -51,7 +42,7 @@ pub(super) fn encode<'r, E>(
     let header = iptables::Header {
         input: rule.input.as_ref().map(interface),
         output: None,
-        protocol: rule.protocol.map(protocol_number),
+        protocol: rule.protocol.map(Protocol::number),
         source: rule.source.as_ref().map(prefix),
         destination: rule.destination.as_ref().map(prefix),
     };

@@ -1,0 +1,315 @@
+//! Rules, sets and elements as nf_tables has them: the expressions that `nft` itself would write, so that it prints what was meant.
+
+use nf_tables::field::{self, Field};
+use nf_tables::{
+    BaseChain, Bitwise, Compare, CtKey, FIB_DESTINATION, FIB_SOURCE, FibResult, Lookup, MapData, MetaKey, Nat, NatKind,
+    Register, Reject, SetFlags, SetSpec, SetUpdate, canonical,
+};
+
+use super::{Fingerprint, Shape};
+use crate::model::Family;
+use crate::nftables::text::of_kernel;
+use crate::nftables::{Base, Holds, Hook, Rule, Set, Side, Statement, Value, Verdict};
+
+/// `RTN_LOCAL` (`include/uapi/linux/rtnetlink.h`).
+const LOCAL: u32 = 2;
+/// `NF_CT_STATE_BIT(IP_CT_NEW)`, and `IPS_DST_NAT` (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
+const NEW: u32 = 8;
+const DESTINATION_TRANSLATED: u32 = 0x20;
+/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` and `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
+const RANDOM_FULLY: u32 = 0x10;
+const PORT_SPECIFIED: u32 = 0x2;
+/// Bytes of an interface's name, with its final zero (`IFNAMSIZ`).
+const INTERFACE_NAME: usize = 16;
+
+/// What an endpoint consists of.
+const ENDPOINT: [Field; 2] = [Field::Destination, Field::DestinationPort];
+
+/// Writes `rule` into `out`, in place of what is there.
+pub(super) fn rule(rule: &Rule, family: Family, out: &mut nf_tables::Rule) {
+    out.clear();
+    for one in &rule.statements {
+        statement(one, family, out);
+    }
+    if !rule.comment.is_empty() {
+        out.set_comment(rule.comment);
+    }
+}
+
+pub(super) fn fingerprints(rules: &[Rule], family: Family) -> Vec<Fingerprint> {
+    let mut encoded = nf_tables::Rule::new();
+    let one = |one: &Rule| {
+        rule(one, family, &mut encoded);
+        fingerprint(family, encoded.expressions(), encoded.user_data())
+    };
+    rules.iter().map(one).collect()
+}
+
+pub(super) fn fingerprint(family: Family, expressions: &[u8], user_data: &[u8]) -> Fingerprint {
+    let mut form = canonical(of_kernel(family), expressions);
+    form.extend_from_slice(user_data);
+    Fingerprint(form)
+}
+
+fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
+    let r1 = Register::R1;
+    match statement {
+        Statement::Range { side, range, negated } => {
+            address_in(*side, range, Compare::equal(!negated), family, out);
+        }
+        Statement::Interface { name, prefix, negated } => {
+            let mut bytes = name.as_bytes().to_vec();
+            if !prefix {
+                bytes.resize(INTERFACE_NAME.max(bytes.len() + 1), 0);
+            }
+            out.meta(MetaKey::IIFNAME, r1).cmp(r1, Compare::equal(!negated), &bytes);
+        }
+        Statement::Local(side) => {
+            let flag = if *side == Side::Source { FIB_SOURCE } else { FIB_DESTINATION };
+            out.fib(FibResult::AddressType, flag, r1).cmp(r1, Compare::Equal, &LOCAL.to_ne_bytes());
+        }
+        Statement::Protocol(protocol) => {
+            out.meta(MetaKey::L4PROTO, r1).cmp(r1, Compare::Equal, &[protocol.number()]);
+        }
+        Statement::InSet { key, set, negated } => {
+            field::load(key, of_kernel(family), out);
+            out.lookup(r1, if *negated { Lookup::not_in(set) } else { Lookup::set(set) });
+        }
+        Statement::New => bits_of(out.ct(CtKey::STATE, r1), NEW),
+        Statement::Translated => bits_of(out.ct(CtKey::STATUS, r1), DESTINATION_TRANSLATED),
+        Statement::Marked(mark) => {
+            let mask = mark.to_ne_bytes();
+            out.meta(MetaKey::MARK, r1).bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] });
+            out.cmp(r1, Compare::Equal, &mask);
+        }
+        Statement::OneIn(number) => {
+            Field::Random(*number).load(of_kernel(family), out, r1);
+            out.cmp(r1, Compare::Equal, &[0; 4]);
+        }
+        Statement::Mark(mark) => set_mark(!mark, *mark, out),
+        Statement::Unmark(mark) => set_mark(u32::MAX, *mark, out),
+        Statement::Remember { set, timeout } => {
+            Field::Source.load(of_kernel(family), out, r1);
+            let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            out.update_set(set, SetUpdate::Update, r1, milliseconds);
+        }
+        Statement::Map { key, map } => {
+            field::load(key, of_kernel(family), out);
+            out.lookup(r1, Lookup::map(map, Register::VERDICT));
+        }
+        Statement::TranslateBy { key, map } => {
+            field::load(key, of_kernel(family), out);
+            out.lookup(r1, Lookup::map(map, r1));
+            let port = Register::word(Field::Destination.length(of_kernel(family)).div_ceil(4));
+            out.nat(translation(family, port, 0));
+        }
+        Statement::Translate(to) => {
+            match to.ip() {
+                std::net::IpAddr::V4(address) => out.immediate(&address.octets(), r1),
+                std::net::IpAddr::V6(address) => out.immediate(&address.octets(), r1),
+            };
+            out.immediate(&to.port().to_be_bytes(), Register::R2);
+            out.nat(translation(family, Register::R2, PORT_SPECIFIED));
+        }
+        Statement::Masquerade => {
+            out.masquerade(RANDOM_FULLY);
+        }
+        Statement::Reject => {
+            // `ICMP_PORT_UNREACH`, `ICMPV6_PORT_UNREACH`.
+            out.reject(Reject::Icmp(if family == Family::V4 { 3 } else { 4 }));
+        }
+        Statement::Verdict(verdict) => {
+            out.verdict(verdict_of(verdict));
+        }
+    }
+}
+
+fn address_in(side: Side, range: &ipnet::IpNet, compare: Compare, family: Family, out: &mut nf_tables::Rule) {
+    let r1 = Register::R1;
+    let header = nf_tables::Header::Network;
+    let (offset, bytes): (u32, Vec<u8>) = match (side, range.network()) {
+        (Side::Source, std::net::IpAddr::V4(address)) => (12, address.octets().into()),
+        (Side::Destination, std::net::IpAddr::V4(address)) => (16, address.octets().into()),
+        (Side::Source, std::net::IpAddr::V6(address)) => (8, address.octets().into()),
+        (Side::Destination, std::net::IpAddr::V6(address)) => (24, address.octets().into()),
+    };
+    let (length, prefix) = (u32::from(family.address_bits()) / 8, u32::from(range.prefix_len()));
+    if prefix > 0 && prefix % 8 == 0 {
+        let used = bytes.get(..usize::try_from(prefix / 8).unwrap_or_default()).unwrap_or_default();
+        out.payload(header, offset, prefix / 8, r1).cmp(r1, compare, used);
+        return;
+    }
+    let mask: Vec<u8> = match range.netmask() {
+        std::net::IpAddr::V4(mask) => mask.octets().into(),
+        std::net::IpAddr::V6(mask) => mask.octets().into(),
+    };
+    let xor = vec![0; mask.len()];
+    out.payload(header, offset, length, r1).bitwise(r1, r1, Bitwise { mask: &mask, xor: &xor }).cmp(r1, compare, &bytes);
+}
+
+/// Whether any of these bits is set in the first register.
+fn bits_of(out: &mut nf_tables::Rule, bits: u32) {
+    let (r1, mask) = (Register::R1, bits.to_ne_bytes());
+    out.bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] }).cmp(r1, Compare::NotEqual, &[0; 4]);
+}
+
+fn set_mark(mask: u32, xor: u32, out: &mut nf_tables::Rule) {
+    let r1 = Register::R1;
+    let (mask, xor) = (mask.to_ne_bytes(), xor.to_ne_bytes());
+    out.meta(MetaKey::MARK, r1).bitwise(r1, r1, Bitwise { mask: &mask, xor: &xor }).set_meta(MetaKey::MARK, r1);
+}
+
+fn translation(family: Family, port: Register, flags: u32) -> Nat {
+    Nat {
+        kind: NatKind::Destination,
+        family: of_kernel(family),
+        address: Some(Register::R1),
+        port: Some(port),
+        flags,
+    }
+}
+
+pub(super) fn verdict_of(verdict: &Verdict) -> nf_tables::Verdict<'_> {
+    match verdict {
+        Verdict::Drop => nf_tables::Verdict::Drop,
+        Verdict::Return => nf_tables::Verdict::Return,
+        Verdict::Jump(chain) => nf_tables::Verdict::Jump(chain),
+        Verdict::Goto(chain) => nf_tables::Verdict::Goto(chain),
+    }
+}
+
+pub(super) fn base(base: &Base) -> BaseChain<'static> {
+    BaseChain {
+        kind: if base.is_nat { "nat" } else { "filter" },
+        hook: match base.hook {
+            Hook::Prerouting => nf_tables::Hook::Prerouting,
+            Hook::Input => nf_tables::Hook::Input,
+            Hook::Forward => nf_tables::Hook::Forward,
+            Hook::Output => nf_tables::Hook::Output,
+            Hook::Postrouting => nf_tables::Hook::Postrouting,
+        },
+        priority: base.priority,
+        policy: Some(nf_tables::Policy::Accept),
+    }
+}
+
+/// A base chain of the kernel's; `None` where it is none that [`base`] would make.
+pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<Base> {
+    let hook = match base.hook? {
+        nf_tables::Hook::Prerouting => Hook::Prerouting,
+        nf_tables::Hook::Input => Hook::Input,
+        nf_tables::Hook::Forward => Hook::Forward,
+        nf_tables::Hook::Output => Hook::Output,
+        nf_tables::Hook::Postrouting => Hook::Postrouting,
+    };
+    let is_nat = match base.kind {
+        "nat" => true,
+        "filter" => false,
+        _ => return None,
+    };
+    (base.policy == nf_tables::Policy::Accept).then_some(Base { is_nat, hook, priority: base.priority })
+}
+
+/// What is sent to make a set or map; `fields` and `user_data` are those of [`fields`] and [`user_data`].
+pub(super) fn set<'a>(
+    name: &'a str,
+    set: &Set,
+    family: Family,
+    fields: &'a [u32],
+    user_data: &'a [u8],
+) -> SetSpec<'a> {
+    let of = of_kernel(family);
+    let mut flags = SetFlags::default();
+    if set.ranges {
+        flags = flags | SetFlags::INTERVAL;
+    }
+    if set.expires {
+        flags = flags | SetFlags::DYNAMIC | SetFlags::TIMEOUT;
+    }
+    SetSpec {
+        name,
+        flags,
+        key_type: field::datatype(&set.key, of),
+        key_length: field::length(&set.key, of),
+        fields,
+        data: match set.holds {
+            Holds::Keys => None,
+            Holds::Verdicts => Some(MapData::Verdict),
+            Holds::Endpoints => {
+                Some(MapData::Value { kind: field::datatype(&ENDPOINT, of), length: field::length(&ENDPOINT, of) })
+            }
+        },
+        timeout: None,
+        size: set.size,
+        user_data,
+    }
+}
+
+/// The lengths of a concatenation's fields, which ranges need.
+pub(super) fn fields(set: &Set, family: Family) -> Vec<u32> {
+    if !set.ranges || set.key.len() < 2 {
+        return Vec::new();
+    }
+    set.key.iter().map(|field| field.length(of_kernel(family))).collect()
+}
+
+pub(super) fn user_data(set: &Set, family: Family) -> Vec<u8> {
+    let value = (set.holds == Holds::Endpoints).then_some(&ENDPOINT[..]);
+    field::set_user_data(&set.key, value, of_kernel(family), set.comment)
+}
+
+pub(super) fn shape(set_: &Set, family: Family) -> Shape {
+    let (fields, user_data) = (fields(set_, family), user_data(set_, family));
+    let spec = set("", set_, family, &fields, &user_data);
+    let follows = [
+        (spec.data.is_some(), SetFlags::MAP),
+        (!spec.fields.is_empty(), SetFlags::CONCAT),
+    ];
+    let flags = follows.into_iter().filter(|(yes, _)| *yes).fold(spec.flags, |flags, (_, flag)| flags | flag);
+    Shape {
+        key_type: spec.key_type,
+        key_length: spec.key_length,
+        flags: flags.0,
+        value_length: value_length(spec.data),
+        user_data: user_data.clone(),
+    }
+}
+
+pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> Shape {
+    Shape {
+        key_type: set.key_type,
+        key_length: set.key_length,
+        flags: set.flags.0,
+        value_length: value_length(set.data),
+        user_data: set.user_data.to_vec(),
+    }
+}
+
+/// Zero for verdicts.
+fn value_length(data: Option<MapData>) -> Option<u32> {
+    match data {
+        None => None,
+        Some(MapData::Verdict) => Some(0),
+        Some(MapData::Value { length, .. }) => Some(length),
+    }
+}
+
+/// The element as it is sent, where it is one.
+pub(super) fn element(element: &crate::nftables::Element) -> nf_tables::Element<'_> {
+    let key = element.key.bytes();
+    match &element.value {
+        Value::None => nf_tables::Element::new(key),
+        Value::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..nf_tables::Element::new(key) },
+        Value::Endpoint(endpoint) => nf_tables::Element::to(key, nf_tables::Value::Data(endpoint.bytes())),
+        Value::Verdict(verdict) => nf_tables::Element::to(key, nf_tables::Value::Verdict(verdict_of(verdict))),
+    }
+}
+
+/// What is needed of an element to delete it.
+pub(super) fn deleted(element: &crate::nftables::Element) -> nf_tables::Element<'_> {
+    let key = nf_tables::Element::new(element.key.bytes());
+    match &element.value {
+        Value::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..key },
+        _ => key,
+    }
+}

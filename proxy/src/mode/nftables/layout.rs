@@ -1,0 +1,238 @@
+//! What is in the table whatever the services. Names of chains, sets and maps are those of kube-proxy's own nftables mode where they mean
+//! the same; those of base chains and their priorities are what other programs may rely on
+//! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
+
+use nf_tables::field::Field;
+
+use crate::model::Family;
+use crate::nftables::{Base, Chain, Element, Holds, Hook, Key, Name, Rule, Set, Side, Statement, Verdict};
+use crate::plan::{Masquerade, NodePlan, NodePortScope, PodSource};
+
+/// The table, of each family.
+pub const TABLE: &str = "kube-proxy";
+/// The table in which the kernel is asked what it can do.
+pub const PROBE: &str = "svcproxy-probe";
+/// What the table says of itself, and by which it is known. The number is that of the layout: a table of another one is replaced.
+pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 1";
+
+/// Cluster IPs.
+pub const CLUSTER_IPS: &str = "cluster-ips";
+/// The addresses that accept node ports, where not every local one does.
+pub const NODEPORT_IPS: &str = "nodeport-ips";
+/// Endpoints that may be their own clients, as source and destination.
+pub const HAIRPINS: &str = "hairpin-connections";
+/// Load-balancer addresses with source ranges.
+pub const RESTRICTED: &str = "firewall-ips";
+/// Who may use them.
+pub const ALLOWED: &str = "firewall-allowed";
+/// Services that nobody answers: dropped or refused.
+pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
+/// Node ports that nobody answers.
+pub const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
+/// Where packets to services' addresses go on.
+pub const SERVICE_IPS: &str = "service-ips";
+/// Where packets to node ports go on.
+pub const SERVICE_NODEPORTS: &str = "service-nodeports";
+/// The endpoints of services' addresses.
+pub const SERVICE_ENDPOINTS: &str = "service-endpoints";
+/// The endpoints of node ports.
+pub const NODEPORT_ENDPOINTS: &str = "nodeport-endpoints";
+/// The endpoints that pods and the node itself have where policy Local holds all others to those of this node.
+pub const SHORT_CIRCUIT_ENDPOINTS: &str = "short-circuit-endpoints";
+/// The same of node ports.
+pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpoints";
+
+const SERVICES: &str = "services";
+const FIREWALL_CHECK: &str = "firewall-check";
+const NODEPORT_ENDPOINTS_CHECK: &str = "nodeport-endpoints-check";
+const SERVICE_ENDPOINTS_CHECK: &str = "service-endpoints-check";
+const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
+const MASQUERADING: &str = "masquerading";
+/// Refuses.
+pub const REJECT_CHAIN: &str = "reject-chain";
+
+/// `NF_IP_PRI_NAT_DST`, `NF_IP_PRI_NAT_SRC` and `NF_IP_PRI_FILTER` (`include/uapi/linux/netfilter_ipv4.h`).
+const DSTNAT: i32 = -100;
+const SRCNAT: i32 = 100;
+const FILTER: i32 = 0;
+/// Before destinations are translated.
+const PRE_DNAT: i32 = DSTNAT - 10;
+
+const ADDRESS: &[Field] = &[Field::Destination];
+const FRONTEND: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort];
+const FRONTEND_AND_SOURCE: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Source];
+const NODEPORT: &[Field] = &[Field::Protocol, Field::DestinationPort];
+const PAIR: &[Field] = &[Field::Source, Field::Destination];
+/// The number that is drawn has a type by `typeof` only, for which any modulus does.
+const FRONTEND_SLOT: &[Field] =
+    &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
+const NODEPORT_SLOT: &[Field] = &[Field::Protocol, Field::DestinationPort, Field::Random(2)];
+
+/// The base chains, in the order in which packets may meet them, and the chain that each leads to.
+const BASE_CHAINS: [(&str, bool, Hook, i32, &[&str]); 8] = [
+    ("filter-prerouting-pre-dnat", false, Hook::Prerouting, PRE_DNAT, &[FIREWALL_CHECK]),
+    ("filter-output-pre-dnat", false, Hook::Output, PRE_DNAT, &[FIREWALL_CHECK]),
+    ("nat-prerouting", true, Hook::Prerouting, DSTNAT, &[SERVICES]),
+    ("nat-output", true, Hook::Output, DSTNAT, &[SERVICES]),
+    ("filter-input", false, Hook::Input, FILTER, &[NODEPORT_ENDPOINTS_CHECK, SERVICE_ENDPOINTS_CHECK]),
+    ("filter-forward", false, Hook::Forward, FILTER, &[SERVICE_ENDPOINTS_CHECK, CLUSTER_IPS_CHECK]),
+    ("filter-output", false, Hook::Output, FILTER, &[SERVICE_ENDPOINTS_CHECK, CLUSTER_IPS_CHECK]),
+    ("nat-postrouting", true, Hook::Postrouting, SRCNAT, &[MASQUERADING]),
+];
+
+/// Names of the base chains.
+pub fn base_chains() -> impl Iterator<Item = &'static str> {
+    BASE_CHAINS.into_iter().map(|(name, ..)| name)
+}
+
+/// The sets and maps, in the order in which they are printed; `size` says for how many elements there is to be room in one of this name.
+pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
+    let sized = |name: &'static str, set: Set| (name, set.sized(size(name)));
+    vec![
+        sized(SERVICE_IPS, Set::map("where packets to services go on", FRONTEND, Holds::Verdicts)),
+        sized(SERVICE_NODEPORTS, Set::map("where packets to node ports go on", NODEPORT, Holds::Verdicts)),
+        sized(
+            SERVICE_ENDPOINTS,
+            Set::map("the endpoints of each service, by number", FRONTEND_SLOT, Holds::Endpoints),
+        ),
+        sized(
+            NODEPORT_ENDPOINTS,
+            Set::map("the endpoints of each node port, by number", NODEPORT_SLOT, Holds::Endpoints),
+        ),
+        sized(
+            SHORT_CIRCUIT_ENDPOINTS,
+            Set::map("policy Local: endpoints for pods and this node", FRONTEND_SLOT, Holds::Endpoints),
+        ),
+        sized(
+            NODEPORT_SHORT_CIRCUIT_ENDPOINTS,
+            Set::map("policy Local: endpoints for pods and this node", NODEPORT_SLOT, Holds::Endpoints),
+        ),
+        sized(NO_ENDPOINT_SERVICES, Set::map("services that nobody answers", FRONTEND, Holds::Verdicts)),
+        sized(NO_ENDPOINT_NODEPORTS, Set::map("node ports that nobody answers", NODEPORT, Holds::Verdicts)),
+        sized(CLUSTER_IPS, Set::keys("cluster IPs", ADDRESS)),
+        sized(NODEPORT_IPS, Set::keys("addresses that accept node ports", ADDRESS)),
+        sized(HAIRPINS, Set::keys("endpoints of this node, as their own clients", PAIR)),
+        sized(RESTRICTED, Set::keys("load-balancer addresses with source ranges", FRONTEND)),
+        (ALLOWED, Set::ranges("who may use them", FRONTEND_AND_SOURCE)),
+    ]
+}
+
+/// The chains, in the order in which they are printed.
+pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
+    let base = BASE_CHAINS.into_iter().map(|(name, is_nat, hook, priority, to)| {
+        // Translation is asked about the first packet of a connection only.
+        let jump = |chain: &&str| {
+            let new = (!is_nat).then_some(Statement::New);
+            Rule::new(new.into_iter().chain([Statement::Verdict(Verdict::Jump((*chain).into()))]))
+        };
+        let rules = to.iter().map(jump).collect();
+        (name.into(), Chain { comment: "", base: Some(Base { is_nat, hook, priority }), rules })
+    });
+    let others = [
+        (FIREWALL_CHECK, firewall_check()),
+        (SERVICES, services(node)),
+        (NODEPORT_ENDPOINTS_CHECK, nodeport_endpoints_check(node)),
+        (SERVICE_ENDPOINTS_CHECK, service_endpoints_check()),
+        (CLUSTER_IPS_CHECK, cluster_ips_check()),
+        (REJECT_CHAIN, Chain::new("refuses what nobody answers", vec![Rule::new([Statement::Reject])])),
+        (MASQUERADING, masquerading(node)),
+    ];
+    base.chain(others.into_iter().map(|(name, chain)| (name.into(), chain))).collect()
+}
+
+/// The elements that follow from the node alone.
+pub fn elements(node: &NodePlan) -> Vec<Element> {
+    let NodePortScope::Addresses(addresses) = &node.node_ports else { return Vec::new() };
+    let usable = addresses.iter().filter(|address| !address.is_loopback());
+    usable.map(|address| Element::of(NODEPORT_IPS, Key::default().address(*address))).collect()
+}
+
+fn in_set(key: &'static [Field], set: &str, negated: bool) -> Statement {
+    Statement::InSet { key, set: set.into(), negated }
+}
+
+/// What comes from pods, or (`negated`) from elsewhere.
+pub(super) fn from_pods(pods: &PodSource, negated: bool) -> Statement {
+    match pods {
+        PodSource::Range(range) => Statement::Range { side: Side::Source, range: *range, negated },
+        PodSource::Interface(name) => Statement::Interface { name: name.clone(), prefix: false, negated },
+        PodSource::InterfacePrefix(name) => Statement::Interface { name: name.clone(), prefix: true, negated },
+    }
+}
+
+/// Sources that are not allowed are dropped before any translation, with or without endpoints.
+fn firewall_check() -> Chain {
+    let drop = [
+        in_set(FRONTEND, RESTRICTED, false),
+        in_set(FRONTEND_AND_SOURCE, ALLOWED, true),
+        Statement::Verdict(Verdict::Drop),
+    ];
+    Chain::new("loadBalancerSourceRanges", vec![Rule::new(drop)])
+}
+
+fn services(node: &NodePlan) -> Chain {
+    let mark = Statement::Mark(node.masquerade_mark);
+    let to_cluster_ip = in_set(ADDRESS, CLUSTER_IPS, false);
+    let masqueraded = match (node.internal_masquerade, &node.pods) {
+        (Masquerade::Always, _) => Some(Rule::new([to_cluster_ip, mark])),
+        (Masquerade::NotPods, Some(pods)) => Some(Rule::new([to_cluster_ip, from_pods(pods, true), mark])),
+        (Masquerade::NotPods, None) | (Masquerade::Never, _) => None,
+    };
+    let mut rules: Vec<Rule> =
+        masqueraded.into_iter().map(|rule| rule.commented("to a cluster IP, not from a pod: masqueraded")).collect();
+    rules.push(Rule::new([Statement::Map { key: FRONTEND, map: SERVICE_IPS }]));
+    let to_node_port = on_node(node).into_iter().chain([Statement::Map { key: NODEPORT, map: SERVICE_NODEPORTS }]);
+    rules.push(Rule::new(to_node_port));
+    Chain::new("where connections to services are led to endpoints", rules)
+}
+
+/// Packets to addresses that accept node ports: never those of the loopback range.
+fn on_node(node: &NodePlan) -> Vec<Statement> {
+    let range = node.family.loopback_range();
+    match &node.node_ports {
+        NodePortScope::EveryLocalAddress { .. } => vec![
+            Statement::Local(Side::Destination),
+            Statement::Range { side: Side::Destination, range, negated: true },
+        ],
+        NodePortScope::Addresses(_) => vec![in_set(ADDRESS, NODEPORT_IPS, false)],
+    }
+}
+
+fn nodeport_endpoints_check(node: &NodePlan) -> Chain {
+    let look = on_node(node).into_iter().chain([Statement::Map { key: NODEPORT, map: NO_ENDPOINT_NODEPORTS }]);
+    Chain::new("node ports without endpoints", vec![Rule::new(look)])
+}
+
+fn service_endpoints_check() -> Chain {
+    let look = Statement::Map { key: FRONTEND, map: NO_ENDPOINT_SERVICES };
+    Chain::new("services without endpoints", vec![Rule::new([look])])
+}
+
+/// What still has a cluster IP as destination behind the translation goes to a port that no service has.
+fn cluster_ips_check() -> Chain {
+    let other_port = Rule::new([in_set(ADDRESS, CLUSTER_IPS, false), Statement::Reject]);
+    Chain::new("ports of cluster IPs that no service has", vec![other_port])
+}
+
+fn masquerading(node: &NodePlan) -> Chain {
+    let mark = node.masquerade_mark;
+    // The mark is taken off again, so that a packet that comes by once more (IPsec, overlay) is not masqueraded twice.
+    let marked = Rule::new([Statement::Marked(mark), Statement::Unmark(mark), Statement::Masquerade]);
+    let hairpin = Rule::new([Statement::Translated, in_set(PAIR, HAIRPINS, false), Statement::Masquerade]);
+    let rules = vec![marked, hairpin.commented("an endpoint that is its own client")];
+    Chain::new("whose source becomes this node's", rules)
+}
+
+/// The probe: everything that the table may hold, so that what the kernel lacks is known before the first service.
+pub fn probe_node(family: Family) -> NodePlan {
+    NodePlan {
+        family,
+        masquerade_mark: 1,
+        pods: Some(PodSource::Range(family.loopback_range())),
+        internal_masquerade: Masquerade::NotPods,
+        node_ports: NodePortScope::EveryLocalAddress { loopback: false },
+        primary: None,
+        guard_loopback: false,
+        drop_invalid: false,
+    }
+}

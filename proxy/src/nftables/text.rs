@@ -1,0 +1,293 @@
+//! A table as `nft` prints it, and takes it (`nft -f`).
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Write as _};
+
+use ipnet::IpNet;
+use nf_tables::field::Field;
+
+use super::element::address;
+use super::{Base, Chain, Element, Holds, Hook, Key, Name, Rule, Set, Side, Statement, Value, Verdict};
+use crate::model::{Family, Protocol};
+
+/// A whole table.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it is for.
+    pub comment: &'a str,
+    /// The family of its packets.
+    pub family: Family,
+    /// Its sets and maps, in the order in which they are printed.
+    pub sets: &'a [(Name, Set)],
+    /// Its chains, in the order in which they are printed.
+    pub chains: &'a [(Name, Chain)],
+    /// Its elements.
+    pub elements: &'a [Element],
+}
+
+impl Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "table {} {} {{\n\tcomment \"{}\"", ip(self.family), self.name, self.comment)?;
+        let mut elements: BTreeMap<&str, Vec<&Element>> = BTreeMap::new();
+        for element in self.elements {
+            elements.entry(element.set).or_default().push(element);
+        }
+        for (name, set) in self.sets {
+            let mut own = elements.remove(&**name).unwrap_or_default();
+            own.sort_unstable();
+            self.set(f, name, set, &own)?;
+        }
+        for (name, chain) in self.chains {
+            self.chain(f, name, chain)?;
+        }
+        writeln!(f, "}}")
+    }
+}
+
+impl Table<'_> {
+    fn set(&self, f: &mut fmt::Formatter<'_>, name: &str, set: &Set, elements: &[&Element]) -> fmt::Result {
+        let kind = if set.holds == Holds::Keys { "set" } else { "map" };
+        writeln!(f, "\n\t{kind} {name} {{")?;
+        writeln!(f, "\t\t{}", type_of(set, self.family))?;
+        if let Some(size) = set.size {
+            writeln!(f, "\t\tsize {size}")?;
+        }
+        if set.ranges {
+            writeln!(f, "\t\tflags interval")?;
+        }
+        if set.expires {
+            writeln!(f, "\t\tflags dynamic,timeout")?;
+        }
+        if !set.comment.is_empty() {
+            writeln!(f, "\t\tcomment \"{}\"", set.comment)?;
+        }
+        if let Some((last, others)) = elements.split_last() {
+            let mut lead = "\t\telements = { ";
+            for element in others {
+                writeln!(f, "{lead}{},", element_text(element, set, self.family))?;
+                lead = "\t\t\t     ";
+            }
+            writeln!(f, "{lead}{} }}", element_text(last, set, self.family))?;
+        }
+        writeln!(f, "\t}}")
+    }
+
+    fn chain(&self, f: &mut fmt::Formatter<'_>, name: &str, chain: &Chain) -> fmt::Result {
+        writeln!(f, "\n\tchain {name} {{")?;
+        if !chain.comment.is_empty() {
+            writeln!(f, "\t\tcomment \"{}\"", chain.comment)?;
+        }
+        if let Some(base) = &chain.base {
+            writeln!(f, "\t\t{}", base_text(base))?;
+        }
+        for rule in &chain.rules {
+            writeln!(f, "\t\t{}", rule_text(rule, self.family))?;
+        }
+        writeln!(f, "\t}}")
+    }
+}
+
+fn ip(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+fn base_text(base: &Base) -> String {
+    let kind = if base.is_nat { "nat" } else { "filter" };
+    let hook = match base.hook {
+        Hook::Prerouting => "prerouting",
+        Hook::Input => "input",
+        Hook::Forward => "forward",
+        Hook::Output => "output",
+        Hook::Postrouting => "postrouting",
+    };
+    format!("type {kind} hook {hook} priority {}; policy accept;", base.priority)
+}
+
+/// `type` where the types say everything, else `typeof`.
+fn type_of(set: &Set, family: Family) -> String {
+    let drawn = set.key.iter().any(|field| matches!(field, Field::Random(_)));
+    let (word, name): (_, fn(Field, Family) -> String) =
+        if drawn { ("typeof", field_text) } else { ("type", type_text) };
+    let joined = |fields: &[Field]| fields.iter().map(|field| name(*field, family)).collect::<Vec<_>>().join(" . ");
+    let value = match set.holds {
+        Holds::Keys => String::new(),
+        Holds::Verdicts => " : verdict".to_owned(),
+        Holds::Endpoints => format!(" : {}", joined(&[Field::Destination, Field::DestinationPort])),
+    };
+    format!("{word} {}{value}", joined(&set.key))
+}
+
+fn type_text(field: Field, family: Family) -> String {
+    match (field, family) {
+        (Field::Source | Field::Destination, Family::V4) => "ipv4_addr",
+        (Field::Source | Field::Destination, Family::V6) => "ipv6_addr",
+        (Field::Protocol, _) => "inet_proto",
+        (Field::DestinationPort, _) => "inet_service",
+        (Field::Random(_), _) => "integer",
+    }
+    .to_owned()
+}
+
+fn field_text(field: Field, family: Family) -> String {
+    match field {
+        Field::Source => format!("{} saddr", ip(family)),
+        Field::Destination => format!("{} daddr", ip(family)),
+        Field::Protocol => "meta l4proto".to_owned(),
+        Field::DestinationPort => "th dport".to_owned(),
+        Field::Random(modulus) => format!("numgen random mod {modulus}"),
+    }
+}
+
+fn fields_text(fields: &[Field], family: Family) -> String {
+    fields.iter().map(|field| field_text(*field, family)).collect::<Vec<_>>().join(" . ")
+}
+
+/// An element as it stands between the braces.
+pub fn element_text(element: &Element, set: &Set, family: Family) -> String {
+    let mut text = match &element.value {
+        Value::To(to) => range_text(&element.key, to, &set.key, family),
+        _ => key_text(&element.key, &set.key, family),
+    };
+    match &element.value {
+        Value::None | Value::To(_) => {}
+        Value::Verdict(verdict) => {
+            let _ = write!(text, " : {}", verdict_text(verdict));
+        }
+        Value::Endpoint(endpoint) => {
+            let _ = write!(text, " : {}", key_text(endpoint, &[Field::Destination, Field::DestinationPort], family));
+        }
+    }
+    text
+}
+
+fn parts<'a>(key: &'a Key, fields: &'a [Field], family: Family) -> impl Iterator<Item = (Field, &'a [u8])> {
+    let mut rest = key.bytes();
+    fields.iter().map(move |field| {
+        let length = usize::try_from(field.length(of_kernel(family))).unwrap_or_default();
+        let (part, after) = rest.split_at_checked(length.next_multiple_of(4)).unwrap_or_default();
+        rest = after;
+        (*field, part.get(..length).unwrap_or_default())
+    })
+}
+
+fn key_text(key: &Key, fields: &[Field], family: Family) -> String {
+    parts(key, fields, family).map(|(field, part)| part_text(field, part)).collect::<Vec<_>>().join(" . ")
+}
+
+/// The last field is a range of addresses, which is a prefix.
+fn range_text(from: &Key, to: &Key, fields: &[Field], family: Family) -> String {
+    let ends = parts(to, fields, family).map(|(_, part)| part);
+    let each = parts(from, fields, family).zip(ends).map(|((field, from), to)| {
+        match address(from).filter(|_| from != to) {
+            Some(address) => format!("{address}/{}", common_bits(from, to)),
+            None => part_text(field, from),
+        }
+    });
+    each.collect::<Vec<_>>().join(" . ")
+}
+
+/// The number of leading bits that two addresses have in common.
+fn common_bits(one: &[u8], other: &[u8]) -> u32 {
+    let mut bits = 0;
+    for (one, other) in one.iter().zip(other) {
+        bits += (one ^ other).leading_zeros();
+        if one != other {
+            break;
+        }
+    }
+    bits
+}
+
+fn part_text(field: Field, part: &[u8]) -> String {
+    match field {
+        Field::Source | Field::Destination => address(part).map(|address| address.to_string()).unwrap_or_default(),
+        Field::Protocol => {
+            let number = part.first().copied().unwrap_or_default();
+            Protocol::ALL.into_iter().find(|one| one.number() == number).map_or(number.to_string(), |one| one.to_string())
+        }
+        Field::DestinationPort => {
+            <[u8; 2]>::try_from(part).map(|bytes| u16::from_be_bytes(bytes).to_string()).unwrap_or_default()
+        }
+        Field::Random(_) => {
+            <[u8; 4]>::try_from(part).map(|bytes| u32::from_ne_bytes(bytes).to_string()).unwrap_or_default()
+        }
+    }
+}
+
+/// The family as nf_tables has it.
+pub fn of_kernel(family: Family) -> nf_tables::Family {
+    match family {
+        Family::V4 => nf_tables::Family::Ipv4,
+        Family::V6 => nf_tables::Family::Ipv6,
+    }
+}
+
+/// A rule as it stands in a chain.
+pub fn rule_text(rule: &Rule, family: Family) -> String {
+    let statements = rule.statements.iter().map(|statement| statement_text(statement, family));
+    let mut text = statements.collect::<Vec<_>>().join(" ");
+    if !rule.comment.is_empty() {
+        let _ = write!(text, " comment \"{}\"", rule.comment);
+    }
+    text
+}
+
+fn not(negated: bool) -> &'static str {
+    if negated { "!= " } else { "" }
+}
+
+fn side_text(side: Side) -> &'static str {
+    match side {
+        Side::Source => "saddr",
+        Side::Destination => "daddr",
+    }
+}
+
+/// A range of one address is that address.
+fn net_text(range: &IpNet) -> String {
+    if range.prefix_len() == range.max_prefix_len() { range.addr().to_string() } else { range.trunc().to_string() }
+}
+
+fn statement_text(statement: &Statement, family: Family) -> String {
+    let ip = ip(family);
+    match statement {
+        Statement::Range { side, range, negated } => {
+            format!("{ip} {} {}{}", side_text(*side), not(*negated), net_text(range))
+        }
+        Statement::Interface { name, prefix, negated } => {
+            format!("iifname {}\"{name}{}\"", not(*negated), if *prefix { "*" } else { "" })
+        }
+        Statement::Local(side) => format!("fib {} type local", side_text(*side)),
+        Statement::Protocol(protocol) => format!("meta l4proto {protocol}"),
+        Statement::InSet { key, set, negated } => format!("{} {}@{set}", fields_text(key, family), not(*negated)),
+        Statement::New => "ct state new".to_owned(),
+        Statement::Translated => "ct status dnat".to_owned(),
+        Statement::Marked(mark) => format!("meta mark & {mark:#010x} == {mark:#010x}"),
+        Statement::OneIn(number) => format!("numgen random mod {number} 0"),
+        Statement::Mark(mark) => format!("meta mark set meta mark | {mark:#010x}"),
+        Statement::Unmark(mark) => format!("meta mark set meta mark ^ {mark:#010x}"),
+        Statement::Remember { set, timeout } => {
+            format!("update @{set} {{ {ip} saddr timeout {}s }}", timeout.as_secs())
+        }
+        Statement::Map { key, map } => format!("{} vmap @{map}", fields_text(key, family)),
+        Statement::TranslateBy { key, map } => format!("dnat {ip} to {} map @{map}", fields_text(key, family)),
+        Statement::Translate(to) => format!("dnat to {to}"),
+        Statement::Masquerade => "masquerade fully-random".to_owned(),
+        Statement::Reject => "reject".to_owned(),
+        Statement::Verdict(verdict) => verdict_text(verdict),
+    }
+}
+
+fn verdict_text(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Drop => "drop".to_owned(),
+        Verdict::Return => "return".to_owned(),
+        Verdict::Jump(chain) => format!("jump {chain}"),
+        Verdict::Goto(chain) => format!("goto {chain}"),
+    }
+}
