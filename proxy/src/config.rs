@@ -24,21 +24,6 @@ pub enum Mode {
     Userspace,
 }
 
-impl Mode {
-    /// Whether this version has the mode.
-    ///
-    /// # Errors
-    /// A sentence that says that it has not.
-    pub fn available(self) -> Result<(), String> {
-        match self {
-            Mode::Iptables | Mode::Ipvs | Mode::Userspace => Ok(()),
-            Mode::Nftables => {
-                Err("the mode nftables is not in this version, which has iptables, ipvs and userspace only".to_owned())
-            }
-        }
-    }
-}
-
 impl FromStr for Mode {
     type Err = String;
 

@@ -105,6 +105,7 @@ pub(super) fn word(value: impl ValueEnum) -> String {
 pub(super) enum ModeArg {
     Iptables,
     Ipvs,
+    Nftables,
     Userspace,
 }
 
@@ -113,6 +114,7 @@ impl From<ModeArg> for Mode {
         match mode {
             ModeArg::Iptables => Mode::Iptables,
             ModeArg::Ipvs => Mode::Ipvs,
+            ModeArg::Nftables => Mode::Nftables,
             ModeArg::Userspace => Mode::Userspace,
         }
     }

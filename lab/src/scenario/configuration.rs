@@ -173,6 +173,13 @@ impl ProxySettings {
         });
         // As a merge patch (RFC 7396), for which null means: not there.
         json_patch::merge(&mut configuration, &serde_json::to_value(settings).unwrap_or_default());
+        // What files say of iptables is meant for nftables mode as well, which has a section of its own.
+        if mode == Mode::Nftables
+            && let Some(mut section) = configuration.get("iptables").cloned()
+        {
+            section.as_object_mut().map(|section| section.remove("localhostNodePorts"));
+            configuration["nftables"] = section;
+        }
         if let Some(fields) = configuration.as_object_mut() {
             fields.retain(|_, value| value.as_object().is_none_or(|section| !section.is_empty()));
         }

@@ -43,7 +43,7 @@ pub(super) fn clean(family: Family, other: Variant) -> Result<(), IptablesError>
         Ok(None) => Ok(()),
         Ok(Some(mut commands)) => {
             let removed = cleanup(&mut commands)?;
-            info!(%family, removed, "cleaned up the {other} tables as well");
+            info!(%family, removed, "cleaned up the {other} tables of iptables");
             Ok(())
         }
         Err(IptablesError::Missing { command }) => {
@@ -54,9 +54,17 @@ pub(super) fn clean(family: Family, other: Variant) -> Result<(), IptablesError>
     }
 }
 
+/// Whether the tables of a variant hold anything of ours.
+///
+/// # Errors
+/// When the kernel does not say.
+pub(super) fn holds_rules(family: Family, variant: Variant) -> Result<bool, IptablesError> {
+    Ok(holds_any(family, variant, &names::FIXED)?)
+}
+
 /// The writer of a variant whose tables hold something of ours.
 fn open(family: Family, variant: Variant) -> Result<Option<Writer>, IptablesError> {
-    if !holds_any(family, variant, &names::FIXED)? {
+    if !holds_rules(family, variant)? {
         return Ok(None);
     }
     Writer::open(family, variant, WriterChoice::Auto).map(|opened| Some(opened.writer))

@@ -3,9 +3,11 @@
 use super::beside;
 use crate::config::{Config, Variant};
 use crate::kernel::netlink::NetlinkError;
+use crate::kernel::nft_table::{self, NftTable as _};
 use crate::kernel::writer::Writer;
 use crate::mode::ipvs::kernel::Parts;
 use crate::mode::ipvs::teardown::{leave, remove_empty_device};
+use crate::mode::nftables::layout;
 use crate::mode::rules::cleanup::cleanup;
 use crate::model::Family;
 
@@ -26,6 +28,16 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         for variant in [Variant::Nft, Variant::Legacy].into_iter().filter(|variant| *variant != config.variant) {
             if let Err(error) = beside::clean(family, variant) {
                 tracing::error!(%family, %error, "the {variant} tables are not cleaned up");
+                failure = Some(error.into());
+            }
+        }
+    }
+    for family in Family::ALL {
+        match nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT).and_then(|mut table| table.delete()) {
+            Ok(true) => tracing::info!(%family, "the table {} of nftables deleted", layout::TABLE),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(%family, %error, "the table of nftables is not deleted");
                 failure = Some(error.into());
             }
         }

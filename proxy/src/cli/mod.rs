@@ -8,6 +8,7 @@ mod cleanup;
 mod config_watch;
 mod flagz;
 mod given;
+mod leftovers;
 mod logging;
 mod run;
 mod servers;

@@ -12,7 +12,7 @@ use crate::kernel::iptables;
 use crate::mode::engine::render::{Renderer, tables};
 use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::{jumps, syncer};
-use crate::mode::ipvs;
+use crate::mode::{ipvs, nftables};
 use crate::mode::ipvs::desired::{DesiredState, DirtyKeys};
 use crate::mode::ipvs::objects::NodeContext;
 use crate::mode::rules::jumps::Jump;
@@ -50,8 +50,7 @@ pub struct Render {
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
-    let mode: Mode = text.parse()?;
-    mode.available().map(|()| mode)
+    text.parse()
 }
 
 impl Render {
@@ -67,10 +66,10 @@ impl Render {
 
     /// The text, and the number of faults that were logged.
     fn text(&self) -> anyhow::Result<(String, usize)> {
-        let resolved = self.settings.resolve()?;
+        let resolved = self.settings.resolve_in(self.mode)?;
         super::logging::start(&resolved.configuration.logging);
         let config = resolved.config;
-        let mode = self.mode.unwrap_or(config.mode);
+        let mode = config.mode;
         if self.interfaces_without_address && mode != Mode::Userspace {
             anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
         }
@@ -99,7 +98,8 @@ impl Render {
         match mode {
             Mode::Ipvs => ipvs_text(config, family, batch, &self.local_address),
             Mode::Userspace => userspace_text(config, family, batch, self.interfaces_without_address),
-            Mode::Iptables | Mode::Nftables => iptables_text(config, family, batch),
+            Mode::Nftables => nftables_text(config, family, batch),
+            Mode::Iptables => iptables_text(config, family, batch),
         }
     }
 }
@@ -161,6 +161,13 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
         transaction.table(table).write = chains;
     }
     health_lines(&plans) + &relays + &with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
+}
+
+/// The whole of a family in nftables mode, as `nft -f` takes it.
+pub fn nftables_text(config: &Config, family: Family, batch: &Batch) -> String {
+    let config = Config { mode: Mode::Nftables, ..config.clone() };
+    let (node, _, plans) = planned(&config, family, batch, &[]);
+    health_lines(&plans) + &nftables::text::table(&node, &plans)
 }
 
 /// A comment for each listening port, which says what no rule does: where it leads, where associations of UDP may stay, and for

@@ -6,30 +6,30 @@ use std::time::Duration;
 use anyhow::Context;
 use tracing::{info, warn};
 
+use super::leftovers::{self, all};
 use super::beside;
 use super::config_watch::ConfigWatch;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
-use crate::config::{Config, Mode, NodeAddresses, Variant};
+use crate::config::{Config, Mode, Variant};
 use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
 use crate::events::{About as Regarding, Event, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::Room;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::descriptors::{self, Shares};
-use crate::kernel::dummy::DEVICE;
 use crate::kernel::ipvs::Genetlink;
 use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
-use crate::kernel::{addresses, capabilities, limits, sysctl};
+use crate::kernel::{addresses, capabilities, limits, nft_table, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{relays, rules};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
 use crate::mode::iptables;
-use crate::mode::ipvs::kernel::{Linux, Parts};
-use crate::mode::ipvs::teardown::IpvsTeardown;
+use crate::mode::ipvs::kernel::Linux;
+use crate::mode::nftables::{self, layout};
 use crate::mode::ipvs::{self, prepare};
 use crate::mode::userspace;
 use crate::model::Family;
@@ -61,7 +61,12 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         Mode::Ipvs => {
             let settings = ipvs::syncer::Settings::of(&config.ipvs);
             let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
-            let usable = usable(&config, mode)?;
+            let mut usable = usable(&config, mode)?;
+            usable.leftovers = all(vec![leftovers::nftables(&usable.proxies)]);
+            start(config, shares, about, file.as_ref(), origin, usable)
+        }
+        Mode::Nftables => {
+            let usable = nftables(&config)?;
             start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Userspace => {
@@ -71,17 +76,17 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
                 stats.push((writer.family(), relays.stats()));
                 Ok(userspace::syncer::Syncer::new(writer, relays, config.port_range))
             })?;
-            usable.leftovers = leaving(&config);
+            usable.leftovers = all(vec![leftovers::ipvs(&config), leftovers::nftables(&usable.proxies)]);
             usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
             usable.metrics.push(relays::metrics(stats)?);
             start(config, shares, about, file.as_ref(), origin, usable)
         }
-        Mode::Iptables | Mode::Nftables => {
+        Mode::Iptables => {
             let mut usable = usable(&config, |writer: Writer| {
                 let mode = iptables::syncer::Syncer::new(writer);
                 Ok(if config.service_counters { mode.counting_by_comment() } else { mode })
             })?;
-            usable.leftovers = leaving(&config);
+            usable.leftovers = all(vec![leftovers::ipvs(&config), leftovers::nftables(&usable.proxies)]);
             usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
             if config.service_counters {
                 usable.metrics.push(rules::service_ports(usable.counters.clone())?);
@@ -107,18 +112,25 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
     Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
 }
 
-/// What IPVS mode left, to be taken away.
-fn leaving(config: &Config) -> Option<Leftovers> {
-    let kernel = Parts::left_behind().unwrap_or_else(|error| {
-        warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
-        None
-    });
-    let own = addresses::read().unwrap_or_else(|error| {
-        warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
-        NodeAddresses::default()
-    });
-    let mut leaving = IpvsTeardown::new(kernel?, Netlink::default(), own.primary, config.ipvs.drain_limit);
-    Some(Box::new(move |now| Ok(leaving.work(now)?)))
+/// Tables of nftables, after a look at what the kernel can do.
+fn nftables(config: &Config) -> anyhow::Result<Usable<nftables::syncer::Syncer<nft_table::Netlink>>> {
+    let mut proxies = Vec::new();
+    for family in Family::ALL {
+        let opened = nft_table::Netlink::probe(family, layout::PROBE, &nftables::syncer::probe(family))
+            .and_then(|()| nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT));
+        match opened {
+            Ok(table) => {
+                proxies.push(FamilyProxy::with_mode(config.clone(), family, nftables::syncer::Syncer::new(table)));
+            }
+            Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot proxy {family}, the primary family, in nftables mode"));
+            }
+        }
+    }
+    let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
+    let leftovers = all(vec![leftovers::ipvs(config), leftovers::iptables(families)]);
+    Ok(Usable { proxies, counters: Vec::new(), nft: true, leftovers, metrics: Vec::new() })
 }
 
 fn start<M: ModeAtWork + Send + 'static>(

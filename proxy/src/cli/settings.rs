@@ -116,6 +116,9 @@ pub struct Resolved {
     pub warnings: Vec<String>,
 }
 
+/// Fields of `iptables` whose flags set those of `nftables` as well.
+const OF_NFTABLES_TOO: [&str; 4] = ["masqueradeAll", "masqueradeBit", "syncPeriod", "minSyncPeriod"];
+
 /// Fields whose flags go before the configuration file, as upstream has it.
 fn before_the_file(path: &str) -> bool {
     path == "hostnameOverride" || path.starts_with("logging.")
@@ -127,9 +130,17 @@ impl Settings {
     /// # Errors
     /// When the file cannot be read, or a value makes no sense, or one that another needs is missing.
     pub fn resolve(&self) -> Result<Resolved, UsageError> {
+        self.resolve_in(None)
+    }
+
+    /// As [`Settings::resolve`], in this mode if one is given, whatever the configuration says.
+    pub fn resolve_in(&self, mode: Option<Mode>) -> Result<Resolved, UsageError> {
         let file = self.config.as_deref().map(kubeproxy_config::read).transpose()?;
         let mut warnings = Vec::new();
-        let configuration = self.configuration(file.as_ref(), &mut warnings)?;
+        let mut configuration = self.configuration(file.as_ref(), &mut warnings)?;
+        if let Some(mode) = mode {
+            configuration.mode = mode.to_string();
+        }
         let named = |problem: kubeproxy_config::FieldProblem| match &file {
             Some(file) if !self.given.0.contains_key(&*problem.field) || !before_the_file(&problem.field) => {
                 file.problem(&problem.field, problem.problem).into()
@@ -174,6 +185,11 @@ impl Settings {
         let decides = |path: &str| file.is_none() || before_the_file(path);
         for (path, value) in self.given.0.iter().filter(|(path, _)| decides(path)) {
             configuration = configuration.with(path, value.clone()).map_err(|e| UsageError::flag(flag_of(path), e))?;
+            // nftables mode has no flags of its own: those of iptables mode are meant.
+            if let Some(same) = OF_NFTABLES_TOO.iter().find(|same| path.strip_prefix("iptables.") == Some(**same)) {
+                let path = format!("nftables.{same}");
+                configuration = configuration.with(&path, value.clone()).map_err(|e| UsageError::flag(flag_of(&path), e))?;
+            }
         }
         let Some(file) = file else {
             self.deprecated_ports(&mut configuration, warnings);

@@ -35,7 +35,6 @@ fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
 /// The first value that makes no sense, or that another one needs and that is missing.
 pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Config> {
     let mode: Mode = from.mode.parse().or_else(|problem: String| wrong("mode", problem))?;
-    mode.available().or_else(|problem| wrong("mode", problem))?;
     let (sync_period, min_sync_period) = periods(from, mode)?;
     unused(from)?;
     let bind = match parse_ip(&from.bind_address) {
@@ -47,9 +46,9 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         mode,
         node_name,
         detect_local: detect_local(from)?,
-        masquerade_all: from.iptables.masquerade_all,
-        masquerade_bit: in_range("iptables.masqueradeBit", from.iptables.masquerade_bit, 0, 31)?,
-        node_port_addresses: node_port_addresses(&from.node_port_addresses)?,
+        masquerade_all: if mode == Mode::Nftables { from.nftables.masquerade_all } else { from.iptables.masquerade_all },
+        masquerade_bit: masquerade_bit(from, mode)?,
+        node_port_addresses: node_port_addresses(&from.node_port_addresses, mode)?,
         // IPVS does not lead what comes from the loopback range.
         localhost_node_ports: from.iptables.localhost_node_ports && mode != Mode::Ipvs,
         tcp_be_liberal: from.conntrack.tcp_be_liberal,
@@ -118,7 +117,22 @@ fn periods(from: &KubeProxyConfiguration, mode: Mode) -> Checked<(Duration, Dura
     )?;
     let ipvs = &from.ipvs;
     let of_ipvs = periods_of(("ipvs.syncPeriod", ipvs.sync_period), ("ipvs.minSyncPeriod", ipvs.min_sync_period))?;
-    Ok(if mode == Mode::Ipvs { of_ipvs } else { of_iptables })
+    let nftables = &from.nftables;
+    let of_nftables = periods_of(
+        ("nftables.syncPeriod", nftables.sync_period),
+        ("nftables.minSyncPeriod", nftables.min_sync_period),
+    )?;
+    Ok(match mode {
+        Mode::Ipvs => of_ipvs,
+        Mode::Nftables => of_nftables,
+        Mode::Iptables | Mode::Userspace => of_iptables,
+    })
+}
+
+fn masquerade_bit(from: &KubeProxyConfiguration, mode: Mode) -> Checked<u8> {
+    let of_iptables = in_range("iptables.masqueradeBit", from.iptables.masquerade_bit, 0, 31)?;
+    let of_nftables = in_range("nftables.masqueradeBit", from.nftables.masquerade_bit, 0, 31)?;
+    Ok(if mode == Mode::Nftables { of_nftables } else { of_iptables })
 }
 
 type Period = (&'static str, GoDuration);
@@ -213,8 +227,9 @@ fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -
 /// What `localhost` stands for in `nodePortAddresses`.
 const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37).
-fn node_port_addresses(entries: &[String]) -> Checked<NodePortAddresses> {
+/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37). Without any, nftables mode has the primary
+/// addresses, and the others have all.
+fn node_port_addresses(entries: &[String], mode: Mode) -> Checked<NodePortAddresses> {
     let field = "nodePortAddresses";
     let mut primary = false;
     let mut ranges: Vec<IpNet> = Vec::new();
@@ -236,6 +251,7 @@ fn node_port_addresses(entries: &[String]) -> Checked<NodePortAddresses> {
         }
     }
     Ok(match (primary, ranges.is_empty()) {
+        (false, true) if mode == Mode::Nftables => NodePortAddresses::Primary,
         (false, true) => NodePortAddresses::All,
         (true, true) => NodePortAddresses::Primary,
         (false, false) => NodePortAddresses::Ranges(ranges),
@@ -261,8 +277,7 @@ mod tests {
     #[test]
     fn values_that_make_no_sense_are_named_by_their_field() {
         type Change = fn(&mut KubeProxyConfiguration);
-        let table: [(&str, Change, &str); 18] = [
-            ("mode", |c| c.mode = "nftables".into(), "is not in this version"),
+        let table: [(&str, Change, &str); 17] = [
             ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
             ("mode", |c| c.mode = "x".into(), "none of"),
             ("iptables.masqueradeBit", |c| c.iptables.masquerade_bit = 32, "32 is not from 0 to 31"),
@@ -300,7 +315,7 @@ mod tests {
     fn node_port_addresses_are_ranges_and_words() {
         let read = |entries: &[&str]| {
             let entries: Vec<String> = entries.iter().map(|entry| (*entry).to_owned()).collect();
-            node_port_addresses(&entries).unwrap()
+            node_port_addresses(&entries, Mode::Iptables).unwrap()
         };
         let range = |text: &str| text.parse::<IpNet>().unwrap();
         assert_eq!(read(&[]), NodePortAddresses::All);

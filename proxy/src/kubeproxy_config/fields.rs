@@ -61,7 +61,6 @@ const fn flag(path: &'static str, name: &'static str, value: Value, state: State
     Field { path, flag: Some((name, value)), help, state }
 }
 
-const NFTABLES: State = State::Pending("nftables mode is not in this version");
 const WINDOWS: State = State::NoEffect("it is for Windows nodes");
 const JSON: State = State::NoEffect("this proxy asks the API server for JSON, and understands nothing else");
 const FEW_REQUESTS: State = State::NoEffect(
@@ -96,7 +95,7 @@ pub const FIELDS: &[Field] = &[
     flag("bindAddressHardFail", "bind-address-hard-fail", Bool, Honoured, "Whether a port that cannot be bound ends the proxy; otherwise it is tried again"),
     flag("enableProfiling", "profiling", Bool, NoEffect("there is no profiler inside: perf and the like look at it from outside"), "Profiling below /debug/pprof of the metrics server"),
     flag("showHiddenMetricsForVersion", "show-hidden-metrics-for-version", Text, NoEffect("this proxy hides no metric"), "Version whose hidden metrics are to be shown"),
-    flag("mode", "proxy-mode", Text, Different("iptables, ipvs and userspace in this version; nftables is refused"), "Proxy mode: iptables, ipvs, nftables or userspace"),
+    flag("mode", "proxy-mode", Text, Different("iptables, ipvs, nftables, and userspace as of old"), "Proxy mode: iptables, ipvs, nftables or userspace"),
     flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
     flag("iptables.masqueradeAll", "masquerade-all", Bool, Honoured, "Masquerade everything that goes to a cluster IP"),
     flag("iptables.localhostNodePorts", "iptables-localhost-nodeports", Bool, Honoured, "Accept node ports on 127.0.0.1 (IPv4)"),
@@ -110,10 +109,10 @@ pub const FIELDS: &[Field] = &[
     flag("ipvs.tcpTimeout", "ipvs-tcp-timeout", Time, Honoured, "IPVS mode: time-out of idle TCP connections; 0: as it is"),
     flag("ipvs.tcpFinTimeout", "ipvs-tcpfin-timeout", Time, Honoured, "IPVS mode: time-out of TCP connections after a FIN; 0: as it is"),
     flag("ipvs.udpTimeout", "ipvs-udp-timeout", Time, Honoured, "IPVS mode: time-out of UDP flows; 0: as it is"),
-    field("nftables.masqueradeBit", NFTABLES, "nftables mode: bit of the packet mark that asks for masquerade"),
-    field("nftables.masqueradeAll", NFTABLES, "nftables mode: masquerade everything that goes to a cluster IP"),
-    field("nftables.syncPeriod", NFTABLES, "nftables mode: look at the whole state this often, at least"),
-    field("nftables.minSyncPeriod", NFTABLES, "nftables mode: sync no more often than this"),
+    field("nftables.masqueradeBit", Honoured, "nftables mode: bit of the packet mark that asks for masquerade"),
+    field("nftables.masqueradeAll", Honoured, "nftables mode: masquerade everything that goes to a cluster IP"),
+    field("nftables.syncPeriod", Honoured, "nftables mode: look at the whole state this often, at least"),
+    field("nftables.minSyncPeriod", Honoured, "nftables mode: sync no more often than this"),
     field("winkernel.networkName", WINDOWS, "Windows: network of the endpoints"),
     field("winkernel.sourceVip", WINDOWS, "Windows: source address of load balancing"),
     field("winkernel.enableDSR", WINDOWS, "Windows: direct server return"),

@@ -97,18 +97,20 @@ pub enum Mode {
     Iptables,
     /// Virtual servers of the kernel's IPVS.
     Ipvs,
+    /// Sets and maps of nftables.
+    Nftables,
     /// Listeners in the proxy.
     Userspace,
 }
 
 impl Mode {
     /// Every mode that the lab can run.
-    pub const ALL: [Mode; 3] = [Mode::Iptables, Mode::Ipvs, Mode::Userspace];
+    pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
     /// What the kernel must have for it, besides netfilter.
     pub fn needs(self) -> &'static [Need] {
         match self {
-            Mode::Iptables | Mode::Userspace => &[],
+            Mode::Iptables | Mode::Nftables | Mode::Userspace => &[],
             Mode::Ipvs => &[Need::Ipvs, Need::Dummy],
         }
     }
@@ -129,6 +131,7 @@ impl fmt::Display for Mode {
         match self {
             Mode::Iptables => f.write_str("iptables"),
             Mode::Ipvs => f.write_str("ipvs"),
+            Mode::Nftables => f.write_str("nftables"),
             Mode::Userspace => f.write_str("userspace"),
         }
     }

@@ -51,6 +51,16 @@ impl Netlink {
         own.delete().map(drop)
     }
 
+    /// Whether there is a table of this name, whoever's.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn exists(&mut self) -> Result<bool, NftTableError> {
+        let table = self.table();
+        let there = self.socket.table(table).map(|table| table.is_some());
+        there.map_err(|source| self.read_error(&source))
+    }
+
     fn table(&self) -> Table<'static> {
         Table::new(of_kernel(self.family), self.name)
     }
@@ -144,11 +154,10 @@ impl NftTable for Netlink {
     }
 
     fn delete(&mut self) -> Result<bool, NftTableError> {
-        let table = self.table();
-        let there = self.socket.table(table).map(|table| table.is_some());
-        if !there.map_err(|source| self.read_error(&source))? {
+        if !self.exists()? {
             return Ok(false);
         }
+        let table = self.table();
         let operation = format!("delete the table {} ({})", self.name, self.family);
         let mut batch = Batch::new();
         batch.delete_table(table).map_err(|source| error(&operation, source))?;
@@ -221,6 +230,7 @@ impl Sending<'_> {
         let comment = nf_tables::field::comment_user_data(chain.comment);
         self.add(name, |batch| match &chain.base {
             Some(base) => batch.add_base_chain(table, name, &encode::base(base)).map(drop),
+            None if chain.comment.is_empty() => batch.add_chain(table, name).map(drop),
             None => batch.add_chain_with(table, name, &comment).map(drop),
         })
     }

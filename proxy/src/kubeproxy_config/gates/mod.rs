@@ -43,7 +43,7 @@ const fn gate(name: &'static str, stage: Stage, default: bool, state: State, hel
     Gate { name, stage, default, help, state }
 }
 
-const NFTABLES: State = State::Pending("nftables mode is not in this version");
+const LOCALHOST: State = State::Pending("nftables mode has no node ports on the loopback range in this version");
 const WINDOWS: State = NoEffect("it is for Windows nodes");
 const GO_CLIENT: State = NoEffect("it chooses between two ways of Go's client library, which is not in this program");
 const GO_LOGGING: State = NoEffect("the options that it guards are of Go's logging library");
@@ -68,12 +68,12 @@ pub const GATES: &[Gate] = &[
     gate("InOrderInformersBatchProcess", Beta, true, GO_CLIENT, "Client: tell changes in batches"),
     gate("InformerResourceVersion", Stable, true, GO_CLIENT, "Client: tell the last version seen"),
     gate("KubeProxyIPVS", Deprecated, true, Honoured, "Allow the mode ipvs"),
-    gate("KubeProxyNFTablesLocalhostNodePorts", Alpha, false, NFTABLES, "nftables mode: node ports on the loopback range, by a relay"),
+    gate("KubeProxyNFTablesLocalhostNodePorts", Alpha, false, LOCALHOST, "nftables mode: node ports on the loopback range, by a relay"),
     gate("LoggingAlphaOptions", Alpha, false, GO_LOGGING, "Allow logging options in stage alpha"),
     gate("LoggingBetaOptions", Beta, true, GO_LOGGING, "Allow logging options in stage beta"),
     gate("MultiCIDRServiceAllocator", Locked, true, NoEffect("nftables mode alone has a use for ServiceCIDRs"), "Watch ServiceCIDRs"),
-    gate("NFTablesNetlink", Beta, true, NFTABLES, "nftables mode: read tables by netlink"),
-    gate("NFTablesProxyMode", Locked, true, NFTABLES, "Allow the mode nftables"),
+    gate("NFTablesNetlink", Beta, true, NoEffect("tables are read and written by netlink, always"), "nftables mode: read tables by netlink"),
+    gate("NFTablesProxyMode", Locked, true, Honoured, "Allow the mode nftables"),
     gate("NativeHistograms", Beta, true, NoEffect("metrics are in the text format, which has no native histograms"), "Native histograms beside those with buckets"),
     gate("PreferSameTrafficDistribution", Locked, true, Honoured, "Follow the hints of `trafficDistribution: PreferSameZone` and `PreferSameNode`"),
     gate("UnlockWhileProcessingFIFO", Beta, true, GO_CLIENT, "Client: take changes in while others are worked on"),

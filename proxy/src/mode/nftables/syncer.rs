@@ -1,23 +1,27 @@
 //! Brings the table to what is wanted: everything against what stands (full), or what changed against what was sent last (partial).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::layout;
 use super::ledger::{Difference, Ledger, differing};
 use super::objects::{ServiceObjects, Slots, render};
-use super::shared::Shared;
+use super::shared::{At, Does, Shared};
 use crate::config::NodeAddresses;
 use crate::kernel::nft_table::{Look, NftTable, NftTableError, Saved, Standing};
 use crate::mode::Mode;
 use crate::mode::engine::render::Plans;
-use crate::model::{Protocol, ServicePortName};
+use crate::model::{Family, Protocol, ServicePortName};
 use crate::nftables::change::TableChange;
 use crate::nftables::{Chain, Change, Element, Key, Name, Set, Value};
 use crate::plan::flows::Frontend;
-use crate::plan::{NodePlan, ServicePortPlan};
+use crate::plan::{
+    AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NoLocalEndpoints,
+    NodePlan, ServicePortPlan, Verdict,
+};
 use crate::ruleset::Report;
+use crate::source::ObjectKey;
 
 /// Room for elements in each set and map of a new table, at least.
 const ROOM: u32 = 4096;
@@ -111,6 +115,59 @@ impl<K: NftTable> Syncer<K> {
         let uses = uses(&wanted.fixed);
         self.sent = Some(Sent { node: node.clone(), ledger, sizes, chains, sets, unused, uses });
         Ok(report)
+    }
+}
+
+/// A table that has each kind of thing in it that tables of this mode have: what a kernel can make of it, it can make of all.
+pub fn probe(family: Family) -> Change {
+    let node = layout::probe_node(family);
+    let protocol = Protocol::Tcp;
+    let mut ledger = Ledger::default();
+    let all = [At::Address, At::NodePort].into_iter().flat_map(|at| {
+        let does = [Does::External(2), Does::Local { local: 2, all: 3 }];
+        does.into_iter().flat_map(move |does| Shared { at, protocol, does }.with_targets())
+    });
+    let name = ServicePortName {
+        service: ObjectKey { namespace: "probe".to_owned(), name: "probe".to_owned() },
+        port: String::new(),
+        protocol,
+    };
+    let objects = ServiceObjects { shared: all.collect(), ..render(&probed(&name, family), &node, &Slots::default()) };
+    ledger.replace(vec![(name, Some(objects))]);
+    let (mut change, ..) = Wanted::new(&node, &ledger).anew(TableChange::Make, &ledger);
+    // No packet is to meet it.
+    change.add_chains.retain(|_, chain| chain.base.is_none());
+    change
+}
+
+/// A service port with session affinity, source ranges and a hairpin.
+fn probed(name: &ServicePortName, family: Family) -> ServicePortPlan {
+    let range = family.loopback_range();
+    let other: IpAddr = match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let action = FrontendAction { verdict: Verdict::Deliver(BackendSet::Cluster), masquerade: Masquerade::Always };
+    ServicePortPlan {
+        name: name.clone(),
+        port: 1,
+        cluster_backends: vec![SocketAddr::new(range.network(), 1)],
+        local_backends: Vec::new(),
+        hairpins: vec![range.network()],
+        serving: Vec::new(),
+        affinity: Some(Duration::from_secs(1)),
+        internal: Some(ClusterIpFrontend { address: range.network(), action }),
+        external: Some(ExternalFrontends {
+            node_port: Some(1),
+            external_ips: Vec::new(),
+            load_balancer_ips: vec![other],
+            allowed_sources: Some(AllowedSources { ranges: vec![range], load_balancer_ips: false }),
+            action,
+            short_circuit: None,
+        }),
+        health_check: None,
+        no_local_endpoints: NoLocalEndpoints::default(),
+        hints_ignored: None,
     }
 }
 
@@ -266,7 +323,7 @@ fn found_slots(plan: &ServicePortPlan, found: &HashMap<(&'static str, Key), Vec<
     if found.is_empty() {
         return Slots::default();
     }
-    let objects = render(plan, &layout::probe_node(crate::model::Family::V4), &Slots::default());
+    let objects = render(plan, &layout::probe_node(Family::V4), &Slots::default());
     let of_map = |wanted: &[SocketAddr]| {
         if wanted.is_empty() {
             return Vec::new();

@@ -1,0 +1,89 @@
+//! What other modes left, to be taken away when this one's own rules stand.
+
+use std::time::Instant;
+
+use tracing::{info, warn};
+
+use super::beside;
+use crate::config::{Config, NodeAddresses, Variant};
+use crate::daemon::Leftovers;
+use crate::kernel::addresses;
+use crate::kernel::conntrack::Netlink;
+use crate::kernel::dummy::DEVICE;
+use crate::kernel::nft_table::{self, NftTable as _};
+use crate::mode::Mode;
+use crate::mode::family::FamilyProxy;
+use crate::mode::ipvs::kernel::Parts;
+use crate::mode::ipvs::teardown::IpvsTeardown;
+use crate::mode::nftables::layout;
+use crate::model::Family;
+
+/// All of them together: each is worked at until it is done. `None` where there is none.
+pub(super) fn all(parts: Vec<Option<Leftovers>>) -> Option<Leftovers> {
+    let mut parts: Vec<Leftovers> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return None;
+    }
+    Some(Box::new(move |now| {
+        let (mut next, mut left, mut failure): (Option<Instant>, Vec<Leftovers>, _) = (None, Vec::new(), None);
+        for mut part in parts.drain(..) {
+            match part(now) {
+                Ok(None) => continue,
+                Ok(Some(again)) => next = Some(next.map_or(again, |next| next.min(again))),
+                Err(error) => failure = Some(error),
+            }
+            left.push(part);
+        }
+        parts = left;
+        failure.map_or(Ok(next), Err)
+    }))
+}
+
+/// IPVS mode's virtual servers, sets and addresses.
+pub(super) fn ipvs(config: &Config) -> Option<Leftovers> {
+    let kernel = Parts::left_behind().unwrap_or_else(|error| {
+        warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
+        None
+    });
+    let own = addresses::read().unwrap_or_else(|error| {
+        warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
+        NodeAddresses::default()
+    });
+    let mut leaving = IpvsTeardown::new(kernel?, Netlink::default(), own.primary, config.ipvs.drain_limit);
+    Some(Box::new(move |now| Ok(leaving.work(now)?)))
+}
+
+/// Tables of nftables mode, of these families; `None` where there are none.
+pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
+    let open = |proxy: &FamilyProxy<M>| {
+        let family = proxy.family();
+        Some((family, nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT).ok()?))
+    };
+    let mut tables: Vec<(Family, nft_table::Netlink)> = proxies.iter().filter_map(open).collect();
+    tables.retain_mut(|(_, table)| table.exists().unwrap_or(true));
+    if tables.is_empty() {
+        return None;
+    }
+    Some(Box::new(move |_| {
+        for (family, table) in &mut tables {
+            if table.delete()? {
+                info!(%family, "the table {} of nftables mode is deleted", layout::TABLE);
+            }
+        }
+        Ok(None)
+    }))
+}
+
+/// Rules of iptables, of both variants and of all modes that write such.
+pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<Leftovers> {
+    let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
+    // What cannot be seen now may be so later.
+    let tables: Vec<_> = tables.filter(|(family, variant)| beside::holds_rules(*family, *variant).unwrap_or(true)).collect();
+    if tables.is_empty() {
+        return None;
+    }
+    Some(Box::new(move |_| {
+        tables.iter().try_for_each(|(family, variant)| beside::clean(*family, *variant))?;
+        Ok(None)
+    }))
+}
