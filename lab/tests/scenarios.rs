@@ -1,4 +1,4 @@
-//! Every scenario: all promises are kept. In iptables mode on both variants of iptables and in userspace mode, or in a microVM
+//! Every scenario: all promises are kept. In iptables mode on both variants of iptables, in nftables mode and in userspace mode, or in a microVM
 //! and in every mode that it is for, where it needs one; there those that let hours pass are left out, for they take minutes:
 //! see docs/determinism.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -16,6 +16,7 @@ fn main() {
         ("nft", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft"]),
         ("nft-commands", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft-commands"]),
         ("legacy", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "legacy"]),
+        ("nftables", Mode::Nftables, &["--mode", "nftables", "--iptables-variant", "nft"]),
         ("userspace", Mode::Userspace, &["--mode", "userspace", "--iptables-variant", "nft"]),
     ];
     let trials = names_for_host().into_iter().flat_map(|name| {

@@ -9,9 +9,12 @@ use super::run_args::RunArgs;
 use super::{Exit, find};
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, json, junit};
+use crate::scenario::file::Mode;
 use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
 use crate::scenario::simulated::render::{RuleSource, Svcproxy};
+
+const NO_NFTABLES: &str = "--simulate has no model of nftables yet: --mode nftables is for kernels";
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
@@ -19,7 +22,12 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
     };
     let scenarios = args.load(seed)?;
-    let jobs = jobs(&scenarios, &args.modes())?;
+    let modes = match &args.modes()[..] {
+        [] => Mode::ALL.into_iter().filter(|mode| *mode != Mode::Nftables).collect(),
+        asked if asked.contains(&Mode::Nftables) => return Err(Exit::usage(NO_NFTABLES)),
+        asked => asked.to_vec(),
+    };
+    let jobs = jobs(&scenarios, &modes)?;
     let reports = all(&jobs, &proxy, args.keep_going);
     let mut terminal = Terminal::new(std::io::stderr(), colour());
     for report in &reports {
