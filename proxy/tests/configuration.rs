@@ -220,10 +220,6 @@ fn what_ipvs_cannot_do_is_named() {
 fn a_mistake_is_named_by_file_line_and_field() {
     let directory = tempfile::tempdir().unwrap();
     for (text, expected) in [
-        (
-            "mode: nftables\n",
-            ", line 3: mode: the mode nftables is not in this version, which has iptables, ipvs and userspace only",
-        ),
         ("mode: kernelspace\n", ", line 3: mode: kernelspace is the mode of Windows nodes; this proxy is for Linux"),
         (
             "iptables:\n  masqueradebit: 3\n",
@@ -311,10 +307,7 @@ fn a_mistake_is_named_by_file_line_and_field() {
 #[test]
 fn a_mistake_in_a_flag_is_named_by_the_flag() {
     for (flag, expected) in [
-        (
-            "--proxy-mode=nftables",
-            "--proxy-mode: the mode nftables is not in this version, which has iptables, ipvs and userspace only",
-        ),
+        ("--proxy-mode=nftable", "--proxy-mode: \"nftable\" is none of iptables, ipvs, nftables, userspace"),
         ("--bind-address=x", "--bind-address: \"x\" is no IP address"),
         ("--kube-api-burst=-1", "--kube-api-burst: -1 is less than nothing"),
         ("--iptables-min-sync-period=1h", "--iptables-min-sync-period: 1h0m0s is longer than the syncPeriod, 30s"),

@@ -59,7 +59,7 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &Slots) -> Servic
         cluster: assign(&before.cluster, &plan.cluster_backends),
         local: assign(&before.local, &plan.local_backends),
     };
-    let mut writer = Writer { plan, node, out: ServiceObjects { slots, ..ServiceObjects::default() } };
+    let mut writer = Writer { plan, node, led: BTreeSet::new(), out: ServiceObjects { slots, ..ServiceObjects::default() } };
     if let Some(internal) = &plan.internal {
         let key = writer.frontend(internal.address);
         writer.element(Element::of(layout::CLUSTER_IPS, Key::default().address(internal.address)));
@@ -83,6 +83,8 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &Slots) -> Servic
 struct Writer<'a> {
     plan: &'a ServicePortPlan,
     node: &'a NodePlan,
+    /// Frontends so far: one address may be cluster IP, external IP and load-balancer IP of a Service, and is then the first of these.
+    led: BTreeSet<(At, Key)>,
     out: ServiceObjects,
 }
 
@@ -118,6 +120,9 @@ impl Writer<'_> {
 
     /// What happens to packets to one frontend; `external`: it is one for outside.
     fn lead(&mut self, at: At, key: Key, action: FrontendAction, external: Option<&ExternalFrontends>) {
+        if !self.led.insert((at, key)) {
+            return;
+        }
         let (services, no_endpoints, endpoints, short_circuits) = match at {
             At::Address => (
                 layout::SERVICE_IPS,

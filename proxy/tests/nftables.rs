@@ -1,0 +1,246 @@
+//! nftables mode against the fake: what histories end in, and what a change costs.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/changes.rs"]
+mod changes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use changes::{any_node, any_service, any_slice, key, service};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::kernel::nft_table::Fake;
+use svcproxy::kernel::nft_table::fake::Content;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::nftables::syncer::Syncer;
+use svcproxy::model::Family;
+use svcproxy::nftables::change::TableChange;
+use svcproxy::nftables::{Name, Value};
+use svcproxy::source::Change;
+
+type Proxy = FamilyProxy<Syncer<Fake>>;
+
+fn proxy(table: Fake) -> Proxy {
+    let config = Config {
+        mode: Mode::Nftables,
+        detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+        node_port_addresses: NodePortAddresses::Primary,
+        ..Config::for_node("node-a")
+    };
+    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(table));
+    let own = "172.18.0.2".parse().unwrap();
+    proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
+    proxy
+}
+
+fn content(proxy: &mut Proxy) -> Content {
+    proxy.mode().table().table.clone().unwrap()
+}
+
+/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, sets, and elements.
+#[derive(Debug, PartialEq, Eq)]
+struct Meaning {
+    chains: BTreeMap<Name, usize>,
+    sets: BTreeSet<Name>,
+    elements: BTreeSet<(&'static str, Vec<u8>, String)>,
+}
+
+fn meaning(content: &Content) -> Meaning {
+    let mut numbers: BTreeMap<(&str, Vec<u8>), BTreeSet<u32>> = BTreeMap::new();
+    let elements = content.elements.iter().map(|((set, key), value)| {
+        let key = match value {
+            Value::Endpoint(_) => {
+                let (frontend, number) = key.split_number().unwrap();
+                let frontend = frontend.bytes().to_vec();
+                assert!(numbers.entry((set, frontend.clone())).or_default().insert(number));
+                frontend
+            }
+            _ => key.bytes().to_vec(),
+        };
+        (*set, key, format!("{value:?}"))
+    });
+    let elements = elements.collect();
+    for (of, numbers) in numbers {
+        assert!(numbers.iter().copied().eq(0..u32::try_from(numbers.len()).unwrap()), "{of:?} has gaps: {numbers:?}");
+    }
+    Meaning {
+        chains: content.chains.iter().map(|(name, chain)| (name.clone(), chain.rules.len())).collect(),
+        sets: content.sets.keys().cloned().collect(),
+        elements,
+    }
+}
+
+/// Until nothing is left to do; deleted is what nothing has led to for a second.
+fn settle(proxy: &mut Proxy) {
+    let tries = (0..100).take_while(|_| proxy.is_due() && proxy.sync().is_err()).count();
+    assert!(tries < 100, "{}", proxy.sync().unwrap_err());
+    let later = Instant::now() + Duration::from_secs(60);
+    let again = proxy.follow_up(later).unwrap();
+    assert_eq!(again, None);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Apply(Change),
+    Sync,
+    /// The next change is refused.
+    Refuse,
+    /// The proxy is killed, and another one starts.
+    Restart,
+    /// Another program empties a chain, or takes away elements.
+    Tamper(bool),
+    FollowUp,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => any_service().prop_map(Step::Apply),
+        4 => any_slice().prop_map(Step::Apply),
+        1 => any_node().prop_map(Step::Apply),
+        1 => (0u8..4).prop_map(|index| Step::Apply(Change::Service(key(&format!("svc-{index}")), None))),
+        4 => Just(Step::Sync),
+        1 => Just(Step::Refuse),
+        1 => Just(Step::Restart),
+        1 => any::<bool>().prop_map(Step::Tamper),
+        1 => Just(Step::FollowUp),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn histories_end_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
+        let (mut now, mut applied) = (proxy(Fake::new(Family::V4)), Vec::new());
+        for step in steps {
+            match step {
+                Step::Apply(change) => {
+                    now.apply([&change]);
+                    applied.push(change);
+                }
+                Step::Sync => drop(now.sync()),
+                Step::Refuse => now.mode().table().refuses += 1,
+                Step::Restart => {
+                    let table = now.mode().table().clone();
+                    now = proxy(table);
+                    now.apply(&applied);
+                }
+                Step::Tamper(rules) => {
+                    if let Some(content) = &mut now.mode().table().table {
+                        if rules {
+                            content.chains.values_mut().for_each(|chain| chain.rules.clear());
+                        } else {
+                            content.elements.clear();
+                        }
+                    }
+                    now.require_full_sync();
+                }
+                Step::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
+            }
+        }
+        settle(&mut now);
+        let mut clean = proxy(Fake::new(Family::V4));
+        clean.apply(&applied);
+        settle(&mut clean);
+        prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
+        // Who starts now finds everything as it should be.
+        let before = content(&mut now);
+        let table = now.mode().table().clone();
+        let mut next = proxy(table);
+        next.apply(&applied);
+        let report = next.sync().unwrap();
+        let own = before.chains.keys().any(|name| name.starts_with("endpoint-"));
+        prop_assert!(own || (report.rules == 0 && report.changes == 0), "{report:?}");
+    }
+}
+
+fn slice(number: u8, hosts: &[u8]) -> Change {
+    let name = format!("svc-{number}");
+    let endpoints: Vec<Json> = hosts.iter().map(|host| json!({ "addresses": [format!("10.244.0.{host}")] })).collect();
+    let object = json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": [{ "port": 8080 }],
+    });
+    Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn plain(number: u8) -> Change {
+    service(None, number, json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] }), json!([]))
+}
+
+#[test]
+fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    for number in 0..200 {
+        proxy.apply([&plain(number), &slice(number, &[1, 2, 3])]);
+    }
+    assert!(proxy.sync().unwrap().full);
+    proxy.apply([&slice(7, &[1, 4, 3])]);
+    proxy.sync().unwrap();
+    let change = proxy.mode().table().changes.last().unwrap().clone();
+    assert_eq!((change.delete_elements.len(), change.add_elements.len(), change.rules()), (1, 1, 0));
+    // Another number of endpoints: the element that leads there, and the one endpoint.
+    proxy.apply([&slice(7, &[1, 4, 3, 5])]);
+    proxy.sync().unwrap();
+    let change = proxy.mode().table().changes.last().unwrap().clone();
+    assert_eq!((change.delete_elements.len(), change.add_elements.len()), (1, 2));
+    assert_eq!(change.add_chains.keys().map(|name| &**name).collect::<Vec<_>>(), ["tcp-4"]);
+    proxy.apply([&slice(7, &[1, 3])]);
+    proxy.sync().unwrap();
+    // What nothing leads to any more stays for a second.
+    assert!(content(&mut proxy).chains.contains_key("tcp-4"));
+    settle(&mut proxy);
+    assert!(!content(&mut proxy).chains.contains_key("tcp-4"));
+}
+
+#[test]
+fn a_service_takes_no_chain_of_its_own_unless_it_asks_for_affinity() {
+    let chains = |count: u8| {
+        let mut proxy = proxy(Fake::new(Family::V4));
+        for number in 0..count {
+            proxy.apply([&plain(number), &slice(number, &[1, 2])]);
+        }
+        proxy.sync().unwrap();
+        content(&mut proxy).chains.len()
+    };
+    assert_eq!(chains(1), chains(100));
+}
+
+#[test]
+fn another_programs_table_of_this_name_gives_way_in_one_change() {
+    let mut first = proxy(Fake::new(Family::V4));
+    first.apply([&plain(1), &slice(1, &[1])]);
+    first.sync().unwrap();
+    let mut table = first.mode().table().clone();
+    table.is_foreign = true;
+    table.changes.clear();
+    let mut next = proxy(table);
+    next.apply([&plain(1), &slice(1, &[1])]);
+    next.sync().unwrap();
+    let changes = &next.mode().table().changes;
+    assert_eq!(changes.iter().map(|change| change.table).collect::<Vec<_>>(), [TableChange::Replace]);
+}
+
+#[test]
+fn a_set_that_is_full_is_replaced_by_a_larger_one() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    let many = |count: u16| {
+        let endpoints: Vec<Json> =
+            (0..count).map(|host| json!({ "addresses": [format!("10.244.{}.{}", host / 250, host % 250)] })).collect();
+        let object = json!({
+            "metadata": { "name": "svc-1", "labels": { "kubernetes.io/service-name": "svc-1" } },
+            "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": 8080 }],
+        });
+        Change::EndpointSlice(key("svc-1"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    proxy.apply([&plain(1), &many(10)]);
+    proxy.sync().unwrap();
+    let room = |proxy: &mut Proxy| content(proxy).sets["service-endpoints"].size.unwrap();
+    let before = room(&mut proxy);
+    proxy.apply([&many(5000)]);
+    settle(&mut proxy);
+    assert!(room(&mut proxy) > before);
+    let endpoints = content(&mut proxy).elements.keys().filter(|(set, _)| *set == "service-endpoints").count();
+    assert_eq!(endpoints, 5000);
+}
