@@ -155,7 +155,7 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
     let of = |mode: &str| lines.lines().rev().find(|line| line.starts_with(mode)).unwrap_or_default().to_owned();
     assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  passed in "), "{lines}");
     assert!(of("ipvs").contains("debian-6.1 in a microVM") && of("ipvs").contains("  not run: "), "{lines}");
-    let here = ["\"iptables\"", "\"userspace\""].map(str::to_owned).to_vec();
+    let here = ["\"iptables\"", "\"nftables\"", "\"userspace\""].map(str::to_owned).to_vec();
     assert_eq!((&report_of()["passed"], modes(&report_of())), (&true.into(), here));
     assert_eq!(report_of()["notRun"][0]["mode"], "ipvs");
 

@@ -9,7 +9,10 @@ const FORBIDDEN: [(&str, &[&str]); 10] = [
     ("port_range", &["source", "state", "plan", "kernel", "mode", "metrics", "daemon", "cli"]),
     ("config", &["source", "state", "plan", "ruleset", "kernel", "mode", "relay", "metrics", "daemon", "cli"]),
     ("ruleset", &["config", "source", "state", "plan", "kernel", "mode", "relay", "metrics", "daemon", "cli"]),
-    ("nftables", &["config", "source", "state", "plan", "ruleset", "kernel", "mode", "relay", "metrics", "daemon", "cli"]),
+    (
+        "nftables",
+        &["config", "source", "state", "plan", "ruleset", "kernel", "mode", "relay", "metrics", "daemon", "cli"],
+    ),
     ("kernel", &["source", "state", "plan", "mode", "relay", "metrics", "health", "daemon", "cli"]),
     ("state", &["kernel", "plan", "mode", "relay", "metrics", "health", "daemon", "cli"]),
     ("plan", &["kernel", "ruleset", "mode", "relay", "metrics", "health", "daemon", "cli"]),

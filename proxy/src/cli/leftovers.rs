@@ -78,7 +78,8 @@ pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers>
 pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<Leftovers> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
     // What cannot be seen now may be so later.
-    let tables: Vec<_> = tables.filter(|(family, variant)| beside::holds_rules(*family, *variant).unwrap_or(true)).collect();
+    let tables: Vec<_> =
+        tables.filter(|(family, variant)| beside::holds_rules(*family, *variant).unwrap_or(true)).collect();
     if tables.is_empty() {
         return None;
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tracing::{info, warn};
 
-use super::leftovers::{self, all};
 use super::beside;
 use super::config_watch::ConfigWatch;
+use super::leftovers::{self, all};
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, Variant};
@@ -29,8 +29,8 @@ use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
 use crate::mode::iptables;
 use crate::mode::ipvs::kernel::Linux;
-use crate::mode::nftables::{self, layout};
 use crate::mode::ipvs::{self, prepare};
+use crate::mode::nftables::{self, layout};
 use crate::mode::userspace;
 use crate::model::Family;
 use crate::plan::node::routes_loopback;
@@ -124,7 +124,8 @@ fn nftables(config: &Config) -> anyhow::Result<Usable<nftables::syncer::Syncer<n
             }
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot proxy {family}, the primary family, in nftables mode"));
+                return Err(error)
+                    .with_context(|| format!("cannot proxy {family}, the primary family, in nftables mode"));
             }
         }
     }

@@ -188,7 +188,8 @@ impl Settings {
             // nftables mode has no flags of its own: those of iptables mode are meant.
             if let Some(same) = OF_NFTABLES_TOO.iter().find(|same| path.strip_prefix("iptables.") == Some(**same)) {
                 let path = format!("nftables.{same}");
-                configuration = configuration.with(&path, value.clone()).map_err(|e| UsageError::flag(flag_of(&path), e))?;
+                configuration =
+                    configuration.with(&path, value.clone()).map_err(|e| UsageError::flag(flag_of(&path), e))?;
             }
         }
         let Some(file) = file else {

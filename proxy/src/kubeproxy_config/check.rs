@@ -46,7 +46,11 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         mode,
         node_name,
         detect_local: detect_local(from)?,
-        masquerade_all: if mode == Mode::Nftables { from.nftables.masquerade_all } else { from.iptables.masquerade_all },
+        masquerade_all: if mode == Mode::Nftables {
+            from.nftables.masquerade_all
+        } else {
+            from.iptables.masquerade_all
+        },
         masquerade_bit: masquerade_bit(from, mode)?,
         node_port_addresses: node_port_addresses(&from.node_port_addresses, mode)?,
         // IPVS does not lead what comes from the loopback range.

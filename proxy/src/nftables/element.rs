@@ -90,7 +90,8 @@ impl Key {
     pub fn as_node_port(&self) -> Option<(Protocol, u16)> {
         let (before, port) = Key::split_port(self.bytes())?;
         let [number, ..] = *before else { return None };
-        Some((Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)?, port)).filter(|_| before.len() == 4)
+        Some((Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)?, port))
+            .filter(|_| before.len() == 4)
     }
 
     /// The address, the protocol and the port that this consists of.

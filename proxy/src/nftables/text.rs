@@ -182,12 +182,11 @@ fn key_text(key: &Key, fields: &[Field], family: Family) -> String {
 /// The last field is a range of addresses, which is a prefix.
 fn range_text(from: &Key, to: &Key, fields: &[Field], family: Family) -> String {
     let ends = parts(to, fields, family).map(|(_, part)| part);
-    let each = parts(from, fields, family).zip(ends).map(|((field, from), to)| {
-        match address(from).filter(|_| from != to) {
+    let each =
+        parts(from, fields, family).zip(ends).map(|((field, from), to)| match address(from).filter(|_| from != to) {
             Some(address) => format!("{address}/{}", common_bits(from, to)),
             None => part_text(field, from),
-        }
-    });
+        });
     each.collect::<Vec<_>>().join(" . ")
 }
 
@@ -208,7 +207,10 @@ fn part_text(field: Field, part: &[u8]) -> String {
         Field::Source | Field::Destination => address(part).map(|address| address.to_string()).unwrap_or_default(),
         Field::Protocol => {
             let number = part.first().copied().unwrap_or_default();
-            Protocol::ALL.into_iter().find(|one| one.number() == number).map_or(number.to_string(), |one| one.to_string())
+            Protocol::ALL
+                .into_iter()
+                .find(|one| one.number() == number)
+                .map_or(number.to_string(), |one| one.to_string())
         }
         Field::DestinationPort => {
             <[u8; 2]>::try_from(part).map(|bytes| u16::from_be_bytes(bytes).to_string()).unwrap_or_default()

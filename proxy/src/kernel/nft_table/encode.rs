@@ -144,7 +144,9 @@ fn address_in(side: Side, range: &ipnet::IpNet, compare: Compare, family: Family
         std::net::IpAddr::V6(mask) => mask.octets().into(),
     };
     let xor = vec![0; mask.len()];
-    out.payload(header, offset, length, r1).bitwise(r1, r1, Bitwise { mask: &mask, xor: &xor }).cmp(r1, compare, &bytes);
+    out.payload(header, offset, length, r1)
+        .bitwise(r1, r1, Bitwise { mask: &mask, xor: &xor })
+        .cmp(r1, compare, &bytes);
 }
 
 /// Whether any of these bits is set in the first register.
@@ -160,13 +162,7 @@ fn set_mark(mask: u32, xor: u32, out: &mut nf_tables::Rule) {
 }
 
 fn translation(family: Family, port: Register, flags: u32) -> Nat {
-    Nat {
-        kind: NatKind::Destination,
-        family: of_kernel(family),
-        address: Some(Register::R1),
-        port: Some(port),
-        flags,
-    }
+    Nat { kind: NatKind::Destination, family: of_kernel(family), address: Some(Register::R1), port: Some(port), flags }
 }
 
 pub(super) fn verdict_of(verdict: &Verdict) -> nf_tables::Verdict<'_> {
@@ -211,13 +207,7 @@ pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<Base> {
 }
 
 /// What is sent to make a set or map; `fields` and `user_data` are those of [`fields`] and [`user_data`].
-pub(super) fn set<'a>(
-    name: &'a str,
-    set: &Set,
-    family: Family,
-    fields: &'a [u32],
-    user_data: &'a [u8],
-) -> SetSpec<'a> {
+pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32], user_data: &'a [u8]) -> SetSpec<'a> {
     let of = of_kernel(family);
     let mut flags = SetFlags::default();
     if set.ranges {
@@ -261,10 +251,7 @@ pub(super) fn user_data(set: &Set, family: Family) -> Vec<u8> {
 pub(super) fn shape(set_: &Set, family: Family) -> Shape {
     let (fields, user_data) = (fields(set_, family), user_data(set_, family));
     let spec = set("", set_, family, &fields, &user_data);
-    let follows = [
-        (spec.data.is_some(), SetFlags::MAP),
-        (!spec.fields.is_empty(), SetFlags::CONCAT),
-    ];
+    let follows = [(spec.data.is_some(), SetFlags::MAP), (!spec.fields.is_empty(), SetFlags::CONCAT)];
     let flags = follows.into_iter().filter(|(yes, _)| *yes).fold(spec.flags, |flags, (_, flag)| flags | flag);
     Shape {
         key_type: spec.key_type,

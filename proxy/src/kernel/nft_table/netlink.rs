@@ -80,7 +80,8 @@ impl Netlink {
         for name in look.base_chains {
             if let Some(chain) = self.socket.chain(table, name)? {
                 let base = chain.base.as_ref().and_then(encode::saved_base);
-                saved.chains.entry((*name).to_owned()).or_insert(SavedChain { base: None, rules: Vec::new() }).base = base;
+                saved.chains.entry((*name).to_owned()).or_insert(SavedChain { base: None, rules: Vec::new() }).base =
+                    base;
             }
         }
         for set in self.socket.sets(table)? {
@@ -117,7 +118,8 @@ impl NftTable for Netlink {
     fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError> {
         let comment = nf_tables::field::comment_user_data(self.comment);
         let table = self.table();
-        let there = self.socket.table(table).map(|table| table.map(|table| table.user_data == comment && table.flags == 0));
+        let there =
+            self.socket.table(table).map(|table| table.map(|table| table.user_data == comment && table.flags == 0));
         match there.map_err(|source| self.read_error(&source))? {
             None => return Ok(Standing::Nothing),
             Some(false) => return Ok(Standing::Other),
@@ -283,11 +285,7 @@ impl Sending<'_> {
     }
 
     /// Adds operations that belong together; what was added before is sent where the batch would become too large.
-    fn add(
-        &mut self,
-        what: &str,
-        add: impl Fn(&mut Batch) -> Result<(), EncodeError>,
-    ) -> Result<(), NftTableError> {
+    fn add(&mut self, what: &str, add: impl Fn(&mut Batch) -> Result<(), EncodeError>) -> Result<(), NftTableError> {
         let failed = |source| error(format!("write {what}"), source);
         let before = self.batch.checkpoint();
         add(&mut self.batch).map_err(failed)?;

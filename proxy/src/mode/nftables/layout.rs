@@ -64,8 +64,7 @@ const FRONTEND_AND_SOURCE: &[Field] = &[Field::Destination, Field::Protocol, Fie
 const NODEPORT: &[Field] = &[Field::Protocol, Field::DestinationPort];
 const PAIR: &[Field] = &[Field::Source, Field::Destination];
 /// The number that is drawn has a type by `typeof` only, for which any modulus does.
-const FRONTEND_SLOT: &[Field] =
-    &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
+const FRONTEND_SLOT: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
 const NODEPORT_SLOT: &[Field] = &[Field::Protocol, Field::DestinationPort, Field::Random(2)];
 
 /// The base chains, in the order in which packets may meet them, and the chain that each leads to.
@@ -91,10 +90,7 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
     vec![
         sized(SERVICE_IPS, Set::map("where packets to services go on", FRONTEND, Holds::Verdicts)),
         sized(SERVICE_NODEPORTS, Set::map("where packets to node ports go on", NODEPORT, Holds::Verdicts)),
-        sized(
-            SERVICE_ENDPOINTS,
-            Set::map("the endpoints of each service, by number", FRONTEND_SLOT, Holds::Endpoints),
-        ),
+        sized(SERVICE_ENDPOINTS, Set::map("the endpoints of each service, by number", FRONTEND_SLOT, Holds::Endpoints)),
         sized(
             NODEPORT_ENDPOINTS,
             Set::map("the endpoints of each node port, by number", NODEPORT_SLOT, Holds::Endpoints),

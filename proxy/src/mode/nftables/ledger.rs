@@ -73,7 +73,12 @@ impl Ledger {
         for (name, objects) in changed {
             let old = self.ports.remove(&name).unwrap_or_default();
             let new = objects.as_ref();
-            self.count_common(old.elements.iter(), new.into_iter().flat_map(|new| &new.elements), &mut before, &mut after);
+            self.count_common(
+                old.elements.iter(),
+                new.into_iter().flat_map(|new| &new.elements),
+                &mut before,
+                &mut after,
+            );
             for shared in new.into_iter().flat_map(|new| &new.shared) {
                 let uses = self.shared.entry(*shared).or_default();
                 *uses += 1;
@@ -94,7 +99,8 @@ impl Ledger {
                 self.ports.insert(name, new);
             }
         }
-        let unused: Vec<Shared> = self.shared.iter().filter(|(_, uses)| **uses == 0).map(|(shared, _)| *shared).collect();
+        let unused: Vec<Shared> =
+            self.shared.iter().filter(|(_, uses)| **uses == 0).map(|(shared, _)| *shared).collect();
         for shared in unused {
             self.shared.remove(&shared);
             if !difference.shared_come.remove(&shared) {

@@ -59,7 +59,8 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &Slots) -> Servic
         cluster: assign(&before.cluster, &plan.cluster_backends),
         local: assign(&before.local, &plan.local_backends),
     };
-    let mut writer = Writer { plan, node, led: BTreeSet::new(), out: ServiceObjects { slots, ..ServiceObjects::default() } };
+    let mut writer =
+        Writer { plan, node, led: BTreeSet::new(), out: ServiceObjects { slots, ..ServiceObjects::default() } };
     if let Some(internal) = &plan.internal {
         let key = writer.frontend(internal.address);
         writer.element(Element::of(layout::CLUSTER_IPS, Key::default().address(internal.address)));
@@ -263,8 +264,7 @@ impl Writer<'_> {
             Value::Verdict(Verdict::Goto(chain)) => Some(chain.clone()),
             _ => None,
         });
-        let statements =
-            self.out.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
+        let statements = self.out.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
         let of_rules = statements.filter_map(|statement| match statement {
             Statement::Verdict(Verdict::Goto(chain)) => Some(chain.clone()),
             _ => None,

@@ -256,11 +256,7 @@ impl Wanted {
         Some(sizes)
     }
 
-    fn anew(
-        &self,
-        table: TableChange,
-        ledger: &Ledger,
-    ) -> (Change, BTreeMap<&'static str, u32>, BTreeSet<Unused>) {
+    fn anew(&self, table: TableChange, ledger: &Ledger) -> (Change, BTreeMap<&'static str, u32>, BTreeSet<Unused>) {
         let room = |name: &str| {
             let twice = u32::try_from(ledger.count(name).saturating_mul(2)).unwrap_or(u32::MAX);
             twice.max(ROOM).checked_next_power_of_two().unwrap_or(u32::MAX)
@@ -271,7 +267,12 @@ impl Wanted {
         let change = Change {
             table,
             add_sets: sets.into_iter().map(|(name, set)| (name.into(), set)).chain(own).collect(),
-            add_chains: self.chains.iter().chain(self.fixed.iter().map(|(name, chain)| (name, chain))).map(|(name, chain)| (name.clone(), chain.clone())).collect(),
+            add_chains: self
+                .chains
+                .iter()
+                .chain(self.fixed.iter().map(|(name, chain)| (name, chain)))
+                .map(|(name, chain)| (name.clone(), chain.clone()))
+                .collect(),
             add_elements: self.elements.clone(),
             ..Change::default()
         };
@@ -375,7 +376,8 @@ fn uses(fixed: &[(Name, Chain)]) -> Vec<(Name, usize)> {
 impl Sent {
     /// The change that brings the table from what was sent to the ledger's new state; `None` where there is no room for it.
     fn change(&mut self, difference: Difference, now: Instant) -> Option<Change> {
-        let Difference { gone, come, shared_gone, shared_come, chains_gone, chains_come, sets_gone, sets_come } = difference;
+        let Difference { gone, come, shared_gone, shared_come, chains_gone, chains_come, sets_gone, sets_come } =
+            difference;
         for (set, size) in &self.sizes {
             let leaving = gone.iter().filter(|element| element.set == *set).count();
             if u32::try_from(self.ledger.count(set) + leaving).map_or(true, |most| most > *size) {
@@ -443,7 +445,10 @@ impl<K: NftTable> Mode for Syncer<K> {
         self.try_full(&node, plans)
     }
 
-    fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, NftTableError> {
+    fn partial(
+        &mut self,
+        changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
+    ) -> Result<Report, NftTableError> {
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
         let render = |(name, plan): (ServicePortName, Option<ServicePortPlan>)| {
             let nothing = Slots::default();
