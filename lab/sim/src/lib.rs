@@ -1,6 +1,6 @@
 //! A deterministic model of what a Linux kernel does to packets with netfilter, IPVS and ipset.
 //!
-//! It reads what `iptables-save`, `ipset save` and `ipvsadm -Sn` print, on whatever machine and by whichever program the
+//! It reads what `iptables-save`, `nft list ruleset`, `ipset save` and `ipvsadm -Sn` print, on whatever machine and by whichever program the
 //! rules were made; builds [machines](host::Host) from them and a [network](network::Network) of machines; and walks
 //! packets through it, there and back. What it does not know it refuses, with the line; it never guesses. It does no
 //! input or output, and nothing in it depends on the time of day or on anybody's luck: chance is one
@@ -54,7 +54,7 @@
 //! ```
 //!
 //! # Parts
-//! - [`rules`], [`set`], [`ipvs`]: readers, and what was read as data that prints itself back: a tool may take rules,
+//! - [`rules`], [`nft`], [`set`], [`ipvs`]: readers, and what was read as data that prints itself back: a tool may take rules,
 //!   remove or change one, and go on with the text or with the data.
 //! - [`host`]: interfaces, routes, kernel settings and all of the above, put together and compiled.
 //! - [`network`]: machines on links; [`network::Network::send`] with one draw, [`network::Network::outcomes`] with all.
@@ -74,6 +74,7 @@ pub mod host;
 pub mod ipvs;
 pub mod masked;
 pub mod network;
+pub mod nft;
 pub mod packet;
 pub mod protocol;
 pub mod relays;

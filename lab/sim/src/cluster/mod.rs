@@ -177,6 +177,7 @@ impl Cluster {
             host = host.interface(state.addresses.iter().fold(device, |device, own| device.with(*own)));
         }
         host = self.pod_links(host, node).rules(state.v4.clone()).rules(state.v6.clone());
+        host = host.nft(state.nft.clone());
         host = host.sets(state.sets.clone()).virtual_services(state.servers.clone());
         let relays = state.relays.keys().map(|(_, protocol, port)| (*protocol, *port));
         Ok(relays

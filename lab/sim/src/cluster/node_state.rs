@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::host::Address;
 use crate::ipvs::VirtualServices;
+use crate::nft::Ruleset;
 use crate::protocol::Family;
 use crate::relays::Relays;
 use crate::rules::Rules;
@@ -16,6 +17,8 @@ pub struct NodeState {
     pub v4: Arc<Rules>,
     /// IPv6 rules.
     pub v6: Arc<Rules>,
+    /// Rules of nftables.
+    pub nft: Arc<Ruleset>,
     /// IP sets.
     pub sets: Sets,
     /// Virtual services.
@@ -31,6 +34,7 @@ impl Default for NodeState {
         NodeState {
             v4: Arc::new(Rules::empty(Family::V4)),
             v6: Arc::new(Rules::empty(Family::V6)),
+            nft: Arc::new(Ruleset::default()),
             sets: Sets::default(),
             servers: VirtualServices::default(),
             addresses: Vec::new(),
@@ -77,6 +81,15 @@ impl NodeState {
             Family::V4 => self.v4 = Arc::new(rules),
             Family::V6 => self.v6 = Arc::new(rules),
         }
+        Ok(())
+    }
+
+    /// Takes what `nft list ruleset` or `nft -j list ruleset` prints.
+    ///
+    /// # Errors
+    /// As [`NodeState::read_rules`]; what of a rule is not modelled is no error, as long as no packet gets there.
+    pub fn read_nft(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
+        self.nft = Arc::new(Ruleset::read(text).map_err(|error| ReadError::new(what, &error))?);
         Ok(())
     }
 

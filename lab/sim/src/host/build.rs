@@ -8,6 +8,8 @@ use super::route::{Resolved, Route, RouteKind};
 use super::{Address, Host, Interface, LOOPBACK, Listener, Sysctls};
 use crate::ipvs::{Forwarding, VirtualServices};
 use crate::masked::Masked;
+use crate::nft::Ruleset;
+use crate::nft::compile::{self, Missing};
 use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
@@ -61,6 +63,14 @@ pub enum HostError {
         /// The service.
         service: String,
     },
+    /// Rules of nftables that name what there is not.
+    #[error("host {host}: {error}")]
+    Nft {
+        /// The host.
+        host: String,
+        /// What is missing.
+        error: Missing,
+    },
     /// Rules that do not go with the rest.
     #[error("host {host}: {error}")]
     Rules {
@@ -82,6 +92,7 @@ pub struct HostBuilder {
     listeners: Vec<Listener>,
     v4: Arc<Rules>,
     v6: Arc<Rules>,
+    nft: Arc<Ruleset>,
     sets: Sets,
     services: VirtualServices,
 }
@@ -98,6 +109,7 @@ impl HostBuilder {
             listeners: Vec::new(),
             v4: Arc::new(Rules::empty(Family::V4)),
             v6: Arc::new(Rules::empty(Family::V6)),
+            nft: Arc::new(Ruleset::default()),
             sets: Sets::default(),
             services: VirtualServices::default(),
         }
@@ -156,6 +168,13 @@ impl HostBuilder {
         self
     }
 
+    /// Sets the rules of nftables. Beside rules of iptables the tables of iptables-nft are left out: they are the same rules.
+    #[must_use]
+    pub fn nft(mut self, ruleset: impl Into<Arc<Ruleset>>) -> HostBuilder {
+        self.nft = ruleset.into();
+        self
+    }
+
     /// Sets the IP sets.
     #[must_use]
     pub fn sets(mut self, sets: Sets) -> HostBuilder {
@@ -210,6 +229,9 @@ impl HostBuilder {
             Program::compile(rules, &names, &sets).map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };
         let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
+        let beside_iptables = !self.v4.tables.is_empty() || !self.v6.tables.is_empty();
+        let nft = compile::compile(&self.nft, &names, beside_iptables)
+            .map_err(|error| HostError::Nft { host: self.name.clone(), error })?;
         let local = self.interfaces.iter().flat_map(|one| &one.addresses).map(|address| address.ip).collect();
         Ok(Host {
             name: self.name.as_str().into(),
@@ -223,6 +245,7 @@ impl HostBuilder {
             listeners: self.listeners,
             v4,
             v6,
+            nft,
             sets,
             services: self.services,
         })

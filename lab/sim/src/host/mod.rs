@@ -104,6 +104,7 @@ pub struct Host {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) v4: Program,
     pub(crate) v6: Program,
+    pub(crate) nft: crate::nft::program::Program,
     pub(crate) sets: Vec<Lookup>,
     pub(crate) services: VirtualServices,
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use journey::{Broken, End, Journey, Leg, Verdict};
+pub use journey::{Broken, End, Journey, Leg, NotModelled, Verdict};
 pub use outcomes::{Outcome, Outcomes, TooManyWays};
 
 use crate::chance::Chance;
@@ -68,6 +68,9 @@ pub enum NetworkError {
     /// Exact results were asked for, and there are too many ways.
     #[error(transparent)]
     TooManyWays(#[from] TooManyWays),
+    /// The packet reached a rule that asks for something that is not modelled.
+    #[error(transparent)]
+    NotModelled(#[from] NotModelled),
 }
 
 /// A connection that somebody opens.
@@ -183,7 +186,7 @@ impl Network {
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
         self.link_of[id.0].resize(host.interfaces.len(), None);
-        self.states[id.0].rules_changed();
+        self.states[id.0].rules_changed(&host);
         self.hosts[id.0] = host;
     }
 
@@ -255,10 +258,12 @@ impl Network {
     /// No packet can be made of the flow.
     pub fn send(&mut self, flow: &Flow, chance: &mut Chance) -> Result<Journey, NetworkError> {
         let packet = self.first_packet(flow)?;
-        Ok(self.send_packet(flow.from, &packet, chance))
+        let journey = self.send_packet(flow.from, &packet, chance);
+        journey.known().map_err(NetworkError::from)?;
+        Ok(journey)
     }
 
-    /// Sends any packet from a machine's socket, and the answer to it back.
+    /// Sends any packet from a machine's socket, and the answer to it back. [`Journey::known`] says whether all of it is modelled.
     pub fn send_packet(&mut self, from: HostId, packet: &Packet, chance: &mut Chance) -> Journey {
         let mut states = std::mem::take(&mut self.states);
         let journey = run::journey(self, &mut states, chance, from, packet);
@@ -272,14 +277,14 @@ impl Network {
     /// No packet can be made of the flow, or there are more than a hundred thousand ways.
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
-        Ok(self.packet_outcomes(flow.from, &packet)?)
+        self.packet_outcomes(flow.from, &packet)
     }
 
     /// The same for any packet.
     ///
     /// # Errors
-    /// There are more than a hundred thousand ways.
-    pub fn packet_outcomes(&self, from: HostId, packet: &Packet) -> Result<Outcomes, TooManyWays> {
+    /// There are more than a hundred thousand ways, or one leads to a rule that is not modelled.
+    pub fn packet_outcomes(&self, from: HostId, packet: &Packet) -> Result<Outcomes, NetworkError> {
         outcomes::explore(self, &self.states, from, packet)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::journey::{Journey, Verdict};
-use super::{HostId, Network};
+use super::{HostId, Network, NetworkError};
 use crate::chance;
 use crate::fraction::Fraction;
 use crate::packet::Packet;
@@ -58,7 +58,7 @@ pub(super) fn explore(
     states: &[State],
     from: HostId,
     packet: &Packet,
-) -> Result<Outcomes, TooManyWays> {
+) -> Result<Outcomes, NetworkError> {
     let mut ways = Vec::new();
     let whole = chance::explore(
         WAYS,
@@ -66,7 +66,10 @@ pub(super) fn explore(
         |journey, probability| ways.push((probability, journey)),
     );
     if !whole {
-        return Err(TooManyWays);
+        return Err(TooManyWays.into());
+    }
+    for (_, journey) in &ways {
+        journey.known()?;
     }
     let mut merged: BTreeMap<&Verdict, Fraction> = BTreeMap::new();
     for (probability, journey) in &ways {

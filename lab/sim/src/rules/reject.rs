@@ -43,6 +43,17 @@ impl RejectWith {
         known.iter().find(|(name, ..)| *name == text).map(|(name, ..)| RejectWith::Icmp(name))
     }
 
+    /// By the name that `nft` gives an error of this family.
+    pub(crate) fn of_nft(family: Family, name: &str) -> Option<RejectWith> {
+        let name = match (family, name) {
+            (Family::V4, "prot-unreachable") => "icmp-proto-unreachable".to_owned(),
+            (Family::V4, name) => format!("icmp-{name}"),
+            (Family::V6, "admin-prohibited") => "icmp6-adm-prohibited".to_owned(),
+            (Family::V6, name) => format!("icmp6-{name}"),
+        };
+        RejectWith::parse(family, &name).filter(|with| *with != RejectWith::TcpReset)
+    }
+
     /// What REJECT sends if it is not told.
     #[must_use]
     pub fn port_unreachable(family: Family) -> RejectWith {

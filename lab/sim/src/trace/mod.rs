@@ -1,5 +1,6 @@
 //! What happened to a packet, step by step: data from which text ([`render`]) and drawings can be made.
 
+mod nft_rule;
 mod rule;
 mod svg;
 mod text;
@@ -7,6 +8,7 @@ mod text;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+pub use nft_rule::NftRule;
 pub use rule::RuleRef;
 pub use svg::{draw, draw_outcomes};
 pub use text::{render, render_tree};
@@ -52,6 +54,17 @@ pub enum Lost {
     Rule(RuleRef),
     /// A chain's policy dropped it.
     Policy(TableName, Hook),
+    /// A rule of nftables dropped it.
+    NftRule(NftRule),
+    /// The policy of a base chain of nftables dropped it.
+    NftPolicy(NftRule),
+    /// It reached a rule that asks for something that is not modelled: what becomes of it cannot be said.
+    NotModelled {
+        /// The rule.
+        rule: NftRule,
+        /// What it asks for.
+        what: Arc<str>,
+    },
     /// There is no route.
     NoRoute,
     /// A black-hole route took it.
@@ -121,6 +134,19 @@ pub enum Event {
         held: bool,
         /// The share of what happened.
         share: (u64, u64),
+    },
+    /// A base chain of nftables that has rules is entered.
+    NftChain(NftRule),
+    /// A rule of nftables matched, and this is what it does.
+    NftMatched(NftRule),
+    /// A rule drew a number.
+    Drawn {
+        /// The rule.
+        rule: NftRule,
+        /// What was drawn, from 0.
+        number: u32,
+        /// Below this.
+        of: u32,
     },
     /// A policy other than ACCEPT decided.
     Policy(TableName, Hook, Policy),

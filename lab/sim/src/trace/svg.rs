@@ -119,7 +119,11 @@ fn class(event: &Event) -> &'static str {
     match event {
         Event::Sent { .. } | Event::Arrived { .. } => "machine",
         Event::Hook(_) => "hook",
-        Event::Mark { .. } | Event::Translated { .. } | Event::Scheduled { .. } | Event::Chance { .. } => "change",
+        Event::Mark { .. }
+        | Event::Translated { .. }
+        | Event::Scheduled { .. }
+        | Event::Chance { .. }
+        | Event::Drawn { .. } => "change",
         Event::Delivered { .. } => "end",
         Event::Refused { .. } | Event::Rejected(_) | Event::Lost(_) => "lost",
         _ => "step",

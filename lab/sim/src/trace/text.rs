@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Event, Lost, RuleRef};
+use super::{Event, Lost, NftRule, RuleRef};
 use crate::conntrack::Tracked;
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
@@ -92,6 +92,9 @@ pub(super) fn describe(event: &Event) -> (usize, String) {
             let held = if *held { "for" } else { "against" };
             (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }
+        Event::NftChain(chain) => (2, format!("nftables, {}:", chain.place())),
+        Event::NftMatched(rule) => (3, nft_place(rule)),
+        Event::Drawn { rule, number, of } => (3, format!("{} {} draws {number} of {of}", rule.chain(), rule.number())),
         Event::Policy(table, hook, policy) => {
             let policy = if *policy == Policy::Drop { "DROP" } else { "ACCEPT" };
             (3, format!("policy of {} in {table}: {policy}", hook.chain()))
@@ -120,6 +123,11 @@ fn place(rule: &RuleRef) -> String {
     format!("{} {}{line}: {rule}", rule.chain(), rule.number())
 }
 
+fn nft_place(rule: &NftRule) -> String {
+    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
+    format!("{} {}{line}: {rule}", rule.chain(), rule.number())
+}
+
 fn tracked_name(tracked: Tracked) -> &'static str {
     match tracked {
         Tracked::New => "NEW",
@@ -136,6 +144,9 @@ impl fmt::Display for Lost {
         let why = match self {
             Lost::Rule(rule) => format!("dropped by {}", place(rule)),
             Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
+            Lost::NftRule(rule) => format!("dropped by {}, {}", rule.place(), nft_place(rule)),
+            Lost::NftPolicy(chain) => format!("dropped by the policy of {}", chain.place()),
+            Lost::NotModelled { rule, what } => format!("unknown: {what} in {} is not modelled", rule.place()),
             Lost::NoRoute => "no route".to_owned(),
             Lost::Blackhole => "a black-hole route".to_owned(),
             Lost::NoForwarding => "this machine does not forward".to_owned(),

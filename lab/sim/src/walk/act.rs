@@ -84,7 +84,7 @@ impl Walker<'_> {
         }
     }
 
-    fn set_up(&mut self, range: &NatRange, manip: Manip, skb: &Skb) -> Done {
+    pub(super) fn set_up(&mut self, range: &NatRange, manip: Manip, skb: &Skb) -> Done {
         if let Some(attached) = skb.attached {
             self.state.connections.set_up(attached.id, range, manip, self.chance);
         }
@@ -92,7 +92,7 @@ impl Walker<'_> {
     }
 
     /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the outgoing interface, whatever the route prefers.
-    fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
+    pub(super) fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
         let output = skb.output?;
         let next_hop = match skb.way {
             Some(super::Destination::Out { next_hop, .. }) => next_hop,
@@ -103,7 +103,7 @@ impl Walker<'_> {
 
     /// net/netfilter/nf_nat_redirect.c: loopback for what starts here, else the first address of the interface that
     /// it came in by.
-    fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
+    pub(super) fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
         let family = skb.packet.family();
         if hook == Hook::Output {
             return Some(match family {

@@ -168,7 +168,7 @@ impl Walker<'_> {
                 || (looked_up.contains(&found) && asked.contains(&found)))
     }
 
-    fn address_type(&self, address: IpAddr, limit: Option<usize>) -> AddressType {
+    pub(super) fn address_type(&self, address: IpAddr, limit: Option<usize>) -> AddressType {
         if address.is_unspecified() {
             return AddressType::Unspec;
         }

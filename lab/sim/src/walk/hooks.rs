@@ -10,6 +10,16 @@ use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{Event, Hook, Lost};
 
+/// `NF_IP_PRI_…`. Of nftables' chains with the priority of one of these, which were registered later as a rule, each is met before it
+/// (`nf_hook_entries_grow`).
+const RAW: i32 = -300;
+const CONNTRACK: i32 = -200;
+const MANGLE: i32 = -150;
+const NAT_DST: i32 = -100;
+const FILTER: i32 = 0;
+const SECURITY: i32 = 50;
+const NAT_SRC: i32 = 100;
+
 /// Ends the function with what ended the packet's way.
 macro_rules! on {
     ($fate:expr) => {
@@ -165,7 +175,10 @@ impl Walker<'_> {
             return leaves;
         }
         match skb.way {
-            Some(Destination::Out { interface, next_hop }) => Leaves::Out { interface, next_hop, packet: skb.packet },
+            Some(Destination::Out { interface, next_hop }) => match self.devices_out(&mut skb, interface) {
+                HookResult::Ends(leaves) => leaves,
+                HookResult::On => Leaves::Out { interface, next_hop, packet: skb.packet },
+            },
             // The loopback device keeps connection, mark and route.
             Some(Destination::Here) | None => {
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
@@ -182,10 +195,15 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Prerouting));
+        on!(self.nft_filters(Hook::Prerouting, skb, ..=RAW));
         on!(self.table(TableName::Raw, Hook::Prerouting, skb));
+        on!(self.nft_filters(Hook::Prerouting, skb, RAW + 1..=CONNTRACK));
         self.track(skb);
+        on!(self.nft_filters(Hook::Prerouting, skb, CONNTRACK + 1..=MANGLE));
         on!(self.table(TableName::Mangle, Hook::Prerouting, skb));
-        self.nat(Manip::Destination, Hook::Prerouting, skb)
+        on!(self.nft_filters(Hook::Prerouting, skb, MANGLE + 1..=NAT_DST));
+        on!(self.nat(Manip::Destination, Hook::Prerouting, skb));
+        self.nft_filters(Hook::Prerouting, skb, NAT_DST + 1..)
     }
 
     fn input_hook(&mut self, skb: &mut Skb) -> HookResult {
@@ -193,12 +211,13 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Input));
-        for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
-            on!(self.table(table, Hook::Input, skb));
-        }
+        on!(self.filter_tables(Hook::Input, skb));
+        on!(self.nft_filters(Hook::Input, skb, SECURITY + 1..NAT_SRC - 1));
         on!(self.ipvs_reply(skb));
         on!(self.ipvs_request(Hook::Input, skb));
+        on!(self.nft_filters(Hook::Input, skb, NAT_SRC - 1..=NAT_SRC));
         on!(self.nat(Manip::Source, Hook::Input, skb));
+        on!(self.nft_filters(Hook::Input, skb, NAT_SRC + 1..));
         self.confirm(skb)
     }
 
@@ -207,10 +226,20 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Forward));
-        for table in [TableName::Mangle, TableName::Filter, TableName::Security] {
-            on!(self.table(table, Hook::Forward, skb));
-        }
-        self.ipvs_reply(skb)
+        on!(self.filter_tables(Hook::Forward, skb));
+        on!(self.nft_filters(Hook::Forward, skb, SECURITY + 1..NAT_SRC));
+        on!(self.ipvs_reply(skb));
+        self.nft_filters(Hook::Forward, skb, NAT_SRC..)
+    }
+
+    /// What INPUT and FORWARD have in common: mangle, filter and security, and the chains of nftables among them.
+    fn filter_tables(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
+        on!(self.nft_filters(hook, skb, ..=MANGLE));
+        on!(self.table(TableName::Mangle, hook, skb));
+        on!(self.nft_filters(hook, skb, MANGLE + 1..=FILTER));
+        on!(self.table(TableName::Filter, hook, skb));
+        on!(self.nft_filters(hook, skb, FILTER + 1..=SECURITY));
+        self.table(TableName::Security, hook, skb)
     }
 
     /// OUTPUT. What rules see as the outgoing interface is the one that was chosen before the first of them.
@@ -223,9 +252,13 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Output));
+        on!(self.nft_filters(Hook::Output, skb, ..=RAW));
         on!(self.table(TableName::Raw, Hook::Output, skb));
+        on!(self.nft_filters(Hook::Output, skb, RAW + 1..=CONNTRACK));
         self.track(skb);
+        on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
         on!(self.table(TableName::Mangle, Hook::Output, skb));
+        on!(self.nft_filters(Hook::Output, skb, MANGLE + 1..=NAT_DST));
         let before = (skb.packet.source, skb.packet.destination);
         on!(self.nat(Manip::Destination, Hook::Output, skb));
         on!(self.ipvs_reply(skb));
@@ -235,8 +268,11 @@ impl Walker<'_> {
             return HookResult::Ends(self.lose(why));
         }
         on!(self.ipvs_request(Hook::Output, skb));
+        on!(self.nft_filters(Hook::Output, skb, NAT_DST + 1..=FILTER));
         on!(self.table(TableName::Filter, Hook::Output, skb));
-        self.table(TableName::Security, Hook::Output, skb)
+        on!(self.nft_filters(Hook::Output, skb, FILTER + 1..=SECURITY));
+        on!(self.table(TableName::Security, Hook::Output, skb));
+        self.nft_filters(Hook::Output, skb, SECURITY + 1..)
     }
 
     pub(super) fn postrouting(&mut self, skb: &mut Skb) -> HookResult {
@@ -244,14 +280,20 @@ impl Walker<'_> {
             return HookResult::On;
         }
         self.note(Event::Hook(Hook::Postrouting));
+        on!(self.nft_filters(Hook::Postrouting, skb, ..=MANGLE));
         on!(self.table(TableName::Mangle, Hook::Postrouting, skb));
+        on!(self.nft_filters(Hook::Postrouting, skb, MANGLE + 1..=NAT_SRC));
         on!(self.nat(Manip::Source, Hook::Postrouting, skb));
+        on!(self.nft_filters(Hook::Postrouting, skb, NAT_SRC + 1..));
         self.confirm(skb)
     }
 
     /// Without rules and virtual services nothing is hooked in, connection tracking included.
     fn has_rules(&self, skb: &Skb) -> bool {
-        !self.host.program(skb.packet.family()).rules.tables.is_empty() || !self.host.services.services.is_empty()
+        let family = skb.packet.family();
+        !self.host.program(family).rules.tables.is_empty()
+            || !self.host.services.services.is_empty()
+            || self.host.nft.sees(family)
     }
 
     /// `nf_conntrack_in`: what came over loopback, or was refused tracking, is left alone.
@@ -265,13 +307,14 @@ impl Walker<'_> {
 
     /// The nat table, for what opens a connection; the translation, for every packet of it.
     fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
-        let table = self.host.program(skb.packet.family()).table(TableName::Nat).is_some();
+        let family = skb.packet.family();
+        let table = self.host.program(family).table(TableName::Nat).is_some() || self.host.nft.translates(family);
         let Some(attached) = skb.attached.filter(|_| table) else {
             return HookResult::On;
         };
         let set_up = self.state.connections.is_set_up(attached.id, manip);
         if attached.tracked == Tracked::New && !set_up {
-            on!(self.table(TableName::Nat, hook, skb));
+            on!(self.nat_chains(attached.id, manip, hook, skb));
             if !self.state.connections.is_set_up(attached.id, manip) {
                 self.state.connections.set_up_nothing(attached.id, manip, self.chance);
             }
@@ -286,6 +329,17 @@ impl Walker<'_> {
             self.note(Event::Translated { by, packet: skb.packet.clone() });
         }
         HookResult::On
+    }
+
+    /// The chains of type nat by their own priorities, iptables' among them, until one has chosen (`nf_nat_inet_fn`).
+    fn nat_chains(&mut self, id: usize, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
+        let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
+        let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);
+        on!(self.nft_nats(hook, skb, ..=priority, chosen));
+        if !chosen(self) {
+            on!(self.table(TableName::Nat, hook, skb));
+        }
+        self.nft_nats(hook, skb, priority + 1.., chosen)
     }
 
     fn confirm(&mut self, skb: &Skb) -> HookResult {

@@ -1,7 +1,8 @@
 //! A packet's way through one machine, in the kernel's order.
 //!
 //! `hooks` is the order of everything, `tables` walks chains, `check` asks matches, `act` does what targets do, `ipvs`
-//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what rules are compiled to, `recent` keeps lists of addresses.
+//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what rules are compiled to, `recent` keeps lists of addresses,
+//! `nft` walks the chains of nftables.
 
 mod act;
 mod bridge;
@@ -9,6 +10,7 @@ mod check;
 mod cycle;
 mod hooks;
 mod ipvs;
+mod nft;
 pub(crate) mod program;
 mod recent;
 mod tables;
@@ -34,13 +36,15 @@ pub(crate) struct State {
     /// What each `limit` has left in milliseconds, and when that was.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::State,
+    nft: nft::State,
 }
 
 impl State {
     /// New rules count from the beginning.
-    pub(crate) fn rules_changed(&mut self) {
+    pub(crate) fn rules_changed(&mut self, host: &Host) {
         self.nth.clear();
         self.limits.clear();
+        self.nft.rules_changed(&host.nft);
     }
 }
 
@@ -159,11 +163,33 @@ impl Walker<'_> {
             port: bridge.map(|_| self.host.names[interface].clone()),
             packet: skb.packet.clone(),
         });
-        let leaves = match bridge {
-            Some(bridge) => self.over_bridge(skb, bridge, interface, next_hop),
-            None => self.incoming(skb),
+        let leaves = match (self.devices(&mut skb, interface, bridge), bridge) {
+            (HookResult::Ends(leaves), _) => leaves,
+            (HookResult::On, Some(bridge)) => self.over_bridge(skb, bridge, interface, next_hop),
+            (HookResult::On, None) => self.incoming(skb),
         };
         self.settle(leaves)
+    }
+
+    /// The chains of nftables that hang at the device that a packet comes in by, and at the bridge that it is a port of.
+    fn devices(&mut self, skb: &mut Skb, interface: usize, bridge: Option<usize>) -> HookResult {
+        let first = self.nft_device(interface, true, skb);
+        match (first, bridge) {
+            (HookResult::On, Some(bridge)) => match self.nft_bridge() {
+                HookResult::On => self.nft_device(bridge, true, skb),
+                ended => ended,
+            },
+            (first, _) => first,
+        }
+    }
+
+    /// Those of the device that a packet goes out by.
+    fn devices_out(&mut self, skb: &mut Skb, interface: usize) -> HookResult {
+        let is_bridge = self.host.bridge_of.contains(&Some(interface));
+        match if is_bridge { self.nft_bridge() } else { HookResult::On } {
+            HookResult::On => self.nft_device(interface, false, skb),
+            ended => ended,
+        }
     }
 
     /// Connections whose first packet is gone are forgotten, unless an answer of the kernel's still needs one.

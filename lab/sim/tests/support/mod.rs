@@ -7,6 +7,7 @@ use svclab_sim::host::{Host, HostBuilder, Interface, Route, Sysctls};
 use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::masked::Masked;
 use svclab_sim::network::{Flow, HostId, Network, Verdict};
+use svclab_sim::nft::Ruleset;
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
@@ -29,6 +30,7 @@ pub const NAMES: [&str; 6] = ["node-a", "node-b", "pod-a", "pod-b", "pod-c", "cl
 #[derive(Clone)]
 pub struct Plan {
     pub rules: String,
+    pub nft: String,
     pub sets: String,
     pub services: String,
     pub virtual_addresses: Vec<&'static str>,
@@ -41,6 +43,7 @@ impl Plan {
     pub fn new(rules: &str) -> Plan {
         Plan {
             rules: rules.to_owned(),
+            nft: String::new(),
             sets: String::new(),
             services: String::new(),
             virtual_addresses: Vec::new(),
@@ -61,6 +64,7 @@ impl Plan {
             .route(Route::via(net(other_range), ip(other), "eth0").from_address(ip(own)))
             .sysctls(self.sysctls)
             .rules(Rules::read(Family::V4, &self.rules).unwrap())
+            .nft(Ruleset::read(&self.nft).unwrap())
             .sets(Sets::read(&self.sets).unwrap())
             .virtual_services(VirtualServices::read(&self.services).unwrap())
             .listen(Protocol::TCP, 22);

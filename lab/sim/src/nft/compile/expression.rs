@@ -1,0 +1,154 @@
+//! What rules load.
+
+use super::{Compiler, Missing};
+use crate::nft::program::{FibResult, Field, Load};
+use crate::nft::{Expr, Kind};
+use crate::protocol::{Family, Protocol};
+
+impl Compiler<'_> {
+    /// Each part of a key.
+    pub(super) fn key(&mut self, key: &Expr) -> Result<(Vec<Load>, Option<Vec<Kind>>), Missing> {
+        let parts = key.parts();
+        let loads: Result<Vec<Load>, Missing> = parts.iter().map(|part| self.load(part, None)).collect();
+        Ok((loads?, parts.iter().map(Expr::kind).collect()))
+    }
+
+    /// A value; `wanted`: what kind a literal is of.
+    pub(super) fn load(&mut self, expr: &Expr, wanted: Option<Kind>) -> Result<Load, Missing> {
+        let unknown = || Load::NotModelled(expr.to_string().into());
+        Ok(match expr {
+            Expr::Numgen { modulus: 0, .. } | Expr::Hash { modulus: 0, .. } => unknown(),
+            Expr::Numgen { random: true, modulus, offset } => Load::Random { modulus: *modulus, offset: *offset },
+            Expr::Numgen { random: false, modulus, offset } => {
+                self.counters += 1;
+                Load::Rotation { modulus: *modulus, offset: *offset, counter: self.counters - 1 }
+            }
+            Expr::Hash { key, modulus, seed, offset } => {
+                let key = match key {
+                    None => None,
+                    Some(key) => {
+                        let (loads, kinds) = self.key(key)?;
+                        let Some(kinds) = kinds else { return Ok(unknown()) };
+                        Some(loads.into_iter().zip(kinds).collect())
+                    }
+                };
+                Load::Hash { key, modulus: *modulus, seed: *seed, offset: *offset }
+            }
+            Expr::Binary(operation, left, right) => {
+                let kind = expr.kind().or(wanted);
+                let (left, right) = (self.load(left, kind)?, self.load(right, kind)?);
+                let bits = kind.map_or(128, Kind::bits);
+                Load::Binary(*operation, Box::new(left), Box::new(right), bits)
+            }
+            Expr::Map { key, map } => {
+                let (loads, kinds) = self.key(key)?;
+                let data = wanted.map(|wanted| vec![wanted]);
+                match self.set(map, kinds.as_deref(), data.as_deref())? {
+                    Some(set) => Load::Map { key: loads, set },
+                    None => unknown(),
+                }
+            }
+            literal if literal.kind().is_none() => {
+                let interface = |name: &str| self.interface(name);
+                let range = wanted.and_then(|kind| kind.range(literal, &interface));
+                match range {
+                    Some((first, last)) if first == last => Load::Constant(first),
+                    _ => unknown(),
+                }
+            }
+            selector => field(selector).map_or_else(unknown, Load::Field),
+        })
+    }
+}
+
+/// What a selector loads; `None`: not modelled.
+fn field(expr: &Expr) -> Option<Field> {
+    Some(match expr {
+        Expr::Payload { protocol, field } => payload(protocol, field)?,
+        Expr::Raw { base, offset, length } => raw(base, *offset, *length)?,
+        Expr::Meta(key) => match key.as_str() {
+            "mark" => Field::Mark,
+            "iifname" => Field::InterfaceName { input: true },
+            "oifname" => Field::InterfaceName { input: false },
+            "iif" => Field::Interface { input: true },
+            "oif" => Field::Interface { input: false },
+            "l4proto" => Field::Protocol,
+            "nfproto" => Field::Family,
+            "protocol" => Field::EtherType,
+            _ => return None,
+        },
+        Expr::Ct { direction, key } => connection(direction.as_deref(), key)?,
+        Expr::Fib { flags, result } => {
+            let has = |flag: &str| flags.iter().any(|one| one == flag);
+            let known = flags.iter().all(|flag| matches!(flag.as_str(), "saddr" | "daddr" | "iif" | "oif"));
+            // Without an address it asks nothing, and by the mark no route is chosen here.
+            if !known || has("saddr") == has("daddr") {
+                return None;
+            }
+            let limit = if has("iif") { Some(true) } else { has("oif").then_some(false) };
+            let result = match result.as_str() {
+                "type" => FibResult::AddressType,
+                "oif" => FibResult::Interface,
+                "oifname" => FibResult::InterfaceName,
+                _ => return None,
+            };
+            Field::Fib { source: has("saddr"), limit, result }
+        }
+        _ => return None,
+    })
+}
+
+fn payload(protocol: &str, field: &str) -> Option<Field> {
+    let family = |protocol: &str| if protocol == "ip" { Family::V4 } else { Family::V6 };
+    Some(match (protocol, field) {
+        ("ip" | "ip6", "saddr") => Field::Address { family: family(protocol), source: true },
+        ("ip" | "ip6", "daddr") => Field::Address { family: family(protocol), source: false },
+        ("ip" | "ip6", "version") => Field::Version(family(protocol)),
+        ("ip", "protocol") => Field::HeaderProtocol(Family::V4),
+        ("ip6", "nexthdr") => Field::HeaderProtocol(Family::V6),
+        ("th", "sport" | "dport") => Field::Port { of: None, source: field == "sport" },
+        ("tcp", "flags") => Field::TcpFlags,
+        ("tcp" | "udp" | "sctp" | "udplite" | "dccp", "sport" | "dport") => {
+            let number = Protocol::parse(protocol).or_else(|| (protocol == "dccp").then_some(Protocol(33)))?;
+            Field::Port { of: Some(number), source: field == "sport" }
+        }
+        ("icmp", "type") => Field::IcmpType(Family::V4),
+        ("icmpv6", "type") => Field::IcmpType(Family::V6),
+        ("icmp", "code") => Field::IcmpCode(Family::V4),
+        ("icmpv6", "code") => Field::IcmpCode(Family::V6),
+        _ => return None,
+    })
+}
+
+/// Bits of headers that are fields by other names: addresses, the protocol, ports.
+fn raw(base: &str, offset: u32, length: u32) -> Option<Field> {
+    Some(match (base, offset, length) {
+        ("nh", 96, 32) => Field::Address { family: Family::V4, source: true },
+        ("nh", 128, 32) => Field::Address { family: Family::V4, source: false },
+        ("nh", 72, 8) => Field::HeaderProtocol(Family::V4),
+        ("nh", 64, 128) => Field::Address { family: Family::V6, source: true },
+        ("nh", 192, 128) => Field::Address { family: Family::V6, source: false },
+        ("th", 0, 16) => Field::Port { of: None, source: true },
+        ("th", 16, 16) => Field::Port { of: None, source: false },
+        _ => return None,
+    })
+}
+
+fn connection(direction: Option<&str>, key: &str) -> Option<Field> {
+    let reply = direction.map(|direction| direction == "reply");
+    let address = |source: bool, family: Family| Field::ConnectionAddress { reply, source, family };
+    Some(match key {
+        "state" => Field::State,
+        "status" => Field::Status,
+        "direction" => Field::Direction,
+        "mark" => Field::ConnectionMark,
+        "ip saddr" => address(true, Family::V4),
+        "ip daddr" => address(false, Family::V4),
+        "ip6 saddr" => address(true, Family::V6),
+        "ip6 daddr" => address(false, Family::V6),
+        "proto-src" => Field::ConnectionPort { reply, source: true },
+        "proto-dst" => Field::ConnectionPort { reply, source: false },
+        "protocol" => Field::ConnectionProtocol,
+        _ => return None,
+    })
+}

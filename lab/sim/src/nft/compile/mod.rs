@@ -1,0 +1,145 @@
+//! Making a program of a ruleset for one machine.
+
+mod expression;
+mod set;
+mod statement;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::program::{AtHook, BaseChain, CompiledChain, CompiledSet, CompiledTable, Program, Step};
+use super::{Ruleset, Table, TableFamily};
+use crate::protocol::Family;
+use crate::trace::Hook;
+
+/// What rules name and their table does not have; only in rules that were changed after they were read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("nftables, table {family} {table}: there is no {what} {name:?}")]
+pub struct Missing {
+    /// The table's family.
+    pub family: TableFamily,
+    /// The table.
+    pub table: String,
+    /// `chain` or `set`.
+    pub what: &'static str,
+    /// Its name.
+    pub name: String,
+}
+
+/// One table's names.
+struct Compiler<'a> {
+    table: &'a Table,
+    interfaces: &'a [Arc<str>],
+    chains: HashMap<&'a str, usize>,
+    named: HashMap<&'a str, usize>,
+    /// Named sets, then those that rules have in braces.
+    sets: Vec<CompiledSet>,
+    /// Of all tables: rotations and limits.
+    counters: usize,
+}
+
+/// With `beside_iptables` the tables of iptables-nft are left out: their rules are known from `iptables-save`.
+pub(crate) fn compile(
+    ruleset: &Arc<Ruleset>,
+    interfaces: &[Arc<str>],
+    beside_iptables: bool,
+) -> Result<Program, Missing> {
+    let mut program = Program { ruleset: Arc::clone(ruleset), ..Program::default() };
+    let mut counters = 0;
+    for (at, table) in ruleset.tables.iter().enumerate() {
+        let out = table.flags.iter().any(|flag| flag == "dormant") || (beside_iptables && table.by_iptables);
+        if out || table.family == TableFamily::Arp {
+            program.tables.push(CompiledTable { chains: Vec::new(), sets: Vec::new() });
+            continue;
+        }
+        let mut compiler = Compiler {
+            table,
+            interfaces,
+            chains: table.chains.iter().enumerate().map(|(at, chain)| (chain.name.as_str(), at)).collect(),
+            named: table.sets.iter().enumerate().map(|(at, set)| (set.name.as_str(), at)).collect(),
+            sets: Vec::new(),
+            counters,
+        };
+        let compiled = compiler.table()?;
+        counters = compiler.counters;
+        program.tables.push(compiled);
+        hooks(&mut program, at, table, interfaces);
+    }
+    for at in program.v4.iter_mut().chain(&mut program.v6) {
+        sort(at);
+    }
+    for chains in [&mut program.ingress, &mut program.egress] {
+        chains.reverse();
+        chains.sort_by_key(|(_, base)| base.priority);
+    }
+    Ok(program)
+}
+
+/// Of chains with the same priority the one that was registered last is met first (`nf_hook_entries_grow`); a listing is in the order in
+/// which chains were made.
+fn sort(at: &mut AtHook) {
+    for chains in [&mut at.filters, &mut at.nats] {
+        chains.reverse();
+        chains.sort_by_key(|base| base.priority);
+    }
+}
+
+fn hooks(program: &mut Program, at: usize, table: &Table, interfaces: &[Arc<str>]) {
+    for (chain, base) in table.chains.iter().enumerate().filter_map(|(chain, one)| Some((chain, one.base.as_ref()?))) {
+        let entry = BaseChain { table: at, chain, priority: base.priority };
+        if table.family == TableFamily::Bridge {
+            if !table.chains[chain].rules.is_empty() {
+                program.on_bridges = Some(entry);
+            }
+            continue;
+        }
+        let devices = base.devices.iter().filter_map(|name| interfaces.iter().position(|known| **known == **name));
+        let hook = match base.hook.as_str() {
+            "prerouting" => Hook::Prerouting,
+            "input" => Hook::Input,
+            "forward" => Hook::Forward,
+            "output" => Hook::Output,
+            "postrouting" => Hook::Postrouting,
+            "ingress" => {
+                program.ingress.extend(devices.map(|device| (device, entry)));
+                continue;
+            }
+            _ => {
+                program.egress.extend(devices.map(|device| (device, entry)));
+                continue;
+            }
+        };
+        for (family, all) in [(Family::V4, &mut program.v4), (Family::V6, &mut program.v6)] {
+            if table.family.sees(family) {
+                let at = &mut all[hook as usize];
+                if base.kind == "nat" { at.nats.push(entry) } else { at.filters.push(entry) }
+            }
+        }
+    }
+}
+
+impl Compiler<'_> {
+    fn table(&mut self) -> Result<CompiledTable, Missing> {
+        let table = self.table;
+        for set in &table.sets {
+            let compiled = self.named_set(set)?;
+            self.sets.push(compiled);
+        }
+        let mut chains = Vec::with_capacity(table.chains.len());
+        for chain in &table.chains {
+            let rules: Result<Vec<Vec<Step>>, Missing> = chain.rules.iter().map(|rule| self.rule(rule)).collect();
+            chains.push(CompiledChain { policy: chain.base.as_ref().map(|base| base.policy), rules: rules? });
+        }
+        Ok(CompiledTable { chains, sets: std::mem::take(&mut self.sets) })
+    }
+
+    fn missing(&self, what: &'static str, name: &str) -> Missing {
+        Missing { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
+    }
+
+    /// The number of an interface by its name, from 1 as the kernel's.
+    fn interface(&self, name: &str) -> Option<u128> {
+        let at = self.interfaces.iter().position(|known| **known == *name)?;
+        u128::try_from(at + 1).ok()
+    }
+}

@@ -1,0 +1,159 @@
+//! Statements.
+
+use super::{Compiler, Missing};
+use crate::nft::program::{Compare, Load, Nat, Step, To};
+use crate::nft::{Expr, Kind, NatKind, Relation, Rule, Statement};
+use crate::protocol::Family;
+use crate::rules::nat::NatRange;
+use crate::rules::target::RejectWith;
+
+impl Compiler<'_> {
+    pub(super) fn rule(&mut self, rule: &Rule) -> Result<Vec<Step>, Missing> {
+        let mut steps = Vec::with_capacity(rule.statements.len());
+        for statement in &rule.statements {
+            if let Some(step) = self.statement(statement)? {
+                steps.push(step);
+            }
+        }
+        Ok(steps)
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<Option<Step>, Missing> {
+        let unknown = || Step::NotModelled(statement.to_string().into());
+        Ok(Some(match statement {
+            Statement::Match { left, relation, right } => {
+                self.matching(left, *relation, right)?.unwrap_or_else(unknown)
+            }
+            Statement::Verdict(verdict) => Step::Verdict(self.goes(verdict)?),
+            Statement::VerdictMap { key, map } => {
+                let (key, kinds) = self.key(key)?;
+                match self.set(map, kinds.as_deref(), None)? {
+                    Some(set) => Step::VerdictMap { key, set },
+                    None => unknown(),
+                }
+            }
+            Statement::Set { what, value } => {
+                let value = self.load(value, Some(Kind::Mark))?;
+                if matches!(what, Expr::Meta(_)) { Step::SetMark(value) } else { Step::SetConnectionMark(value) }
+            }
+            Statement::Element { operation, set, key, data, timeout } => {
+                let set = self.set(&Expr::SetRef(set.clone()), None, None)?;
+                let (key, _) = self.key(key)?;
+                let data = data.as_ref().map(|data| self.load(data, None)).transpose()?;
+                match set {
+                    Some(set) => Step::Element { operation: *operation, key, data, set, timeout: *timeout },
+                    None => unknown(),
+                }
+            }
+            Statement::Nat { kind, family, address, port, flags } => {
+                let family = family.as_deref().map(|family| if family == "ip" { Family::V4 } else { Family::V6 });
+                self.nat(*kind, family, address.as_ref(), port.as_ref(), flags)?.map_or_else(unknown, Step::Nat)
+            }
+            Statement::Reject(with) => match reject(with.as_ref()) {
+                Some((v4, v6)) => Step::Reject { v4, v6 },
+                None => unknown(),
+            },
+            Statement::Notrack => Step::Notrack,
+            Statement::Limit { rate, per, burst, over } => {
+                self.counters += 1;
+                Step::Limit { rate: *rate, per: *per, burst: *burst, over: *over, counter: self.counters - 1 }
+            }
+            Statement::NoEffect(_) => return Ok(None),
+            Statement::Unknown(text) => Step::NotModelled(text.as_str().into()),
+        }))
+    }
+
+    fn matching(&mut self, left: &Expr, relation: Relation, right: &Expr) -> Result<Option<Step>, Missing> {
+        let (loads, kinds) = self.key(left)?;
+        let Some(kinds) = kinds else { return Ok(None) };
+        let not = relation == Relation::NotEqual;
+        if matches!(right, Expr::SetRef(_) | Expr::Elements(_)) {
+            if !matches!(relation, Relation::Implicit | Relation::Equal | Relation::NotEqual) {
+                return Ok(None);
+            }
+            let set = self.set(right, Some(&kinds), None)?;
+            return Ok(set.map(|set| Step::Compare { left: loads, compare: Compare::In { not, set } }));
+        }
+        let Some(ranges) = self.ranges(right.parts(), &kinds) else { return Ok(None) };
+        let (Some((first, last)), Some(kind)) = (ranges.first().copied(), kinds.first().copied()) else {
+            return Ok(None);
+        };
+        let single = ranges.len() == 1;
+        let below = |value: u128| value.checked_sub(1);
+        let within = |ranges| Some(Compare::Within { not, ranges });
+        let compare = match relation {
+            Relation::Implicit if single && kind.is_flags() => Some(Compare::Any { not: false, bits: first }),
+            Relation::Without if single => Some(Compare::Any { not: true, bits: first }),
+            Relation::Implicit | Relation::Equal | Relation::NotEqual => within(ranges),
+            // Nothing is less than 0, or more than the largest.
+            Relation::Less if single => {
+                below(first).map_or_else(|| within(vec![(1, 0)]), |last| within(vec![(0, last)]))
+            }
+            Relation::LessOrEqual if single => within(vec![(0, last)]),
+            Relation::Greater if single => match last.checked_add(1) {
+                Some(first) => within(vec![(first, u128::MAX)]),
+                None => within(vec![(1, 0)]),
+            },
+            Relation::GreaterOrEqual if single => within(vec![(first, u128::MAX)]),
+            _ => None,
+        };
+        Ok(compare.map(|compare| Step::Compare { left: loads, compare }))
+    }
+
+    fn nat(
+        &mut self,
+        kind: NatKind,
+        family: Option<Family>,
+        address: Option<&Expr>,
+        port: Option<&Expr>,
+        flags: &[String],
+    ) -> Result<Option<Nat>, Missing> {
+        let has = |flag: &str| flags.iter().any(|one| one == flag);
+        let range = NatRange {
+            random: has("random"),
+            random_fully: has("fully-random"),
+            persistent: has("persistent"),
+            ..NatRange::default()
+        };
+        let (Some(address), Some(port)) = (self.to(address, None)?, self.to(port, Some(Kind::Port))?) else {
+            return Ok(None);
+        };
+        Ok(Some(Nat { kind, family, address, port, range }))
+    }
+
+    /// `kind`: `None` is an address.
+    fn to(&mut self, expr: Option<&Expr>, kind: Option<Kind>) -> Result<Option<To>, Missing> {
+        let Some(expr) = expr else { return Ok(Some(To::Nothing)) };
+        let interface = |name: &str| self.interface(name);
+        let kinds = kind.map_or_else(|| vec![Kind::Ipv4, Kind::Ipv6], |kind| vec![kind]);
+        if let Some((first, last)) = kinds.into_iter().find_map(|kind| kind.range(expr, &interface)) {
+            return Ok(Some(To::Range(first, last)));
+        }
+        let load = self.load(expr, kind)?;
+        Ok((!matches!(load, Load::NotModelled(_))).then_some(To::Load(load)))
+    }
+}
+
+/// What is sent back to IPv4 and to IPv6; `None`: not modelled.
+fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
+    let Some((protocol, name)) = with else {
+        return Some((RejectWith::port_unreachable(Family::V4), RejectWith::port_unreachable(Family::V6)));
+    };
+    let v4 = |name: &str| RejectWith::of_nft(Family::V4, name);
+    let v6 = |name: &str| RejectWith::of_nft(Family::V6, name);
+    match protocol.as_str() {
+        "tcp" if name == "reset" => Some((RejectWith::TcpReset, RejectWith::TcpReset)),
+        // The other family's packets do not get to such a rule.
+        "icmp" => v4(name).map(|with| (with, with)),
+        "icmpv6" => v6(name).map(|with| (with, with)),
+        // net/netfilter/nft_reject.c, icmp_code_v4 and icmp_code_v6.
+        "icmpx" => match name.as_str() {
+            "no-route" => Some((v4("net-unreachable")?, v6("no-route")?)),
+            "port-unreachable" => Some((v4("port-unreachable")?, v6("port-unreachable")?)),
+            "host-unreachable" => Some((v4("host-unreachable")?, v6("addr-unreachable")?)),
+            "admin-prohibited" => Some((v4("admin-prohibited")?, v6("admin-prohibited")?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}

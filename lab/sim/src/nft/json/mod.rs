@@ -1,0 +1,182 @@
+//! Reading `nft -j list ruleset` (libnftables-json(5)).
+
+mod expression;
+mod statement;
+
+use serde_json::Value;
+
+use super::{Base, Chain, Holds, ReadError, Rule, Ruleset, Set, Statement, Table, TableFamily, Type};
+use crate::rules::Policy;
+
+type Read<T> = Result<T, ReadError>;
+
+fn wrong<T>(problem: impl Into<String>) -> Read<T> {
+    Err(ReadError::new(0, problem))
+}
+
+fn text(value: &Value, field: &str) -> Option<String> {
+    value.get(field).and_then(Value::as_str).map(str::to_owned)
+}
+
+fn needed(value: &Value, field: &str, of: &str) -> Read<String> {
+    text(value, field).map_or_else(|| wrong(format!("{of} without {field:?}: {value}")), Ok)
+}
+
+/// One word or several.
+fn words(value: Option<&Value>) -> Vec<String> {
+    match value {
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+pub(super) fn read(text: &str) -> Read<Ruleset> {
+    let whole: Value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(error) => return Err(ReadError::new(error.line(), format!("not JSON: {error}"))),
+    };
+    let Some(all) = whole.get("nftables").and_then(Value::as_array) else {
+        return wrong("expected an object with a list \"nftables\"");
+    };
+    let mut ruleset = Ruleset::default();
+    for object in all.iter().filter_map(Value::as_object).flatten() {
+        match object {
+            (kind, value) if kind == "table" => ruleset.tables.push(table(value)?),
+            (kind, value) if kind == "chain" => {
+                let chain = chain(value)?;
+                of(&mut ruleset, value, kind)?.chains.push(chain);
+            }
+            (kind, value) if kind == "set" || kind == "map" => {
+                let set = set(value)?;
+                of(&mut ruleset, value, kind)?.sets.push(set);
+            }
+            (kind, value) if kind == "rule" => {
+                let name = needed(value, "chain", "a rule")?;
+                let rule = rule(value);
+                let table = of(&mut ruleset, value, kind)?;
+                match table.chains.iter_mut().find(|chain| chain.name == name) {
+                    Some(chain) => chain.rules.push(rule),
+                    None => return wrong(format!("a rule of the chain {name:?}, which there is not")),
+                }
+            }
+            // Objects that rules may refer to: the statement that does is what matters.
+            (kind, _)
+                if ["metainfo", "flowtable", "counter", "quota", "limit", "secmark", "synproxy", "tunnel"]
+                    .contains(&kind.as_str())
+                    || kind.starts_with("ct ") => {}
+            (kind, _) => return wrong(format!("{kind:?} is nothing of a ruleset that is known here")),
+        }
+    }
+    for table in &mut ruleset.tables {
+        table.by_iptables = is_by_iptables(table);
+    }
+    Ok(ruleset)
+}
+
+/// JSON does not say it: a table of iptables-nft's name whose rules have matches or targets of xtables.
+fn is_by_iptables(table: &Table) -> bool {
+    let named = matches!(table.name.as_str(), "filter" | "nat" | "mangle" | "raw" | "security")
+        && matches!(table.family, TableFamily::Ip | TableFamily::Ip6);
+    let statements = table.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
+    named
+        && statements
+            .into_iter()
+            .any(|statement| matches!(statement, Statement::Unknown(text) if text.starts_with("{\"xt\"") || text == "\"xt\""))
+}
+
+fn of<'a>(ruleset: &'a mut Ruleset, value: &Value, kind: &str) -> Read<&'a mut Table> {
+    let family = family(value, kind)?;
+    let name = needed(value, "table", kind)?;
+    let found = ruleset.tables.iter_mut().find(|table| table.family == family && table.name == name);
+    found.map_or_else(|| wrong(format!("{kind} of the table {family} {name}, which there is not")), Ok)
+}
+
+fn family(value: &Value, kind: &str) -> Read<TableFamily> {
+    let text = needed(value, "family", kind)?;
+    TableFamily::parse(&text).map_or_else(|| wrong(format!("family {text:?} is not known here")), Ok)
+}
+
+fn table(value: &Value) -> Read<Table> {
+    Ok(Table {
+        family: family(value, "table")?,
+        name: needed(value, "name", "table")?,
+        by_iptables: false,
+        flags: words(value.get("flags")),
+        comment: text(value, "comment"),
+        sets: Vec::new(),
+        chains: Vec::new(),
+    })
+}
+
+fn chain(value: &Value) -> Read<Chain> {
+    let base = match (text(value, "type"), text(value, "hook")) {
+        (Some(kind), Some(hook)) => Some(Base {
+            kind,
+            hook,
+            priority: value
+                .get("prio")
+                .and_then(Value::as_i64)
+                .and_then(|number| i32::try_from(number).ok())
+                .unwrap_or(0),
+            devices: words(value.get("dev")),
+            policy: if text(value, "policy").as_deref() == Some("drop") { Policy::Drop } else { Policy::Accept },
+        }),
+        _ => None,
+    };
+    Ok(Chain { name: needed(value, "name", "chain")?, base, comment: text(value, "comment"), rules: Vec::new() })
+}
+
+fn rule(value: &Value) -> Rule {
+    let all = value.get("expr").and_then(Value::as_array);
+    let statements = all.into_iter().flatten().map(statement::read).collect();
+    Rule { line: 0, statements, comment: text(value, "comment") }
+}
+
+fn types(value: Option<&Value>) -> Option<Vec<Type>> {
+    match value? {
+        // A map's data is one word, `ipv4_addr . inet_service`.
+        Value::String(names) => Some(names.split(" . ").map(|name| Type::Named(name.to_owned())).collect()),
+        Value::Array(names) => {
+            names.iter().map(|name| name.as_str().map(|name| Type::Named(name.to_owned()))).collect()
+        }
+        // `typeof` of newer versions.
+        object => {
+            let of = object.get("typeof")?;
+            let parts = match of.get("concat").and_then(Value::as_array) {
+                Some(parts) => parts.iter().map(expression::read).collect(),
+                None => vec![expression::read(of)],
+            };
+            Some(parts.into_iter().map(Type::Of).collect())
+        }
+    }
+}
+
+fn set(value: &Value) -> Read<Set> {
+    let name = needed(value, "name", "set")?;
+    let Some(key) = types(value.get("type")) else { return wrong(format!("the set {name} without a type")) };
+    let holds = match value.get("map") {
+        None => Holds::Keys,
+        Some(Value::String(verdict)) if verdict == "verdict" => Holds::Verdicts,
+        data => match types(data) {
+            Some(data) => Holds::Data(data),
+            None => return wrong(format!("the map {name} with data of no type that is known here")),
+        },
+    };
+    let number = |field: &str| value.get(field).and_then(Value::as_u64);
+    let all = value.get("elem").and_then(Value::as_array);
+    let elements = all.into_iter().flatten().map(|one| expression::element(one, holds != Holds::Keys));
+    let Some(elements) = elements.collect::<Option<Vec<_>>>() else {
+        return wrong(format!("an element of the set {name} is not understood"));
+    };
+    Ok(Set {
+        name,
+        key,
+        holds,
+        flags: words(value.get("flags")),
+        timeout: number("timeout").map(|seconds| seconds.saturating_mul(1000)),
+        size: number("size").and_then(|size| u32::try_from(size).ok()),
+        comment: text(value, "comment"),
+        elements,
+    })
+}

@@ -1,0 +1,345 @@
+//! Kinds of values, and what literals of each mean. Every value is a number: an address as its bits, an interface's name as 16 bytes.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::Expr;
+use crate::protocol::Protocol;
+
+/// A kind of value (nft's data types, src/datatype.c).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `ipv4_addr`.
+    Ipv4,
+    /// `ipv6_addr`.
+    Ipv6,
+    /// `inet_proto`.
+    Protocol,
+    /// `inet_service`.
+    Port,
+    /// `mark`.
+    Mark,
+    /// `ifname`.
+    InterfaceName,
+    /// `iface_index`.
+    Interface,
+    /// `ct_state`: flags.
+    State,
+    /// `ct_status`: flags.
+    Status,
+    /// `ct_dir`.
+    Direction,
+    /// `fib_addrtype`.
+    AddressType,
+    /// `nf_proto`.
+    Family,
+    /// `icmp_type`.
+    IcmpType,
+    /// `icmpv6_type`.
+    Icmpv6Type,
+    /// `icmp_code`, `icmpv6_code`.
+    IcmpCode,
+    /// `tcp_flag`: flags.
+    TcpFlags,
+    /// Numbers of so many bits.
+    Integer(u32),
+}
+
+/// First and last of what a literal means.
+pub(crate) type Range = (u128, u128);
+
+const STATES: &[(&str, u128)] = &[("invalid", 1), ("established", 2), ("related", 4), ("new", 8), ("untracked", 64)];
+/// `enum ip_conntrack_status` (include/uapi/linux/netfilter/nf_conntrack_common.h).
+const STATUSES: &[(&str, u128)] =
+    &[("expected", 1), ("seen-reply", 2), ("assured", 4), ("confirmed", 8), ("snat", 16), ("dnat", 32), ("dying", 512)];
+const DIRECTIONS: &[(&str, u128)] = &[("original", 0), ("reply", 1)];
+/// `RTN_…` (include/uapi/linux/rtnetlink.h).
+const ADDRESS_TYPES: &[(&str, u128)] = &[
+    ("unspec", 0),
+    ("unicast", 1),
+    ("local", 2),
+    ("broadcast", 3),
+    ("anycast", 4),
+    ("multicast", 5),
+    ("blackhole", 6),
+    ("unreachable", 7),
+    ("prohibit", 8),
+];
+const FAMILIES: &[(&str, u128)] = &[("ipv4", 2), ("ipv6", 10)];
+const ICMP_TYPES: &[(&str, u128)] = &[
+    ("echo-reply", 0),
+    ("destination-unreachable", 3),
+    ("source-quench", 4),
+    ("redirect", 5),
+    ("echo-request", 8),
+    ("router-advertisement", 9),
+    ("router-solicitation", 10),
+    ("time-exceeded", 11),
+    ("parameter-problem", 12),
+    ("timestamp-request", 13),
+    ("timestamp-reply", 14),
+    ("info-request", 15),
+    ("info-reply", 16),
+    ("address-mask-request", 17),
+    ("address-mask-reply", 18),
+];
+const ICMPV6_TYPES: &[(&str, u128)] = &[
+    ("destination-unreachable", 1),
+    ("packet-too-big", 2),
+    ("time-exceeded", 3),
+    ("parameter-problem", 4),
+    ("echo-request", 128),
+    ("echo-reply", 129),
+    ("mld-listener-query", 130),
+    ("mld-listener-report", 131),
+    ("mld-listener-done", 132),
+    ("mld-listener-reduction", 132),
+    ("nd-router-solicit", 133),
+    ("nd-router-advert", 134),
+    ("nd-neighbor-solicit", 135),
+    ("nd-neighbor-advert", 136),
+    ("nd-redirect", 137),
+    ("router-renumbering", 138),
+    ("ind-neighbor-solicit", 141),
+    ("ind-neighbor-advert", 142),
+    ("mld2-listener-report", 143),
+];
+const ICMP_CODES: &[(&str, u128)] = &[
+    ("net-unreachable", 0),
+    ("host-unreachable", 1),
+    ("prot-unreachable", 2),
+    ("port-unreachable", 3),
+    ("frag-needed", 4),
+    ("net-prohibited", 9),
+    ("host-prohibited", 10),
+    ("admin-prohibited", 13),
+];
+const TCP_FLAGS: &[(&str, u128)] =
+    &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ecn", 64), ("cwr", 128)];
+
+impl Kind {
+    /// By the name that `type` has.
+    pub(crate) fn named(name: &str) -> Option<Kind> {
+        Some(match name {
+            "ipv4_addr" => Kind::Ipv4,
+            "ipv6_addr" => Kind::Ipv6,
+            "inet_proto" => Kind::Protocol,
+            "inet_service" => Kind::Port,
+            "mark" => Kind::Mark,
+            "ifname" => Kind::InterfaceName,
+            "iface_index" => Kind::Interface,
+            "ct_state" => Kind::State,
+            "ct_status" => Kind::Status,
+            "ct_dir" => Kind::Direction,
+            "fib_addrtype" => Kind::AddressType,
+            "nf_proto" => Kind::Family,
+            "icmp_type" => Kind::IcmpType,
+            "icmpv6_type" => Kind::Icmpv6Type,
+            "icmp_code" | "icmpv6_code" | "icmpx_code" => Kind::IcmpCode,
+            "tcp_flag" => Kind::TcpFlags,
+            "integer" => Kind::Integer(32),
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of_payload(protocol: &str, field: &str) -> Option<Kind> {
+        Some(match (protocol, field) {
+            ("ip", "saddr" | "daddr") => Kind::Ipv4,
+            ("ip6", "saddr" | "daddr") => Kind::Ipv6,
+            ("ip", "protocol") | ("ip6", "nexthdr") => Kind::Protocol,
+            ("ip" | "ip6", "version") => Kind::Integer(4),
+            ("tcp" | "udp" | "sctp" | "udplite" | "dccp" | "th", "sport" | "dport") => Kind::Port,
+            ("tcp", "flags") => Kind::TcpFlags,
+            ("icmp", "type") => Kind::IcmpType,
+            ("icmpv6", "type") => Kind::Icmpv6Type,
+            ("icmp" | "icmpv6", "code") => Kind::IcmpCode,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of_meta(key: &str) -> Option<Kind> {
+        Some(match key {
+            "mark" => Kind::Mark,
+            "iifname" | "oifname" => Kind::InterfaceName,
+            "iif" | "oif" => Kind::Interface,
+            "l4proto" => Kind::Protocol,
+            "nfproto" => Kind::Family,
+            "protocol" => Kind::Integer(16),
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of_ct(key: &str) -> Option<Kind> {
+        Some(match key {
+            "state" => Kind::State,
+            "status" => Kind::Status,
+            "direction" => Kind::Direction,
+            "mark" => Kind::Mark,
+            "ip saddr" | "ip daddr" => Kind::Ipv4,
+            "ip6 saddr" | "ip6 daddr" => Kind::Ipv6,
+            "proto-src" | "proto-dst" => Kind::Port,
+            "protocol" => Kind::Protocol,
+            "l3proto" => Kind::Family,
+            _ => return None,
+        })
+    }
+
+    /// Bits of a value.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Kind::Ipv4 | Kind::Mark | Kind::Interface | Kind::State | Kind::Status | Kind::AddressType => 32,
+            Kind::Ipv6 | Kind::InterfaceName => 128,
+            Kind::Port => 16,
+            Kind::Protocol
+            | Kind::Direction
+            | Kind::Family
+            | Kind::IcmpType
+            | Kind::Icmpv6Type
+            | Kind::IcmpCode
+            | Kind::TcpFlags => 8,
+            Kind::Integer(bits) => bits,
+        }
+    }
+
+    /// Whether a value is a set of flags, of which an implicit comparison wants any.
+    pub(crate) fn is_flags(self) -> bool {
+        matches!(self, Kind::State | Kind::Status | Kind::TcpFlags)
+    }
+
+    /// The largest value.
+    pub(crate) fn largest(self) -> u128 {
+        u128::MAX.checked_shr(128 - self.bits().min(128)).unwrap_or(0)
+    }
+
+    /// What a literal means; `None` if it means nothing of this kind. `interface`: the number of an interface by its name.
+    pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<Range> {
+        match literal {
+            Expr::Word(word) => self.word(word, interface),
+            Expr::Prefix(address, length) => {
+                let (first, _) = self.range(address, interface)?;
+                let rest = self.bits().checked_sub(u32::from(*length))?;
+                let low = u128::MAX.checked_shr(128 - rest).unwrap_or(0);
+                Some((first & !low, first | low))
+            }
+            Expr::Range(first, last) => {
+                let (first, last) = (self.range(first, interface)?.0, self.range(last, interface)?.1);
+                (first <= last).then_some((first, last))
+            }
+            Expr::Flags(all) => {
+                let mut bits = all.iter().map(|one| self.range(one, interface).map(|(bit, _)| bit));
+                let bits = bits.try_fold(0, |all, bit| Some(all | bit?))?;
+                Some((bits, bits))
+            }
+            Expr::Binary(operation, left, right) => {
+                let (left, right) = (self.range(left, interface)?.0, self.range(right, interface)?.0);
+                let value = super::program::binary(*operation, left, right) & self.largest();
+                Some((value, value))
+            }
+            _ => None,
+        }
+    }
+
+    fn word(self, word: &str, interface: &dyn Fn(&str) -> Option<u128>) -> Option<Range> {
+        let single = |value: u128| (value <= self.largest()).then_some((value, value));
+        let symbol = |known: &[(&str, u128)]| {
+            known.iter().find(|(name, _)| *name == word).map(|(_, value)| *value).or_else(|| number(word))
+        };
+        match self {
+            Kind::Ipv4 => single(u128::from(u32::from(word.parse::<Ipv4Addr>().ok()?))),
+            Kind::Ipv6 => single(u128::from(word.parse::<Ipv6Addr>().ok()?)),
+            Kind::Protocol => {
+                let named = Protocol::parse(if word == "icmpv6" { "ipv6-icmp" } else { word });
+                single(u128::from(named?.0))
+            }
+            Kind::InterfaceName => interface_name(word),
+            Kind::Interface => match word {
+                "missing" => Some((0, 0)),
+                "exists" => Some((1, self.largest())),
+                name => single(interface(name).or_else(|| number(name))?),
+            },
+            Kind::State => single(symbol(STATES)?),
+            Kind::Status => single(symbol(STATUSES)?),
+            Kind::Direction => single(symbol(DIRECTIONS)?),
+            Kind::AddressType => single(symbol(ADDRESS_TYPES)?),
+            Kind::Family => single(symbol(FAMILIES)?),
+            Kind::IcmpType => single(symbol(ICMP_TYPES)?),
+            Kind::Icmpv6Type => single(symbol(ICMPV6_TYPES)?),
+            Kind::IcmpCode => single(symbol(ICMP_CODES)?),
+            Kind::TcpFlags => single(symbol(TCP_FLAGS)?),
+            Kind::Port | Kind::Mark => single(number(word)?),
+            Kind::Integer(_) => single(symbol(&[("ip", 0x0800), ("arp", 0x0806), ("ip6", 0x86dd), ("vlan", 0x8100)])?),
+        }
+    }
+}
+
+fn number(word: &str) -> Option<u128> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u128::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+/// The bytes of a name, as `meta iifname` loads them: 16, zeros behind it.
+pub(crate) fn name_bits(name: &str) -> u128 {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    u128::from_be_bytes(bytes)
+}
+
+/// A name, or with `*` at its end all that begin so.
+fn interface_name(word: &str) -> Option<Range> {
+    let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
+    if start.len() > 15 {
+        return None;
+    }
+    let first = name_bits(start);
+    let length = u32::try_from(start.len()).ok()?;
+    let rest = u128::MAX.checked_shr(8 * length).unwrap_or(0);
+    Some((first, if any { first | rest } else { first }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn means(kind: Kind, literal: &Expr) -> Option<Range> {
+        kind.range(literal, &|name| (name == "lo").then_some(1))
+    }
+
+    fn word(text: &str) -> Expr {
+        Expr::Word(text.to_owned())
+    }
+
+    #[test]
+    fn literals_are_ranges_of_numbers() {
+        let prefix = Expr::Prefix(Box::new(word("10.244.0.0")), 16);
+        assert_eq!(means(Kind::Ipv4, &prefix), Some((0x0af4_0000, 0x0af4_ffff)));
+        assert_eq!(means(Kind::Ipv4, &Expr::Prefix(Box::new(word("0.0.0.0")), 0)), Some((0, 0xffff_ffff)));
+        let everything = Expr::Prefix(Box::new(word("::")), 0);
+        assert_eq!(means(Kind::Ipv6, &everything), Some((0, u128::MAX)));
+        assert_eq!(means(Kind::State, &Expr::Flags(vec![word("established"), word("related")])), Some((6, 6)));
+        assert_eq!(means(Kind::Interface, &word("lo")), Some((1, 1)));
+        assert_eq!(means(Kind::Protocol, &word("ipv6-icmp")), Some((58, 58)));
+        let ports = Expr::Range(Box::new(word("30000")), Box::new(word("32767")));
+        assert_eq!(means(Kind::Port, &ports), Some((30000, 32767)));
+    }
+
+    #[test]
+    fn names_of_interfaces_end_somewhere() {
+        let contains = |pattern: &str, name: &str| {
+            let (first, last) = means(Kind::InterfaceName, &word(pattern)).unwrap();
+            (first..=last).contains(&name_bits(name))
+        };
+        assert!(contains("cni*", "cni0") && contains("cni*", "cni") && !contains("cni*", "cn1"));
+        assert!(contains("eth0", "eth0") && !contains("eth0", "eth01") && !contains("eth0", "eth"));
+    }
+
+    #[test]
+    fn what_a_kind_does_not_have_means_nothing() {
+        for (kind, text) in [(Kind::Ipv4, "fd00::1"), (Kind::Port, "65536"), (Kind::Port, "http"), (Kind::State, "old")]
+        {
+            assert_eq!(means(kind, &word(text)), None, "{text}");
+        }
+    }
+}

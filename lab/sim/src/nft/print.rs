@@ -1,0 +1,319 @@
+//! Rules as `nft` prints them, for traces and for tools that changed one.
+
+use std::fmt;
+
+use super::{
+    Binary, Chain, Element, ElementKey, ElementValue, Expr, Holds, NatKind, Relation, Rule, Ruleset, Set, SetOperation,
+    Statement, Table, Type, Verdict,
+};
+use crate::rules::Policy;
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Accept => f.write_str("accept"),
+            Verdict::Drop => f.write_str("drop"),
+            Verdict::Return => f.write_str("return"),
+            Verdict::Continue => f.write_str("continue"),
+            Verdict::Jump(chain) => write!(f, "jump {chain}"),
+            Verdict::Goto(chain) => write!(f, "goto {chain}"),
+        }
+    }
+}
+
+fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, all: &[T], between: &str) -> fmt::Result {
+    for (at, one) in all.iter().enumerate() {
+        if at > 0 {
+            f.write_str(between)?;
+        }
+        write!(f, "{one}")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Binary::And => "&",
+            Binary::Or => "|",
+            Binary::Xor => "^",
+            Binary::Left => "<<",
+            Binary::Right => ">>",
+        })
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = |f: &mut fmt::Formatter<'_>, expr: &Expr| match expr {
+            Expr::Binary(..) => write!(f, "({expr})"),
+            _ => write!(f, "{expr}"),
+        };
+        match self {
+            Expr::Word(word) => f.write_str(word),
+            Expr::Prefix(address, length) => write!(f, "{address}/{length}"),
+            Expr::Range(first, last) => write!(f, "{first}-{last}"),
+            Expr::Flags(flags) => joined(f, flags, ","),
+            Expr::Concat(parts) => joined(f, parts, " . "),
+            Expr::Elements(elements) => {
+                f.write_str("{ ")?;
+                joined(f, elements, ", ")?;
+                f.write_str(" }")
+            }
+            Expr::SetRef(name) => write!(f, "@{name}"),
+            Expr::Payload { protocol, field } => write!(f, "{protocol} {field}"),
+            Expr::Raw { base, offset, length } => write!(f, "@{base},{offset},{length}"),
+            Expr::Meta(key) if matches!(key.as_str(), "iif" | "oif" | "iifname" | "oifname") => f.write_str(key),
+            Expr::Meta(key) => write!(f, "meta {key}"),
+            Expr::Ct { direction: Some(direction), key } => write!(f, "ct {direction} {key}"),
+            Expr::Ct { direction: None, key } => write!(f, "ct {key}"),
+            Expr::Fib { flags, result } => write!(f, "fib {} {result}", flags.join(" . ")),
+            Expr::Numgen { random, modulus, offset } => {
+                write!(f, "numgen {} mod {modulus}", if *random { "random" } else { "inc" })?;
+                if *offset == 0 { Ok(()) } else { write!(f, " offset {offset}") }
+            }
+            Expr::Hash { key, modulus, seed, offset } => {
+                match key {
+                    Some(key) => write!(f, "jhash {key} mod {modulus}")?,
+                    None => write!(f, "symhash mod {modulus}")?,
+                }
+                if let Some(seed) = seed {
+                    write!(f, " seed 0x{seed:x}")?;
+                }
+                if *offset == 0 { Ok(()) } else { write!(f, " offset {offset}") }
+            }
+            Expr::Binary(operation, left, right) => {
+                inner(f, left)?;
+                write!(f, " {operation} ")?;
+                inner(f, right)
+            }
+            Expr::Map { key, map } => write!(f, "{key} map {map}"),
+            Expr::Unknown(text) => f.write_str(text),
+        }
+    }
+}
+
+/// A time as `nft` takes it: in whole seconds, or with milliseconds.
+struct Time(u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 1000, self.0 % 1000) {
+            (seconds, 0) => write!(f, "{seconds}s"),
+            (seconds, rest) => write!(f, "{seconds}s{rest}ms"),
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            ElementKey::Any => f.write_str("*")?,
+            ElementKey::Parts(parts) => joined(f, parts, " . ")?,
+        }
+        if let Some(timeout) = self.timeout {
+            write!(f, " timeout {}", Time(timeout))?;
+        }
+        if let Some(expires) = self.expires {
+            write!(f, " expires {}", Time(expires))?;
+        }
+        match &self.value {
+            ElementValue::None => Ok(()),
+            ElementValue::Verdict(verdict) => write!(f, " : {verdict}"),
+            ElementValue::Data(parts) => {
+                f.write_str(" : ")?;
+                joined(f, parts, " . ")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Relation::Implicit => "",
+            Relation::Equal => "== ",
+            Relation::NotEqual => "!= ",
+            Relation::Less => "< ",
+            Relation::LessOrEqual => "<= ",
+            Relation::Greater => "> ",
+            Relation::GreaterOrEqual => ">= ",
+            Relation::Without => "! ",
+        })
+    }
+}
+
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Statement::Match { left, relation, right } => write!(f, "{left} {relation}{right}"),
+            Statement::Verdict(verdict) => write!(f, "{verdict}"),
+            Statement::VerdictMap { key, map } => write!(f, "{key} vmap {map}"),
+            Statement::Set { what, value } => write!(f, "{what} set {value}"),
+            Statement::Element { operation, set, key, data, timeout } => {
+                let operation = match operation {
+                    SetOperation::Add => "add",
+                    SetOperation::Update => "update",
+                    SetOperation::Delete => "delete",
+                };
+                write!(f, "{operation} @{set} {{ {key}")?;
+                if let Some(timeout) = timeout {
+                    write!(f, " timeout {}", Time(*timeout))?;
+                }
+                if let Some(data) = data {
+                    write!(f, " : {data}")?;
+                }
+                f.write_str(" }")
+            }
+            Statement::Nat { kind, family, address, port, flags } => {
+                nat(f, *kind, family.as_deref(), address.as_ref(), port.as_ref(), flags)
+            }
+            Statement::Reject(None) => f.write_str("reject"),
+            Statement::Reject(Some((protocol, name))) => write!(f, "reject with {protocol} {name}"),
+            Statement::Notrack => f.write_str("notrack"),
+            Statement::Limit { rate, per, burst, over } => {
+                let unit = match per {
+                    1000 => "second",
+                    60_000 => "minute",
+                    3_600_000 => "hour",
+                    86_400_000 => "day",
+                    _ => "week",
+                };
+                write!(f, "limit rate {}{rate}/{unit} burst {burst} packets", if *over { "over " } else { "" })
+            }
+            Statement::NoEffect(text) | Statement::Unknown(text) => f.write_str(text),
+        }
+    }
+}
+
+fn nat(
+    f: &mut fmt::Formatter<'_>,
+    kind: NatKind,
+    family: Option<&str>,
+    address: Option<&Expr>,
+    port: Option<&Expr>,
+    flags: &[String],
+) -> fmt::Result {
+    f.write_str(match kind {
+        NatKind::Snat => "snat",
+        NatKind::Dnat => "dnat",
+        NatKind::Masquerade => "masquerade",
+        NatKind::Redirect => "redirect",
+    })?;
+    if let Some(family) = family {
+        write!(f, " {family}")?;
+    }
+    match (address, port) {
+        (None, None) => {}
+        (None, Some(port)) => write!(f, " to :{port}")?,
+        (Some(address), None) => write!(f, " to {address}")?,
+        (Some(address), Some(port)) if address.to_string().contains(':') => write!(f, " to [{address}]:{port}")?,
+        (Some(address), Some(port)) => write!(f, " to {address}:{port}")?,
+    }
+    if flags.is_empty() { Ok(()) } else { write!(f, " {}", flags.join(",")) }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        joined(f, &self.statements, " ")?;
+        match &self.comment {
+            Some(comment) => write!(f, " comment \"{comment}\""),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Named(name) => f.write_str(name),
+            Type::Of(expr) => write!(f, "{expr}"),
+        }
+    }
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.holds == Holds::Keys { "set" } else { "map" };
+        let word = if self.key.iter().any(|part| matches!(part, Type::Of(_))) { "typeof" } else { "type" };
+        write!(f, "\t{kind} {} {{\n\t\t{word} ", self.name)?;
+        joined(f, &self.key, " . ")?;
+        match &self.holds {
+            Holds::Keys => {}
+            Holds::Verdicts => f.write_str(" : verdict")?,
+            Holds::Data(parts) => {
+                f.write_str(" : ")?;
+                joined(f, parts, " . ")?;
+            }
+        }
+        f.write_str("\n")?;
+        if let Some(size) = self.size {
+            writeln!(f, "\t\tsize {size}")?;
+        }
+        if !self.flags.is_empty() {
+            writeln!(f, "\t\tflags {}", self.flags.join(","))?;
+        }
+        if let Some(timeout) = self.timeout {
+            writeln!(f, "\t\ttimeout {}", Time(timeout))?;
+        }
+        if let Some(comment) = &self.comment {
+            writeln!(f, "\t\tcomment \"{comment}\"")?;
+        }
+        if !self.elements.is_empty() {
+            f.write_str("\t\telements = { ")?;
+            joined(f, &self.elements, ",\n\t\t\t     ")?;
+            f.write_str(" }\n")?;
+        }
+        f.write_str("\t}\n")
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\tchain {} {{", self.name)?;
+        if let Some(comment) = &self.comment {
+            writeln!(f, "\t\tcomment \"{comment}\"")?;
+        }
+        if let Some(base) = &self.base {
+            write!(f, "\t\ttype {} hook {}", base.kind, base.hook)?;
+            match base.devices.as_slice() {
+                [] => {}
+                [one] => write!(f, " device \"{one}\"")?,
+                all => write!(f, " devices = {{ {} }}", all.join(", "))?,
+            }
+            let policy = if base.policy == Policy::Drop { "drop" } else { "accept" };
+            writeln!(f, " priority {}; policy {policy};", base.priority)?;
+        }
+        for rule in &self.rules {
+            writeln!(f, "\t\t{rule}")?;
+        }
+        f.write_str("\t}\n")
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "table {} {} {{", self.family, self.name)?;
+        if let Some(comment) = &self.comment {
+            writeln!(f, "\tcomment \"{comment}\"")?;
+        }
+        if !self.flags.is_empty() {
+            writeln!(f, "\tflags {}", self.flags.join(","))?;
+        }
+        let mut first = self.comment.is_none() && self.flags.is_empty();
+        for part in self.sets.iter().map(ToString::to_string).chain(self.chains.iter().map(ToString::to_string)) {
+            if !first {
+                f.write_str("\n")?;
+            }
+            first = false;
+            f.write_str(&part)?;
+        }
+        f.write_str("}\n")
+    }
+}
+
+impl fmt::Display for Ruleset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        joined(f, &self.tables, "\n")
+    }
+}

@@ -1,0 +1,310 @@
+//! Rules compiled for walking: names are numbers, literals are ranges, jumps lead to places.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Binary, Kind, Ruleset, TableFamily};
+use crate::protocol::{Family, Protocol};
+use crate::rules::Policy;
+use crate::rules::nat::NatRange;
+use crate::rules::target::RejectWith;
+use crate::trace::{Hook, NftRule};
+
+/// What a rule loads from a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// The source or destination of an IP header of this family.
+    Address {
+        family: Family,
+        source: bool,
+    },
+    /// The version of an IP header.
+    Version(Family),
+    /// The protocol that an IP header of this family names.
+    HeaderProtocol(Family),
+    /// A port, of this protocol or of any.
+    Port {
+        of: Option<Protocol>,
+        source: bool,
+    },
+    TcpFlags,
+    IcmpType(Family),
+    IcmpCode(Family),
+    Mark,
+    InterfaceName {
+        input: bool,
+    },
+    Interface {
+        input: bool,
+    },
+    Protocol,
+    Family,
+    EtherType,
+    State,
+    Status,
+    Direction,
+    ConnectionMark,
+    /// Of a connection's tuple.
+    ConnectionAddress {
+        reply: Option<bool>,
+        source: bool,
+        family: Family,
+    },
+    ConnectionPort {
+        reply: Option<bool>,
+        source: bool,
+    },
+    ConnectionProtocol,
+    Fib {
+        source: bool,
+        limit: Option<bool>,
+        result: FibResult,
+    },
+}
+
+/// What `fib` asks of the routing tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FibResult {
+    AddressType,
+    Interface,
+    InterfaceName,
+}
+
+/// A value, ready to be made.
+#[derive(Debug, Clone)]
+pub(crate) enum Load {
+    Constant(u128),
+    Field(Field),
+    /// Cut to so many bits.
+    Binary(Binary, Box<Load>, Box<Load>, u32),
+    Random {
+        modulus: u32,
+        offset: u32,
+    },
+    Rotation {
+        modulus: u32,
+        offset: u32,
+        counter: usize,
+    },
+    /// `None`: of a key that only the kernel knows.
+    Hash {
+        key: Option<Vec<(Load, Kind)>>,
+        modulus: u32,
+        seed: Option<u32>,
+        offset: u32,
+    },
+    /// One or more values, which an element has.
+    Map {
+        key: Vec<Load>,
+        set: usize,
+    },
+    NotModelled(Arc<str>),
+}
+
+/// Where a packet goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goes {
+    Accept,
+    Drop,
+    Return,
+    Continue,
+    Jump(usize),
+    Goto(usize),
+}
+
+/// How a value is compared.
+#[derive(Debug, Clone)]
+pub(crate) enum Compare {
+    /// Each part is within its range (or `not`).
+    Within { not: bool, ranges: Vec<(u128, u128)> },
+    /// Any of these bits is set (or, `not`, none).
+    Any { not: bool, bits: u128 },
+    /// An element has it (or `not`).
+    In { not: bool, set: usize },
+}
+
+/// What a translation changes an address or port to.
+#[derive(Debug, Clone)]
+pub(crate) enum To {
+    /// As it is.
+    Nothing,
+    /// From first to last.
+    Range(u128, u128),
+    Load(Load),
+}
+
+/// A translation.
+#[derive(Debug, Clone)]
+pub(crate) struct Nat {
+    pub(crate) kind: super::NatKind,
+    /// Only packets of this family.
+    pub(crate) family: Option<Family>,
+    pub(crate) address: To,
+    pub(crate) port: To,
+    /// The flags; address and ports are filled in.
+    pub(crate) range: NatRange,
+}
+
+/// A statement, ready to be carried out.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Compare {
+        left: Vec<Load>,
+        compare: Compare,
+    },
+    Verdict(Goes),
+    VerdictMap {
+        key: Vec<Load>,
+        set: usize,
+    },
+    SetMark(Load),
+    SetConnectionMark(Load),
+    Element {
+        operation: super::SetOperation,
+        key: Vec<Load>,
+        data: Option<Load>,
+        set: usize,
+        timeout: Option<u64>,
+    },
+    Nat(Nat),
+    /// What is sent back, by family.
+    Reject {
+        v4: RejectWith,
+        v6: RejectWith,
+    },
+    Notrack,
+    Limit {
+        rate: u64,
+        per: u64,
+        burst: u64,
+        over: bool,
+        counter: usize,
+    },
+    NotModelled(Arc<str>),
+}
+
+/// What an element has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    Nothing,
+    Verdict(Goes),
+    Data(Vec<u128>),
+}
+
+/// An element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) content: Content,
+    /// Milliseconds of the clock, from the beginning.
+    pub(crate) expires: Option<u64>,
+}
+
+/// The name of a set, by which what rules put in is kept.
+pub(crate) type SetName = (TableFamily, String, String);
+
+/// A set or map.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CompiledSet {
+    /// Of a set that rules may put elements into.
+    pub(crate) dynamic: Option<SetName>,
+    pub(crate) exact: HashMap<Vec<u128>, Entry>,
+    pub(crate) ranges: Vec<(Vec<(u128, u128)>, Entry)>,
+    pub(crate) any: Option<Content>,
+    pub(crate) timeout: Option<u64>,
+    pub(crate) size: Option<usize>,
+    /// An element, or a type, that is not modelled: nothing can be said of what is not found.
+    pub(crate) not_modelled: Option<Arc<str>>,
+}
+
+/// A chain.
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledChain {
+    pub(crate) policy: Option<Policy>,
+    pub(crate) rules: Vec<Vec<Step>>,
+}
+
+/// A table.
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledTable {
+    pub(crate) chains: Vec<CompiledChain>,
+    pub(crate) sets: Vec<CompiledSet>,
+}
+
+/// A base chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BaseChain {
+    pub(crate) table: usize,
+    pub(crate) chain: usize,
+    pub(crate) priority: i32,
+}
+
+/// The base chains that a packet of one family meets at one hook, in the order in which it meets them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AtHook {
+    pub(crate) filters: Vec<BaseChain>,
+    pub(crate) nats: Vec<BaseChain>,
+}
+
+/// The rules of a machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Program {
+    pub(crate) ruleset: Arc<Ruleset>,
+    pub(crate) tables: Vec<CompiledTable>,
+    pub(super) v4: [AtHook; 5],
+    pub(super) v6: [AtHook; 5],
+    /// Base chains of devices, by interface: what comes in.
+    pub(crate) ingress: Vec<(usize, BaseChain)>,
+    /// What goes out.
+    pub(crate) egress: Vec<(usize, BaseChain)>,
+    /// A chain with rules for frames that cross a bridge, which are not modelled.
+    pub(crate) on_bridges: Option<BaseChain>,
+}
+
+impl Program {
+    pub(crate) fn at(&self, family: Family, hook: Hook) -> &AtHook {
+        let all = match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        };
+        &all[hook as usize]
+    }
+
+    /// Whether any chain is hooked in for packets of the family.
+    pub(crate) fn sees(&self, family: Family) -> bool {
+        let all = match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        };
+        all.iter().any(|at| !at.filters.is_empty() || !at.nats.is_empty())
+    }
+
+    /// Whether destinations or sources may be translated.
+    pub(crate) fn translates(&self, family: Family) -> bool {
+        let all = match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        };
+        all.iter().any(|at| !at.nats.is_empty())
+    }
+
+    pub(crate) fn rule(&self, table: usize, chain: usize, rule: Option<usize>) -> NftRule {
+        NftRule { ruleset: Arc::clone(&self.ruleset), table, chain, rule }
+    }
+
+    /// Sets that rules put elements into.
+    pub(crate) fn dynamic(&self) -> impl Iterator<Item = &SetName> {
+        self.tables.iter().flat_map(|table| &table.sets).filter_map(|set| set.dynamic.as_ref())
+    }
+}
+
+/// What two values make.
+pub(crate) fn binary(operation: Binary, left: u128, right: u128) -> u128 {
+    let bits = u32::try_from(right).unwrap_or(u32::MAX);
+    match operation {
+        Binary::And => left & right,
+        Binary::Or => left | right,
+        Binary::Xor => left ^ right,
+        Binary::Left => left.checked_shl(bits).unwrap_or(0),
+        Binary::Right => left.checked_shr(bits).unwrap_or(0),
+    }
+}

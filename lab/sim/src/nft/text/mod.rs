@@ -1,0 +1,297 @@
+//! Reading the text of a listing: tables, sets, chains.
+
+mod elements;
+mod expression;
+mod statement;
+mod tokens;
+
+use super::{Base, Chain, Holds, ReadError, Rule, Ruleset, Set, Statement, Table, TableFamily, Type, priority};
+use crate::rules::Policy;
+use tokens::{TokenKind, Tokens};
+
+type Read<T> = Result<T, ReadError>;
+
+pub(super) fn read(text: &str) -> Read<Ruleset> {
+    let (all, managed) = tokens::split(text)?;
+    let mut tokens = Tokens::new(text, &all);
+    let mut ruleset = Ruleset::default();
+    let mut after = 0;
+    loop {
+        tokens.skip_ends();
+        let line = tokens.line();
+        if tokens.peek().is_none() {
+            return Ok(ruleset);
+        }
+        if tokens.take(";") {
+            continue;
+        }
+        if !tokens.take("table") {
+            return Err(ReadError::new(line, format!("expected a table: {}", tokens.rest_of_line())));
+        }
+        let mut table = table(&mut tokens)?;
+        table.by_iptables = managed.iter().any(|at| (after..line).contains(at));
+        after = line;
+        ruleset.tables.push(table);
+    }
+}
+
+fn expected<T>(tokens: &mut Tokens<'_>, what: &str) -> Read<T> {
+    let line = tokens.line();
+    let found = tokens
+        .next()
+        .map_or("the end", |token| if token.kind == TokenKind::End { "the end of the line" } else { token.text });
+    Err(ReadError::new(line, format!("expected {what}, found {found:?}")))
+}
+
+fn open(tokens: &mut Tokens<'_>) -> Read<()> {
+    if tokens.take("{") { Ok(()) } else { expected(tokens, "{") }
+}
+
+fn name(tokens: &mut Tokens<'_>, what: &str) -> Read<String> {
+    match tokens.word() {
+        Some(name) => Ok(name.to_owned()),
+        None => expected(tokens, what),
+    }
+}
+
+fn table(tokens: &mut Tokens<'_>) -> Read<Table> {
+    let first = name(tokens, "a family or a name")?;
+    let (family, name) = match TableFamily::parse(&first) {
+        // A table may be called `ip`.
+        Some(family) if !tokens.is("{") => (family, name(tokens, "a name")?),
+        _ => (TableFamily::Ip, first),
+    };
+    let mut table = Table {
+        family,
+        name,
+        by_iptables: false,
+        flags: Vec::new(),
+        comment: None,
+        sets: Vec::new(),
+        chains: Vec::new(),
+    };
+    open(tokens)?;
+    loop {
+        tokens.skip_ends();
+        if tokens.take("}") {
+            return Ok(table);
+        }
+        if tokens.take(";") {
+            continue;
+        }
+        let line = tokens.line();
+        match tokens.word() {
+            Some("comment") => table.comment = Some(self::name(tokens, "a comment")?),
+            Some("flags") => table.flags = words(tokens),
+            Some("chain") => table.chains.push(chain(tokens)?),
+            Some("set") => table.sets.push(set(tokens, false)?),
+            Some("map") => table.sets.push(set(tokens, true)?),
+            // Objects that rules may refer to: the statement that does is what matters.
+            Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
+                while !tokens.is("{") && !tokens.at_end() {
+                    tokens.next();
+                }
+                if !tokens.skip_braces() {
+                    return expected(tokens, "{ … }");
+                }
+            }
+            Some(word) => {
+                return Err(ReadError::new(line, format!("{word:?} is nothing of a table that is known here")));
+            }
+            None => return expected(tokens, "something of a table"),
+        }
+    }
+}
+
+/// Words with commas between them.
+fn words(tokens: &mut Tokens<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some(word) = tokens.word() {
+        all.push(word.to_owned());
+        if !tokens.take(",") {
+            break;
+        }
+    }
+    all
+}
+
+fn chain(tokens: &mut Tokens<'_>) -> Read<Chain> {
+    let mut chain = Chain { name: name(tokens, "a chain's name")?, base: None, comment: None, rules: Vec::new() };
+    open(tokens)?;
+    loop {
+        tokens.skip_ends();
+        if tokens.take("}") {
+            return Ok(chain);
+        }
+        if tokens.take(";") {
+            continue;
+        }
+        if tokens.peek().is_none() {
+            return expected(tokens, "}");
+        }
+        let line = tokens.line();
+        // A rule does not begin with either of these words.
+        if tokens.is("type") {
+            chain.base = Some(base(tokens)?);
+        } else if tokens.take("policy") {
+            let policy = policy(tokens)?;
+            match &mut chain.base {
+                Some(base) => base.policy = policy,
+                None => return Err(ReadError::new(line, "a policy of a chain without a hook")),
+            }
+        } else if tokens.take("comment") {
+            chain.comment = Some(name(tokens, "a comment")?);
+        } else {
+            chain.rules.push(rule(tokens, line));
+        }
+    }
+}
+
+fn policy(tokens: &mut Tokens<'_>) -> Read<Policy> {
+    match tokens.word() {
+        Some("accept") => Ok(Policy::Accept),
+        Some("drop") => Ok(Policy::Drop),
+        _ => expected(tokens, "accept or drop"),
+    }
+}
+
+/// `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`
+fn base(tokens: &mut Tokens<'_>) -> Read<Base> {
+    tokens.take("type");
+    let kind = name(tokens, "a type")?;
+    if !tokens.take("hook") {
+        return expected(tokens, "hook");
+    }
+    let hook = name(tokens, "a hook")?;
+    let mut devices = Vec::new();
+    if tokens.take("device") {
+        devices.push(name(tokens, "a device")?);
+    } else if tokens.take("devices") {
+        tokens.take("=");
+        open(tokens)?;
+        devices = words(tokens);
+        if !tokens.take("}") {
+            return expected(tokens, "}");
+        }
+    }
+    if !tokens.take("priority") {
+        return expected(tokens, "priority");
+    }
+    let line = tokens.line();
+    let number = name(tokens, "a priority")?;
+    let unknown = || ReadError::new(line, format!("priority {number:?} is not known here"));
+    let mut priority = priority(&number).ok_or_else(unknown)?;
+    for (sign, factor) in [("+", 1), ("-", -1)] {
+        if tokens.take(sign) {
+            let more: i32 = name(tokens, "a number")?.parse().map_err(|_| unknown())?;
+            priority += factor * more;
+        }
+    }
+    let mut base = Base { kind, hook, priority, devices, policy: Policy::Accept };
+    tokens.take(";");
+    if tokens.take("policy") {
+        base.policy = policy(tokens)?;
+    }
+    Ok(base)
+}
+
+/// A rule ends with its line. What is not understood is one statement, to the end.
+fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
+    let mut rule = Rule { line, statements: Vec::new(), comment: None };
+    while !tokens.at_end() {
+        let before = tokens.clone();
+        if tokens.take("comment") {
+            rule.comment = tokens.word().map(str::to_owned);
+            continue;
+        }
+        match statement::read(tokens) {
+            Some(statement) => rule.statements.push(statement),
+            None => {
+                *tokens = before;
+                rule.statements.push(Statement::Unknown(tokens.rest_of_line().to_owned()));
+            }
+        }
+    }
+    rule
+}
+
+fn set(tokens: &mut Tokens<'_>, is_map: bool) -> Read<Set> {
+    let mut set = Set {
+        name: name(tokens, "a set's name")?,
+        key: Vec::new(),
+        holds: Holds::Keys,
+        flags: Vec::new(),
+        timeout: None,
+        size: None,
+        comment: None,
+        elements: Vec::new(),
+    };
+    open(tokens)?;
+    loop {
+        tokens.skip_ends();
+        if tokens.take("}") {
+            let complete = !set.key.is_empty() && is_map != (set.holds == Holds::Keys);
+            return if complete { Ok(set) } else { expected(tokens, "a set with its type") };
+        }
+        if tokens.take(";") {
+            continue;
+        }
+        let line = tokens.line();
+        match tokens.word() {
+            Some("type") => (set.key, set.holds) = types(tokens, is_map, line, named)?,
+            Some("typeof") => (set.key, set.holds) = types(tokens, is_map, line, of_expression)?,
+            Some("flags") => set.flags = words(tokens),
+            Some("size") => set.size = tokens.word().and_then(|word| word.parse().ok()),
+            Some("timeout") => set.timeout = tokens.word().and_then(elements::milliseconds),
+            Some("comment") => set.comment = tokens.word().map(str::to_owned),
+            // How the set is stored, and what its elements count.
+            Some("gc-interval" | "policy" | "counter" | "auto-merge" | "last") => drop(tokens.rest_of_line()),
+            Some("elements") => {
+                tokens.take("=");
+                let read = elements::read(tokens);
+                set.elements = read.ok_or_else(|| {
+                    ReadError::new(tokens.line(), format!("an element of the set {} is not understood", set.name))
+                })?;
+            }
+            Some(word) => return Err(ReadError::new(line, format!("{word:?} is nothing of a set that is known here"))),
+            None => return expected(tokens, "something of a set"),
+        }
+    }
+}
+
+fn named(tokens: &mut Tokens<'_>) -> Option<Type> {
+    tokens.word().map(|name| Type::Named(name.to_owned()))
+}
+
+fn of_expression(tokens: &mut Tokens<'_>) -> Option<Type> {
+    expression::one(tokens).map(Type::Of)
+}
+
+/// `ipv4_addr . inet_service : verdict`.
+fn types(
+    tokens: &mut Tokens<'_>,
+    is_map: bool,
+    line: usize,
+    one: fn(&mut Tokens<'_>) -> Option<Type>,
+) -> Read<(Vec<Type>, Holds)> {
+    let concatenated = |tokens: &mut Tokens<'_>| {
+        let mut all = vec![one(tokens)?];
+        while tokens.take(".") {
+            all.push(one(tokens)?);
+        }
+        Some(all)
+    };
+    let wrong = || ReadError::new(line, "a type that is not understood");
+    let key = concatenated(tokens).ok_or_else(wrong)?;
+    if !is_map {
+        return Ok((key, Holds::Keys));
+    }
+    if !tokens.take(":") {
+        return Err(wrong());
+    }
+    tokens.take("interval");
+    if tokens.take("verdict") {
+        return Ok((key, Holds::Verdicts));
+    }
+    Ok((key, Holds::Data(concatenated(tokens).ok_or_else(wrong)?)))
+}

@@ -1,0 +1,178 @@
+//! Words of a listing.
+
+use crate::nft::ReadError;
+
+/// A word with its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token<'a> {
+    pub(super) kind: TokenKind,
+    /// Without quotes.
+    pub(super) text: &'a str,
+    /// Where it begins and ends in the whole text, quotes included.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) line: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    Word,
+    /// In quotes.
+    Quoted,
+    /// `{`, `}`, `(`, `)`, `,`, `;`, `=`, operators.
+    Symbol,
+    /// The end of a line.
+    End,
+}
+
+/// Longer ones first.
+const SYMBOLS: [&str; 18] =
+    ["==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", ",", ";", "=", "<", ">", "&", "|", "^"];
+
+/// The line by which `nft` says that a table is one of iptables-nft's.
+const BY_IPTABLES: &str = "is managed by iptables";
+
+/// All words, and the lines that say that the next table is one of iptables-nft's.
+pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), ReadError> {
+    let (mut tokens, mut managed) = (Vec::new(), Vec::new());
+    let (mut at, mut line) = (0, 1);
+    while let Some(next) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if next == '\n' {
+            tokens.push(Token { kind: TokenKind::End, text: "", from: at, to: at, line });
+            line += 1;
+            at += 1;
+        } else if rest.starts_with("\\\n") {
+            line += 1;
+            at += 2;
+        } else if next.is_whitespace() {
+            at += next.len_utf8();
+        } else if next == '#' {
+            let length = rest.find('\n').unwrap_or(rest.len());
+            if rest[..length].contains(BY_IPTABLES) {
+                managed.push(line);
+            }
+            at += length;
+        } else if next == '"' {
+            let length = rest[1..].find('"').ok_or_else(|| ReadError::new(line, "a quote without an end"))?;
+            let text = &rest[1..=length];
+            tokens.push(Token { kind: TokenKind::Quoted, text, from: at, to: at + length + 2, line });
+            line += text.matches('\n').count();
+            at += length + 2;
+        } else if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+            tokens.push(Token { kind: TokenKind::Symbol, text: symbol, from: at, to: at + symbol.len(), line });
+            at += symbol.len();
+        } else {
+            let ends = |c: char| c.is_whitespace() || "{}(),;=<>&|^\"".contains(c);
+            // `!` stands alone or before `=`.
+            let length = if next == '!' { 1 } else { rest.find(ends).unwrap_or(rest.len()) };
+            tokens.push(Token { kind: TokenKind::Word, text: &rest[..length], from: at, to: at + length, line });
+            at += length;
+        }
+    }
+    Ok((tokens, managed))
+}
+
+/// Words one after the other.
+#[derive(Debug, Clone)]
+pub(super) struct Tokens<'a> {
+    whole: &'a str,
+    all: &'a [Token<'a>],
+    at: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(whole: &'a str, all: &'a [Token<'a>]) -> Tokens<'a> {
+        Tokens { whole, all, at: 0 }
+    }
+
+    pub(super) fn peek(&self) -> Option<Token<'a>> {
+        self.all.get(self.at).copied()
+    }
+
+    /// The word after the next one.
+    pub(super) fn second(&self) -> Option<&'a str> {
+        self.all.get(self.at + 1).filter(|token| token.kind == TokenKind::Word).map(|token| token.text)
+    }
+
+    pub(super) fn next(&mut self) -> Option<Token<'a>> {
+        let token = self.peek();
+        self.at += usize::from(token.is_some());
+        token
+    }
+
+    pub(super) fn line(&self) -> usize {
+        self.all.get(self.at).or(self.all.last()).map_or(1, |token| token.line)
+    }
+
+    /// Whether the next one is this word or symbol, not in quotes; takes it.
+    pub(super) fn take(&mut self, text: &str) -> bool {
+        let is = self.is(text);
+        self.at += usize::from(is);
+        is
+    }
+
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.peek().is_some_and(|token| !matches!(token.kind, TokenKind::Quoted | TokenKind::End) && token.text == text)
+    }
+
+    /// The next word, in quotes or not.
+    pub(super) fn word(&mut self) -> Option<&'a str> {
+        let token = self.peek().filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::Quoted))?;
+        self.at += 1;
+        Some(token.text)
+    }
+
+    pub(super) fn skip_ends(&mut self) {
+        while self.peek().is_some_and(|token| token.kind == TokenKind::End) {
+            self.at += 1;
+        }
+    }
+
+    /// Whether a statement of one line is over.
+    pub(super) fn at_end(&self) -> bool {
+        self.peek().is_none_or(|token| {
+            token.kind == TokenKind::End || (token.kind == TokenKind::Symbol && matches!(token.text, ";" | "}"))
+        })
+    }
+
+    /// Everything to the end of the line, or of a `;`, braces included.
+    pub(super) fn rest_of_line(&mut self) -> &'a str {
+        let from = self.peek().map_or(self.whole.len(), |token| token.from);
+        let (mut to, mut depth) = (from, 0usize);
+        while let Some(token) = self.peek() {
+            match (token.kind, token.text) {
+                (TokenKind::Symbol, "{") => depth += 1,
+                (TokenKind::Symbol, "}") if depth > 0 => depth -= 1,
+                (TokenKind::End, _) | (TokenKind::Symbol, ";" | "}") if depth == 0 => break,
+                _ => {}
+            }
+            to = token.to;
+            self.at += 1;
+        }
+        &self.whole[from..to]
+    }
+
+    /// Takes `{ … }`, whatever is in it.
+    pub(super) fn skip_braces(&mut self) -> bool {
+        if !self.take("{") {
+            return false;
+        }
+        let mut depth = 1;
+        while depth > 0 {
+            let Some(token) = self.next() else { return false };
+            match (token.kind, token.text) {
+                (TokenKind::Symbol, "{") => depth += 1,
+                (TokenKind::Symbol, "}") => depth -= 1,
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// The text from a token's beginning to here.
+    pub(super) fn since(&self, from: usize) -> &'a str {
+        let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
+        self.whole.get(from..to).unwrap_or_default()
+    }
+}

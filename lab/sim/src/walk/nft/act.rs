@@ -1,0 +1,154 @@
+//! Carrying statements out.
+
+use super::{At, Came, Stop};
+use crate::conntrack::nat::Manip;
+use crate::masked::from_bits;
+use crate::nft::NatKind;
+use crate::nft::program::{Compare, Content, Nat, Step, To};
+use crate::protocol::Family;
+use crate::trace::{Event, Lost};
+use crate::walk::act::Done;
+use crate::walk::{Skb, Walker};
+
+impl<'a> Walker<'a> {
+    /// `None`: the next statement.
+    pub(super) fn nft_step(
+        &mut self,
+        step: &Step,
+        at: &At<'a>,
+        skb: &mut Skb,
+        matched: &mut bool,
+    ) -> Result<Option<Came>, Stop> {
+        match step {
+            Step::Compare { left, compare } => {
+                let values = self.nft_values(left, at, skb)?;
+                if self.nft_compare(&values, compare, at)? { Ok(None) } else { Err(Stop::Break) }
+            }
+            Step::Limit { rate, per, burst, over, counter } => {
+                let within = self.nft_limit(*rate, *per, *burst, *counter);
+                if within == *over { Err(Stop::Break) } else { Ok(None) }
+            }
+            Step::NotModelled(what) => Err(Stop::NotModelled(what.clone())),
+            Step::VerdictMap { key, set } => {
+                let key = self.nft_values(key, at, skb)?;
+                let Some(Content::Verdict(goes)) = self.nft_find(at, *set, &key)? else { return Err(Stop::Break) };
+                self.nft_matched(at, matched);
+                Ok(Some(Came::Goes(goes)))
+            }
+            Step::Verdict(goes) => {
+                self.nft_matched(at, matched);
+                Ok(Some(Came::Goes(*goes)))
+            }
+            Step::SetMark(load) => {
+                let mark = u32::try_from(self.nft_one(load, at, skb)?).unwrap_or(u32::MAX);
+                self.nft_matched(at, matched);
+                if mark != skb.mark {
+                    self.note(Event::Mark { from: skb.mark, to: mark });
+                }
+                skb.mark = mark;
+                Ok(None)
+            }
+            Step::SetConnectionMark(load) => {
+                let mark = u32::try_from(self.nft_one(load, at, skb)?).unwrap_or(u32::MAX);
+                self.nft_matched(at, matched);
+                let id = skb.attached.map(|attached| attached.id);
+                if let Some(connection) = id.and_then(|id| self.state.connections.get_mut(id)) {
+                    connection.mark = mark;
+                }
+                Ok(None)
+            }
+            Step::Element { operation, key, data, set, timeout } => {
+                let key = self.nft_values(key, at, skb)?;
+                let content = match data {
+                    Some(data) => Content::Data(self.nft_load(data, at, skb)?),
+                    None => Content::Nothing,
+                };
+                self.nft_element(at, *operation, *set, key, content, *timeout)?;
+                self.nft_matched(at, matched);
+                Ok(None)
+            }
+            Step::Nat(nat) => self.nft_nat(nat, at, skb, matched).map(Some),
+            Step::Reject { v4, v6 } => {
+                self.nft_matched(at, matched);
+                let with = if skb.packet.family() == Family::V4 { *v4 } else { *v6 };
+                match self.reject(with, skb) {
+                    Done::Ends(leaves) => Ok(Some(Came::Ends(leaves))),
+                    Done::Continue | Done::Accept => Ok(Some(Came::Done)),
+                }
+            }
+            Step::Notrack => {
+                self.nft_matched(at, matched);
+                skb.untracked = skb.attached.is_none();
+                Ok(None)
+            }
+        }
+    }
+
+    fn nft_compare(&self, values: &[u128], compare: &Compare, at: &At<'a>) -> Result<bool, Stop> {
+        Ok(match compare {
+            Compare::Within { not, ranges } => {
+                let within = |((first, last), value): (&(u128, u128), &u128)| (first..=last).contains(&value);
+                (values.len() == ranges.len() && ranges.iter().zip(values).all(within)) != *not
+            }
+            Compare::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
+            Compare::In { not, set } => self.nft_find(at, *set, values)?.is_some() != *not,
+        })
+    }
+
+    /// `nft_limit_eval`: credit grows with time, up to what the burst and one packet more cost.
+    fn nft_limit(&mut self, rate: u64, per: u64, burst: u64, counter: usize) -> bool {
+        // In thousandths of a packet: rate packets in `per` milliseconds.
+        let full = burst.saturating_mul(1000).max(1000);
+        let (credit, since) = self.state.nft.limits.entry(counter).or_insert((full, self.now));
+        let grown = (self.now - *since).saturating_mul(rate).saturating_mul(1000) / per;
+        *credit = credit.saturating_add(grown).min(full);
+        *since = self.now;
+        let enough = *credit >= 1000;
+        if enough {
+            *credit -= 1000;
+        }
+        enough
+    }
+
+    /// net/netfilter/nft_nat.c, nft_masq.c, nft_redir.c.
+    fn nft_nat(&mut self, nat: &Nat, at: &At<'a>, skb: &Skb, matched: &mut bool) -> Result<Came, Stop> {
+        let family = skb.packet.family();
+        if nat.family.is_some_and(|only| only != family) {
+            return Err(Stop::Break);
+        }
+        let mut range = nat.range;
+        let mut ports = match &nat.port {
+            To::Nothing => None,
+            To::Range(first, last) => Some((*first, *last)),
+            To::Load(load) => Some(self.nft_one(load, at, skb)?).map(|port| (port, port)),
+        };
+        let mut addresses = match &nat.address {
+            To::Nothing => None,
+            To::Range(first, last) => Some((from_bits(family, *first), from_bits(family, *last))),
+            To::Load(load) => {
+                let values = self.nft_load(load, at, skb)?;
+                ports = values.get(1).map(|port| (*port, *port)).or(ports);
+                values.first().map(|address| (from_bits(family, *address), from_bits(family, *address)))
+            }
+        };
+        self.nft_matched(at, matched);
+        let manip = match nat.kind {
+            NatKind::Dnat | NatKind::Redirect => Manip::Destination,
+            NatKind::Snat | NatKind::Masquerade => Manip::Source,
+        };
+        let chosen = match nat.kind {
+            NatKind::Dnat | NatKind::Snat => Some(addresses),
+            NatKind::Masquerade => self.masquerade_address(skb).map(|own| Some((own, own))),
+            NatKind::Redirect => self.redirect_address(at.hook, skb).map(|own| Some((own, own))),
+        };
+        match chosen {
+            Some(chosen) => addresses = chosen,
+            None => return Ok(Came::Ends(self.lose(Lost::NoAddress))),
+        }
+        let port = |port: u128| u16::try_from(port).unwrap_or(u16::MAX);
+        range.addresses = addresses;
+        range.ports = ports.map(|(first, last)| (port(first), port(last)));
+        self.set_up(&range, manip, skb);
+        Ok(Came::Done)
+    }
+}

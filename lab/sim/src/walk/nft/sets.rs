@@ -1,0 +1,69 @@
+//! Looking elements up, and putting them in (net/netfilter/nft_lookup.c, nft_dynset.c).
+
+use super::{At, Stop};
+use crate::nft::SetOperation;
+use crate::nft::program::{Content, Entry};
+use crate::walk::Walker;
+
+impl<'a> Walker<'a> {
+    /// What the set has for a key.
+    pub(super) fn nft_find(&self, at: &At<'a>, set: usize, key: &[u128]) -> Result<Option<Content>, Stop> {
+        let set = &at.program.tables[at.table].sets[set];
+        let stays = |entry: &&Entry| entry.expires.is_none_or(|end| end > self.now);
+        let put_in = set.dynamic.as_ref().and_then(|name| self.state.nft.elements.get(name));
+        if let Some(entry) = put_in.and_then(|elements| elements.get(key)).filter(stays) {
+            return Ok(Some(entry.content.clone()));
+        }
+        if let Some(entry) = set.exact.get(key).filter(stays) {
+            return Ok(Some(entry.content.clone()));
+        }
+        let within = |ranges: &[(u128, u128)]| {
+            ranges.len() == key.len()
+                && ranges.iter().zip(key).all(|((first, last), part)| (first..=last).contains(&part))
+        };
+        if let Some((_, entry)) = set.ranges.iter().find(|(ranges, entry)| within(ranges) && stays(&entry)) {
+            return Ok(Some(entry.content.clone()));
+        }
+        match (&set.any, &set.not_modelled) {
+            // It might be the element that was not understood.
+            (_, Some(what)) => Err(Stop::NotModelled(what.clone())),
+            (Some(content), None) => Ok(Some(content.clone())),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// `add`, `update` and `delete`. A set that is full ends the rule.
+    pub(super) fn nft_element(
+        &mut self,
+        at: &At<'a>,
+        operation: SetOperation,
+        set: usize,
+        key: Vec<u128>,
+        content: Content,
+        timeout: Option<u64>,
+    ) -> Result<(), Stop> {
+        let is_there = self.nft_find(at, set, &key)?.is_some();
+        let set = &at.program.tables[at.table].sets[set];
+        let Some(name) = &set.dynamic else { return Err(Stop::NotModelled("a set that rules cannot change".into())) };
+        let now = self.now;
+        let elements = self.state.nft.elements.entry(name.clone()).or_default();
+        elements.retain(|_, entry| entry.expires.is_none_or(|end| end > now));
+        let expires = timeout.or(set.timeout).map(|time| now.saturating_add(time));
+        match operation {
+            SetOperation::Delete => {
+                if elements.remove(&key).is_none() && is_there {
+                    return Err(Stop::NotModelled("taking out an element that no rule has put in".into()));
+                }
+            }
+            SetOperation::Add if is_there => {}
+            SetOperation::Add | SetOperation::Update => {
+                let count = elements.len() + set.exact.len() + set.ranges.len();
+                if !is_there && set.size.is_some_and(|size| count >= size) {
+                    return Err(Stop::Break);
+                }
+                elements.insert(key, Entry { content, expires });
+            }
+        }
+        Ok(())
+    }
+}
