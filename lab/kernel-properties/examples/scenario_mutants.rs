@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let modes = [
         (Mode::Iptables, oracle::Mode::Iptables),
         (Mode::Ipvs, oracle::Mode::Ipvs),
+        (Mode::Nftables, oracle::Mode::Nftables),
         (Mode::Userspace, oracle::Mode::Userspace),
     ];
     for (mode, catalogued) in modes {

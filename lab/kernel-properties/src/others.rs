@@ -220,7 +220,8 @@ pub fn beside(found: &str, programs: &[Program], world: &World, node: &str, v4: 
 /// programs alone have used are there as well.
 #[must_use]
 pub fn without(found: &str) -> String {
-    let unused = ["raw", "mangle"].into_iter().filter(|table| !found.contains(&format!("*{table}\n")));
+    let all = ["raw", "mangle", "nat", "filter"];
+    let unused = all.into_iter().filter(|table| !found.contains(&format!("*{table}\n")));
     unused.fold(found.to_owned(), |text, table| format!("{text}*{table}\nCOMMIT\n"))
 }
 

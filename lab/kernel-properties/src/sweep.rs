@@ -13,6 +13,7 @@ use svclab_properties::mutants::catalogue;
 use svclab_properties::programs::{differ_only_in_rules, read};
 use svclab_properties::proxies::Dump;
 use svclab_properties::sweep::{mixed, runner_with};
+use svcproxy::mode::nftables::layout::TABLE;
 use svcproxy::model::Family;
 use tokio::runtime::Handle;
 
@@ -97,17 +98,18 @@ impl<'a> Sweep<'a> {
             },
             3 => {
                 let checked = self.alter_and_ask(&case, dumps, beside_others(cluster, dumps, salt), pace).await;
-                self.restore(dumps).await.and(checked)
+                self.restore(cluster, dumps).await.and(checked)
             }
             _ => Ok(()),
         }
     }
 
     /// Puts the proxies' rules alone on the nodes again: others' they would leave alone.
-    async fn restore(&self, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
+    async fn restore(&self, cluster: &Cluster, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
         for (node, dump) in dumps {
-            let both =
-                [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter(|(_, text)| !text.is_empty());
+            let families = svclab_properties::node::families(&cluster.world);
+            let both = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
+            let both = both.into_iter().filter(|(family, _)| families.contains(family));
             let texts = both.map(|(family, text)| (family, others::without(text))).collect();
             proxy::replace(self.lab, self.frame.variant, node, texts, dump).await?;
         }
@@ -125,7 +127,11 @@ impl<'a> Sweep<'a> {
     ) -> Result<(), String> {
         let mut dumps = BTreeMap::new();
         for (node, rules) in altered.rules {
-            let replaced = proxy::replace(self.lab, self.frame.variant, &node, rules, &before[&node]).await;
+            let (lab, variant) = (self.lab, self.frame.variant);
+            let replaced = match rules {
+                Rules::Iptables(texts) => proxy::replace(lab, variant, &node, texts, &before[&node]).await,
+                Rules::Nftables(text) => proxy::replace_tables(lab, variant, whole.cluster, &node, text).await,
+            };
             match replaced {
                 Ok(dump) => drop(dumps.insert(node, dump)),
                 Err(_) if altered.may_be_refused => {
@@ -177,8 +183,16 @@ struct Altered {
     how: String,
     /// Some ways to break a rule make one that no kernel takes.
     may_be_refused: bool,
-    /// Every node's, by family.
-    rules: BTreeMap<String, Vec<(Family, String)>>,
+    /// Every node's.
+    rules: BTreeMap<String, Rules>,
+}
+
+/// What is put on a node.
+enum Rules {
+    /// In the place of all rules of iptables, by family.
+    Iptables(Vec<(Family, String)>),
+    /// In the place of the proxy's tables.
+    Nftables(String),
 }
 
 /// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
@@ -193,9 +207,15 @@ fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Optio
             let before = program.clone();
             changed |= mutant.apply(&mut program);
             rules_alone &= differ_only_in_rules(&program, &before);
+            if mode == Mode::Nftables {
+                let own = program.nft.tables.iter().filter(|table| table.name == TABLE);
+                all.insert(node.clone(), Rules::Nftables(own.map(ToString::to_string).collect()));
+                continue;
+            }
             let both = [(Family::V4, &program.v4, &dump.v4), (Family::V6, &program.v6, &dump.v6)];
             let there = both.into_iter().filter(|(.., text)| !text.is_empty());
-            all.insert(node.clone(), there.map(|(family, rules, _)| (family, rules.to_string())).collect());
+            let texts = there.map(|(family, rules, _)| (family, rules.to_string())).collect();
+            all.insert(node.clone(), Rules::Iptables(texts));
         }
         if changed && rules_alone {
             return Ok(Some(Altered { how: mutant.name.to_owned(), may_be_refused: true, rules: all }));
@@ -213,7 +233,7 @@ fn beside_others(cluster: &Cluster, dumps: &BTreeMap<String, Dump>, salt: u64) -
             let text = others::beside(found, &programs, &cluster.world, node, family == Family::V4)?;
             Some((family, text))
         });
-        (node.clone(), both.collect())
+        (node.clone(), Rules::Iptables(both.collect()))
     });
     Altered { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
 }

@@ -22,6 +22,15 @@ use svclab_oracle::Mode;
 use svclab_oracle::generate::recipes_on;
 use svclab_properties::sweep::runner;
 
+/// The frames in nftables mode.
+const BY_TABLES: [&str; 5] = [
+    "nftables_bridge_ipv4",
+    "nftables_point_to_point_ipv6",
+    "nftables_bridge_dual_stack",
+    "nftables_point_to_point_dual_stack_legacy",
+    "nftables_ptp_dual_stack",
+];
+
 /// The frames in userspace mode.
 const RELAYED: [&str; 5] = [
     "userspace_bridge_ipv4",
@@ -33,6 +42,7 @@ const RELAYED: [&str; 5] = [
 
 fn main() -> ExitCode {
     let frames = frame::ALL.map(|frame| Case::inside(frame.name, by_rules));
+    let tables = BY_TABLES.map(|name| Case::inside(name, by_tables));
     let relayed = RELAYED.map(|name| Case::inside(name, by_relays));
     let others = [
         Case::inside("the_same_seed_is_the_same_report", the_same_seed_is_the_same_report),
@@ -41,11 +51,15 @@ fn main() -> ExitCode {
         Case::inside("relays_that_lead_elsewhere_or_nowhere_are_noticed", damage::of_relays_is_noticed),
         Case::outside("a_seed_is_what_is_asked", a_seed_is_what_is_asked),
     ];
-    support::main(&[&frames[..], &relayed, &others].concat())
+    support::main(&[&frames[..], &tables, &relayed, &others].concat())
 }
 
 fn by_rules(inside: &Inside<'_>) {
     whole_frame(inside.name, Mode::Iptables, inside.cases, inside);
+}
+
+fn by_tables(inside: &Inside<'_>) {
+    whole_frame(inside.name.trim_start_matches("nftables_"), Mode::Nftables, inside.cases, inside);
 }
 
 /// Connections of their own and time for relays: half as many clusters.

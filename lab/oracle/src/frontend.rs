@@ -20,6 +20,8 @@ pub(crate) enum Destination<'a> {
     Shared,
     /// Nobody's, but on a service's address that is the node's own.
     OtherPortOfVip,
+    /// Nobody's, but on a cluster IP, where the mode shuts them.
+    OtherPortOfClusterIp,
     /// A loopback address, from elsewhere.
     Martian,
     /// None of that.
@@ -62,8 +64,12 @@ pub(crate) fn find<'a>(
         }
     }
     let claims = best(claims, question, reasons);
+    let semantics = modes::semantics(&world.proxy);
     match claims.as_slice() {
-        [] if modes::semantics(&world.proxy).binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
+        [] if semantics.binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
+        [] if semantics.shuts_cluster_ips && ports.iter().any(|port| port.cluster_ip == to) => {
+            Destination::OtherPortOfClusterIp
+        }
         [] => Destination::Nothing,
         [(port, kind), others @ ..] if others.iter().all(|other| same((port, *kind), *other)) => {
             reasons.add(kind.rule(), format!("{} is {}", question.to, port.name));

@@ -55,6 +55,10 @@ pub(crate) struct ModeSemantics {
     pub(crate) masquerades_own_node: bool,
     /// Node ports can answer on 127.0.0.1.
     pub(crate) localhost: bool,
+    /// Ports of a cluster IP that no service has refuse.
+    pub(crate) shuts_cluster_ips: bool,
+    /// Without `nodePortAddresses` node ports answer on a node's primary addresses alone.
+    pub(crate) primary_node_ports: bool,
 }
 
 /// The table's column for these settings.
@@ -69,6 +73,8 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: false,
             masquerades_own_node: false,
             localhost: true,
+            shuts_cluster_ips: false,
+            primary_node_ports: false,
         },
         Mode::Ipvs => ModeSemantics {
             picking: scheduled(settings.scheduler),
@@ -79,6 +85,20 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: true,
             masquerades_own_node: true,
             localhost: false,
+            shuts_cluster_ips: false,
+            primary_node_ports: false,
+        },
+        Mode::Nftables => ModeSemantics {
+            picking: Picking::AtRandom,
+            affinity: AffinityScope::ServicePort,
+            relays: false,
+            refuses_sctp: false,
+            binds_addresses: false,
+            one_list: false,
+            masquerades_own_node: false,
+            localhost: false,
+            shuts_cluster_ips: true,
+            primary_node_ports: true,
         },
         Mode::Userspace => ModeSemantics {
             picking: Picking::InTurn,
@@ -89,6 +109,8 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: false,
             masquerades_own_node: false,
             localhost: true,
+            shuts_cluster_ips: false,
+            primary_node_ports: false,
         },
     }
 }

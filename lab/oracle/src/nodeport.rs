@@ -28,10 +28,13 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
             return Accepts::No;
         }
     }
+    let mut entries: Vec<NodePortAddress> = settings.node_port_addresses(family).collect();
     if settings.node_port_addresses.is_empty() {
-        return Accepts::Yes;
+        if !modes::semantics(settings).primary_node_ports {
+            return Accepts::Yes;
+        }
+        entries.push(NodePortAddress::Primary);
     }
-    let entries: Vec<NodePortAddress> = settings.node_port_addresses(family).collect();
     if entries.is_empty() {
         reasons.add(Rule::NodePortAddressesOtherFamily, address.to_string());
         return Accepts::Unclear;

@@ -71,6 +71,10 @@ impl<'a> Oracle<'a> {
                 reasons.add(Rule::OtherPortOfVip, question.to.to_string());
                 Verdict::Reject
             }
+            Destination::OtherPortOfClusterIp => {
+                reasons.add(Rule::OtherPortOfClusterIp, question.to.to_string());
+                Verdict::Reject
+            }
             Destination::Martian => {
                 reasons.add(Rule::Martian, question.to.to_string());
                 Verdict::Drop

@@ -27,6 +27,7 @@ pub enum Rule {
     LocalhostNodePorts,
     Martian,
     OtherPortOfVip,
+    OtherPortOfClusterIp,
     Ready,
     Terminating,
     Merged,
@@ -112,6 +113,7 @@ impl Rule {
             Rule::LocalhostNodePorts => row("localhost-node-ports", "with localhostNodePorts a node reaches node ports on 127.0.0.1, over IPv4 only, where the mode can", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.localhostNodePorts; KEP-6032"),
             Rule::Martian => row("martian", "what comes from elsewhere for a loopback address is dropped", "RFC 1122 3.2.1.3; CVE-2020-8558"),
             Rule::OtherPortOfVip => row("other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
+            Rule::OtherPortOfClusterIp => row("other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
             // Which endpoints.
             Rule::Ready => row("ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
             Rule::Terminating => row("terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
@@ -152,11 +154,11 @@ impl Rule {
 
     /// Every rule.
     #[rustfmt::skip]
-    pub const ALL: [Rule; 48] = [
+    pub const ALL: [Rule; 49] = [
         Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp,
         Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Undecided, Rule::Family,
         Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::Martian,
-        Rule::OtherPortOfVip, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
+        Rule::OtherPortOfVip, Rule::OtherPortOfClusterIp, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
         Rule::ZoneHints, Rule::NoHints, Rule::ClusterPolicy, Rule::InternalLocal, Rule::ExternalLocal,
         Rule::ShortCircuit, Rule::OneListPerServer, Rule::NoEndpoints, Rule::NoLocalEndpoints, Rule::SourceRanges,
         Rule::SourceRangesOwnNode, Rule::SourceRangesFamily, Rule::NotRelayed, Rule::Even, Rule::Scheduled,

@@ -12,13 +12,15 @@ pub enum Mode {
     Iptables,
     /// Virtual servers of IPVS.
     Ipvs,
+    /// Elements of nftables' maps.
+    Nftables,
     /// The proxy itself relays.
     Userspace,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Mode; 3] = [Mode::Iptables, Mode::Ipvs, Mode::Userspace];
+    pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
     /// As `mode:` and scenario files have it.
     #[must_use]
@@ -26,6 +28,7 @@ impl Mode {
         match self {
             Mode::Iptables => "iptables",
             Mode::Ipvs => "ipvs",
+            Mode::Nftables => "nftables",
             Mode::Userspace => "userspace",
         }
     }
@@ -89,7 +92,7 @@ pub struct ProxySettings {
     pub detect_local: DetectLocal,
     /// `iptables.masqueradeAll`.
     pub masquerade_all: bool,
-    /// `nodePortAddresses`; empty: every address.
+    /// `nodePortAddresses`; empty: every address, in nftables mode the primary ones.
     pub node_port_addresses: Vec<NodePortAddress>,
     /// `iptables.localhostNodePorts`.
     pub localhost_node_ports: bool,

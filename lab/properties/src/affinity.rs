@@ -52,7 +52,7 @@ pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     };
     let takes_turns = matches!(world.proxy.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin);
     let moves = |network: &Network, when: &str| match world.proxy.mode {
-        Mode::Iptables => {
+        Mode::Iptables | Mode::Nftables => {
             let found = network.outcomes(&again).map(|found| endpoints(&found).len()).unwrap_or_default();
             let says = || format!("{when} the client may meet {found} of {}", delivery.backends.len());
             (found != delivery.backends.len()).then(says)
@@ -71,7 +71,10 @@ pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     faults.extend(stays(&network, "at once"));
     // Whom one client has met binds nobody else: the pod's neighbour, whose address is no machine's of another kind.
     let is_pod = network.host(flow.from).name().starts_with("pod/");
-    if is_pod && delivery.frontend == FrontendKind::ClusterIp && world.proxy.mode == Mode::Iptables {
+    if is_pod
+        && delivery.frontend == FrontendKind::ClusterIp
+        && matches!(world.proxy.mode, Mode::Iptables | Mode::Nftables)
+    {
         let packet = network.first_packet(&again);
         let other = packet.map(|packet| again.source(somebody_else(packet.source)));
         let found = other.and_then(|other| network.outcomes(&other)).map(|found| endpoints(&found).len());

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use svclab_oracle::{Backend, Cluster, Delivery, Place, Promise, Question, Reply, Rule, Verdict, World};
 use svclab_sim::fraction::Fraction;
-use svclab_sim::network::{Broken, Flow, HostId, Network, Outcomes, Verdict as Found};
+use svclab_sim::network::{Broken, Flow, HostId, Network, NetworkError, Outcomes, Verdict as Found};
 use svclab_sim::trace::Lost;
 
 use crate::affinity;
@@ -120,12 +120,16 @@ pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promis
         return nothing(promise);
     }
     let Some((network, flow)) = flow(&networks.machines, world, question) else { return nothing(promise) };
-    let Ok(found) = networks.machines.outcomes(network, &flow) else {
-        let mut judgement = nothing(promise);
-        if judgement.promise.verdict != Verdict::Untouched {
-            judgement.faults.push(fault(Property::Verdict, "the simulator has no such packet".to_owned()));
+    let found = match networks.machines.outcomes(network, &flow) {
+        Ok(found) => found,
+        Err(error) => {
+            let mut judgement = nothing(promise);
+            // A rule that is not modelled is a fault whatever was promised.
+            if judgement.promise.verdict != Verdict::Untouched || matches!(error, NetworkError::NotModelled(_)) {
+                judgement.faults.push(fault(Property::Verdict, error.to_string()));
+            }
+            return judgement;
         }
-        return judgement;
     };
     let faults = match &promise.verdict {
         Verdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
@@ -176,7 +180,7 @@ fn refused(network: &Network, found: &Outcomes, promise: &Promise) -> Vec<Fault>
     // What comes from nowhere is dropped by the kernel itself; everything else that is promised to be dropped, by a rule.
     let martian = promise.rests_on(Rule::Martian);
     let fits = |verdict: &Found| match verdict {
-        Found::Dropped { why: Lost::Rule(_), .. } => drops,
+        Found::Dropped { why: Lost::Rule(_) | Lost::NftRule(_), .. } => drops,
         Found::Dropped { .. } => drops && martian,
         Found::Rejected { delivered, .. } | Found::Refused { delivered, .. } => rejects && *delivered,
         Found::Answered { .. } | Found::Unanswered { .. } => false,

@@ -15,6 +15,7 @@ pub fn config(world: &World, node: &str) -> Config {
     let mode = match settings.mode {
         oracle::Mode::Iptables => Mode::Iptables,
         oracle::Mode::Ipvs => Mode::Ipvs,
+        oracle::Mode::Nftables => Mode::Nftables,
         oracle::Mode::Userspace => Mode::Userspace,
     };
     let mut config = Config::for_node(node);
@@ -26,9 +27,13 @@ pub fn config(world: &World, node: &str) -> Config {
         oracle::DetectLocal::InterfaceNamePrefix(prefix) => DetectLocal::InterfaceNamePrefix(prefix.clone()),
     };
     config.masquerade_all = settings.masquerade_all;
-    config.node_port_addresses = node_port_addresses(&settings.node_port_addresses);
-    // As the reading of a configuration has it: IPVS mode has no node ports on loopback.
-    config.localhost_node_ports = settings.localhost_node_ports && mode != Mode::Ipvs;
+    config.node_port_addresses = match settings.node_port_addresses.as_slice() {
+        // As the reading of a configuration has it, and kube-proxy.
+        [] if mode == Mode::Nftables => NodePortAddresses::Primary,
+        entries => node_port_addresses(entries),
+    };
+    // As the reading of a configuration has it: these modes have no node ports on loopback by rules.
+    config.localhost_node_ports = settings.localhost_node_ports && !matches!(mode, Mode::Ipvs | Mode::Nftables);
     config.ipvs.scheduler = scheduler(settings.scheduler).to_owned();
     config.mode = mode;
     config

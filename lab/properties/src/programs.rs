@@ -16,6 +16,7 @@ pub fn read(dump: &Dump) -> Result<NodeState, ReadError> {
     let mut state = NodeState { relays: dump.relays.clone(), ..NodeState::default() };
     state.read_rules("iptables-save", Family::V4, &dump.v4)?;
     state.read_rules("ip6tables-save", Family::V6, &dump.v6)?;
+    state.read_nft("nft list ruleset", &dump.nft)?;
     state.read_sets("ipset save", &dump.sets)?;
     state.read_servers("ipvsadm -Sn", &dump.servers)?;
     state.read_addresses("ip addr", &dump.addresses)?;
@@ -26,7 +27,7 @@ pub fn read(dump: &Dump) -> Result<NodeState, ReadError> {
 #[must_use]
 pub fn differ_only_in_rules(one: &NodeState, other: &NodeState) -> bool {
     let rest = |state: &NodeState| {
-        let NodeState { v4: _, v6: _, sets, servers, addresses, relays } = state.clone();
+        let NodeState { v4: _, v6: _, nft: _, sets, servers, addresses, relays } = state.clone();
         (sets, servers, addresses, relays)
     };
     rest(one) == rest(other)

@@ -1,18 +1,25 @@
 //! A node's proxies, one per family, over kernels in memory; and what those kernels then print.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use svclab_oracle::{Mode, Objects, World};
 use svclab_sim::protocol::Protocol as Number;
 use svcproxy::config::Config;
 use svcproxy::kernel::dummy::{AddressState, DEVICE};
-use svcproxy::kernel::{iptables, ipvs as servers};
+use svcproxy::kernel::nft_table::NftTable as _;
+use svcproxy::kernel::{iptables, ipvs as servers, nft_table};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
+use svcproxy::mode::nftables::layout;
+use svcproxy::mode::nftables::syncer::Syncer as NftablesSyncer;
+use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::mode::userspace::syncer::Syncer as UserspaceSyncer;
 use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::nftables::Element;
+use svcproxy::nftables::text::Table;
 use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source::{self, Change};
 
@@ -26,6 +33,8 @@ pub struct Dump {
     pub v4: String,
     /// `ip6tables-save`.
     pub v6: String,
+    /// `nft list ruleset`.
+    pub nft: String,
     /// `ipset save`.
     pub sets: String,
     /// `ipvsadm -Sn`.
@@ -45,25 +54,43 @@ pub enum Kernel {
     Ipvs(Box<IpvsKernel>),
     /// A packet filter, and sockets that listen. Those end with their proxy.
     Userspace(Box<(iptables::Fake, relay::Fake)>),
+    /// A table of nftables.
+    Nftables(Box<nft_table::Fake>),
 }
 
 impl Kernel {
     /// One that nobody has touched.
     #[must_use]
-    pub fn new(mode: Mode) -> Kernel {
+    pub fn new(mode: Mode, family: Family) -> Kernel {
         match mode {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
             Mode::Iptables => Kernel::Iptables(iptables::Fake::default()),
             Mode::Userspace => Kernel::Userspace(Box::default()),
+            Mode::Nftables => Kernel::Nftables(Box::new(nft_table::Fake::new(family))),
         }
     }
 
-    /// The packet filter.
-    pub fn rules(&mut self) -> &mut iptables::Fake {
+    /// The tables of iptables, where the mode writes to them.
+    pub fn rules(&mut self) -> Option<&mut iptables::Fake> {
         match self {
-            Kernel::Iptables(rules) => rules,
-            Kernel::Ipvs(all) => &mut all.rules,
-            Kernel::Userspace(all) => &mut all.0,
+            Kernel::Iptables(rules) => Some(rules),
+            Kernel::Ipvs(all) => Some(&mut all.rules),
+            Kernel::Userspace(all) => Some(&mut all.0),
+            Kernel::Nftables(_) => None,
+        }
+    }
+
+    /// Takes away what the proxy has made.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn clean_up(&mut self) -> Result<(), String> {
+        match self {
+            Kernel::Nftables(table) => table.delete().map(drop).map_err(|error| error.to_string()),
+            _ => match self.rules() {
+                Some(rules) => cleanup(rules).map(drop).map_err(|error| error.to_string()),
+                None => Ok(()),
+            },
         }
     }
 
@@ -72,6 +99,10 @@ impl Kernel {
             Kernel::Iptables(rules) => rules,
             Kernel::Ipvs(all) => &all.rules,
             Kernel::Userspace(all) => &all.0,
+            Kernel::Nftables(table) => {
+                into.nft.push_str(&listed(family, table));
+                return;
+            }
         };
         let text = saved(rules);
         match family {
@@ -79,7 +110,7 @@ impl Kernel {
             Family::V6 => into.v6 = text,
         }
         match self {
-            Kernel::Iptables(_) => {}
+            Kernel::Iptables(_) | Kernel::Nftables(_) => {}
             Kernel::Ipvs(all) => dump_ipvs(all, into),
             Kernel::Userspace(all) => {
                 let listening = all.1.listening.iter().map(|(listener, port)| (listener, *port));
@@ -140,6 +171,17 @@ fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
     }
 }
 
+/// As `nft list ruleset` prints it.
+fn listed(family: Family, kernel: &nft_table::Fake) -> String {
+    let Some(content) = &kernel.table else { return String::new() };
+    let sets: Vec<_> = content.sets.iter().map(|(name, set)| (name.clone(), set.clone())).collect();
+    let chains: Vec<_> = content.chains.iter().map(|(name, chain)| (name.clone(), chain.clone())).collect();
+    let elements = content.elements.iter().map(|((set, key), value)| Element { set, key: *key, value: value.clone() });
+    let elements: Vec<Element> = elements.collect();
+    let (name, comment) = (layout::TABLE, layout::COMMENT);
+    Table { name, comment, family, sets: &sets, chains: &chains, elements: &elements }.to_string()
+}
+
 /// As `iptables-save` prints it: the kernel's own chains have a policy.
 fn saved(kernel: &iptables::Fake) -> String {
     let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
@@ -165,6 +207,7 @@ enum Proxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
     Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
+    Nftables(Box<FamilyProxy<NftablesSyncer<nft_table::Fake>>>),
 }
 
 /// A node's proxies.
@@ -179,6 +222,7 @@ macro_rules! each {
             Proxy::Iptables($name) => $body,
             Proxy::Ipvs($name) => $body,
             Proxy::Userspace($name) => $body,
+            Proxy::Nftables($name) => $body,
         }
     };
 }
@@ -204,7 +248,7 @@ impl Proxies {
     /// Proxies on untouched kernels.
     #[must_use]
     pub fn fresh(world: &World, node: &str) -> Proxies {
-        let kernels = node::families(world).iter().map(|_| Kernel::new(world.proxy.mode)).collect();
+        let kernels = node::families(world).iter().map(|family| Kernel::new(world.proxy.mode, *family)).collect();
         Proxies::start(world, node, kernels)
     }
 
@@ -233,9 +277,24 @@ impl Proxies {
                 Proxy::Iptables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
                 Proxy::Ipvs(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
                 Proxy::Userspace(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                Proxy::Nftables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
             };
         }
         Ok(sent)
+    }
+
+    /// Has done what nftables mode puts off: chains that nothing leads to any more are deleted a second later.
+    ///
+    /// # Errors
+    /// What a kernel refused.
+    pub fn finish(&mut self) -> Result<(), String> {
+        let later = Instant::now() + Duration::from_secs(60);
+        for (_, proxy) in &mut self.of {
+            if let Proxy::Nftables(proxy) = proxy {
+                proxy.follow_up(later).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
     }
 
     /// The kernels as they are now.
@@ -243,6 +302,7 @@ impl Proxies {
         let kernels = self.of.iter_mut().map(|(_, proxy)| match proxy {
             Proxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
             Proxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
+            Proxy::Nftables(proxy) => Kernel::Nftables(Box::new(proxy.mode().table().clone())),
             Proxy::Userspace(proxy) => {
                 let syncer = proxy.mode();
                 Kernel::Userspace(Box::new((syncer.kernel().clone(), syncer.relays().clone())))
@@ -278,6 +338,10 @@ impl Proxy {
             Kernel::Ipvs(kernel) => {
                 let syncer = IpvsSyncer::new(*kernel, Settings::of(&config.ipvs));
                 Proxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+            }
+            Kernel::Nftables(kernel) => {
+                let syncer = NftablesSyncer::new(*kernel);
+                Proxy::Nftables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Userspace(all) => {
                 let syncer = UserspaceSyncer::new(all.0, relay::Fake::default(), config.port_range);

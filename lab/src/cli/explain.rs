@@ -36,7 +36,7 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     protocol: Option<ProtocolArg>,
     /// The cluster of a scenario before its first step, with what svcproxy would program for it.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "ipset", "ipvs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "nft", "ipset", "ipvs"])]
     scenario: Option<PathBuf>,
     /// The mode that svcproxy is in there; default: the scenario's first one.
     #[arg(long, value_enum, value_name = "MODE", requires = "scenario")]
@@ -48,8 +48,11 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "PROGRAM", requires = "scenario")]
     proxy: Option<PathBuf>,
     /// A dump: what `iptables-save`, or `ip6tables-save` for an IPv6 target, has printed on any machine.
-    #[arg(long, value_name = "FILE", required_unless_present = "scenario")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["scenario", "nft"])]
     rules: Option<PathBuf>,
+    /// What `nft list ruleset`, or `nft -j list ruleset`, has printed there.
+    #[arg(long, value_name = "FILE")]
+    nft: Option<PathBuf>,
     /// What `ipset save` has printed there.
     #[arg(long, value_name = "FILE")]
     ipset: Option<PathBuf>,
@@ -57,7 +60,7 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "FILE")]
     ipvs: Option<PathBuf>,
     /// An address of that machine with its prefix, such as 172.18.0.2/16; may be given several times.
-    #[arg(long = "address", value_name = "ADDRESS/LENGTH", requires = "rules")]
+    #[arg(long = "address", value_name = "ADDRESS/LENGTH", conflicts_with = "scenario")]
     addresses: Vec<IpNet>,
     /// The interface by which the caller's packets come in there.
     #[arg(long = "in", value_name = "INTERFACE", default_value = OUTSIDE, conflicts_with = "scenario")]
@@ -146,6 +149,10 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
     if let Some(path) = &args.rules {
         let (what, text) = text(path)?;
         program.read_rules(&what, if to.is_ipv4() { Family::V4 } else { Family::V6 }, &text).map_err(wrong)?;
+    }
+    if let Some(path) = &args.nft {
+        let (what, text) = text(path)?;
+        program.read_nft(&what, &text).map_err(wrong)?;
     }
     if let Some(path) = &args.ipset {
         let (what, text) = text(path)?;

@@ -14,8 +14,6 @@ use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
 use crate::scenario::simulated::render::{RuleSource, Svcproxy};
 
-const NO_NFTABLES: &str = "--simulate has no model of nftables yet: --mode nftables is for kernels";
-
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
     let Proxy::Own(proxy) = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())? else {
@@ -23,8 +21,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     };
     let scenarios = args.load(seed)?;
     let modes = match &args.modes()[..] {
-        [] => Mode::ALL.into_iter().filter(|mode| *mode != Mode::Nftables).collect(),
-        asked if asked.contains(&Mode::Nftables) => return Err(Exit::usage(NO_NFTABLES)),
+        [] => Mode::ALL.to_vec(),
         asked => asked.to_vec(),
     };
     let jobs = jobs(&scenarios, &modes)?;

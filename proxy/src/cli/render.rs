@@ -98,7 +98,7 @@ impl Render {
         match mode {
             Mode::Ipvs => ipvs_text(config, family, batch, &self.local_address),
             Mode::Userspace => userspace_text(config, family, batch, self.interfaces_without_address),
-            Mode::Nftables => nftables_text(config, family, batch),
+            Mode::Nftables => nftables_text(config, family, batch, &self.local_address),
             Mode::Iptables => iptables_text(config, family, batch),
         }
     }
@@ -163,11 +163,12 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
     health_lines(&plans) + &relays + &with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
 }
 
-/// The whole of a family in nftables mode, as `nft -f` takes it.
-pub fn nftables_text(config: &Config, family: Family, batch: &Batch) -> String {
+/// The whole of a family in nftables mode, as `nft -f` takes it. Node ports are on the Node object's addresses and on `local`, as far as
+/// `nodePortAddresses` names them.
+pub fn nftables_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> String {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
-    let (node, _, plans) = planned(&config, family, batch, &[]);
-    health_lines(&plans) + &nftables::text::table(&node, &plans)
+    let (node, _, plans) = planned(&config, family, batch, local);
+    health_lines(&plans) + "# nft -f\n" + &nftables::text::table(&node, &plans)
 }
 
 /// A comment for each listening port, which says what no rule does: where it leads, where associations of UDP may stay, and for

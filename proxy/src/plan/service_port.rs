@@ -59,10 +59,11 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Nod
     }
 }
 
-/// Pods of other nodes come by here only where a short circuit leaves their address as it is.
+/// Pods of other nodes come by here only where a short circuit leaves their address as it is. An endpoint that names no node may be
+/// a pod of this one: controllers other than Kubernetes' own leave `nodeName` out.
 fn hairpins(backends: &Backends, endpoints: &[Endpoint], short_circuits: bool) -> Vec<IpAddr> {
     let is_backend = |address: &SocketAddr| backends.cluster.contains(address) || backends.local.contains(address);
-    let own = endpoints.iter().filter(|endpoint| endpoint.local || short_circuits);
+    let own = endpoints.iter().filter(|endpoint| endpoint.local || endpoint.unplaced || short_circuits);
     let mut addresses: Vec<IpAddr> =
         own.filter(|endpoint| is_backend(&endpoint.address)).map(|endpoint| endpoint.address.ip()).collect();
     addresses.sort_unstable();

@@ -73,6 +73,7 @@ mod tests {
         Endpoint {
             address: "10.244.1.5:80".parse().unwrap(),
             local: false,
+            unplaced: false,
             ready: true,
             serving: true,
             terminating: false,

@@ -19,6 +19,8 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// It runs on this node.
     pub local: bool,
+    /// It names no node: nothing says that it does not run on this one.
+    pub unplaced: bool,
     /// May get new connections.
     pub ready: bool,
     /// Answers, whether or not it is terminating.
@@ -45,6 +47,7 @@ pub struct Slice {
 struct SliceEndpoint {
     address: IpAddr,
     local: bool,
+    unplaced: bool,
     ready: bool,
     serving: bool,
     terminating: bool,
@@ -71,6 +74,7 @@ impl SliceEndpoint {
         Endpoint {
             address: SocketAddr::new(self.address, port),
             local: self.local,
+            unplaced: self.unplaced,
             ready: self.ready,
             serving: self.serving,
             terminating: self.terminating,
@@ -109,6 +113,7 @@ impl Slice {
             Some(SliceEndpoint {
                 address,
                 local: endpoint.node_name.as_deref() == Some(node_name),
+                unplaced: endpoint.node_name.is_none(),
                 ready: condition(|c| c.ready).unwrap_or(true),
                 serving: condition(|c| c.serving).unwrap_or(true),
                 terminating: condition(|c| c.terminating).unwrap_or(false),

@@ -4,6 +4,7 @@ use svclab_properties::proxies::Dump;
 use svcproxy::config::{Mode, Variant};
 use svcproxy::kernel::command;
 use svcproxy::kernel::dummy::DEVICE;
+use svcproxy::mode::nftables::layout::TABLE;
 use svcproxy::model::Family;
 
 /// How a node is asked.
@@ -21,6 +22,9 @@ impl Commands {
         for family in &self.families {
             *rules(&mut dump, *family) = run(&self.iptables(*family, "save"), &[], None)?;
         }
+        if self.mode == Mode::Nftables {
+            dump.nft = run("nft", &["list", "ruleset"], None)?;
+        }
         if self.mode == Mode::Ipvs {
             dump.sets = run("ipset", &["save"], None)?;
             dump.servers = run("ipvsadm", &["-Sn"], None)?;
@@ -35,6 +39,15 @@ impl Commands {
             run(&self.iptables(*family, "restore"), &[], Some(text))?;
         }
         Ok(())
+    }
+
+    /// Puts these tables in the place of the proxy's, which are of these families.
+    pub(super) fn replace_tables(&self, text: &str) -> Result<(), String> {
+        let gone = self.families.iter().map(|family| {
+            let name = if *family == Family::V4 { "ip" } else { "ip6" };
+            format!("delete table {name} {TABLE}\n")
+        });
+        run("nft", &["-f", "-"], Some(&format!("{}{text}", gone.collect::<String>()))).map(|_| ())
     }
 
     /// Takes all virtual servers away and puts those back that these lines of `ipvsadm -Sn` tell of; in between, IPVS forgets

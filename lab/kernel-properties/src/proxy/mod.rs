@@ -122,6 +122,26 @@ pub async fn replace(
     Ok(all)
 }
 
+/// Puts a table of nftables in the place of the proxy's; what stands there after it, where `before` stood.
+///
+/// # Errors
+/// What the kernel does not take.
+pub async fn replace_tables(
+    lab: &Lab,
+    variant: Variant,
+    cluster: &Cluster,
+    node: &str,
+    text: String,
+) -> Result<Dump, String> {
+    let commands = commands(variant, cluster, node);
+    let work = move || {
+        commands.replace_tables(&text)?;
+        commands.dump()
+    };
+    let done = lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?;
+    done
+}
+
 /// Has every node forget all connections: the next cluster's packets must not be taken for this one's. In IPVS mode servers that
 /// drain are gone after it, and the others stand in the order in which `ipvsadm` prints them (the kernel's own, by which its
 /// hashes go, it does not print); so what is known of virtual servers before holds no longer.

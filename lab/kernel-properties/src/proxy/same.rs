@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use svclab_properties::nft_meaning::content;
 use svclab_properties::programs::read;
 use svclab_properties::proxies::Dump;
 use svclab_sim::cluster::NodeState;
@@ -17,6 +18,9 @@ pub(super) fn same(found: &Dump, fresh: &Dump) -> Result<(), String> {
         };
         same_rules(&text(found), &text(fresh))?;
     }
+    let elements =
+        |dump: &Dump| content(&dump.nft).map(|all| all.into_iter().collect()).map_err(|error| error.to_string());
+    lists("an element or chain", elements(found)?, elements(fresh)?)?;
     let (found, fresh) = (state(found)?, state(fresh)?);
     lists("an IP set", sets(&found), sets(&fresh))?;
     lists("a virtual server", servers(&found), servers(&fresh))?;

@@ -3,17 +3,18 @@
 use std::fmt::Display;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use svclab_properties::proxies;
 use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
 use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::writer::Writer;
-use svcproxy::kernel::{addresses, sysctl};
+use svcproxy::kernel::{addresses, nft_table, sysctl};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
-use svcproxy::mode::{self, iptables, ipvs, userspace};
+use svcproxy::mode::nftables::layout;
+use svcproxy::mode::{self, iptables, ipvs, nftables, userspace};
 use svcproxy::model::Family;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::relay::engine::Shared;
@@ -24,6 +25,9 @@ use tokio::sync::oneshot;
 
 /// Longer than any test: relays end nothing by themselves.
 const SILENT: Duration = Duration::from_secs(3600);
+
+/// By then nothing is put off any more.
+const LATER: Duration = Duration::from_secs(60);
 
 /// A proxy of userspace mode.
 type Relaying = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
@@ -53,13 +57,26 @@ impl Work {
                 };
                 self.bring_all(open).map(|_| None)
             }
-            Mode::Iptables | Mode::Nftables => {
+            Mode::Nftables => self.bring_tables().map(|()| None),
+            Mode::Iptables => {
                 if routes_loopback(&self.config) {
                     sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
                 }
                 self.bring_all(|writer| Ok(iptables::syncer::Syncer::new(writer))).map(|_| None)
             }
         }
+    }
+
+    /// Those of nftables mode, which put off the deletion of what nothing leads to any more.
+    fn bring_tables(&self) -> Result<(), String> {
+        let own = addresses::read().map_err(said)?;
+        for family in &self.families {
+            let table = nft_table::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
+            let syncer = nftables::syncer::Syncer::new(table);
+            let mut proxy = self.bring(FamilyProxy::with_mode(self.config.clone(), *family, syncer), &own)?;
+            proxy.follow_up(Instant::now() + LATER).map_err(said)?;
+        }
+        Ok(())
     }
 
     /// The proxies of all families, after their work.

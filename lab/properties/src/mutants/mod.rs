@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod ipvs;
+mod nftables;
 mod tools;
 mod userspace;
 
@@ -68,6 +69,7 @@ pub fn catalogue(mode: Mode) -> Vec<Mutant> {
         Mode::Iptables => catalogue::catalogue(),
         Mode::Ipvs => ipvs::catalogue(),
         Mode::Userspace => userspace::all(),
+        Mode::Nftables => nftables::catalogue(),
     }
 }
 

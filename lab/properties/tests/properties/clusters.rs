@@ -31,6 +31,11 @@ fn ipvs_keeps_the_promises() {
 }
 
 #[test]
+fn nftables_rules_keep_the_promises() {
+    promises_are_kept(Mode::Nftables);
+}
+
+#[test]
 fn userspace_mode_keeps_the_promises() {
     promises_are_kept(Mode::Userspace);
 }

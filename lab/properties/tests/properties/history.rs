@@ -10,13 +10,13 @@ use svclab_oracle::{Cluster, Mode};
 use svclab_properties::disagreement;
 use svclab_properties::judge::{Networks, judge};
 use svclab_properties::machines::Machines;
+use svclab_properties::nft_meaning::meaning;
 use svclab_properties::node::families;
 use svclab_properties::programs::{programs, read};
 use svclab_properties::proxies::{Dump, Kernel, Proxies, changes, dump};
 use svclab_properties::sweep::{cases, runner, seed};
 use svclab_sim::protocol::Family;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::source::{self, Change, ObjectKey};
 
 const FOREIGN: [(Table, &str, &str); 3] = [
@@ -27,10 +27,11 @@ const FOREIGN: [(Table, &str, &str); 3] = [
 
 /// Kernels in which somebody else has been before.
 fn inhabited(cluster: &Cluster) -> Vec<Kernel> {
-    let kernels = families(&cluster.world).into_iter().map(|_| {
-        let mut kernel = Kernel::new(cluster.world.proxy.mode);
+    let kernels = families(&cluster.world).into_iter().map(|family| {
+        let mut kernel = Kernel::new(cluster.world.proxy.mode, family);
+        let Some(rules) = kernel.rules() else { return kernel };
         for (table, built_in, chain) in FOREIGN {
-            let chains = kernel.rules().tables.get_mut(&table).unwrap();
+            let chains = rules.tables.get_mut(&table).unwrap();
             chains.insert(chain.into(), vec!["-p tcp -m comment --comment \"not mine\" -j RETURN".into()]);
             chains.get_mut(built_in).unwrap().push(format!("-j {chain}"));
         }
@@ -71,7 +72,7 @@ fn settled(dump: &Dump) -> Dump {
     };
     let (v4, v6) = (named(&dump.v4, Family::V4), named(&dump.v6, Family::V6));
     let servers = serving.map(|line| format!("{line}\n")).collect();
-    Dump { servers, v4, v6, relays: Default::default(), ..dump.clone() }
+    Dump { servers, v4, v6, nft: meaning(&dump.nft).unwrap(), relays: Default::default(), ..dump.clone() }
 }
 
 fn without_guard(mut dump: Dump) -> Dump {
@@ -103,6 +104,7 @@ fn stepwise(states: &[Cluster], node: &str, crash: usize) -> Proxies {
         }
         proxies.sync().unwrap();
     }
+    proxies.finish().unwrap();
     proxies
 }
 
@@ -116,6 +118,7 @@ fn at_once(states: &[Cluster], node: &str) -> Proxies {
         proxies.apply(&changes);
     }
     proxies.sync().unwrap();
+    proxies.finish().unwrap();
     proxies
 }
 
@@ -143,7 +146,7 @@ fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
         if last.world.proxy.mode != Mode::Ipvs {
             let mut kernels = proxies.kernels();
             for kernel in &mut kernels {
-                cleanup(kernel.rules()).unwrap();
+                kernel.clean_up().unwrap();
             }
             // Listening ports end with their proxy. The guard of the loopback range stays, and kubelet shares it.
             let left = Dump { relays: Default::default(), ..dump(&families(&last.world), &kernels) };
@@ -190,6 +193,11 @@ fn iptables_histories_end_as_a_clean_start() {
 #[test]
 fn ipvs_histories_end_as_a_clean_start() {
     histories_end_as_a_clean_start(Mode::Ipvs, 101);
+}
+
+#[test]
+fn nftables_histories_end_as_a_clean_start() {
+    histories_end_as_a_clean_start(Mode::Nftables, 103);
 }
 
 #[test]

@@ -46,6 +46,11 @@ fn iptables_and_userspace_agree() {
     agree(Mode::Userspace, 201, 10);
 }
 
+#[test]
+fn iptables_and_nftables_agree() {
+    agree(Mode::Nftables, 202, 2);
+}
+
 /// At least so many flows alike for one that is not compared.
 fn agree(with: Mode, property: u64, alike: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));

@@ -15,6 +15,11 @@ fn every_mutant_of_ipvs_mode_that_is_not_equivalent_is_noticed() {
 }
 
 #[test]
+fn every_mutant_of_nftables_mode_that_is_not_equivalent_is_noticed() {
+    all_noticed(Mode::Nftables);
+}
+
+#[test]
 fn every_mutant_of_userspace_mode_that_is_not_equivalent_is_noticed() {
     all_noticed(Mode::Userspace);
 }

@@ -60,7 +60,7 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
     Cluster { objects, world }
 }
 
-/// Rules, members of sets, and lines about virtual servers.
+/// Rules, members of sets or elements of maps, and lines about virtual servers.
 fn size(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> [usize; 3] {
     size_of(&cluster(mode, kind, services, endpoints))
 }
@@ -68,9 +68,10 @@ fn size(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> [usize; 3]
 fn size_of(cluster: &Cluster) -> [usize; 3] {
     let programs = programs(cluster).unwrap();
     let program = &programs["node-a"];
-    let members = program.sets.sets.iter().map(|set| set.elements.len()).sum();
+    let members: usize = program.sets.sets.iter().map(|set| set.elements.len()).sum();
     let servers = program.servers.services.iter().map(|server| 1 + server.servers.len()).sum();
-    [program.v4.len(), members, servers]
+    let elements: usize = program.nft.tables.iter().flat_map(|table| &table.sets).map(|set| set.elements.len()).sum();
+    [program.v4.len() + program.nft.len(), members + elements, servers]
 }
 
 /// What a service with endpoints costs in iptables mode.
@@ -160,6 +161,40 @@ fn ipvs_rules_do_not_grow() {
             };
             assert_eq!(servers, services * frontends * (1 + endpoints), "{kind:?} {services} x {endpoints}");
         }
+    }
+}
+
+/// In nftables mode a service has no rule, but elements: one for each frontend and one more for each of its endpoints there, its cluster
+/// IP, and each endpoint as its own client. Policy Local has those of short circuits as well.
+///
+/// Session affinity has rules: for each endpoint a look, a draw, and two that remember and translate; the mark of what is no pod's and a
+/// jump; outside two, or under policy Local three, and the looks and draws once more. Its frontends have no endpoints.
+#[test]
+fn nftables_elements_grow_by_a_formula() {
+    for kind in kinds() {
+        let frontends = refusals(kind);
+        let [no_rules, none, ..] = size(Mode::Nftables, kind, 0, 0);
+        for (services, endpoints) in [(1, 1), (1, 7), (2, 3), (5, 10)] {
+            let [rules, elements, _] = size(Mode::Nftables, kind, services, endpoints);
+            let own = if kind.affinity { 0 } else { endpoints };
+            let local = usize::from(kind.local) * (frontends - 1) * own;
+            let each = frontends * (1 + own) + 1 + endpoints + local;
+            assert_eq!(elements - none, services * each, "{kind:?} {services} x {endpoints}");
+            if kind.affinity {
+                let outside = match (frontends, kind.local) {
+                    (1, _) => 0,
+                    (_, true) => 3 + 2 * endpoints,
+                    (_, false) => 2,
+                };
+                let each = 2 + 4 * endpoints + outside;
+                assert_eq!(rules - no_rules, services * each, "{kind:?} {services} x {endpoints}");
+            } else {
+                let [of_one, ..] = size(Mode::Nftables, kind, 1, endpoints);
+                assert_eq!(rules, of_one, "{kind:?} {services} x {endpoints}");
+            }
+        }
+        let [rules, elements, _] = size(Mode::Nftables, kind, 3, 0);
+        assert_eq!((rules, elements - none), (no_rules, 3 * (frontends + 1)), "{kind:?} without endpoints");
     }
 }
 

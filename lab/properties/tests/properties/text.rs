@@ -125,11 +125,18 @@ fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<
         let mut kernels: Vec<Kernel> = proxies.kernels();
         let written: usize = kernels
             .iter_mut()
-            .flat_map(|kernel| {
-                kernel.rules().tables.values().flat_map(|chains| chains.values()).map(Vec::len).collect::<Vec<_>>()
+            .map(|kernel| match kernel {
+                Kernel::Nftables(table) => {
+                    table.table.iter().flat_map(|table| table.chains.values()).map(|chain| chain.rules.len()).sum()
+                }
+                other => {
+                    let chains = other.rules().into_iter().flat_map(|rules| rules.tables.values());
+                    chains.flat_map(|chains| chains.values()).map(Vec::len).sum::<usize>()
+                }
             })
             .sum();
-        prop_assert_eq!(program.v4.len() + program.v6.len(), written);
+        prop_assert_eq!(program.v4.len() + program.v6.len() + program.nft.len(), written);
+        prop_assert_eq!(program.nft.unknown().count(), 0);
         prop_assert!(families(world).len() == kernels.len());
         for table in program.v4.tables.iter().chain(&program.v6.tables) {
             let strange = table.chains.iter().find(|chain| {

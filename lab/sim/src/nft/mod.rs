@@ -15,6 +15,7 @@ mod statement;
 mod text;
 
 use std::fmt;
+use std::net::IpAddr;
 
 pub use expression::{Binary, Expr};
 pub use kind::Kind;
@@ -262,6 +263,20 @@ impl Ruleset {
         self.len() == 0
     }
 
+    /// Addresses that rules and maps have for translations.
+    pub fn translated_to(&self) -> Vec<IpAddr> {
+        let mut found = Vec::new();
+        for table in self.tables.iter().filter(|table| !table.by_iptables) {
+            table.sets.iter().for_each(|set| addresses_of(&set.elements, &mut found));
+            for statement in table.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements) {
+                if let Statement::Nat { kind: NatKind::Dnat, address: Some(address), .. } = statement {
+                    addresses_in(address, &mut found);
+                }
+            }
+        }
+        found
+    }
+
     /// Statements that are not modelled, each with the place of its rule.
     pub fn unknown(&self) -> impl Iterator<Item = (&Table, &Chain, &Rule, &str)> {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
@@ -273,6 +288,26 @@ impl Ruleset {
                 _ => None,
             })
         })
+    }
+}
+
+fn addresses_of(elements: &[Element], found: &mut Vec<IpAddr>) {
+    for element in elements {
+        if let ElementValue::Data(parts) = &element.value {
+            parts.iter().for_each(|part| addresses_in(part, found));
+        }
+    }
+}
+
+/// Of a range, its first address.
+fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
+    match expr {
+        Expr::Word(word) => found.extend(word.parse::<IpAddr>().ok()),
+        Expr::Range(first, _) => addresses_in(first, found),
+        Expr::Concat(parts) => parts.iter().for_each(|part| addresses_in(part, found)),
+        Expr::Map { map, .. } => addresses_in(map, found),
+        Expr::Elements(elements) => addresses_of(elements, found),
+        _ => {}
     }
 }
 

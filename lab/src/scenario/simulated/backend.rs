@@ -91,7 +91,7 @@ impl Backend for SimLab {
             self.enter(&plan.probe, &entrances)?;
             let (outcome, sent) = self.call(&plan.probe)?;
             if matches!(outcome.answer, Answer::Replied { .. }) {
-                self.hang_up(&sent);
+                self.hang_up(&sent)?;
             }
             Ok(outcome)
         };
@@ -108,7 +108,7 @@ impl Backend for SimLab {
 
     async fn ask(&mut self, name: &str, _is_alive: bool) -> Result<Option<Outcome>, SimError> {
         let sent = self.open.get(name).cloned();
-        Ok(sent.map(|sent| self.call_again(&sent)))
+        Ok(sent.map(|sent| self.call_again(&sent)).transpose()?)
     }
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, SimError> {
@@ -132,7 +132,7 @@ impl Backend for SimLab {
             };
             if is_open {
                 open.insert(*port);
-                self.hang_up(&sent);
+                self.hang_up(&sent)?;
             }
         }
         Ok(open)

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use svclab_cluster::traffic::probe::{Answer, Outcome, Probe};
-use svclab_sim::network::{Flow, HostId, Journey, Outcomes, Verdict};
+use svclab_sim::network::{Flow, HostId, Journey, NetworkError, Outcomes, Verdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_spec::Protocol;
@@ -45,7 +45,7 @@ impl SimLab {
         let protocol = number(probe.protocol);
         let flow = Flow { from, source: probe.source_address, source_port, to: probe.to, protocol };
         let packet = self.machines.network().first_packet(&flow)?;
-        let journey = self.send(from, &packet);
+        let journey = self.send(from, &packet)?;
         let (answer, second) = match self.relay_reached(&journey.verdict, protocol) {
             None => (targets::answer(self.machines.network(), &self.spec, &journey.verdict), None),
             Some((node, host, port, relay, client)) => self.lead(node, host, (port, &relay), client, &journey)?,
@@ -53,47 +53,49 @@ impl SimLab {
         let sent = Sent { flow, packet, second };
         if probe.protocol == Protocol::Tcp && matches!(answer, Answer::Replied { .. }) {
             // The handshake's third packet, with the question.
-            self.both_legs(&sent, |packet| Some(packet.later()));
+            self.both_legs(&sent, |packet| Some(packet.later()))?;
         }
         Ok((self.outcome(answer, &sent.packet), sent))
     }
 
     /// Sends once more over a connection that stands.
-    pub(super) fn call_again(&mut self, sent: &Sent) -> Outcome {
+    pub(super) fn call_again(&mut self, sent: &Sent) -> Result<Outcome, SimError> {
         let later = sent.packet.clone().later();
-        let journey = self.send(sent.flow.from, &later);
+        let journey = self.send(sent.flow.from, &later)?;
         let first = targets::answer(self.machines.network(), &self.spec, &journey.verdict);
         let answer = match (&sent.second, first) {
             (Some(second), _) if second.is_dead => Answer::Broken(RESET.to_owned()),
             (Some(second), Answer::Replied { .. }) => {
-                let journey = self.send(second.from, &second.packet.clone().later());
+                let journey = self.send(second.from, &second.packet.clone().later())?;
                 targets::answer(self.machines.network(), &self.spec, &journey.verdict)
             }
             (_, first) => first,
         };
-        self.outcome(answer, &later)
+        Ok(self.outcome(answer, &later))
     }
 
     /// Ends a connection of TCP as the lab's clients do: with a reset, so that no port is left in TIME_WAIT.
-    pub(super) fn hang_up(&mut self, sent: &Sent) {
-        self.both_legs(sent, Packet::reset);
+    pub(super) fn hang_up(&mut self, sent: &Sent) -> Result<(), SimError> {
+        self.both_legs(sent, Packet::reset)
     }
 
-    fn both_legs(&mut self, sent: &Sent, how: impl Fn(Packet) -> Option<Packet>) {
+    fn both_legs(&mut self, sent: &Sent, how: impl Fn(Packet) -> Option<Packet>) -> Result<(), SimError> {
         let second = sent.second.iter().map(|second| (second.from, second.packet.clone()));
         for (from, packet) in [(sent.flow.from, sent.packet.clone())].into_iter().chain(second) {
             if let Some(packet) = how(packet) {
-                self.send(from, &packet);
+                self.send(from, &packet)?;
             }
         }
+        Ok(())
     }
 
-    fn send(&mut self, from: HostId, packet: &Packet) -> Journey {
+    fn send(&mut self, from: HostId, packet: &Packet) -> Result<Journey, SimError> {
         let journey = self.machines.network_mut().send_packet(from, packet, &mut self.chance);
         if let Some(counters) = &mut self.counters {
             counters.note(&journey);
         }
-        journey
+        journey.known().map_err(NetworkError::from)?;
+        Ok(journey)
     }
 
     /// The relay that a request has met: its node and machine, its port, and the client that it sees.
@@ -148,7 +150,7 @@ impl SimLab {
         let calls: Vec<Flow> = candidates.into_iter().map(|to| fresh(self, to)).collect();
         for call in standing.into_iter().chain(calls) {
             let packet = self.machines.network().first_packet(&call)?;
-            let journey = self.send(from, &packet);
+            let journey = self.send(from, &packet)?;
             let memory = self.memories.entry(node.clone()).or_default();
             if !is_tcp {
                 memory.associate(port, client, call, now);

@@ -68,6 +68,7 @@ impl Dump {
         let mut node = Host::builder(NODE).sysctls(Sysctls::node()).interface(eth0);
         node = node.interface(Interface::new(BACKENDS)).interface(device);
         node = node.rules(program.v4.clone()).rules(program.v6.clone());
+        node = node.nft(program.nft.clone());
         node = node.sets(program.sets.clone()).virtual_services(program.servers.clone());
         for backend in &backends {
             node = node.route(Route::link(range(*backend, single(*backend)), BACKENDS));
@@ -146,6 +147,7 @@ fn backends(program: &NodeState) -> BTreeSet<IpAddr> {
     for rules in [&program.v4, &program.v6] {
         found.extend(translated(rules));
     }
+    found.extend(program.nft.translated_to());
     found
 }
 

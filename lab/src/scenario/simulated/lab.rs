@@ -146,7 +146,7 @@ impl SimLab {
             if setup.mode == Mode::Userspace && self.spec.cni == Cni::PointToPoint {
                 flags.push("--interfaces-without-address".to_owned());
             }
-            if setup.mode == Mode::Ipvs {
+            if matches!(setup.mode, Mode::Ipvs | Mode::Nftables) {
                 let place = Place::Node(node.clone());
                 let own = resolve::addresses(&self.store, &place).map_err(SimError::Step)?;
                 flags.extend(own.into_iter().map(|own| format!("--local-address={own}")));

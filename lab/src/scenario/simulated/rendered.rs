@@ -19,11 +19,12 @@ pub struct Rendered {
 
 /// The headings of what `svcproxy render` prints; before the first of a family's come its rules, if there is no other.
 const FAMILIES: [(&str, Family); 2] = [("# IPv4", Family::V4), ("# IPv6", Family::V6)];
-const PARTS: [(&str, Part); 4] = [
+const PARTS: [(&str, Part); 5] = [
     ("# addresses", Part::Addresses),
     ("# ipset save", Part::Sets),
     ("# ipvsadm -Sn", Part::Servers),
     ("# iptables-restore", Part::Rules),
+    ("# nft -f", Part::Tables),
 ];
 
 /// What begins a line about a `healthCheckNodePort`: it, the service, and how many endpoints are on the node.
@@ -35,6 +36,7 @@ enum Part {
     Sets,
     Servers,
     Rules,
+    Tables,
 }
 
 impl Rendered {
@@ -44,6 +46,7 @@ impl Rendered {
     /// The first line that the simulator does not understand.
     pub fn read(node: &str, text: &str) -> Result<Rendered, ReadError> {
         let (mut v4, mut v6, mut sets, mut servers) = (String::new(), String::new(), String::new(), String::new());
+        let mut tables = String::new();
         let (mut family, mut part, mut addresses) = (Family::V4, Part::Rules, String::new());
         let mut rendered = Rendered::default();
         for line in text.lines() {
@@ -66,6 +69,7 @@ impl Rendered {
                     (Part::Addresses, _) => &mut addresses,
                     (Part::Sets, _) => &mut sets,
                     (Part::Servers, _) => &mut servers,
+                    (Part::Tables, _) => &mut tables,
                     (_, Family::V4) => &mut v4,
                     (_, Family::V6) => &mut v6,
                 };
@@ -76,6 +80,7 @@ impl Rendered {
         let state = &mut rendered.state;
         state.read_rules(&format!("rules of {node}"), Family::V4, &v4)?;
         state.read_rules(&format!("rules of {node}"), Family::V6, &v6)?;
+        state.read_nft(&format!("tables of {node}"), &tables)?;
         state.read_sets(&format!("sets of {node}"), &sets)?;
         state.read_servers(&format!("virtual servers of {node}"), &servers)?;
         state.read_addresses(&format!("addresses of {node}"), &addresses)?;

@@ -13,7 +13,7 @@ pub const TABLE: &str = "kube-proxy";
 /// The table in which the kernel is asked what it can do.
 pub const PROBE: &str = "svcproxy-probe";
 /// What the table says of itself, and by which it is known. The number is that of the layout: a table of another one is replaced.
-pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 1";
+pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 2";
 
 /// Cluster IPs.
 pub const CLUSTER_IPS: &str = "cluster-ips";
@@ -167,18 +167,9 @@ fn firewall_check() -> Chain {
 }
 
 fn services(node: &NodePlan) -> Chain {
-    let mark = Statement::Mark(node.masquerade_mark);
-    let to_cluster_ip = in_set(ADDRESS, CLUSTER_IPS, false);
-    let masqueraded = match (node.internal_masquerade, &node.pods) {
-        (Masquerade::Always, _) => Some(Rule::new([to_cluster_ip, mark])),
-        (Masquerade::NotPods, Some(pods)) => Some(Rule::new([to_cluster_ip, from_pods(pods, true), mark])),
-        (Masquerade::NotPods, None) | (Masquerade::Never, _) => None,
-    };
-    let mut rules: Vec<Rule> =
-        masqueraded.into_iter().map(|rule| rule.commented("to a cluster IP, not from a pod: masqueraded")).collect();
-    rules.push(Rule::new([Statement::Map { key: FRONTEND, map: SERVICE_IPS }]));
+    let to_service = Rule::new([Statement::Map { key: FRONTEND, map: SERVICE_IPS }]);
     let to_node_port = on_node(node).into_iter().chain([Statement::Map { key: NODEPORT, map: SERVICE_NODEPORTS }]);
-    rules.push(Rule::new(to_node_port));
+    let rules = vec![to_service, Rule::new(to_node_port)];
     Chain::new("where connections to services are led to endpoints", rules)
 }
 

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use nf_tables::field::Field;
 
 use super::layout;
-use super::shared::{At, Does, Shared, local_rules};
+use super::shared::{At, Does, Shared, cluster_ip_rules, local_rules};
 use super::slots::assign;
 use crate::mode::rules::names::hash;
 use crate::model::ServicePortName;
@@ -163,6 +163,7 @@ impl Writer<'_> {
             (0, 0, _) => return,
             (local, all, _) if all > 0 => Does::Local { local, all },
             (count, _, Masquerade::Always) if external.is_some() => Does::External(count),
+            (count, ..) if external.is_none() && !cluster_ip_rules(self.node).is_empty() => Does::ClusterIp(count),
             (count, ..) => Does::Pick(count),
         };
         let target = if self.plan.affinity.is_some() {
@@ -192,20 +193,29 @@ impl Writer<'_> {
         let name = &self.plan.name;
         let (to_all, to_local) = (own_name("service", name, None), own_name("local", name, None));
         let goto = |chain: &Name| Rule::new([Statement::Verdict(Verdict::Goto(chain.clone()))]);
-        let entry = own_name("external", name, None);
-        let rules = match does {
-            // Policy Local has no other meaning for cluster IPs.
-            Does::Pick(count) if usize::try_from(count) == Ok(self.out.slots.local.len()) && self.picks_local() => {
-                return to_local;
+        // Policy Local has no other meaning for cluster IPs.
+        let picked = |count: u32| {
+            let is_local = usize::try_from(count) == Ok(self.out.slots.local.len()) && self.picks_local();
+            if is_local { &to_local } else { &to_all }
+        };
+        let (prefix, rules) = match does {
+            Does::Pick(count) => return picked(count).clone(),
+            Does::PickShortCircuit(_) => return to_all,
+            Does::ClusterIp(count) => {
+                let mut rules = cluster_ip_rules(self.node);
+                rules.push(goto(picked(count)));
+                ("cluster-ip", rules)
             }
-            Does::Pick(_) | Does::PickShortCircuit(_) => return to_all,
-            Does::External(_) => vec![Rule::new([Statement::Mark(self.node.masquerade_mark)]), goto(&to_all)],
+            Does::External(_) => {
+                ("external", vec![Rule::new([Statement::Mark(self.node.masquerade_mark)]), goto(&to_all)])
+            }
             Does::Local { local, .. } => {
                 let mut rules = local_rules(self.node, to_all);
                 rules.extend((local > 0).then(|| goto(&to_local)));
-                rules
+                ("external", rules)
             }
         };
+        let entry = own_name(prefix, name, None);
         self.out.chains.insert(entry.clone(), Chain::new("", rules));
         entry
     }

@@ -7,7 +7,7 @@ use nf_tables::field::Field;
 use super::layout;
 use crate::model::Protocol;
 use crate::nftables::{Chain, Name, Rule, Side, Statement, Verdict};
-use crate::plan::NodePlan;
+use crate::plan::{Masquerade, NodePlan};
 
 /// What kind of frontend leads there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,8 @@ pub enum Does {
     Pick(u32),
     /// The same, of those that a short circuit has.
     PickShortCircuit(u32),
+    /// Has the source masqueraded of what is not from a pod (or of everything), and picks one of so many.
+    ClusterIp(u32),
     /// Has the source masqueraded, and picks one of so many.
     External(u32),
     /// Policy Local: pods and the node itself get any, all others those of this node, and nothing happens where there is none: the
@@ -55,6 +57,7 @@ impl fmt::Display for Shared {
         match self.does {
             Does::Pick(count) => write!(f, "{prefix}{protocol}-{count}"),
             Does::PickShortCircuit(count) => write!(f, "{prefix}short-circuit-{protocol}-{count}"),
+            Does::ClusterIp(count) => write!(f, "{prefix}cluster-ip-{protocol}-{count}"),
             Does::External(count) => write!(f, "{prefix}external-{protocol}-{count}"),
             Does::Local { local, all } => write!(f, "{prefix}local-{protocol}-{local}-of-{all}"),
         }
@@ -72,7 +75,7 @@ impl Shared {
         let other = |does| Shared { does, ..self };
         match self.does {
             Does::Pick(_) | Does::PickShortCircuit(_) => vec![self],
-            Does::External(count) => vec![other(Does::Pick(count)), self],
+            Does::ClusterIp(count) | Does::External(count) => vec![other(Does::Pick(count)), self],
             Does::Local { local: 0, all } => vec![other(Does::PickShortCircuit(all)), self],
             Does::Local { local, all } => vec![other(Does::Pick(local)), other(Does::PickShortCircuit(all)), self],
         }
@@ -83,6 +86,11 @@ impl Shared {
         match self.does {
             Does::Pick(count) => Chain::new("", vec![self.pick(count, self.maps().0)]),
             Does::PickShortCircuit(count) => Chain::new("", vec![self.pick(count, self.maps().1)]),
+            Does::ClusterIp(count) => {
+                let mut rules = cluster_ip_rules(node);
+                rules.push(self.goto(Does::Pick(count)));
+                Chain::new("", rules)
+            }
             Does::External(count) => {
                 let mark = Rule::new([Statement::Mark(node.masquerade_mark)]);
                 Chain::new("", vec![mark, self.goto(Does::Pick(count))])
@@ -115,6 +123,17 @@ impl Shared {
         let key = address.into_iter().chain([Field::Protocol, Field::DestinationPort, Field::Random(count)]).collect();
         Rule::new([Statement::Protocol(self.protocol), Statement::TranslateBy { key, map }])
     }
+}
+
+/// What is masqueraded on its way to a cluster IP.
+pub(super) fn cluster_ip_rules(node: &NodePlan) -> Vec<Rule> {
+    let mark = Statement::Mark(node.masquerade_mark);
+    let rule = match (node.internal_masquerade, &node.pods) {
+        (Masquerade::Always, _) => Some(Rule::new([mark])),
+        (Masquerade::NotPods, Some(pods)) => Some(Rule::new([layout::from_pods(pods, true), mark])),
+        (Masquerade::NotPods, None) | (Masquerade::Never, _) => None,
+    };
+    rule.into_iter().collect()
 }
 
 /// What policy Local does not hold: pods, and the node itself, whose source may be the very address that it connects to, which no pod could

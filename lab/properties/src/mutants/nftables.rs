@@ -1,0 +1,477 @@
+//! The ways to break nftables mode: maps, elements, priorities, verdicts, draws, time-outs.
+
+use std::sync::Arc;
+
+use svclab_sim::cluster::NodeState;
+use svclab_sim::nft::{
+    Base, Chain, Element, ElementKey, ElementValue, Expr, NatKind, Relation, Rule, Ruleset, Statement, Verdict,
+};
+use svclab_sim::rules::Policy;
+
+use super::{Change, Expectation, Mutant};
+
+const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
+    Mutant { name, change: Change::State(apply), expectation: Expectation::Broken }
+}
+
+const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
+    Mutant { name, change: Change::State(apply), expectation: Expectation::Equivalent(reason) }
+}
+
+/// Changes the rules; whether anything is different then.
+fn edit(state: &mut NodeState, how: impl Fn(&mut Ruleset)) -> bool {
+    let before = Arc::clone(&state.nft);
+    how(Arc::make_mut(&mut state.nft));
+    state.nft != before
+}
+
+/// Changes the elements of the set or map of that name.
+fn elements(state: &mut NodeState, set: &str, how: impl Fn(&mut Vec<Element>)) -> bool {
+    edit(state, |ruleset| {
+        let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
+        sets.filter(|one| one.name == set).for_each(|set| how(&mut set.elements));
+    })
+}
+
+fn each_element(state: &mut NodeState, set: &str, how: impl Fn(&mut Element)) -> bool {
+    elements(state, set, |all| all.iter_mut().for_each(&how))
+}
+
+fn clear(state: &mut NodeState, set: &str) -> bool {
+    elements(state, set, Vec::clear)
+}
+
+/// Changes the chains whose names begin so, and have no more than protocol and numbers behind it where `prefix` ends with a stroke.
+fn chains(state: &mut NodeState, prefix: &str, how: impl Fn(&mut Chain)) -> bool {
+    edit(state, |ruleset| {
+        let chains = ruleset.tables.iter_mut().flat_map(|table| &mut table.chains);
+        chains.filter(|chain| chain.name.starts_with(prefix)).for_each(&how);
+    })
+}
+
+fn each_rule(state: &mut NodeState, prefix: &str, how: impl Fn(&mut Rule)) -> bool {
+    chains(state, prefix, |chain| chain.rules.iter_mut().for_each(&how))
+}
+
+fn without_rules(state: &mut NodeState, prefix: &str, which: impl Fn(&Rule) -> bool) -> bool {
+    chains(state, prefix, |chain| chain.rules.retain(|rule| !which(rule)))
+}
+
+fn without_statements(state: &mut NodeState, prefix: &str, which: impl Fn(&Statement) -> bool) -> bool {
+    each_rule(state, prefix, |rule| rule.statements.retain(|statement| !which(statement)))
+}
+
+fn has(rule: &Rule, which: impl Fn(&Statement) -> bool) -> bool {
+    rule.statements.iter().any(which)
+}
+
+fn is_mark(statement: &Statement) -> bool {
+    matches!(statement, Statement::Set { what: Expr::Meta(_), .. })
+}
+
+fn is_match(statement: &Statement) -> bool {
+    matches!(statement, Statement::Match { .. })
+}
+
+fn asks_fib(statement: &Statement) -> bool {
+    matches!(statement, Statement::Match { left: Expr::Fib { .. }, .. })
+}
+
+fn asks_state(statement: &Statement) -> bool {
+    matches!(statement, Statement::Match { left: Expr::Ct { key, .. }, .. } if key == "state")
+}
+
+fn asks_status(statement: &Statement) -> bool {
+    matches!(statement, Statement::Match { left: Expr::Ct { key, .. }, .. } if key == "status")
+}
+
+fn jumps_to(rule: &Rule, chain: &str) -> bool {
+    has(rule, |statement| matches!(statement, Statement::Verdict(Verdict::Jump(to)) if to == chain))
+}
+
+fn masquerades(statement: &Statement) -> bool {
+    matches!(statement, Statement::Nat { kind: NatKind::Masquerade, .. })
+}
+
+/// A base chain's jump to one of the chains that check.
+fn unasked(state: &mut NodeState, base: &str, chain: &str) -> bool {
+    without_rules(state, base, |rule| jumps_to(rule, chain))
+}
+
+fn base_chains(state: &mut NodeState, prefix: &str, how: impl Fn(&mut Base)) -> bool {
+    chains(state, prefix, |chain| chain.base.iter_mut().for_each(&how))
+}
+
+fn next_number(expr: &mut Expr) {
+    if let Expr::Word(word) = expr
+        && let Ok(number) = word.parse::<u16>()
+    {
+        *word = number.wrapping_add(1).to_string();
+    }
+}
+
+fn key_parts(element: &mut Element) -> &mut [Expr] {
+    match &mut element.key {
+        ElementKey::Parts(parts) => parts,
+        ElementKey::Any => &mut [],
+    }
+}
+
+/// A number of an endpoint is the last part of its key.
+fn numbered(element: &Element, number: &str) -> bool {
+    matches!(&element.key, ElementKey::Parts(parts) if parts.last() == Some(&Expr::Word(number.to_owned())))
+}
+
+/// Frontends have address, protocol and port, and maybe a number; node ports no address.
+fn shift_port(element: &mut Element, at: usize) {
+    if let Some(port) = key_parts(element).get_mut(at) {
+        next_number(port);
+    }
+}
+
+fn swap_protocol(element: &mut Element, at: usize) {
+    if let Some(Expr::Word(word)) = key_parts(element).get_mut(at) {
+        *word = if word == "tcp" { "udp" } else { "tcp" }.to_owned();
+    }
+}
+
+fn next_endpoint_port(element: &mut Element) {
+    if let ElementValue::Data(parts) = &mut element.value
+        && let Some(port) = parts.get_mut(1)
+    {
+        next_number(port);
+    }
+}
+
+fn rotate_values(all: &mut [Element]) {
+    let mut values: Vec<ElementValue> = all.iter().map(|element| element.value.clone()).collect();
+    if !values.is_empty() {
+        values.rotate_left(1);
+    }
+    all.iter_mut().zip(values).for_each(|(element, value)| element.value = value);
+}
+
+/// Has verdicts of a map lead elsewhere, where there is such a chain.
+fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String>) -> bool {
+    let known: Vec<String> =
+        state.nft.tables.iter().flat_map(|table| table.chains.iter().map(|chain| chain.name.clone())).collect();
+    each_element(state, map, |element| {
+        if let ElementValue::Verdict(Verdict::Goto(chain)) = &mut element.value
+            && let Some(other) = to(chain).filter(|other| known.contains(other))
+        {
+            *chain = other;
+        }
+    })
+}
+
+/// `external-tcp-3` is `tcp-3`.
+fn past(prefix: &'static str) -> impl Fn(&str) -> Option<String> {
+    move |chain| {
+        let (nodeport, rest) = chain.strip_prefix("nodeport-").map_or(("", chain), |rest| ("nodeport-", rest));
+        rest.strip_prefix(prefix).map(|rest| format!("{nodeport}{rest}"))
+    }
+}
+
+/// `local-tcp-1-of-3` is `short-circuit-tcp-3`, or `tcp-1`.
+fn of_local(all: bool) -> impl Fn(&str) -> Option<String> {
+    move |chain| {
+        let (nodeport, rest) = chain.strip_prefix("nodeport-").map_or(("", chain), |rest| ("nodeport-", rest));
+        let (protocol, counts) = rest.strip_prefix("local-")?.split_once('-')?;
+        let (local, of) = counts.split_once("-of-")?;
+        Some(if all {
+            format!("{nodeport}short-circuit-{protocol}-{of}")
+        } else {
+            format!("{nodeport}{protocol}-{local}")
+        })
+    }
+}
+
+/// One endpoint fewer is drawn from.
+fn fewer(chain: &str) -> Option<String> {
+    let (name, number) = chain.rsplit_once('-')?;
+    let number: u32 = number.parse().ok()?;
+    (number > 1).then(|| format!("{name}-{}", number - 1))
+}
+
+/// Changes the moduli of draws.
+fn draws(state: &mut NodeState, how: impl Fn(u32) -> u32) -> bool {
+    fn within(expr: &mut Expr, how: &dyn Fn(u32) -> u32) {
+        match expr {
+            Expr::Numgen { modulus, .. } => *modulus = how(*modulus),
+            Expr::Concat(parts) => parts.iter_mut().for_each(|part| within(part, how)),
+            Expr::Map { key, .. } => within(key, how),
+            _ => {}
+        }
+    }
+    each_rule(state, "", |rule| {
+        for statement in &mut rule.statements {
+            match statement {
+                Statement::Nat { address: Some(address), .. } => within(address, &how),
+                Statement::Match { left, .. } => within(left, &how),
+                _ => {}
+            }
+        }
+    })
+}
+
+fn verdicts(state: &mut NodeState, map: &str, from: &Verdict, to: &Verdict) -> bool {
+    each_element(state, map, |element| {
+        if element.value == ElementValue::Verdict(from.clone()) {
+            element.value = ElementValue::Verdict(to.clone());
+        }
+    })
+}
+
+fn refusal() -> Verdict {
+    Verdict::Goto("reject-chain".to_owned())
+}
+
+/// The set of each endpoint with session affinity.
+fn remembered(state: &mut NodeState, how: impl Fn(u64) -> u64) -> bool {
+    each_rule(state, "endpoint-", |rule| {
+        for statement in &mut rule.statements {
+            if let Statement::Element { timeout: Some(timeout), .. } = statement {
+                *timeout = how(*timeout);
+            }
+        }
+    })
+}
+
+fn asks_memory(rule: &Rule) -> bool {
+    has(
+        rule,
+        |statement| matches!(statement, Statement::Match { right: Expr::SetRef(set), .. } if set.starts_with("affinity-")),
+    )
+}
+
+/// Every way.
+pub(super) fn catalogue() -> Vec<Mutant> {
+    [frontends(), endpoints(), refusals(), firewall(), structure(), marking(), memory()].concat()
+}
+
+/// Which packets are whose.
+#[rustfmt::skip]
+fn frontends() -> Vec<Mutant> {
+    vec![
+        broken("no service's address leads anywhere", |s| clear(s, "service-ips")),
+        broken("no node port leads anywhere", |s| clear(s, "service-nodeports")),
+        broken("services' addresses lead where the next one does", |s| elements(s, "service-ips", |all| rotate_values(all))),
+        broken("services are at the next port", |s| each_element(s, "service-ips", |one| shift_port(one, 2))),
+        broken("services speak the other protocol", |s| each_element(s, "service-ips", |one| swap_protocol(one, 1))),
+        broken("node ports are at the next port", |s| each_element(s, "service-nodeports", |one| shift_port(one, 1))),
+        broken("node ports speak the other protocol", |s| each_element(s, "service-nodeports", |one| swap_protocol(one, 0))),
+        broken("the first service has no address", |s| elements(s, "service-ips", |all| { all.drain(..1.min(all.len())); })),
+        broken("no address accepts node ports", |s| clear(s, "nodeport-ips")),
+        broken("node ports are accepted on every local address", |s| each_rule(s, "services", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Match { left, relation, right } = statement
+                    && *right == Expr::SetRef("nodeport-ips".to_owned())
+                {
+                    *left = Expr::Fib { flags: vec!["daddr".to_owned()], result: "type".to_owned() };
+                    *relation = Relation::Implicit;
+                    *right = Expr::Word("local".to_owned());
+                }
+            }
+        })),
+        broken("node ports are accepted on loopback addresses", |s| without_statements(s, "services", |statement| {
+            matches!(statement, Statement::Match { left: Expr::Payload { .. }, relation: Relation::NotEqual, .. })
+        })),
+        broken("node ports are accepted at any address", |s| without_statements(s, "services", asks_fib)),
+    ]
+}
+
+/// Who gets them, and how often.
+#[rustfmt::skip]
+fn endpoints() -> Vec<Mutant> {
+    vec![
+        broken("no service has its first endpoint", |s| elements(s, "service-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        broken("no service has its second endpoint", |s| elements(s, "service-endpoints", |all| all.retain(|one| !numbered(one, "1")))),
+        broken("no node port has its first endpoint", |s| elements(s, "nodeport-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        broken("no short circuit has its first endpoint", |s| elements(s, "short-circuit-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        broken("no short circuit of node ports has its first endpoint", |s| elements(s, "nodeport-short-circuit-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        broken("endpoints change places", |s| elements(s, "service-endpoints", |all| rotate_values(all))),
+        broken("endpoints of node ports change places", |s| elements(s, "nodeport-endpoints", |all| rotate_values(all))),
+        broken("endpoints are called at the next port", |s| each_element(s, "service-endpoints", next_endpoint_port)),
+        broken("endpoints of node ports are called at the next port", |s| each_element(s, "nodeport-endpoints", next_endpoint_port)),
+        broken("endpoints of short circuits are called at the next port", |s| each_element(s, "short-circuit-endpoints", next_endpoint_port)),
+        broken("each draw is among one fewer", |s| draws(s, |modulus| (modulus - 1).max(1))),
+        broken("each draw is among one more", |s| draws(s, |modulus| modulus + 1)),
+        broken("services lead to one endpoint fewer", |s| redirect(s, "service-ips", fewer)),
+        broken("node ports lead to one endpoint fewer", |s| redirect(s, "service-nodeports", fewer)),
+        broken("policy Local leads everybody to every endpoint", |s| redirect(s, "service-ips", of_local(true))),
+        broken("policy Local holds everybody to this node's endpoints", |s| redirect(s, "service-ips", of_local(false))),
+        broken("policy Local of node ports leads everybody to every endpoint", |s| redirect(s, "service-nodeports", of_local(true))),
+        broken("policy Local of node ports holds everybody to this node's endpoints", |s| redirect(s, "service-nodeports", of_local(false))),
+        broken("policy Local has no endpoint for outside", |s| chains(s, "local-", |chain| { chain.rules.pop(); })),
+        broken("policy Local of node ports has no endpoint for outside", |s| chains(s, "nodeport-local-", |chain| { chain.rules.pop(); })),
+        broken("short circuits are not for the node itself", |s| without_rules(s, "local-", |rule| has(rule, asks_fib))),
+        broken("short circuits are not for pods", |s| without_rules(s, "local-", |rule| !has(rule, asks_fib) && has(rule, is_match))),
+        broken("short circuits of node ports are not for pods", |s| without_rules(s, "nodeport-local-", |rule| !has(rule, asks_fib) && has(rule, is_match))),
+        broken("short circuits are for everybody", |s| without_statements(s, "local-", is_match)),
+        equivalent("translations do not ask for the protocol", "the map that leads there has", |s| {
+            ["tcp-", "udp-", "sctp-", "nodeport-tcp-", "nodeport-udp-"].map(|prefix| without_statements(s, prefix, is_match)).contains(&true)
+        }),
+    ]
+}
+
+/// Who gets nothing.
+#[rustfmt::skip]
+fn refusals() -> Vec<Mutant> {
+    vec![
+        broken("services without endpoints do not refuse", |s| clear(s, "no-endpoint-services")),
+        broken("node ports without endpoints do not refuse", |s| clear(s, "no-endpoint-nodeports")),
+        broken("services without endpoints drop", |s| verdicts(s, "no-endpoint-services", &refusal(), &Verdict::Drop)),
+        broken("node ports without endpoints drop", |s| verdicts(s, "no-endpoint-nodeports", &refusal(), &Verdict::Drop)),
+        broken("services without endpoints here refuse", |s| verdicts(s, "no-endpoint-services", &Verdict::Drop, &refusal())),
+        broken("node ports without endpoints here refuse", |s| verdicts(s, "no-endpoint-nodeports", &Verdict::Drop, &refusal())),
+        broken("what is refused is dropped", |s| each_rule(s, "reject-chain", |rule| rule.statements = vec![Statement::Verdict(Verdict::Drop)])),
+        broken("what is refused passes", |s| chains(s, "reject-chain", |chain| chain.rules.clear())),
+        broken("refusals are resets", |s| each_rule(s, "reject-chain", |rule| {
+            rule.statements = vec![Statement::Reject(Some(("tcp".to_owned(), "reset".to_owned())))];
+        })),
+        broken("nothing on its way through is refused", |s| unasked(s, "filter-forward", "service-endpoints-check")),
+        broken("nothing of the node's own is refused", |s| unasked(s, "filter-output", "service-endpoints-check")),
+        broken("nothing to the node itself is refused", |s| unasked(s, "filter-input", "service-endpoints-check")),
+        broken("no node port is refused", |s| unasked(s, "filter-input", "nodeport-endpoints-check")),
+        broken("other ports of cluster IPs pass through", |s| unasked(s, "filter-forward", "cluster-ips-check")),
+        broken("other ports of cluster IPs pass from the node", |s| unasked(s, "filter-output", "cluster-ips-check")),
+        broken("no address is a cluster IP", |s| clear(s, "cluster-ips")),
+        broken("the first address is no cluster IP", |s| elements(s, "cluster-ips", |all| { all.drain(..1.min(all.len())); })),
+    ]
+}
+
+/// `loadBalancerSourceRanges`.
+#[rustfmt::skip]
+fn firewall() -> Vec<Mutant> {
+    vec![
+        broken("no load balancer's address has source ranges", |s| clear(s, "firewall-ips")),
+        broken("source ranges let nobody in", |s| clear(s, "firewall-allowed")),
+        broken("source ranges are of the next port", |s| each_element(s, "firewall-allowed", |one| shift_port(one, 2))),
+        broken("source ranges are their first address", |s| each_element(s, "firewall-allowed", |one| {
+            if let Some(part) = key_parts(one).last_mut()
+                && let Expr::Prefix(address, _) = part
+            {
+                *part = (**address).clone();
+            }
+        })),
+        broken("source ranges are everything", |s| each_element(s, "firewall-allowed", |one| {
+            if let Some(Expr::Prefix(_, length)) = key_parts(one).last_mut() {
+                *length = 0;
+            }
+        })),
+        broken("the firewall lets in who is not to be, and keeps out who is", |s| each_rule(s, "firewall-check", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Match { relation, .. } = statement
+                    && *relation == Relation::NotEqual
+                {
+                    *relation = Relation::Implicit;
+                }
+            }
+        })),
+        broken("the firewall refuses", |s| each_rule(s, "firewall-check", |rule| {
+            rule.statements.retain(|statement| *statement != Statement::Verdict(Verdict::Drop));
+            rule.statements.push(Statement::Verdict(refusal()));
+        })),
+        broken("the firewall is not asked from outside", |s| unasked(s, "filter-prerouting-pre-dnat", "firewall-check")),
+        broken("the firewall is not asked about the node", |s| unasked(s, "filter-output-pre-dnat", "firewall-check")),
+        broken("the firewall is asked behind the translation", |s| base_chains(s, "filter-prerouting-pre-dnat", |base| base.priority = -90)),
+        broken("the firewall is asked behind the translation of the node's own", |s| base_chains(s, "filter-output-pre-dnat", |base| base.priority = -90)),
+    ]
+}
+
+/// Base chains.
+#[rustfmt::skip]
+fn structure() -> Vec<Mutant> {
+    vec![
+        broken("nothing that comes in is translated", |s| chains(s, "nat-prerouting", |chain| chain.rules.clear())),
+        broken("nothing of the node's own is translated", |s| chains(s, "nat-output", |chain| chain.rules.clear())),
+        broken("the chain for what comes in has no hook", |s| chains(s, "nat-prerouting", |chain| chain.base = None)),
+        broken("what comes in is a filter's", |s| base_chains(s, "nat-prerouting", |base| base.hook = "input".to_owned())),
+        broken("the end of forward drops", |s| base_chains(s, "filter-forward", |base| base.policy = Policy::Drop)),
+        broken("the end of input drops", |s| base_chains(s, "filter-input", |base| base.policy = Policy::Drop)),
+        broken("the table sleeps", |s| edit(s, |ruleset| ruleset.tables.iter_mut().for_each(|table| table.flags = vec!["dormant".to_owned()]))),
+        equivalent("every packet is checked, not only the first", "what is translated is at no frontend's address behind it, and answers go to clients", |s| {
+            ["filter-forward", "filter-output", "filter-input"].map(|chain| without_statements(s, chain, asks_state)).contains(&true)
+        }),
+    ]
+}
+
+/// Whose source is replaced.
+#[rustfmt::skip]
+fn marking() -> Vec<Mutant> {
+    vec![
+        broken("nothing is masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, masquerades))),
+        broken("nothing leaves by way of masquerade", |s| chains(s, "nat-postrouting", |chain| chain.rules.clear())),
+        broken("everything is masqueraded", |s| without_statements(s, "masquerading", is_match)),
+        broken("hairpins are not masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, asks_status))),
+        broken("no endpoint is a hairpin", |s| clear(s, "hairpin-connections")),
+        broken("external addresses are not masqueraded", |s| redirect(s, "service-ips", past("external-"))),
+        broken("node ports are not masqueraded", |s| redirect(s, "service-nodeports", past("external-"))),
+        broken("cluster IPs are not masqueraded", |s| redirect(s, "service-ips", past("cluster-ip-"))),
+        broken("pods are masqueraded on their way to cluster IPs", |s| without_statements(s, "cluster-ip-", is_match)),
+        broken("pods alone are masqueraded on their way to cluster IPs", |s| each_rule(s, "cluster-ip-", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Match { relation, .. } = statement {
+                    *relation = if *relation == Relation::NotEqual { Relation::Implicit } else { Relation::NotEqual };
+                }
+            }
+        })),
+        broken("the node is not masqueraded in short circuits", |s| ["local-", "nodeport-local-", "external-"].map(|prefix| {
+            each_rule(s, prefix, |rule| if has(rule, asks_fib) { rule.statements.retain(|statement| !is_mark(statement)); })
+        }).contains(&true)),
+        broken("the mark is another bit", |s| each_rule(s, "masquerading", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Match { right, left: Expr::Binary(_, _, mask), .. } = statement {
+                    *right = Expr::Word("0x1".to_owned());
+                    **mask = Expr::Word("0x1".to_owned());
+                }
+            }
+        })),
+        equivalent("the mark stays", "no rule looks at it again", |s| without_statements(s, "masquerading", is_mark)),
+    ]
+}
+
+/// Session affinity.
+#[rustfmt::skip]
+fn memory() -> Vec<Mutant> {
+    vec![
+        broken("no client is remembered", |s| without_statements(s, "endpoint-", |statement| matches!(statement, Statement::Element { .. }))),
+        broken("clients are remembered for half the time", |s| remembered(s, |time| time / 2)),
+        broken("clients are remembered for twice the time", |s| remembered(s, |time| time * 2)),
+        broken("nobody asks who was here before", |s| without_rules(s, "service-", asks_memory)),
+        broken("destinations are remembered", |s| each_rule(s, "endpoint-", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Element { key: Expr::Payload { field, .. }, .. } = statement {
+                    *field = "daddr".to_owned();
+                }
+            }
+        })),
+        broken("endpoints with affinity are called at the next port", |s| each_rule(s, "endpoint-", |rule| {
+            for statement in &mut rule.statements {
+                if let Statement::Nat { port: Some(port), .. } = statement {
+                    next_number(port);
+                }
+            }
+        })),
+        broken("a client is asked for in the next endpoint's set", |s| chains(s, "service-", |chain| {
+            let mut sets: Vec<Expr> = chain.rules.iter().flat_map(|rule| &rule.statements).filter_map(|statement| match statement {
+                Statement::Match { right: set @ Expr::SetRef(_), .. } => Some(set.clone()),
+                _ => None,
+            }).collect();
+            if sets.is_empty() { return; }
+            sets.rotate_left(1);
+            let mut next = sets.into_iter();
+            for statement in chain.rules.iter_mut().flat_map(|rule| &mut rule.statements) {
+                if let Statement::Match { right: set @ Expr::SetRef(_), .. } = statement
+                    && let Some(other) = next.next()
+                {
+                    *set = other;
+                }
+            }
+        })),
+        broken("sets have room for no client", |s| edit(s, |ruleset| {
+            let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
+            sets.filter(|set| set.name.starts_with("affinity-")).for_each(|set| set.size = Some(0));
+        })),
+    ]
+}
