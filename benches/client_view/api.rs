@@ -50,7 +50,7 @@ fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
             }
             Change::Service(key, None) => remove(store, Kind::Service, key),
             Change::EndpointSlice(key, None) => remove(store, Kind::EndpointSlice, key),
-            Change::Node(..) => {}
+            Change::Node(..) | Change::ServiceCidr(..) => {}
         }
     }
     Ok(())

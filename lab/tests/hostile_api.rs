@@ -151,6 +151,7 @@ fn describe(change: &Change) -> String {
         Change::Service(key, service) => format!("Service {key}{}", if service.is_some() { "" } else { " gone" }),
         Change::EndpointSlice(key, slice) => format!("slice {key}{}", if slice.is_some() { "" } else { " gone" }),
         Change::Node(name, node) => format!("Node {name}{}", if node.is_some() { "" } else { " gone" }),
+        Change::ServiceCidr(name, cidr) => format!("ServiceCIDR {name}{}", if cidr.is_some() { "" } else { " gone" }),
     }
 }
 

@@ -17,6 +17,8 @@ pub enum About {
     Service(ObjectKey),
     /// An EndpointSlice.
     EndpointSlice(ObjectKey),
+    /// A ServiceCIDR, by name.
+    ServiceCidr(String),
 }
 
 /// Whether an Event tells of trouble; the API's words.

@@ -118,6 +118,7 @@ fn the_role_allows_what_the_proxy_asks_and_nothing_else() {
             "/nodes list,watch",
             "/services list,watch",
             "discovery.k8s.io/endpointslices list,watch",
+            "networking.k8s.io/servicecidrs list,watch",
             "events.k8s.io/events create"
         ]
     );

@@ -41,6 +41,7 @@ fn reported(batch: &Batch) -> Vec<String> {
         Change::Service(key, None) => format!("{key} gone"),
         Change::EndpointSlice(key, slice) => format!("slice {key} {}", slice.is_some()),
         Change::Node(name, node) => format!("node {name} {}", node.is_some()),
+        Change::ServiceCidr(name, cidr) => format!("ServiceCIDR {name} {}", cidr.is_some()),
     });
     changes.collect()
 }
@@ -81,6 +82,26 @@ async fn edits_come_as_differences() {
     fs::remove_dir_all(dir.path().join("sub")).expect("remove");
     assert_eq!(next(&mut source).await, ["default/d gone"]);
     assert!(source.problems().is_empty());
+}
+
+#[tokio::test]
+async fn service_cidrs_are_read_and_keep_what_was_right() {
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("range.yaml");
+    let range = |cidrs: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: more}}\nspec: {{cidrs: {cidrs}}}\n"
+        )
+    };
+    fs::write(&path, range("[10.96.0.0/16]")).expect("write");
+    let mut source = ManifestSource::open(dir.path()).expect("open");
+    assert_eq!(next(&mut source).await, ["ServiceCIDR more true"]);
+    replace(&path, &(range("[]") + "---\n" + &service("a", 1)));
+    assert_eq!(next(&mut source).await, ["default/a 1"]);
+    let problems: Vec<String> = source.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(problems, ["range.yaml: document 1 (ServiceCIDR more): spec.cidrs: has no network; kept as it was"]);
+    fs::remove_file(&path).expect("remove");
+    assert_eq!(next(&mut source).await, ["default/a gone", "ServiceCIDR more false"]);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use crate::mode::userspace;
 use crate::mode::{ipvs, nftables};
 use crate::model::{Family, Protocol};
 use crate::plan::health::{Checks, ServiceCheck};
-use crate::plan::{NodePlan, ServicePortPlan, plan_node};
+use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
 use crate::source::{Batch, ObjectKey, read_directory};
@@ -203,7 +203,8 @@ fn planned(
     let mut own: Vec<IpAddr> = internal.collect();
     own.extend(local.iter().filter(|address| !state.node().internal_ips.contains(address)));
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
-    let node = plan_node(config, family, state.node(), &addresses);
+    let service_ranges = service_ranges(config, state.service_cidrs());
+    let node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
     let mut proxy = FamilyProxy::new(config.clone(), family, iptables::Fake::default());
     proxy.apply(&batch.changes);
     proxy.set_addresses(&addresses);

@@ -36,7 +36,7 @@ use crate::model::Family;
 use crate::plan::node::routes_loopback;
 use crate::relay::{self, Engine};
 use crate::source::{
-    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Timing, record_events,
+    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Subjects, Timing, record_events,
 };
 
 /// How long everything but syncs may take to end.
@@ -164,7 +164,9 @@ fn start<M: ModeAtWork + Send + 'static>(
                 let connector = Connector::new(access.clone(), &requests);
                 let events = record_events(connector.clone(), node);
                 let reports = Reports { failures: proxy.metrics.api_failures(), events: events.clone() };
-                let source = KubernetesSource::start(connector, node, &Timing::default(), &reports);
+                let service_cidrs = proxy.config.mode == Mode::Nftables;
+                let subjects = Subjects { node_name: node.clone(), service_cidrs };
+                let source = KubernetesSource::start(connector, subjects, &Timing::default(), &reports);
                 proxy.run(source, events).await
             }
         }

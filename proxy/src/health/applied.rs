@@ -21,6 +21,7 @@ pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
                 ("services", &api.services),
                 ("endpointslices", &api.endpoint_slices),
                 ("nodes", &api.nodes),
+                ("servicecidrs", &api.service_cidrs),
                 ("manifests", &one.applied.manifests),
             ];
             kinds.into_iter().filter_map(|(kind, version)| sample(*family, kind, version.as_deref()?))

@@ -105,6 +105,7 @@ fn versions(applied: &Applied) -> Value {
         "services": applied.api.services,
         "endpointslices": applied.api.endpoint_slices,
         "nodes": applied.api.nodes,
+        "servicecidrs": applied.api.service_cidrs,
     })
 }
 
@@ -151,7 +152,7 @@ mod tests {
         for path in ["/healthz", "/livez", "/healthz?verbose"] {
             let (status, body) = get(&server, path).await;
             assert_eq!((status, &body["appliedResourceVersion"]), (200, &"42".into()), "{path}");
-            let versions = json!({ "services": "41", "endpointslices": null, "nodes": null });
+            let versions = json!({ "services": "41", "endpointslices": null, "nodes": null, "servicecidrs": null });
             assert_eq!(body["appliedResourceVersions"], versions);
             assert_eq!(body["ipFamilies"]["IPv6"]["appliedResourceVersions"], versions);
             for time in [&body["lastUpdated"], &body["currentTime"], &body["ipFamilies"]["IPv4"]["lastSynced"]] {

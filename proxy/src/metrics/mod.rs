@@ -151,7 +151,7 @@ impl Metrics {
             match change {
                 Change::Service(..) => services += 1,
                 Change::EndpointSlice(..) => endpoints += 1,
-                Change::Node(..) => {}
+                Change::Node(..) | Change::ServiceCidr(..) => {}
             }
         }
         self.service_changes.inc_by(services);

@@ -18,7 +18,7 @@ use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::node::primary_address;
 use crate::plan::service_port::NodeContext;
 use crate::plan::tally::Tally;
-use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port};
+use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port, service_ranges};
 use crate::ruleset::Report;
 use crate::source::{Change, ObjectKey};
 use crate::state::claims::Dispute;
@@ -142,7 +142,8 @@ impl<M: Mode> FamilyProxy<M> {
 
     /// What holds for all of the node's services.
     pub fn node_plan(&self) -> NodePlan {
-        plan_node(&self.config, self.family(), self.state.node(), &self.addresses)
+        let service_ranges = service_ranges(&self.config, self.state.service_cidrs());
+        NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
     }
 
     /// From now on, the times of what led to changes of endpoints are kept for [`FamilyProxy::take_triggers`], unless
@@ -178,6 +179,9 @@ impl<M: Mode> FamilyProxy<M> {
             }));
             self.conntrack_frontends.found(self.mode.take_previous_frontends());
             return Ok(report);
+        }
+        if pending.service_cidrs {
+            self.mode.set_service_ranges(service_ranges(&self.config, self.state.service_cidrs()));
         }
         let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
         for name in pending.service_ports.iter().filter(|name| needs_conntrack_cleanup(name.protocol)) {

@@ -11,6 +11,8 @@ pub mod userspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use ipnet::IpNet;
+
 use crate::config::NodeAddresses;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
@@ -73,6 +75,10 @@ pub trait Mode {
     /// When the kernel refuses something. The same service ports must be part of the next sync, which may be partial unless
     /// [`Mode::needs_full`] says otherwise.
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, Self::Error>;
+
+    /// Takes note of [`NodePlan::service_ranges`] as they are now: the next partial sync sends what that changes, and may have no other change.
+    /// A mode that has no use for them does nothing.
+    fn set_service_ranges(&mut self, _ranges: Vec<IpNet>) {}
 
     /// Looks after what goes on after a sync, such as backends that drain; when to come again, if at all.
     ///

@@ -101,6 +101,28 @@ impl Key {
         Some((address(before)?, protocol, port))
     }
 
+    /// The next key, of keys that are one number; none behind the last.
+    pub fn following(&self) -> Option<Key> {
+        self.stepped(u8::MAX, 0, |byte| byte + 1)
+    }
+
+    /// The key before, of keys that are one number; none before the first.
+    pub fn preceding(&self) -> Option<Key> {
+        self.stepped(0, u8::MAX, |byte| byte - 1)
+    }
+
+    /// The lowest byte that is not at its end is stepped on, and those below it begin anew.
+    fn stepped(mut self, end: u8, begin: u8, step: fn(u8) -> u8) -> Option<Key> {
+        for byte in self.bytes.get_mut(..usize::from(self.length))?.iter_mut().rev() {
+            if *byte != end {
+                *byte = step(*byte);
+                return Some(self);
+            }
+            *byte = begin;
+        }
+        None
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
@@ -175,5 +197,23 @@ mod tests {
         assert_eq!(key.bytes(), [&[10, 96, 0, 10, 6, 0, 0, 0, 0, 80, 0, 0][..], &number].concat());
         assert_eq!(Key::from_bytes(key.bytes()), key);
         assert_eq!(Key::from_bytes(&[7; 60]).bytes(), [7; LONGEST]);
+    }
+
+    #[test]
+    fn keys_are_counted_as_numbers() {
+        let key = |text: &str| Key::default().address(text.parse().unwrap());
+        for (one, next) in [
+            ("10.0.0.0", "10.0.0.1"),
+            ("10.0.255.255", "10.1.0.0"),
+            ("0.0.0.0", "0.0.0.1"),
+            ("fd00::ffff", "fd00::1:0"),
+        ] {
+            assert_eq!(key(one).following(), Some(key(next)));
+            assert_eq!(key(next).preceding(), Some(key(one)));
+        }
+        assert_eq!(
+            (key("255.255.255.255").following(), key("::").preceding(), Key::default().following()),
+            (None, None, None)
+        );
     }
 }

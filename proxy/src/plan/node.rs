@@ -23,7 +23,17 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         primary: primary_address(config, family, node, addresses),
         guard_loopback: family == Family::V4 && routes_loopback(config),
         drop_invalid: !config.tcp_be_liberal,
+        service_ranges: Vec::new(),
     }
+}
+
+/// Where cluster IPs come from: the ranges of all ServiceCIDRs together. Only nftables mode drops what goes to unused addresses of them, as
+/// upstream has it.
+pub fn service_ranges(config: &Config, of_service_cidrs: impl Iterator<Item = IpNet>) -> Vec<IpNet> {
+    if config.mode != Mode::Nftables {
+        return Vec::new();
+    }
+    IpNet::aggregate(&of_service_cidrs.collect())
 }
 
 /// Whether node ports are to be reached on 127.0.0.1 by packets that the kernel routes there, so that `route_localnet` must be

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::validate::{self, Findings};
@@ -36,6 +37,15 @@ pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, 
 pub fn admit_node(mut node: Node) -> Result<Change, String> {
     refused(validate::node(&mut node))?;
     Ok(Change::Node(key(&node.metadata).name, Some(Arc::new(node))))
+}
+
+/// The change that brings a ServiceCIDR.
+///
+/// # Errors
+/// As [`admit_service`].
+pub fn admit_service_cidr(mut cidr: ServiceCIDR) -> Result<Change, String> {
+    refused(validate::service_cidr(&mut cidr))?;
+    Ok(Change::ServiceCidr(key(&cidr.metadata).name, Some(Arc::new(cidr))))
 }
 
 fn key(metadata: &ObjectMeta) -> ObjectKey {

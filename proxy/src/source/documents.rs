@@ -154,6 +154,7 @@ impl Reader<'_> {
             Kind::Node => self.decode(value, validate::node, &name, &place).map(Object::Node),
             Kind::Service => self.decode(value, validate::service, &name, &place).map(Object::Service),
             Kind::EndpointSlice => self.decode(value, validate::slice, &name, &place).map(Object::EndpointSlice),
+            Kind::ServiceCidr => self.decode(value, validate::service_cidr, &name, &place).map(Object::ServiceCidr),
         };
         match (object, id) {
             (Some(Object::EndpointSlice(slice)), Some(id)) if !has_service(&slice) => {
@@ -264,7 +265,7 @@ fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
     let metadata = value.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;
     let namespace = match (kind, metadata.get("namespace")) {
-        (Kind::Node, _) => "",
+        (kind, _) if !kind.is_namespaced() => "",
         (_, None | Some(Value::Null)) => "default",
         (_, Some(namespace)) => match namespace.as_str()? {
             "" => "default",
@@ -273,9 +274,9 @@ fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
     };
     let fits = match kind {
         Kind::Service => label(name),
-        Kind::Node | Kind::EndpointSlice => subdomain(name),
+        Kind::Node | Kind::EndpointSlice | Kind::ServiceCidr => subdomain(name),
     };
-    let fits = fits.is_ok() && (kind == Kind::Node || label(namespace).is_ok());
+    let fits = fits.is_ok() && (!kind.is_namespaced() || label(namespace).is_ok());
     fits.then(|| ObjectId { kind, key: ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() } })
 }
 

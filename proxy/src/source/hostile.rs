@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -93,6 +94,8 @@ fn templates() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "a"}},
             "spec": {"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24"]},
             "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}, {"type": "Hostname", "address": "n1"}]}}),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+            "spec": {"cidrs": ["10.96.0.0/16", "fd00::/112"]}}),
     ]
 }
 
@@ -102,6 +105,7 @@ fn reaching(object: &Object) -> Vec<String> {
         Object::Service(service) => serde_json::to_value::<&Service>(service),
         Object::EndpointSlice(slice) => serde_json::to_value::<&EndpointSlice>(slice),
         Object::Node(node) => serde_json::to_value::<&Node>(node),
+        Object::ServiceCidr(cidr) => serde_json::to_value::<&ServiceCIDR>(cidr),
     };
     let mut strings = Vec::new();
     gather(&value.expect("JSON"), &mut strings);

@@ -1,4 +1,4 @@
-//! Where Services, EndpointSlices and Nodes come from. Nothing after this module knows whether it was the
+//! Where Services, EndpointSlices, Nodes and ServiceCIDRs come from. Nothing after this module knows whether it was the
 //! Kubernetes API or a directory of manifests: all speak `k8s-openapi` types in batches of changes.
 
 mod admit;
@@ -24,11 +24,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 pub use crate::model::ObjectKey;
-pub use admit::{admit_endpoint_slice, admit_node, admit_service};
+pub use admit::{admit_endpoint_slice, admit_node, admit_service, admit_service_cidr};
 pub(crate) use kubernetes::without_password;
-pub use kubernetes::{Access, AccessError, Connector, KubernetesSource, Reports, Timing, record_events};
+pub use kubernetes::{Access, AccessError, Connector, KubernetesSource, Reports, Subjects, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
 pub use pod_cidr::AwaitPodCidr;
 pub use problem::DocumentError;
@@ -43,6 +44,8 @@ pub enum Change {
     EndpointSlice(ObjectKey, Option<Arc<EndpointSlice>>),
     /// A Node, by name.
     Node(String, Option<Arc<Node>>),
+    /// A ServiceCIDR, by name.
+    ServiceCidr(String, Option<Arc<ServiceCIDR>>),
 }
 
 /// Changes that became visible together.
@@ -69,6 +72,8 @@ pub struct ResourceVersions {
     pub endpoint_slices: Option<String>,
     /// Of this node's Node.
     pub nodes: Option<String>,
+    /// Of ServiceCIDRs, where they are watched.
+    pub service_cidrs: Option<String>,
 }
 
 impl ResourceVersions {
@@ -77,6 +82,7 @@ impl ResourceVersions {
             object::Kind::Service => &mut self.services,
             object::Kind::EndpointSlice => &mut self.endpoint_slices,
             object::Kind::Node => &mut self.nodes,
+            object::Kind::ServiceCidr => &mut self.service_cidrs,
         }
     }
 
@@ -90,6 +96,7 @@ impl ResourceVersions {
         newer(&mut self.services, &later.services);
         newer(&mut self.endpoint_slices, &later.endpoint_slices);
         newer(&mut self.nodes, &later.nodes);
+        newer(&mut self.service_cidrs, &later.service_cidrs);
     }
 }
 

@@ -1,10 +1,11 @@
-//! The three kinds of object that a service proxy reads, and their identity.
+//! The kinds of object that a service proxy reads, and their identity.
 
 use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::{Change, ObjectKey};
 
@@ -14,11 +15,12 @@ pub(super) enum Kind {
     Node,
     Service,
     EndpointSlice,
+    ServiceCidr,
 }
 
 impl Kind {
     /// All kinds.
-    pub(super) const ALL: [Kind; 3] = [Kind::Node, Kind::Service, Kind::EndpointSlice];
+    pub(super) const ALL: [Kind; 4] = [Kind::Node, Kind::Service, Kind::EndpointSlice, Kind::ServiceCidr];
 
     /// The kind that `apiVersion` and `kind` name, if it is one that the proxy reads.
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
@@ -26,6 +28,7 @@ impl Kind {
             ("v1", "Node") => Some(Self::Node),
             ("v1", "Service") => Some(Self::Service),
             ("discovery.k8s.io/v1", "EndpointSlice") => Some(Self::EndpointSlice),
+            ("networking.k8s.io/v1", "ServiceCIDR") => Some(Self::ServiceCidr),
             _ => None,
         }
     }
@@ -36,6 +39,7 @@ impl Kind {
             Self::Node => ("v1", "NodeList"),
             Self::Service => ("v1", "ServiceList"),
             Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSliceList"),
+            Self::ServiceCidr => ("networking.k8s.io/v1", "ServiceCIDRList"),
         }
     }
 
@@ -44,11 +48,22 @@ impl Kind {
             Self::Node => "Node",
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
+            Self::ServiceCidr => "ServiceCIDR",
         }
+    }
+
+    /// Whether nothing may be programmed without it.
+    pub(super) fn is_needed(self) -> bool {
+        self != Self::ServiceCidr
+    }
+
+    /// Whether its objects live in a namespace.
+    pub(super) fn is_namespaced(self) -> bool {
+        matches!(self, Self::Service | Self::EndpointSlice)
     }
 }
 
-/// Which object. A Node has no namespace.
+/// Which object. Where the kind has no namespaces, the key's is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ObjectId {
     pub kind: Kind,
@@ -62,16 +77,15 @@ impl ObjectId {
             Kind::Node => Change::Node(self.key.name, None),
             Kind::Service => Change::Service(self.key, None),
             Kind::EndpointSlice => Change::EndpointSlice(self.key, None),
+            Kind::ServiceCidr => Change::ServiceCidr(self.key.name, None),
         }
     }
 }
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Node => write!(f, "Node {}", self.key.name),
-            kind => write!(f, "{} {}", kind.name(), self.key),
-        }
+        let kind = self.kind.name();
+        if self.kind.is_namespaced() { write!(f, "{kind} {}", self.key) } else { write!(f, "{kind} {}", self.key.name) }
     }
 }
 
@@ -81,6 +95,7 @@ pub(super) enum Object {
     Node(Arc<Node>),
     Service(Arc<Service>),
     EndpointSlice(Arc<EndpointSlice>),
+    ServiceCidr(Arc<ServiceCIDR>),
 }
 
 impl Object {
@@ -90,6 +105,7 @@ impl Object {
             Self::Node(node) => Change::Node(id.key.name.clone(), Some(Arc::clone(node))),
             Self::Service(service) => Change::Service(id.key.clone(), Some(Arc::clone(service))),
             Self::EndpointSlice(slice) => Change::EndpointSlice(id.key.clone(), Some(Arc::clone(slice))),
+            Self::ServiceCidr(cidr) => Change::ServiceCidr(id.key.name.clone(), Some(Arc::clone(cidr))),
         }
     }
 
@@ -99,6 +115,7 @@ impl Object {
             Self::Node(node) => &node.metadata,
             Self::Service(service) => &service.metadata,
             Self::EndpointSlice(slice) => &slice.metadata,
+            Self::ServiceCidr(cidr) => &cidr.metadata,
         };
         metadata.resource_version.as_deref()?.parse().ok()
     }
@@ -111,6 +128,7 @@ impl PartialEq for Object {
             (Self::Node(a), Self::Node(b)) => Arc::ptr_eq(a, b) || a == b,
             (Self::Service(a), Self::Service(b)) => Arc::ptr_eq(a, b) || a == b,
             (Self::EndpointSlice(a), Self::EndpointSlice(b)) => Arc::ptr_eq(a, b) || a == b,
+            (Self::ServiceCidr(a), Self::ServiceCidr(b)) => Arc::ptr_eq(a, b) || a == b,
             _ => false,
         }
     }

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::model::{Family, ServicePortName, parse_ip};
 use crate::source::{Change, ObjectKey};
@@ -67,8 +68,11 @@ pub struct State {
     slices: BTreeMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: BTreeMap<ObjectKey, String>,
     node: NodeInfo,
+    /// Of each ServiceCIDR, the ranges of this family.
+    service_cidrs: BTreeMap<String, Vec<IpNet>>,
     changed: BTreeSet<ServicePortName>,
     node_changed: bool,
+    service_cidrs_changed: bool,
     triggers: Triggers,
 }
 
@@ -79,18 +83,21 @@ pub struct Changed {
     pub service_ports: BTreeSet<ServicePortName>,
     /// The Node object changed, which may concern every service port.
     pub node: bool,
+    /// The ranges that cluster IPs come from changed.
+    pub service_cidrs: bool,
 }
 
 impl Changed {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
-        !self.node && self.service_ports.is_empty()
+        !self.node && !self.service_cidrs && self.service_ports.is_empty()
     }
 
     /// Adds what changed later.
     pub fn merge(&mut self, later: Changed) {
         self.service_ports.extend(later.service_ports);
         self.node |= later.node;
+        self.service_cidrs |= later.service_cidrs;
     }
 }
 
@@ -106,8 +113,10 @@ impl State {
             slices: BTreeMap::new(),
             slice_owner: BTreeMap::new(),
             node: NodeInfo::default(),
+            service_cidrs: BTreeMap::new(),
             changed: BTreeSet::new(),
             node_changed: false,
+            service_cidrs_changed: false,
             triggers: Triggers::default(),
         }
     }
@@ -164,7 +173,25 @@ impl State {
                 self.node = info;
             }
             Change::Node(..) => {}
+            Change::ServiceCidr(name, object) => self.replace_service_cidr(name, object.as_deref()),
         }
+    }
+
+    /// One that terminates counts until it is gone: its addresses may still be a Service's.
+    fn replace_service_cidr(&mut self, name: &str, object: Option<&ServiceCIDR>) {
+        let texts = object.and_then(|object| object.spec.as_ref()?.cidrs.as_ref()).into_iter().flatten();
+        let ranges = texts.filter_map(|text| text.parse().ok()).filter(|range| Family::of_net(range) == self.family);
+        let now: Vec<IpNet> = ranges.collect();
+        let before = self.service_cidrs.remove(name).unwrap_or_default();
+        self.service_cidrs_changed |= now != before;
+        if !now.is_empty() {
+            self.service_cidrs.insert(name.to_owned(), now);
+        }
+    }
+
+    /// The ranges that cluster IPs come from, as ServiceCIDRs have them.
+    pub fn service_cidrs(&self) -> impl Iterator<Item = IpNet> {
+        self.service_cidrs.values().flatten().copied()
     }
 
     /// A Service made anew with the same content is younger, which changes something only where others claim what it has.
@@ -240,7 +267,11 @@ impl State {
 
     /// What changed since the last call.
     pub fn take_changed(&mut self) -> Changed {
-        Changed { service_ports: std::mem::take(&mut self.changed), node: std::mem::take(&mut self.node_changed) }
+        Changed {
+            service_ports: std::mem::take(&mut self.changed),
+            node: std::mem::take(&mut self.node_changed),
+            service_cidrs: std::mem::take(&mut self.service_cidrs_changed),
+        }
     }
 
     /// One service port, if it is there, with the frontends that it has.

@@ -54,6 +54,7 @@ pub struct Api {
 pub const SERVICES: &str = "/api/v1/services";
 pub const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 pub const NODES: &str = "/api/v1/nodes";
+pub const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
 impl Api {
     pub async fn start(tls: Option<TlsAcceptor>) -> Api {
@@ -264,6 +265,7 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
     match path {
         SERVICES => ("v1", "Service"),
         SLICES => ("discovery.k8s.io/v1", "EndpointSlice"),
+        RANGES => ("networking.k8s.io/v1", "ServiceCIDR"),
         _ => ("v1", "Node"),
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod api;
 mod credentials;
+mod ranges;
 mod support;
 
 use std::time::Duration;

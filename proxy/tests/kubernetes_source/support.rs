@@ -15,6 +15,7 @@ pub fn timing() -> Timing {
     Timing {
         first_retry: Duration::from_millis(5),
         longest_retry: Duration::from_millis(40),
+        longest_absence: Duration::from_millis(80),
         list: Duration::from_secs(20),
         silence: Duration::from_secs(600),
         settled: Duration::from_millis(500),
@@ -69,6 +70,10 @@ pub fn reported(batch: &Batch) -> Vec<String> {
                 format!("{key} {}", slice.endpoints.as_ref().unwrap()[0].addresses[0])
             }
             Change::Node(name, node) => format!("node {name}{}", if node.is_some() { "" } else { " gone" }),
+            Change::ServiceCidr(name, Some(cidr)) => {
+                format!("range {name} {}", cidr.spec.as_ref().unwrap().cidrs.as_ref().unwrap().join(" "))
+            }
+            Change::ServiceCidr(name, None) => format!("range {name} gone"),
         })
         .collect();
     reported.sort();

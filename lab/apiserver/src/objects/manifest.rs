@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -76,11 +77,15 @@ fn read(text: &str) -> Result<Object, ManifestError> {
         ("discovery.k8s.io/v1", "EndpointSlice") => {
             typed::<EndpointSlice>(text).map(|slice| Object::EndpointSlice(Box::new(slice)))
         }
+        ("networking.k8s.io/v1", "ServiceCIDR") => {
+            typed::<ServiceCIDR>(text).map(|cidr| Object::ServiceCidr(Box::new(cidr)))
+        }
         (version, kind) => Err(ManifestError {
             line: line_of(text, "kind"),
             column: 1,
             message: format!(
-                "{version} {kind}: expected v1 Pod, v1 Service, v1 Node or discovery.k8s.io/v1 EndpointSlice"
+                "{version} {kind}: expected v1 Pod, v1 Service, v1 Node, discovery.k8s.io/v1 EndpointSlice or \
+                 networking.k8s.io/v1 ServiceCIDR"
             ),
         }),
     }

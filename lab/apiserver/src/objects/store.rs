@@ -46,7 +46,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A cluster of `spec`'s nodes with no other object yet; `spec.pods` is left to manifests.
+    /// A cluster of `spec`'s nodes and service ranges with no other object yet; `spec.pods` is left to manifests.
     pub fn new(spec: ClusterSpec, options: StoreOptions) -> Self {
         let mut store = Store {
             versions: Versions::new(options.seed),
@@ -61,6 +61,9 @@ impl Store {
         };
         for name in plain::FIRST_NAMESPACES {
             store.versions.put(&ObjectKey::unscoped(name), &mut plain::namespace(name));
+        }
+        if let Some(mut ranges) = plain::service_ranges(&store.spec.service_cidrs, store.versions.now()) {
+            store.versions.put(&ObjectKey::unscoped(plain::SERVICE_RANGES), &mut ranges);
         }
         for spec in store.spec.nodes.clone() {
             store.put_node(&spec.name, node::object(&spec));
@@ -88,7 +91,7 @@ impl Store {
             }
             Object::ServiceCidr(mut cidr) => {
                 let key = ObjectKey::unscoped(&key_of(&cidr.metadata, "servicecidr")?.name);
-                self.put(&key, &mut *cidr);
+                self.versions.put(&key, &mut *cidr);
                 Ok(format!("servicecidr/{key}"))
             }
         }
@@ -206,7 +209,7 @@ impl Store {
         self.versions.put(key, object);
     }
 
-    /// Removes a `pod`, `service` or `endpointslice`.
+    /// Removes a `pod`, `service`, `endpointslice` or `servicecidr`.
     ///
     /// # Errors
     /// When there is none of that name.
@@ -214,6 +217,7 @@ impl Store {
         match kind {
             "pod" => self.remove(Kind::Pod, key),
             "service" => self.remove(Kind::Service, key),
+            "servicecidr" => self.remove(Kind::ServiceCidr, &ObjectKey::unscoped(&key.name)),
             _ => self.remove(Kind::EndpointSlice, key),
         }
     }
@@ -315,9 +319,9 @@ impl Store {
         ClusterSpec { pods: self.pods.values().map(|pod| pod.spec.clone()).collect(), ..self.spec.clone() }
     }
 
-    /// What a proxy is to know: Nodes, Services and EndpointSlices as one `List`, sorted.
+    /// What a proxy is to know: Nodes, Services, EndpointSlices and ServiceCIDRs as one `List`, sorted.
     pub fn list(&self) -> Value {
-        let kinds = [Kind::Node, Kind::Service, Kind::EndpointSlice];
+        let kinds = [Kind::Node, Kind::Service, Kind::EndpointSlice, Kind::ServiceCidr];
         let items: Vec<Value> =
             kinds.into_iter().flat_map(|kind| self.versions.of(kind)).map(|record| record.value()).collect();
         json!({

@@ -158,9 +158,13 @@ impl Feed {
         };
         match self {
             Feed::Manifests(_) => reached(health.get("appliedResourceVersion")),
-            Feed::Api { .. } => ["services", "endpointslices", "nodes"]
-                .iter()
-                .all(|kind| reached(health.get("appliedResourceVersions").and_then(|versions| versions.get(kind)))),
+            Feed::Api { .. } => {
+                let of = |kind: &str| health.get("appliedResourceVersions").and_then(|versions| versions.get(kind));
+                // Watched in nftables mode only.
+                let ranges = of("servicecidrs").filter(|version| !version.is_null());
+                ["services", "endpointslices", "nodes"].iter().all(|kind| reached(of(kind)))
+                    && ranges.is_none_or(|ranges| reached(Some(ranges)))
+            }
         }
     }
 }

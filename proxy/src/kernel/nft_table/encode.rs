@@ -9,7 +9,7 @@ use nf_tables::{
 use super::{Fingerprint, Shape};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
-use crate::nftables::{Base, Holds, Hook, Rule, Set, Side, Statement, Value, Verdict};
+use crate::nftables::{Base, Element, Holds, Hook, Key, Rule, Set, Side, Statement, Value, Verdict};
 
 /// `RTN_LOCAL` (`include/uapi/linux/rtnetlink.h`).
 const LOCAL: u32 = 2;
@@ -281,11 +281,38 @@ fn value_length(data: Option<MapData>) -> Option<u32> {
     }
 }
 
-/// The element as it is sent, where it is one.
-pub(super) fn element(element: &crate::nftables::Element) -> nf_tables::Element<'_> {
+/// Whether the element is a range in a set of plain ranges: the key is one address.
+pub(super) fn is_plain_range(element: &Element, family: Family) -> bool {
+    matches!(element.value, Value::To(_)) && element.key.bytes().len() * 8 == usize::from(family.address_bits())
+}
+
+/// The first key behind each plain range, of elements of one set, which has plain ranges only or none. Behind the last address there is none.
+pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<Key>> {
+    let ranges = elements.iter().take_while(|element| is_plain_range(element, family));
+    let behind = ranges.map(|element| if let Value::To(last) = &element.value { last.following() } else { None });
+    behind.collect()
+}
+
+/// Elements as they are sent by `one`. The kernel has the end of a plain range, [`behind`] it, as an element of its own, and wants it before
+/// the next range begins.
+pub(super) fn with_ends<'a>(
+    elements: &'a [&'a Element],
+    behind: &'a [Option<Key>],
+    one: impl Fn(&'a Element) -> nf_tables::Element<'a>,
+) -> impl Iterator<Item = nf_tables::Element<'a>> {
+    elements.iter().enumerate().flat_map(move |(at, element)| {
+        let end = behind.get(at).and_then(Option::as_ref);
+        let end = end.map(|key| nf_tables::Element { interval_end: true, ..nf_tables::Element::new(key.bytes()) });
+        std::iter::once(one(element)).chain(end)
+    })
+}
+
+/// The element as it is sent, where it is one; of a plain range, its beginning.
+pub(super) fn element(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = element.key.bytes();
     match &element.value {
         Value::None => nf_tables::Element::new(key),
+        Value::To(_) if is_plain_range(element, family) => nf_tables::Element::new(key),
         Value::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..nf_tables::Element::new(key) },
         Value::Endpoint(endpoint) => nf_tables::Element::to(key, nf_tables::Value::Data(endpoint.bytes())),
         Value::Verdict(verdict) => nf_tables::Element::to(key, nf_tables::Value::Verdict(verdict_of(verdict))),
@@ -293,10 +320,12 @@ pub(super) fn element(element: &crate::nftables::Element) -> nf_tables::Element<
 }
 
 /// What is needed of an element to delete it.
-pub(super) fn deleted(element: &crate::nftables::Element) -> nf_tables::Element<'_> {
+pub(super) fn deleted(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = nf_tables::Element::new(element.key.bytes());
     match &element.value {
-        Value::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..key },
+        Value::To(last) if !is_plain_range(element, family) => {
+            nf_tables::Element { key_end: Some(last.bytes()), ..key }
+        }
         _ => key,
     }
 }

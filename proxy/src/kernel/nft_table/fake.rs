@@ -97,6 +97,14 @@ impl Content {
             _ => false,
         };
         let size = set.size;
+        if let Value::To(last) = &element.value {
+            // The last range that begins before the end of this one is the only one that may overlap it, as none of the others do.
+            let before = self.elements.range(..=(element.set, *last)).next_back();
+            let before = before.filter(|((set, _), _)| *set == element.set);
+            if before.is_some_and(|(_, value)| matches!(value, Value::To(end) if *end >= element.key)) {
+                return refused(format!("{element:?} overlaps another range"));
+            }
+        }
         if !fits || self.elements.insert((element.set, element.key), element.value.clone()).is_some() {
             return refused(format!("{element:?} does not fit, or is there"));
         }

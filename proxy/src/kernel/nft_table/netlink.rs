@@ -89,11 +89,34 @@ impl Netlink {
             saved.sets.insert(set.name.to_owned(), one);
         }
         for (name, set) in look.elements {
-            let elements = self.socket.elements(table, name)?.filter_map(|element| read(name, set, &element));
-            saved.elements.extend(elements);
+            let elements = self.socket.elements(table, name)?;
+            if set.ranges && set.key.len() == 1 {
+                saved
+                    .elements
+                    .extend(plain_ranges(name, elements.map(|one| (Key::from_bytes(one.key), !one.interval_end))));
+            } else {
+                saved.elements.extend(elements.filter_map(|element| read(name, set, &element)));
+            }
         }
         Ok(saved)
     }
+}
+
+/// Ranges of which the kernel tells where each begins (`true`), and the first key behind it, in any order.
+fn plain_ranges(set: &'static str, told: impl Iterator<Item = (Key, bool)>) -> Vec<Element> {
+    let mut told: Vec<(Key, bool)> = told.collect();
+    // Where one range ends and the next begins, the end is first.
+    told.sort_unstable();
+    let (mut ranges, mut open) = (Vec::new(), None);
+    for (key, begins) in told {
+        if let (Some(first), Some(last)) = (open.take(), key.preceding()) {
+            ranges.push(Element { set, key: first, value: Value::To(last) });
+        }
+        open = begins.then_some(key);
+    }
+    let last = |first: &Key| Key::from_bytes(&vec![u8::MAX; first.bytes().len()]);
+    ranges.extend(open.map(|first| Element { set, key: first, value: Value::To(last(&first)) }));
+    ranges
 }
 
 /// An element as it would be sent; `None` where this program would send none like it, and so it differs from whatever is wanted.
@@ -249,7 +272,13 @@ impl Sending<'_> {
 
     /// An element that is replaced goes and comes in the same piece. Verdicts come last: what they lead to must be whole.
     fn elements(&mut self, change: &Change) -> Result<(), NftTableError> {
+        let family = self.own.family;
         let order = |element: &&Element| (matches!(element.value, Value::Verdict(_)), element.set, element.key);
+        // Plain ranges that go may overlap any that come: those of one set stay in one piece.
+        let place = |element: &&Element| {
+            let (is_last, set, key) = order(element);
+            (is_last, set, if encode::is_plain_range(element, family) { Key::default() } else { key })
+        };
         let mut gone: Vec<&Element> = change.delete_elements.iter().collect();
         let mut come: Vec<&Element> = change.add_elements.iter().collect();
         gone.sort_unstable_by_key(order);
@@ -258,11 +287,11 @@ impl Sending<'_> {
         while let Some(end) = [gone.get(PIECE - 1).or(gone.last()), come.get(PIECE - 1).or(come.last())]
             .into_iter()
             .flatten()
-            .map(order)
+            .map(place)
             .min()
         {
-            let (out, rest) = gone.split_at(gone.partition_point(|element| order(element) <= end));
-            let (into, more) = come.split_at(come.partition_point(|element| order(element) <= end));
+            let (out, rest) = gone.split_at(gone.partition_point(|element| place(element) <= end));
+            let (into, more) = come.split_at(come.partition_point(|element| place(element) <= end));
             (gone, come) = (rest, more);
             self.piece(out, into)?;
         }
@@ -270,15 +299,19 @@ impl Sending<'_> {
     }
 
     fn piece(&mut self, gone: &[&Element], come: &[&Element]) -> Result<(), NftTableError> {
-        let table = self.own.table();
+        let (table, family) = (self.own.table(), self.own.family);
         self.add("elements", |batch| {
             for of_set in gone.chunk_by(|one, other| one.set == other.set) {
                 let Some(set) = of_set.first().map(|element| element.set) else { continue };
-                batch.delete_elements(table, set, of_set.iter().map(|element| encode::deleted(element)))?;
+                let behind = encode::behind(of_set, family);
+                let deleted = encode::with_ends(of_set, &behind, |element| encode::deleted(element, family));
+                batch.delete_elements(table, set, deleted)?;
             }
             for of_set in come.chunk_by(|one, other| one.set == other.set) {
                 let Some(set) = of_set.first().map(|element| element.set) else { continue };
-                batch.add_elements(table, set, of_set.iter().map(|element| encode::element(element)))?;
+                let behind = encode::behind(of_set, family);
+                let added = encode::with_ends(of_set, &behind, |element| encode::element(element, family));
+                batch.add_elements(table, set, added)?;
             }
             Ok(())
         })
@@ -302,5 +335,30 @@ impl Sending<'_> {
         self.batch.clear();
         let operation = || format!("change the table {} ({})", self.own.name, self.own.family);
         result.map(drop).map_err(|source: CommitError| error(operation(), source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_put_together_from_their_ends() {
+        let key = |text: &str| Key::default().address(text.parse().unwrap());
+        let read = |told: &[(&str, bool)]| {
+            let ranges = plain_ranges("x", told.iter().map(|(text, begins)| (key(text), *begins)));
+            let text = |range: Element| match range.value {
+                Value::To(last) => [range.key, last].map(|key| key.bytes().to_vec()),
+                other => panic!("{other:?}"),
+            };
+            ranges.into_iter().map(text).collect::<Vec<_>>()
+        };
+        let range = |first: &str, last: &str| [first, last].map(|text| key(text).bytes().to_vec());
+        // `nft` marks where the first range does not begin yet.
+        let two =
+            [("10.97.0.0", false), ("10.96.0.0", true), ("10.98.0.0", false), ("10.97.0.0", true), ("0.0.0.0", false)];
+        assert_eq!(read(&two), [range("10.96.0.0", "10.96.255.255"), range("10.97.0.0", "10.97.255.255")]);
+        assert_eq!(read(&[("240.0.0.0", true)]), [range("240.0.0.0", "255.255.255.255")]);
+        assert_eq!(read(&[("::", true), ("::1", false)]), [range("::", "::")]);
     }
 }

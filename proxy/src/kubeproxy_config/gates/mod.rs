@@ -71,7 +71,7 @@ pub const GATES: &[Gate] = &[
     gate("KubeProxyNFTablesLocalhostNodePorts", Alpha, false, LOCALHOST, "nftables mode: node ports on the loopback range, by a relay"),
     gate("LoggingAlphaOptions", Alpha, false, GO_LOGGING, "Allow logging options in stage alpha"),
     gate("LoggingBetaOptions", Beta, true, GO_LOGGING, "Allow logging options in stage beta"),
-    gate("MultiCIDRServiceAllocator", Locked, true, NoEffect("nftables mode alone has a use for ServiceCIDRs"), "Watch ServiceCIDRs"),
+    gate("MultiCIDRServiceAllocator", Locked, true, NoEffect("nftables mode watches ServiceCIDRs wherever the API server serves them; no other mode has a use for them"), "Watch ServiceCIDRs"),
     gate("NFTablesNetlink", Beta, true, NoEffect("tables are read and written by netlink, always"), "nftables mode: read tables by netlink"),
     gate("NFTablesProxyMode", Locked, true, Honoured, "Allow the mode nftables"),
     gate("NativeHistograms", Beta, true, NoEffect("metrics are in the text format, which has no native histograms"), "Native histograms beside those with buckets"),

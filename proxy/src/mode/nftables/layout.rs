@@ -2,6 +2,7 @@
 //! the same; those of base chains and their priorities are what other programs may rely on
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
+use ipnet::IpNet;
 use nf_tables::field::Field;
 
 use crate::model::Family;
@@ -17,6 +18,8 @@ pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 2";
 
 /// Cluster IPs.
 pub const CLUSTER_IPS: &str = "cluster-ips";
+/// Where cluster IPs come from.
+pub const SERVICE_CIDRS: &str = "service-cidrs";
 /// The addresses that accept node ports, where not every local one does.
 pub const NODEPORT_IPS: &str = "nodeport-ips";
 /// Endpoints that may be their own clients, as source and destination.
@@ -106,6 +109,7 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
         sized(NO_ENDPOINT_SERVICES, Set::map("services that nobody answers", FRONTEND, Holds::Verdicts)),
         sized(NO_ENDPOINT_NODEPORTS, Set::map("node ports that nobody answers", NODEPORT, Holds::Verdicts)),
         sized(CLUSTER_IPS, Set::keys("cluster IPs", ADDRESS)),
+        (SERVICE_CIDRS, Set::ranges("ranges that cluster IPs come from", ADDRESS)),
         sized(NODEPORT_IPS, Set::keys("addresses that accept node ports", ADDRESS)),
         sized(HAIRPINS, Set::keys("endpoints of this node, as their own clients", PAIR)),
         sized(RESTRICTED, Set::keys("load-balancer addresses with source ranges", FRONTEND)),
@@ -138,9 +142,20 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
 
 /// The elements that follow from the node alone.
 pub fn elements(node: &NodePlan) -> Vec<Element> {
-    let NodePortScope::Addresses(addresses) = &node.node_ports else { return Vec::new() };
-    let usable = addresses.iter().filter(|address| !address.is_loopback());
-    usable.map(|address| Element::of(NODEPORT_IPS, Key::default().address(*address))).collect()
+    let mut elements = service_cidrs(&node.service_ranges);
+    if let NodePortScope::Addresses(addresses) = &node.node_ports {
+        let usable = addresses.iter().filter(|address| !address.is_loopback());
+        elements.extend(usable.map(|address| Element::of(NODEPORT_IPS, Key::default().address(*address))));
+    }
+    elements
+}
+
+/// Of them, those that follow from [`NodePlan::service_ranges`], sorted.
+pub fn service_cidrs(ranges: &[IpNet]) -> Vec<Element> {
+    let mut elements: Vec<Element> =
+        ranges.iter().map(|range| Element::range(SERVICE_CIDRS, Key::default(), *range)).collect();
+    elements.sort_unstable();
+    elements
 }
 
 fn in_set(key: &'static [Field], set: &str, negated: bool) -> Statement {
@@ -195,10 +210,12 @@ fn service_endpoints_check() -> Chain {
     Chain::new("services without endpoints", vec![Rule::new([look])])
 }
 
-/// What still has a cluster IP as destination behind the translation goes to a port that no service has.
+/// What still has a cluster IP as destination behind the translation goes to a port that no service has, and what goes to another address of
+/// their ranges to no service at all: it must not leave by the default route.
 fn cluster_ips_check() -> Chain {
     let other_port = Rule::new([in_set(ADDRESS, CLUSTER_IPS, false), Statement::Reject]);
-    Chain::new("ports of cluster IPs that no service has", vec![other_port])
+    let unused = Rule::new([in_set(ADDRESS, SERVICE_CIDRS, false), Statement::Verdict(Verdict::Drop)]);
+    Chain::new("ports and addresses that no service has", vec![other_port, unused])
 }
 
 fn masquerading(node: &NodePlan) -> Chain {
@@ -221,5 +238,6 @@ pub fn probe_node(family: Family) -> NodePlan {
         primary: None,
         guard_loopback: false,
         drop_invalid: false,
+        service_ranges: vec![family.loopback_range()],
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
+
 use super::layout;
 use super::ledger::{Difference, Ledger, differing};
 use super::objects::{ServiceObjects, Slots, render};
@@ -36,6 +38,8 @@ pub struct Syncer<K> {
     /// Numbers that endpoints had before the table's state was doubted.
     numbers: Ledger,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
+    /// Those that the next partial sync sends.
+    service_ranges: Option<Vec<IpNet>>,
 }
 
 struct Sent {
@@ -63,7 +67,13 @@ enum Unused {
 impl<K: NftTable> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
     pub fn new(table: K) -> Syncer<K> {
-        Syncer { table, sent: None, numbers: Ledger::default(), previous_frontends: BTreeSet::new() }
+        Syncer {
+            table,
+            sent: None,
+            numbers: Ledger::default(),
+            previous_frontends: BTreeSet::new(),
+            service_ranges: None,
+        }
     }
 
     /// The kernel adapter, for tests.
@@ -374,6 +384,15 @@ fn uses(fixed: &[(Name, Chain)]) -> Vec<(Name, usize)> {
 }
 
 impl Sent {
+    /// Takes in the ranges that cluster IPs come from, and adds what that changes.
+    fn replace_service_ranges(&mut self, ranges: Vec<IpNet>, difference: &mut Difference) {
+        let before = layout::service_cidrs(&self.node.service_ranges);
+        let (gone, come) = differing(before, layout::service_cidrs(&ranges));
+        self.node.service_ranges = ranges;
+        difference.gone.extend(gone);
+        difference.come.extend(come);
+    }
+
     /// The change that brings the table from what was sent to the ledger's new state; `None` where there is no room for it.
     fn change(&mut self, difference: Difference, now: Instant) -> Option<Change> {
         let Difference { gone, come, shared_gone, shared_come, chains_gone, chains_come, sets_gone, sets_come } =
@@ -442,7 +461,12 @@ impl<K: NftTable> Mode for Syncer<K> {
 
     fn full(&mut self, node: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Result<Report, NftTableError> {
         self.require_full_sync();
+        self.service_ranges = None;
         self.try_full(&node, plans)
+    }
+
+    fn set_service_ranges(&mut self, ranges: Vec<IpNet>) {
+        self.service_ranges = Some(ranges);
     }
 
     fn partial(
@@ -457,7 +481,10 @@ impl<K: NftTable> Mode for Syncer<K> {
             (name, objects)
         };
         let rendered = changed.into_iter().map(render).collect();
-        let difference = sent.ledger.replace(rendered);
+        let mut difference = sent.ledger.replace(rendered);
+        if let Some(ranges) = self.service_ranges.take() {
+            sent.replace_service_ranges(ranges, &mut difference);
+        }
         let Some(change) = sent.change(difference, Instant::now()) else {
             // A full sync makes a table with more room; until then the state is not known.
             self.numbers = sent.ledger;

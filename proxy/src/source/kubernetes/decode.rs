@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -119,6 +120,9 @@ pub(super) fn decode(kind: Kind, raw: &RawValue) -> Decoded {
             let ours = labels.is_some_and(|l| l.contains_key(validate::SERVICE_NAME));
             ours.then(|| Object::EndpointSlice(Arc::new(s)))
         }),
+        Kind::ServiceCidr => {
+            typed::<ServiceCIDR>(raw, validate::service_cidr, |cidr| Some(Object::ServiceCidr(Arc::new(cidr))))
+        }
     }
 }
 

@@ -114,12 +114,14 @@ fn regarding(about: &About, node: &str) -> ObjectReference {
     match about {
         About::Service(key) => object("Service", "v1", key),
         About::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
+        About::ServiceCidr(name) => object("ServiceCIDR", "networking.k8s.io/v1", &unscoped(name)),
         // As upstream: kubelet and kube-proxy give a node's name for its UID, and `kubectl describe` looks for that.
-        About::Node => ObjectReference {
-            uid: Some(node.to_owned()),
-            ..object("Node", "v1", &ObjectKey { namespace: String::new(), name: node.to_owned() })
-        },
+        About::Node => ObjectReference { uid: Some(node.to_owned()), ..object("Node", "v1", &unscoped(node)) },
     }
+}
+
+fn unscoped(name: &str) -> ObjectKey {
+    ObjectKey { namespace: String::new(), name: name.to_owned() }
 }
 
 /// At most so many bytes, whole characters.

@@ -173,6 +173,7 @@ impl Kept {
             Kind::Service => About::Service(key.clone()),
             Kind::EndpointSlice => About::EndpointSlice(key.clone()),
             Kind::Node => About::Node,
+            Kind::ServiceCidr => About::ServiceCidr(key.name.clone()),
         };
         self.log(&format!("{} skipped: {}{kept}", self.name(key), faults.line));
         self.events.record(Event {

@@ -1,4 +1,5 @@
-//! The Kubernetes API as a source: Services, EndpointSlices and this node's own Node, listed and then watched.
+//! The Kubernetes API as a source: Services, EndpointSlices, this node's own Node and, where a mode asks for them, ServiceCIDRs, listed
+//! and then watched.
 //!
 //! Two decisions shape this module:
 //! - The loop of list and watch is its own (on `kube`'s client), because a bookmark must be seen here: it moves the
@@ -56,6 +57,9 @@ pub struct Timing {
     pub first_retry: Duration,
     /// The longest wait between two tries (client-go's reflectors: 30 seconds).
     pub longest_retry: Duration,
+    /// The same where the server does not serve a kind that a proxy can do without, or does not allow to ask for it: a cluster may stay
+    /// so for years.
+    pub longest_absence: Duration,
     /// A page of a list must have come after so long.
     pub list: Duration,
     /// A watch over which nothing has come for so long, not even a bookmark, is begun anew where it stood: the
@@ -74,12 +78,35 @@ impl Default for Timing {
         Timing {
             first_retry: Duration::from_millis(200),
             longest_retry: Duration::from_secs(30),
+            longest_absence: Duration::from_secs(300),
             list: Duration::from_secs(60),
             silence: Duration::from_secs(150),
             settled: Duration::from_secs(5),
             gather: Duration::from_millis(10),
             page: 500,
         }
+    }
+}
+
+/// What of the API is watched.
+#[derive(Debug, Clone)]
+pub struct Subjects {
+    /// This node's name: of the Nodes its own is watched alone.
+    pub node_name: String,
+    /// ServiceCIDRs, too.
+    pub service_cidrs: bool,
+}
+
+impl From<&str> for Subjects {
+    /// What every mode asks for, on the node of this name.
+    fn from(node_name: &str) -> Subjects {
+        Subjects { node_name: node_name.to_owned(), service_cidrs: false }
+    }
+}
+
+impl Subjects {
+    fn kinds(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| self.service_cidrs || *kind != Kind::ServiceCidr)
     }
 }
 
@@ -99,7 +126,7 @@ struct WatchUpdate {
     changes: Vec<Change>,
     /// Nothing in the middle of a list.
     version: Option<String>,
-    /// This ends a list.
+    /// This ends a list, or there is none to be had of a kind that a proxy can do without.
     listed: bool,
 }
 
@@ -119,20 +146,26 @@ pub struct KubernetesSource {
 
 impl KubernetesSource {
     /// Begins to list and watch, in tasks that end with the source; must be called on a tokio runtime.
-    pub fn start(connector: Connector, node_name: &str, timing: &Timing, reports: &Reports) -> KubernetesSource {
+    pub fn start(
+        connector: Connector,
+        subjects: impl Into<Subjects>,
+        timing: &Timing,
+        reports: &Reports,
+    ) -> KubernetesSource {
+        let subjects = subjects.into();
         let (sender, received) = mpsc::channel(WAITING);
         let skipped = SkippedObjects::default();
         let trouble = Arc::new(Trouble::new(connector.describe(), reports.failures.clone()));
         let mut watches = JoinSet::new();
-        for kind in Kind::ALL {
-            let reflector = Reflector::new(kind, node_name, connector.clone(), timing.clone());
+        for kind in subjects.kinds() {
+            let reflector = Reflector::new(kind, &subjects.node_name, connector.clone(), timing.clone());
             let kept = Kept::new(kind, skipped.clone(), reports.events.clone());
             watches.spawn(reflector.run(kept, Arc::clone(&trouble), sender.clone()));
         }
         KubernetesSource {
             received,
             pending: Batch::default(),
-            unlisted: Kind::ALL.into(),
+            unlisted: subjects.kinds().collect(),
             due: None,
             latest: Instant::now(),
             gather: timing.gather,

@@ -67,6 +67,22 @@ pub(super) enum Failure {
     Closed,
 }
 
+impl Failure {
+    /// The server does not serve the kind, or does not allow to ask for it.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self, Failure::Refused { status, .. } if matches!(status.code, 403 | 404))
+    }
+
+    /// It is this kind that the server has no list of, as far as one answer tells; otherwise all kinds meet the same.
+    fn is_of_kind(&self) -> bool {
+        match self {
+            Failure::Refused { status, .. } => status.code != 401,
+            Failure::Nonsense(_) | Failure::TooLarge(_) | Failure::Late(_) | Failure::Broken(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Lists and watches one kind.
 pub(super) struct Reflector {
     pub(super) kind: Kind,
@@ -92,6 +108,7 @@ impl Reflector {
         let (path, labels, fields) = match kind {
             Kind::Service => ("/api/v1/services", Some(labels), None),
             Kind::EndpointSlice => ("/apis/discovery.k8s.io/v1/endpointslices", Some(labels), None),
+            Kind::ServiceCidr => ("/apis/networking.k8s.io/v1/servicecidrs", None, None),
             Kind::Node => ("/api/v1/nodes", None, Some(format!("metadata.name={node_name}"))),
         };
         let (path, page) = (Request::new(path), timing.page);
@@ -101,6 +118,8 @@ impl Reflector {
     /// Runs until nothing is listening any more.
     pub(super) async fn run(mut self, mut kept: Kept, trouble: Arc<Trouble>, updates: mpsc::Sender<WatchUpdate>) {
         let mut backoff = Backoff::new(self.timing.first_retry, self.timing.longest_retry);
+        let mut absence = Backoff::new(self.timing.first_retry, self.timing.longest_absence);
+        let mut told_absent = false;
         loop {
             let mut wait = Duration::ZERO;
             match self.list_and_watch(&mut kept, &trouble, &updates, &mut backoff).await {
@@ -115,7 +134,21 @@ impl Reflector {
                         wait = after;
                     }
                     trouble.report(self.kind, &failure);
+                    if !self.kind.is_needed() && failure.is_absence() {
+                        wait = wait.max(absence.wait());
+                    }
+                    // Nothing waits for such a kind. A server that nobody reaches has no list of the others either.
+                    if !self.kind.is_needed() && failure.is_of_kind() && !told_absent {
+                        told_absent = true;
+                        let nothing = WatchUpdate { kind: self.kind, changes: Vec::new(), version: None, listed: true };
+                        if updates.send(nothing).await.is_err() {
+                            return;
+                        }
+                    }
                 }
+            }
+            if self.version.is_some() {
+                absence.reset();
             }
             sleep(backoff.wait().max(wait)).await;
         }

@@ -7,6 +7,7 @@ use std::io;
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Service, ServiceStatus};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -101,6 +102,17 @@ impl Slim for Node {
         }
         let addresses = self.status.take().and_then(|status| status.addresses);
         self.status = addresses.map(|a| NodeStatus { addresses: Some(a), ..NodeStatus::default() });
+    }
+
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl Slim for ServiceCIDR {
+    fn slim(&mut self) {
+        self.metadata = kept(std::mem::take(&mut self.metadata), &[]);
+        self.status = None;
     }
 
     fn metadata(&mut self) -> &mut ObjectMeta {

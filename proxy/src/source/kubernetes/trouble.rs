@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kube::core::Status;
@@ -68,6 +68,10 @@ impl Sort {
     }
 }
 
+/// What follows where ServiceCIDRs are not to be had.
+const WITHOUT_SERVICE_CIDRS: &str =
+    "services go on, and unused addresses of their ranges are not dropped; asking again now and then";
+
 /// The failures of all watches together.
 #[derive(Debug)]
 pub(super) struct Trouble {
@@ -80,6 +84,8 @@ pub(super) struct Trouble {
 struct State {
     failing: BTreeMap<Kind, Sort>,
     reported: BTreeSet<Sort>,
+    /// Kinds that are not to be had, and that a proxy can do without. They say nothing of the server.
+    lacking: BTreeMap<Kind, Sort>,
     since: Option<Instant>,
 }
 
@@ -93,6 +99,13 @@ impl Trouble {
     pub(super) fn report(&self, kind: Kind, failure: &Failure) {
         let (sort, sentence) = sort(kind, failure);
         self.failures.count(plural(kind), sort.label());
+        if !kind.is_needed() && failure.is_absence() {
+            self.answers(kind);
+            if self.lacks(kind, sort) {
+                warn!("Kubernetes API ({}): {sentence}; {}", self.server, WITHOUT_SERVICE_CIDRS);
+            }
+            return;
+        }
         if self.fails(kind, sort) {
             warn!("Kubernetes API ({}): {sentence}; going on with what is known, and trying again", self.server);
         }
@@ -100,14 +113,30 @@ impl Trouble {
 
     /// A watch of this kind stands.
     pub(super) fn recovered(&self, kind: Kind) {
+        self.answers(kind);
+        if self.lock().lacking.remove(&kind).is_some() {
+            info!("Kubernetes API ({}): {} are watched now", self.server, plural(kind));
+        }
+    }
+
+    fn answers(&self, kind: Kind) {
         if let Some(since) = self.works(kind) {
             info!(after = ?since.elapsed(), "Kubernetes API ({}): answers again", self.server);
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is news.
+    fn lacks(&self, kind: Kind, sort: Sort) -> bool {
+        self.lock().lacking.insert(kind, sort) != Some(sort)
+    }
+
     /// Whether this is news.
     fn fails(&self, kind: Kind, sort: Sort) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         state.since.get_or_insert_with(Instant::now);
         state.failing.insert(kind, sort);
         state.reported.insert(sort)
@@ -115,7 +144,7 @@ impl Trouble {
 
     /// Since when there was trouble, if this ends it.
     fn works(&self, kind: Kind) -> Option<Instant> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         state.failing.remove(&kind)?;
         if !state.failing.is_empty() {
             return None;
@@ -151,6 +180,9 @@ fn refused(kind: Kind, status: &Status) -> (Sort, String) {
             "does not accept the proxy's credentials (401): renew its token or certificate".to_owned(),
         ),
         403 => (Sort::Forbidden(kind), format!("does not let the proxy list and watch {kinds} (403): {said}")),
+        404 if !kind.is_needed() => {
+            (Sort::Unserved(kind), format!("does not serve {kinds} (404), as Kubernetes does from 1.33 on"))
+        }
         404 => (
             Sort::Unserved(kind),
             format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
@@ -182,6 +214,7 @@ fn plural(kind: Kind) -> &'static str {
         Kind::Node => "Nodes",
         Kind::Service => "Services",
         Kind::EndpointSlice => "EndpointSlices",
+        Kind::ServiceCidr => "ServiceCIDRs",
     }
 }
 

@@ -2,7 +2,7 @@
 //! would have filled in, and brings addresses and networks into canonical form.
 //!
 //! The rules are the API's own, from the field descriptions in the API reference (Service v1, EndpointSlice v1
-//! of discovery.k8s.io, Node v1). After this module every string that can reach a kernel rule – names, namespaces,
+//! of discovery.k8s.io, Node v1, ServiceCIDR v1 of networking.k8s.io). After this module every string that can reach a kernel rule – names, namespaces,
 //! port names, protocols, addresses, networks, zones, node names – is drawn from letters, digits, and `-._:/`.
 //!
 //! A fault costs no more than it must: an endpoint, a port or an address that is none costs itself, a value that is not
@@ -13,6 +13,7 @@ mod metadata;
 mod node;
 mod service;
 mod service_address;
+mod service_cidr;
 mod service_policy;
 mod slice;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use super::syntax::Checked;
 
 pub(super) use node::node;
 pub(super) use service::service;
+pub(super) use service_cidr::service_cidr;
 pub(super) use slice::{SERVICE_NAME, slice};
 
 /// As many faults of one object are reported one by one; a generated object can have thousands.

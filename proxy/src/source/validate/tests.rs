@@ -46,6 +46,11 @@ fn node() -> Value {
         "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}, {"type": "Hostname", "address": "Node-1"}]}})
 }
 
+fn service_cidr() -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/112"]}})
+}
+
 /// Each change on its own makes exactly this fault: of the object, or, after `~`, of something that it is used without.
 fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     assert_eq!(faults(base), Vec::<String>::new());
@@ -246,6 +251,42 @@ fn nodes() {
     );
 }
 
+#[test]
+fn service_cidrs() {
+    refuses(
+        &service_cidr(),
+        "ServiceCIDR kubernetes",
+        &[
+            ("/metadata/name", json!(""), "! (ServiceCIDR \"\"): metadata.name: is missing"),
+            ("/spec/cidrs", json!([]), "spec.cidrs: has no network"),
+            ("/spec/cidrs", json!(null), "spec.cidrs: has no network"),
+            ("/spec", json!(null), "spec.cidrs: has no network"),
+            (
+                "/spec/cidrs",
+                json!("10.96.0.0/16"),
+                "spec.cidrs: invalid type: string \"10.96.0.0/16\", expected a sequence",
+            ),
+            ("/spec/cidrs/0", json!("10.96.0.0"), "~spec.cidrs[0]: \"10.96.0.0\" is not a network (address/length)"),
+            (
+                "/spec/cidrs/0",
+                json!("10.96.0.0/33"),
+                "~spec.cidrs[0]: \"10.96.0.0/33\" is not a network (address/length)",
+            ),
+            (
+                "/spec/cidrs/1",
+                json!("10.97.0.0/16"),
+                "~spec.cidrs[1]: 10.97.0.0/16 is a second network of IPv4: a ServiceCIDR has at most one of each family",
+            ),
+            ("/spec/cidrs/1", json!("::/0"), "~spec.cidrs[1]: ::/0 is every address, and not a range of cluster IPs"),
+        ],
+    );
+    let bad = with(&service_cidr(), "/spec/cidrs", json!(["10.96.0.9/16", "10.97.0.0/16", "x"]));
+    let read = documents::read("x.json", bad.to_string().as_bytes());
+    let super::super::object::Object::ServiceCidr(cidr) = &read.objects[0].1 else { panic!("a ServiceCIDR") };
+    let ranges = cidr.spec.as_ref().and_then(|spec| spec.cidrs.clone());
+    assert_eq!(ranges, Some(vec!["10.96.0.0/16".to_owned()]), "in canonical form, and what is wrong costs itself");
+}
+
 /// What a proxy does not need does not cost the object: it is taken out, and said.
 #[test]
 fn what_is_left_out_of_account() {
@@ -266,6 +307,7 @@ fn what_is_left_out_of_account() {
             super::super::object::Object::Service(service) => serde_json::to_value(service.as_ref()),
             super::super::object::Object::EndpointSlice(slice) => serde_json::to_value(slice.as_ref()),
             super::super::object::Object::Node(node) => serde_json::to_value(node.as_ref()),
+            super::super::object::Object::ServiceCidr(cidr) => serde_json::to_value(cidr.as_ref()),
         }
         .expect("JSON")
     };
@@ -380,6 +422,7 @@ fn what_is_right_stays() {
             super::super::object::Object::Service(service) => serde_json::to_value(service.as_ref()),
             super::super::object::Object::EndpointSlice(slice) => serde_json::to_value(slice.as_ref()),
             super::super::object::Object::Node(node) => serde_json::to_value(node.as_ref()),
+            super::super::object::Object::ServiceCidr(cidr) => serde_json::to_value(cidr.as_ref()),
         };
         (object.expect("JSON"), read.remarks.len())
     };
