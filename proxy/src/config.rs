@@ -177,11 +177,13 @@ pub struct FeatureGates {
     pub flagz: bool,
     /// `/statusz` is there (`ComponentStatusz`).
     pub statusz: bool,
+    /// In nftables mode relays may answer node ports on loopback addresses (`KubeProxyNFTablesLocalhostNodePorts`).
+    pub nftables_localhost_node_ports: bool,
 }
 
 impl Default for FeatureGates {
     fn default() -> FeatureGates {
-        FeatureGates { service_external_ips: true, flagz: true, statusz: true }
+        FeatureGates { service_external_ips: true, flagz: true, statusz: true, nftables_localhost_node_ports: true }
     }
 }
 

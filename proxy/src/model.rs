@@ -59,6 +59,22 @@ impl Family {
         }
     }
 
+    /// The address that stands for every address of this node.
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// The address `localhost`.
+    pub fn localhost(self) -> IpAddr {
+        match self {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        }
+    }
+
     /// The loopback range (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3).
     pub fn loopback_range(self) -> IpNet {
         match self {

@@ -435,3 +435,45 @@ async fn families_have_ports_of_their_own() {
     assert!(peer.is_ipv6() && client.peer_addr().unwrap().is_ipv6());
     assert_eq!(soon("the other family", ask(address, b"x")).await.unwrap(), b"x");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_is_free_at_once_when_its_listener_is_closed_and_connections_go_on() {
+    let mut engine = Engine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
+    let backend = echo_at_the_end().await;
+    let address = start(&mut engine, Protocol::Tcp, &[backend]);
+    let mut open = TcpStream::connect(address).await.unwrap();
+    open.write_all(b"before").await.unwrap();
+    until("the connection is relayed", || engine.stats().connections.get() == 1).await;
+    let other = named("other", Protocol::Tcp);
+    engine.set_backends(&other, Some(leading(&[backend], &[])));
+    let listener = |name| Listener { name, set: BackendSet::Cluster };
+    for _ in 0..100 {
+        let (from, to) = (listener(name(Protocol::Tcp)), listener(other.clone()));
+        engine.close(&from);
+        engine.listen(&to, address.port()).unwrap();
+        engine.close(&to);
+        engine.listen(&from, address.port()).unwrap();
+    }
+    assert_eq!(engine.stats().listeners.get(), 1);
+    open.shutdown().await.unwrap();
+    let mut all = Vec::new();
+    soon("the end", open.read_to_end(&mut all)).await.unwrap();
+    assert_eq!(all, b"before");
+    assert_eq!(soon("an answer", ask(address, b"x")).await.unwrap(), b"x");
+    engine.close(&listener(name(Protocol::Tcp)));
+    assert_eq!(TcpStream::connect(address).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_listens_on_a_loopback_address_is_reached_there_only() {
+    let mut engine = Engine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
+    let address = start(&mut engine, Protocol::Tcp, &[echo_at_the_end().await]);
+    assert_eq!(soon("an answer", ask(address, b"x")).await.unwrap(), b"x");
+    let elsewhere = SocketAddr::from(([127, 0, 0, 2], address.port()));
+    assert_eq!(TcpStream::connect(elsewhere).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    let udp = name(Protocol::Udp);
+    lead(&mut engine, Protocol::Udp, &[address], &[]);
+    let refused = engine.listen(&Listener { name: udp, set: BackendSet::Cluster }, address.port());
+    assert!(matches!(refused, Err(ListenError::Refused { .. })), "there are none of UDP");
+    assert_eq!(engine.stats().not_opened.get(), 1);
+}

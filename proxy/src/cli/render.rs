@@ -14,6 +14,7 @@ use crate::mode::iptables::family::FamilyProxy;
 use crate::mode::iptables::{jumps, syncer};
 use crate::mode::ipvs::desired::{DesiredState, DirtyKeys};
 use crate::mode::ipvs::objects::NodeContext;
+use crate::mode::localhost::relayed;
 use crate::mode::rules::jumps::Jump;
 use crate::mode::userspace;
 use crate::mode::{ipvs, nftables};
@@ -168,7 +169,17 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
 pub fn nftables_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> String {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
     let (node, _, plans) = planned(&config, family, batch, local);
-    health_lines(&plans) + "# nft -f\n" + &nftables::text::table(&node, &plans)
+    health_lines(&plans) + &localhost_lines(&node, &plans) + "# nft -f\n" + &nftables::text::table(&node, &plans)
+}
+
+/// A comment for each node port that is relayed on a loopback address, as [`relay_lines`] has them, with that address.
+fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
+    let line = |plan: &ServicePortPlan| {
+        let (port, backends) = relayed(plan)?;
+        let listening = SocketAddr::new(node.node_port_relay?, port);
+        Some(relay_line(plan, &listening, backends))
+    };
+    plans.iter().filter_map(line).collect()
 }
 
 /// A comment for each listening port, which says what no rule does: where it leads, where associations of UDP may stay, and for
@@ -176,17 +187,20 @@ pub fn nftables_text(config: &Config, family: Family, batch: &Batch, local: &[Ip
 fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
     let line = |(listener, port): (&Listener, u16)| {
         let plan = plans.iter().find(|plan| plan.name == listener.name)?;
-        let list = |title: &str, backends: &[SocketAddr]| {
-            let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
-            if backends.is_empty() { String::new() } else { format!(" {title} {}", backends.join(" ")) }
-        };
-        let protocol = plan.protocol();
-        let to = list("to", plan.backends(listener.set));
-        let serving = if protocol == Protocol::Udp { list("serving", &plan.serving) } else { String::new() };
-        let affinity = plan.affinity.map_or(String::new(), |time| format!(" affinity {}", time.as_secs()));
-        Some(format!("# relay {protocol} {port} {}{to}{serving}{affinity}\n", listener.name))
+        Some(relay_line(plan, &port, plan.backends(listener.set)))
     };
     listening.filter_map(line).collect()
+}
+
+fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backends: &[SocketAddr]) -> String {
+    let list = |title: &str, backends: &[SocketAddr]| {
+        let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
+        if backends.is_empty() { String::new() } else { format!(" {title} {}", backends.join(" ")) }
+    };
+    let (protocol, to) = (plan.protocol(), list("to", backends));
+    let serving = if protocol == Protocol::Udp { list("serving", &plan.serving) } else { String::new() };
+    let affinity = plan.affinity.map_or(String::new(), |time| format!(" affinity {}", time.as_secs()));
+    format!("# relay {protocol} {listening} {}{to}{serving}{affinity}\n", plan.name)
 }
 
 /// The plans of a family, on a node with the addresses of its Node object and `local`. Addresses of this host play no part, so that

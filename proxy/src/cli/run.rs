@@ -24,16 +24,17 @@ use crate::kernel::writer::{CounterReader, Opened, Writer};
 use crate::kernel::{addresses, capabilities, limits, nft_table, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
-use crate::metrics::{relays, rules};
+use crate::metrics::{localhost, relays, rules};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
 use crate::mode::iptables;
 use crate::mode::ipvs::kernel::Linux;
 use crate::mode::ipvs::{self, prepare};
+use crate::mode::localhost::WithLocalhost;
 use crate::mode::nftables::{self, layout};
 use crate::mode::userspace;
 use crate::model::Family;
-use crate::plan::node::routes_loopback;
+use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
 use crate::relay::{self, Engine};
 use crate::source::{
     AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Subjects, Timing, record_events,
@@ -66,7 +67,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Nftables => {
-            let usable = nftables(&config)?;
+            let usable = nftables(&config, shares)?;
             start(config, shares, about, file.as_ref(), origin, usable)
         }
         Mode::Userspace => {
@@ -112,15 +113,28 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
     Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
 }
 
+/// nftables mode, with relays where node ports are to be answered on loopback addresses.
+type Nftables = WithLocalhost<nftables::syncer::Syncer<nft_table::Netlink>, Engine>;
+
 /// Tables of nftables, after a look at what the kernel can do.
-fn nftables(config: &Config) -> anyhow::Result<Usable<nftables::syncer::Syncer<nft_table::Netlink>>> {
-    let mut proxies = Vec::new();
+fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>> {
+    let (mut proxies, mut stats) = (Vec::new(), Vec::new());
+    for range in ranges_without_relay(config) {
+        warn!(
+            "nodePortAddresses (--nodeport-addresses): no node port answers in {range}: on loopback addresses they do so on 127.0.0.1 and ::1 only"
+        );
+    }
+    let shared = relays_localhost(config).then(|| relays(config, shares));
     for family in Family::ALL {
         let opened = nft_table::Netlink::probe(family, layout::PROBE, &nftables::syncer::probe(family))
             .and_then(|()| nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT));
         match opened {
             Ok(table) => {
-                proxies.push(FamilyProxy::with_mode(config.clone(), family, nftables::syncer::Syncer::new(table)));
+                let address = node_port_relay(config, family).zip(shared.clone());
+                let relays = address.map(|(address, shared)| Engine::on(address, shared));
+                stats.extend(relays.as_ref().map(|relays| (family, relays.stats())));
+                let mode = WithLocalhost::new(nftables::syncer::Syncer::new(table), relays);
+                proxies.push(FamilyProxy::with_mode(config.clone(), family, mode));
             }
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => {
@@ -131,7 +145,21 @@ fn nftables(config: &Config) -> anyhow::Result<Usable<nftables::syncer::Syncer<n
     }
     let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
     let leftovers = all(vec![leftovers::ipvs(config), leftovers::iptables(families)]);
-    Ok(Usable { proxies, counters: Vec::new(), nft: true, leftovers, metrics: Vec::new() })
+    let metrics = if stats.is_empty() {
+        Vec::new()
+    } else {
+        vec![
+            localhost::listeners(stats.clone())?,
+            localhost::rejected(stats.iter().map(|(family, _)| *family))?,
+            relays::metrics(stats)?,
+        ]
+    };
+    Ok(Usable { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
+}
+
+/// Whether relays answer node ports on loopback addresses, of any family.
+fn relays_localhost(config: &Config) -> bool {
+    Family::ALL.into_iter().any(|family| node_port_relay(config, family).is_some())
 }
 
 fn start<M: ModeAtWork + Send + 'static>(
@@ -143,7 +171,9 @@ fn start<M: ModeAtWork + Send + 'static>(
     usable: Usable<M>,
 ) -> anyhow::Result<()> {
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    let relayed = (config.mode == Mode::Userspace).then(|| config.port_range.first());
+    let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
+    // Which node ports there will be is not known: the API server may give out any.
+    let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; going on with more rights than are needed");
     }
@@ -153,7 +183,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     });
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Relays are the work of all processors.
-    let threads = if config.mode == Mode::Userspace { processors.max(2) } else { 2 };
+    let threads = if relaying { processors.max(2) } else { 2 };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let result = runtime.block_on(async {
         let proxy = Proxy::prepare(config, shares, about, usable)?;

@@ -3,6 +3,7 @@
 
 mod at_scrape;
 mod build;
+pub mod localhost;
 mod pending;
 mod reading;
 pub mod relays;

@@ -1,4 +1,4 @@
-//! Metrics of userspace mode's relays.
+//! Metrics of relays: of userspace mode, and of node ports on loopback addresses in nftables mode.
 
 use std::sync::Arc;
 
@@ -57,6 +57,6 @@ pub fn metrics(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
-fn as_value(count: u64) -> f64 {
+pub(super) fn as_value(count: u64) -> f64 {
     count as f64
 }

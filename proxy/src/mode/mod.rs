@@ -4,6 +4,7 @@ pub mod engine;
 pub mod family;
 pub mod iptables;
 pub mod ipvs;
+pub mod localhost;
 pub mod nftables;
 pub mod rules;
 pub mod userspace;

@@ -102,6 +102,8 @@ pub enum Statement {
     Translate(SocketAddr),
     /// The source becomes the node's, with a port drawn at random.
     Masquerade,
+    /// Counts packets and bytes.
+    Counter,
     /// Refused with an ICMP message that the port is unreachable.
     Reject,
     /// A verdict.

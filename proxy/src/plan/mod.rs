@@ -93,6 +93,11 @@ impl ExternalFrontends {
     pub fn delivers(&self) -> bool {
         matches!(self.action.verdict, Verdict::Deliver(_)) || self.short_circuit.is_some()
     }
+
+    /// What happens to what the node itself sends.
+    pub fn of_node(&self) -> FrontendAction {
+        self.short_circuit.map_or(self.action, |short| short.node)
+    }
 }
 
 /// What pods and the node itself get under policy Local.
@@ -215,6 +220,9 @@ pub struct NodePlan {
     pub internal_masquerade: Masquerade,
     /// Where node ports are accepted.
     pub node_ports: NodePortScope,
+    /// Where relays of this program answer node ports of TCP besides: a loopback address, to which no packet may be led by rules without
+    /// `route_localnet`. Those of UDP and SCTP refuse on the whole loopback range then.
+    pub node_port_relay: Option<IpAddr>,
     /// The node's primary address of the family.
     pub primary: Option<IpAddr>,
     /// Packets from elsewhere to the loopback range are dropped: the guard that `route_localnet` makes necessary (CVE-2020-8558).

@@ -20,6 +20,7 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
         pods: pods(config, family, node),
         internal_masquerade: internal_masquerade(config.masquerade_all),
         node_ports: node_ports(config, family, node, addresses, loopback),
+        node_port_relay: node_port_relay(config, family),
         primary: primary_address(config, family, node, addresses),
         guard_loopback: family == Family::V4 && routes_loopback(config),
         drop_invalid: !config.tcp_be_liberal,
@@ -41,6 +42,30 @@ pub fn service_ranges(config: &Config, of_service_cidrs: impl Iterator<Item = Ip
 /// `NewProxier` in pkg/proxy/iptables/proxier.go). Relays listen on the node's own addresses, and IPVS leads nothing there.
 pub fn routes_loopback(config: &Config) -> bool {
     config.localhost_node_ports && config.mode == Mode::Iptables && names_loopback(&config.node_port_addresses)
+}
+
+/// The loopback address on which relays answer node ports (KEP-6032): in nftables mode, where `nodePortAddresses` has a range of the
+/// loopback's own with that address in it. A range of all addresses asks for none (upstream's `ContainsExplicitLoopback` in
+/// pkg/proxy/util/nodeport_addresses.go).
+pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
+    let localhost = family.localhost();
+    let may = config.mode == Mode::Nftables && config.gates.nftables_localhost_node_ports;
+    (may && loopback_ranges(config, family).any(|range| range.contains(&localhost))).then_some(localhost)
+}
+
+/// The ranges of `nodePortAddresses` that are the loopback's own.
+fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNet> {
+    let ranges = match &config.node_port_addresses {
+        NodePortAddresses::Ranges(ranges) | NodePortAddresses::PrimaryAndRanges(ranges) => &ranges[..],
+        NodePortAddresses::All | NodePortAddresses::Primary => &[],
+    };
+    ranges.iter().copied().filter(move |range| family.loopback_range().contains(range))
+}
+
+/// Loopback ranges in which no relay listens, because the one address that relays have is not in them.
+pub fn ranges_without_relay(config: &Config) -> Vec<IpNet> {
+    let of = |family: Family| loopback_ranges(config, family).filter(move |range| !range.contains(&family.localhost()));
+    Family::ALL.into_iter().flat_map(of).collect()
 }
 
 /// Whether some IPv4 loopback address is among those that accept node ports.

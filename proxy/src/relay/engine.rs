@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tracing::warn;
@@ -69,7 +71,8 @@ impl Shared {
 /// The listeners of one family, in this process.
 #[derive(Debug)]
 pub struct Engine {
-    family: Family,
+    /// Where they listen.
+    address: IpAddr,
     shared: Arc<Shared>,
     stats: Arc<Stats>,
     balancers: BTreeMap<ServicePortName, Arc<Mutex<Balancer>>>,
@@ -79,21 +82,29 @@ pub struct Engine {
 #[derive(Debug)]
 struct Open {
     task: AbortHandle,
+    connections: Option<Arc<TcpListener>>,
     datagrams: Option<Arc<udp::Port>>,
     stats: Arc<Stats>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        // The task ends when its thread comes to it; until then it would have the port.
+        self.connections.iter().for_each(|listener| sockets::stop_listening(listener));
         self.task.abort();
         self.stats.listeners.dec();
     }
 }
 
 impl Engine {
-    /// No listener yet.
+    /// No listener yet. They will be on every address of this family.
     pub fn new(family: Family, shared: Arc<Shared>) -> Engine {
-        Engine { family, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
+        Engine::on(family.unspecified(), shared)
+    }
+
+    /// No listener yet. They will be on this address; without TCP there are none on a single address.
+    pub fn on(address: IpAddr, shared: Arc<Shared>) -> Engine {
+        Engine { address, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
     }
 
     /// What is counted.
@@ -112,19 +123,19 @@ impl Engine {
             balancer: Arc::clone(balancer),
             set: listener.set,
         };
-        let (task, datagrams) = match listener.name.protocol {
+        let (task, connections, datagrams) = match listener.name.protocol {
             Protocol::Tcp => {
-                let socket = sockets::listen_tcp(self.family, port)?;
-                (runtime.spawn(tcp::serve(socket, context)), None)
+                let socket = Arc::new(sockets::listen_tcp(SocketAddr::new(self.address, port))?);
+                (runtime.spawn(tcp::serve(Arc::clone(&socket), context)), Some(socket), None)
             }
-            Protocol::Udp => {
-                let port = udp::Port::new(sockets::bind_udp(self.family, port)?, context);
-                (runtime.spawn(Arc::clone(&port).serve()), Some(port))
+            Protocol::Udp if self.address.is_unspecified() => {
+                let port = udp::Port::new(sockets::bind_udp(Family::of(&self.address), port)?, context);
+                (runtime.spawn(Arc::clone(&port).serve()), None, Some(port))
             }
-            Protocol::Sctp => return Err(io::ErrorKind::Unsupported.into()),
+            Protocol::Udp | Protocol::Sctp => return Err(io::ErrorKind::Unsupported.into()),
         };
         self.stats.listeners.inc();
-        Ok(Open { task: task.abort_handle(), datagrams, stats: Arc::clone(&self.stats) })
+        Ok(Open { task: task.abort_handle(), connections, datagrams, stats: Arc::clone(&self.stats) })
     }
 }
 
@@ -146,9 +157,12 @@ impl Relays for Engine {
     }
 
     fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError> {
-        let open = self.start(listener, port).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ListenError::Taken(port),
-            _ => ListenError::Refused { port, source },
+        let open = self.start(listener, port).map_err(|source| {
+            self.stats.not_opened.inc();
+            match source.kind() {
+                io::ErrorKind::AddrInUse => ListenError::Taken(port),
+                _ => ListenError::Refused { port, source },
+            }
         })?;
         self.open.insert(listener.clone(), open);
         Ok(())

@@ -1,4 +1,5 @@
-//! Listening ports that lead connections and datagrams to backends: the data path of userspace mode.
+//! Listening ports that lead connections and datagrams to backends: the data path of userspace mode, and of node ports on loopback
+//! addresses in nftables mode.
 //!
 //! [`balancer`] chooses backends (pure), [`tcp`] and [`udp`] relay, [`pipes`] moves bytes within the kernel, [`sockets`] has
 //! the system calls, [`room`] gives connections their places, [`engine`] holds it all together, [`stats`] counts. [`Relays`] is what a mode sees of it; [`Fake`] stands
@@ -90,12 +91,12 @@ pub trait Relays {
     /// associations of UDP end where their backend does not serve any more.
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>);
 
-    /// Listens on a port of every local address for a service port that leads somewhere.
+    /// Listens on a port, of every local address or of that which these listeners have, for a service port that leads somewhere.
     ///
     /// # Errors
     /// When the port is taken, or no socket can be had.
     fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError>;
 
-    /// Stops listening. TCP connections go on.
+    /// Stops listening: the port is free from here on. TCP connections go on.
     fn close(&mut self, listener: &Listener);
 }

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, recvmsg,
-    send, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, SockaddrStorage, bind,
+    recvmsg, send, sendmsg, setsockopt, shutdown, socket, sockopt,
 };
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -22,30 +22,30 @@ const BACKLOG: u32 = 4096;
 pub const LARGEST_DATAGRAM: usize = 65_536;
 
 fn any(family: Family, port: u16) -> SocketAddr {
-    match family {
-        Family::V4 => (Ipv4Addr::UNSPECIFIED, port).into(),
-        Family::V6 => (Ipv6Addr::UNSPECIFIED, port).into(),
-    }
+    SocketAddr::new(family.unspecified(), port)
 }
 
-/// Listens on a port of every address of one family. Connections that are accepted there are as [`prepare`] makes them: they
-/// inherit it (tcp(7), socket(7)), which is two calls less for each.
+/// Listens on a port of an address, or of every address of its family. Connections that are accepted there are as [`prepare`] makes
+/// them: they inherit it (tcp(7), socket(7)), which is two calls less for each.
 ///
 /// # Errors
 /// When the port is taken, or there are no descriptors.
-pub fn listen_tcp(family: Family, port: u16) -> io::Result<TcpListener> {
-    let socket = match family {
-        Family::V4 => TcpSocket::new_v4()?,
-        Family::V6 => TcpSocket::new_v6()?,
-    };
+pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restart must not wait for the connections of the process before.
     socket.set_reuseaddr(true)?;
-    if family == Family::V6 {
+    if address.is_ipv6() {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
     }
-    socket.bind(any(family, port))?;
+    socket.bind(address)?;
     prepare(&socket);
     socket.listen(BACKLOG)
+}
+
+/// Ends listening at once, while a task may still hold the socket: another one may listen on the port from here on.
+pub fn stop_listening(listener: &TcpListener) {
+    // The kernel resets the connections that were not accepted (`inet_shutdown` in net/ipv4/af_inet.c).
+    let _ = shutdown(listener.as_raw_fd(), Shutdown::Read);
 }
 
 /// Takes datagrams on a port of every address of one family.
@@ -170,12 +170,9 @@ mod tests {
     #[tokio::test]
     async fn accepted_connections_are_prepared_by_their_listener() {
         for family in Family::ALL {
-            let listener = listen_tcp(family, 0).unwrap();
+            let listener = listen_tcp(SocketAddr::new(family.unspecified(), 0)).unwrap();
             let port = listener.local_addr().unwrap().port();
-            let to = match family {
-                Family::V4 => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-                Family::V6 => (Ipv6Addr::LOCALHOST, port).into(),
-            };
+            let to = SocketAddr::new(family.localhost(), port);
             let (client, accepted) = tokio::join!(TcpStream::connect(to), listener.accept());
             let (accepted, _) = accepted.unwrap();
             assert!(getsockopt(&accepted, sockopt::TcpNoDelay).unwrap(), "{family}");

@@ -33,6 +33,8 @@ impl Count {
 pub struct Stats {
     /// Listening ports.
     pub listeners: Count,
+    /// Tries to listen that failed.
+    pub not_opened: Count,
     /// TCP connections that are open.
     pub connections: Count,
     /// TCP connections so far.

@@ -48,12 +48,14 @@ impl Context {
     }
 }
 
-/// Accepts until it is dropped. With as many connections as there are descriptors for, the next ones of a service that has its
+/// Accepts until it is dropped, or does not listen any more. With as many connections as there are descriptors for, the next ones of a service that has its
 /// share wait in the kernel's queue.
-pub async fn serve(listener: TcpListener, context: Context) {
+pub async fn serve(listener: Arc<TcpListener>, context: Context) {
     loop {
         let (client, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
+            // It does not listen any more.
+            Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => return,
             Err(error) => {
                 if is_shortage(&error) {
                     context.stats.full.inc();

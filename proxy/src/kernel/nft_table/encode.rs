@@ -114,6 +114,9 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         Statement::Masquerade => {
             out.masquerade(RANDOM_FULLY);
         }
+        Statement::Counter => {
+            out.counter();
+        }
         Statement::Reject => {
             // `ICMP_PORT_UNREACH`, `ICMPV6_PORT_UNREACH`.
             out.reject(Reject::Icmp(if family == Family::V4 { 3 } else { 4 }));

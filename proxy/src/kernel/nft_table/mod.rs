@@ -7,7 +7,7 @@ mod netlink;
 use std::collections::BTreeMap;
 
 pub use fake::Fake;
-pub use netlink::Netlink;
+pub use netlink::{Netlink, packets};
 
 use crate::nftables::{Base, Change, Element, Rule, Set};
 

@@ -119,6 +119,17 @@ fn plain_ranges(set: &'static str, told: impl Iterator<Item = (Key, bool)>) -> V
     ranges
 }
 
+/// The packets that the rules of a chain have counted.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn packets(family: Family, table: &str, chain: &str) -> Result<u64, NftTableError> {
+    let failed = |reason: &dyn std::fmt::Display| error(format!("read the rules of the chain {chain}"), reason);
+    let mut socket = Socket::open().map_err(|source| failed(&source))?;
+    let rules = socket.rules(Table::new(of_kernel(family), table), chain).map_err(|source| failed(&source))?;
+    Ok(rules.filter_map(|rule| Some(nf_tables::counter(rule.expressions)?.packets)).sum())
+}
+
 /// An element as it would be sent; `None` where this program would send none like it, and so it differs from whatever is wanted.
 fn read(name: &'static str, set: &Set, element: &nf_tables::ElementInfo<'_>) -> Option<Element> {
     let value = match (set.holds, element.value, element.key_end) {

@@ -43,7 +43,8 @@ const fn gate(name: &'static str, stage: Stage, default: bool, state: State, hel
     Gate { name, stage, default, help, state }
 }
 
-const LOCALHOST: State = State::Pending("nftables mode has no node ports on the loopback range in this version");
+const LOCALHOST: State =
+    State::Different("a loopback range in `nodePortAddresses` is enough; only `false` keeps the relays from listening");
 const WINDOWS: State = NoEffect("it is for Windows nodes");
 const GO_CLIENT: State = NoEffect("it chooses between two ways of Go's client library, which is not in this program");
 const GO_LOGGING: State = NoEffect("the options that it guards are of Go's logging library");
@@ -105,6 +106,8 @@ pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<Feat
         service_external_ips: is_on(given, "AllowServiceExternalIPs"),
         flagz: is_on(given, "ComponentFlagz"),
         statusz: is_on(given, "ComponentStatusz"),
+        // Whoever names a loopback range has asked for it; upstream wants the gate besides, while it is alpha.
+        nftables_localhost_node_ports: named(given, "KubeProxyNFTablesLocalhostNodePorts").unwrap_or(true),
     })
 }
 
@@ -128,13 +131,19 @@ pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<It
 
 /// As k8s.io/component-base `featuregate` has it: what is named counts, then `AllAlpha` and `AllBeta`, then the default.
 fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
-    let Some(gate) = GATES.iter().find(|gate| gate.name == name) else { return false };
+    let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
+    named(given, name).unwrap_or_else(default)
+}
+
+/// What was said of it, by its own name or by that of its stage.
+fn named(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
+    let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {
         Stage::Alpha => given.get("AllAlpha"),
         Stage::Beta => given.get("AllBeta"),
         Stage::Stable | Stage::Locked | Stage::Deprecated => None,
     };
-    *given.get(name).or(of_stage).unwrap_or(&gate.default)
+    given.get(name).or(of_stage).copied()
 }
 
 fn exists(name: &str) -> bool {
@@ -223,6 +232,10 @@ mod tests {
         let gates = iptables(&[("AllBeta", false), ("ComponentFlagz", true)]).unwrap();
         assert_eq!(gates, FeatureGates { statusz: false, ..default });
         assert_eq!(iptables(&[("AllAlpha", true), ("AllBeta", true)]).unwrap(), default);
+        let localhost = |gates: &[(&str, bool)]| iptables(gates).unwrap().nftables_localhost_node_ports;
+        assert!(localhost(&[]) && localhost(&[("KubeProxyNFTablesLocalhostNodePorts", true)]));
+        assert!(localhost(&[("AllAlpha", false), ("KubeProxyNFTablesLocalhostNodePorts", true)]));
+        assert!(!localhost(&[("KubeProxyNFTablesLocalhostNodePorts", false)]) && !localhost(&[("AllAlpha", false)]));
     }
 
     #[test]

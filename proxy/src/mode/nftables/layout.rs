@@ -5,7 +5,7 @@
 use ipnet::IpNet;
 use nf_tables::field::Field;
 
-use crate::model::Family;
+use crate::model::{Family, Protocol};
 use crate::nftables::{Base, Chain, Element, Holds, Hook, Key, Name, Rule, Set, Side, Statement, Verdict};
 use crate::plan::{Masquerade, NodePlan, NodePortScope, PodSource};
 
@@ -44,15 +44,32 @@ pub const NODEPORT_ENDPOINTS: &str = "nodeport-endpoints";
 pub const SHORT_CIRCUIT_ENDPOINTS: &str = "short-circuit-endpoints";
 /// The same of node ports.
 pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpoints";
+/// Node ports that no relay serves, by the chain that refuses them on the loopback range; empty where there are no relays.
+pub const LOCALHOST_NODEPORTS: &str = "localhost-nodeports";
 
 const SERVICES: &str = "services";
 const FIREWALL_CHECK: &str = "firewall-check";
 const NODEPORT_ENDPOINTS_CHECK: &str = "nodeport-endpoints-check";
 const SERVICE_ENDPOINTS_CHECK: &str = "service-endpoints-check";
 const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
+const LOCALHOST_NODEPORTS_CHECK: &str = "localhost-nodeports-check";
 const MASQUERADING: &str = "masquerading";
 /// Refuses.
 pub const REJECT_CHAIN: &str = "reject-chain";
+
+/// The chain that refuses, and counts, packets to node ports of a protocol on the loopback range; `None`: relays serve it.
+pub fn localhost_refused(protocol: Protocol) -> Option<&'static str> {
+    match protocol {
+        Protocol::Tcp => None,
+        Protocol::Udp => Some("reject-localhost-udp"),
+        Protocol::Sctp => Some("reject-localhost-sctp"),
+    }
+}
+
+/// Whether elements lead to a chain that is there whatever the services.
+pub fn is_led_to_by_elements(chain: &str) -> bool {
+    chain == REJECT_CHAIN || Protocol::ALL.into_iter().any(|protocol| localhost_refused(protocol) == Some(chain))
+}
 
 /// `NF_IP_PRI_NAT_DST`, `NF_IP_PRI_NAT_SRC` and `NF_IP_PRI_FILTER` (`include/uapi/linux/netfilter_ipv4.h`).
 const DSTNAT: i32 = -100;
@@ -108,6 +125,7 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
         ),
         sized(NO_ENDPOINT_SERVICES, Set::map("services that nobody answers", FRONTEND, Holds::Verdicts)),
         sized(NO_ENDPOINT_NODEPORTS, Set::map("node ports that nobody answers", NODEPORT, Holds::Verdicts)),
+        sized(LOCALHOST_NODEPORTS, Set::map("node ports that refuse on loopback addresses", NODEPORT, Holds::Verdicts)),
         sized(CLUSTER_IPS, Set::keys("cluster IPs", ADDRESS)),
         (SERVICE_CIDRS, Set::ranges("ranges that cluster IPs come from", ADDRESS)),
         sized(NODEPORT_IPS, Set::keys("addresses that accept node ports", ADDRESS)),
@@ -125,7 +143,8 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
             let new = (!is_nat).then_some(Statement::New);
             Rule::new(new.into_iter().chain([Statement::Verdict(Verdict::Jump((*chain).into()))]))
         };
-        let rules = to.iter().map(jump).collect();
+        let localhost = (hook == Hook::Input && node.node_port_relay.is_some()).then_some(&LOCALHOST_NODEPORTS_CHECK);
+        let rules = to.iter().chain(localhost).map(jump).collect();
         (name.into(), Chain { comment: "", base: Some(Base { is_nat, hook, priority }), rules })
     });
     let others = [
@@ -137,7 +156,19 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
         (REJECT_CHAIN, Chain::new("refuses what nobody answers", vec![Rule::new([Statement::Reject])])),
         (MASQUERADING, masquerading(node)),
     ];
-    base.chain(others.into_iter().map(|(name, chain)| (name.into(), chain))).collect()
+    let others = others.into_iter().chain(node.node_port_relay.map(|_| localhost_check(node)).into_iter().flatten());
+    base.chain(others.map(|(name, chain)| (name.into(), chain))).collect()
+}
+
+/// Relays listen on a loopback address for TCP; what else has a node port refuses on that range, and is counted. On its way in: who sends
+/// learns by an ICMP message that it was refused, where what is refused on its way out is an error of the call (EPERM).
+fn localhost_check(node: &NodePlan) -> Vec<(&'static str, Chain)> {
+    let to_loopback = Statement::Range { side: Side::Destination, range: node.family.loopback_range(), negated: false };
+    let look = Rule::new([to_loopback, Statement::Map { key: NODEPORT, map: LOCALHOST_NODEPORTS }]);
+    let check = (LOCALHOST_NODEPORTS_CHECK, Chain::new("node ports on loopback addresses", vec![look]));
+    let refuse = || Chain::new("", vec![Rule::new([Statement::Counter, Statement::Reject])]);
+    let refused = Protocol::ALL.into_iter().filter_map(localhost_refused).map(|name| (name, refuse()));
+    std::iter::once(check).chain(refused).collect()
 }
 
 /// The elements that follow from the node alone.
@@ -235,6 +266,7 @@ pub fn probe_node(family: Family) -> NodePlan {
         pods: Some(PodSource::Range(family.loopback_range())),
         internal_masquerade: Masquerade::NotPods,
         node_ports: NodePortScope::EveryLocalAddress { loopback: false },
+        node_port_relay: Some(family.localhost()),
         primary: None,
         guard_loopback: false,
         drop_invalid: false,

@@ -105,6 +105,12 @@ impl Writer<'_> {
         if let Some(port) = external.node_port {
             let key = Key::default().protocol(self.plan.protocol()).port(port);
             self.lead(At::NodePort, key, external.action, Some(external));
+            let refused = self.node.node_port_relay.and_then(|_| layout::localhost_refused(self.plan.protocol()));
+            self.out.elements.extend(refused.map(|chain| Element {
+                set: layout::LOCALHOST_NODEPORTS,
+                key,
+                value: Value::goto(chain.into()),
+            }));
         }
         let Some(allowed) = &external.allowed_sources else { return };
         let own = external.load_balancer_ips.iter().filter(|_| allowed.load_balancer_ips);

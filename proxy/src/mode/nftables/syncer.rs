@@ -379,7 +379,7 @@ fn uses(fixed: &[(Name, Chain)]) -> Vec<(Name, usize)> {
         };
         statements.filter(|statement| leads(statement)).count()
     };
-    let constant = fixed.iter().filter(|(name, _)| &**name != layout::REJECT_CHAIN);
+    let constant = fixed.iter().filter(|(name, _)| !layout::is_led_to_by_elements(name));
     constant.map(|(name, chain)| (name.clone(), chain.rules.len() + jumps(name))).collect()
 }
 

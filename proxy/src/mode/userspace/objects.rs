@@ -131,11 +131,6 @@ impl Writer<'_> {
         }
     }
 
-    /// The action of the node's own traffic.
-    fn of_node(external: &ExternalFrontends) -> FrontendAction {
-        external.short_circuit.map_or(external.action, |short| short.node)
-    }
-
     fn external_address(&mut self, address: IpAddr, external: &ExternalFrontends, allowed: Option<&[IpNet]>) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let mut container = Vec::new();
@@ -145,7 +140,7 @@ impl Writer<'_> {
             container.extend(matching.map(|from| from.apply(rule()).target(self.redirect(port))));
         }
         let mut host = Vec::new();
-        if let Some(port) = self.port_of(Self::of_node(external)) {
+        if let Some(port) = self.port_of(external.of_node()) {
             let mut from = restricted(From::default(), allowed);
             if external.allowed_sources.as_ref().is_some_and(|allowed| allowed.load_balancer_ips) && allowed.is_some() {
                 from.extend(external.load_balancer_ips.iter().map(|own| From::range(IpNet::from(*own))));
@@ -164,7 +159,7 @@ impl Writer<'_> {
             let line = self.port_of(action).map(|port| from.apply(rule()).target(self.redirect(port)));
             container.extend(line);
         }
-        let host = self.port_of(Self::of_node(external)).map(|port| rule().target(self.dnat(port)));
+        let host = self.port_of(external.of_node()).map(|port| rule().target(self.dnat(port)));
         self.out.add(NODE_PORT_CONTAINER, container);
         self.out.add(NODE_PORT_HOST, host);
     }

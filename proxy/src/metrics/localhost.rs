@@ -1,0 +1,57 @@
+//! Metrics of node ports on loopback addresses in nftables mode, with kube-proxy's names and labels.
+
+use std::sync::Arc;
+
+use prometheus::Error;
+use tracing::debug;
+
+use super::relays::as_value;
+use super::{AtScrape, Samples};
+use crate::kernel::nft_table;
+use crate::mode::nftables::layout;
+use crate::model::{Family, Protocol};
+use crate::relay::stats::Stats;
+
+/// Listeners of the relays.
+///
+/// # Errors
+/// When a metric's name is none, which is a mistake here.
+pub fn listeners(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
+    let read = move || {
+        let each = |count: fn(&Stats) -> u64| {
+            families.iter().map(|(family, stats)| (vec![family.to_string()], as_value(count(stats)))).collect()
+        };
+        vec![each(|stats| stats.listeners.get()), each(|stats| stats.not_opened.get())]
+    };
+    AtScrape::new(read)
+        .gauge("kubeproxy_nftables_localhost_nodeport_listeners", "Node ports that are relayed", &["ip_family"])?
+        .counter(
+            "kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
+            "Tries to listen on a node port that failed",
+            &["ip_family"],
+        )
+}
+
+/// Packets that were refused because no relay serves their protocol, as the rules of these families have counted them.
+///
+/// # Errors
+/// When the metric's name is none, which is a mistake here.
+pub fn rejected(families: impl IntoIterator<Item = Family>) -> Result<AtScrape, Error> {
+    let families: Vec<Family> = families.into_iter().collect();
+    let read = move || vec![families.iter().flat_map(|family| counted(*family)).collect()];
+    AtScrape::slow(read).counter(
+        "kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+        "Packets to node ports of UDP and SCTP on loopback addresses, which were refused",
+        &["ip_family", "protocol"],
+    )
+}
+
+fn counted(family: Family) -> Samples {
+    let chains = Protocol::ALL.into_iter().filter_map(|of| Some((of, layout::localhost_refused(of)?)));
+    let one = |(protocol, chain): (Protocol, &str)| {
+        let packets = nft_table::packets(family, layout::TABLE, chain);
+        let packets = packets.inspect_err(|error| debug!(%error, "cannot read counters")).ok()?;
+        Some((vec![family.to_string(), protocol.to_string().to_uppercase()], as_value(packets)))
+    };
+    chains.filter_map(one).collect()
+}
