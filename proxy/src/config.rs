@@ -236,6 +236,8 @@ pub struct Config {
     pub gates: FeatureGates,
     /// Listening ports of userspace mode (`portRange`).
     pub port_range: PortRange,
+    /// Long connections go by a flowtable (`nftables.flowtable`).
+    pub flowtable: bool,
 }
 
 impl Config {
@@ -265,6 +267,7 @@ impl Config {
             ipvs: Ipvs::default(),
             gates: FeatureGates::default(),
             port_range: PortRange::default(),
+            flowtable: false,
         }
     }
 }
@@ -278,6 +281,8 @@ pub struct NodeAddresses {
     pub primary: Vec<IpAddr>,
     /// Families in which an interface that packets may come in by has no address, such as a pod's own that no bridge joins.
     pub bare: Vec<Family>,
+    /// Names of the links by which packets may come in, sorted.
+    pub links: Vec<String>,
 }
 
 /// Time-outs of IPVS's connections; zero: as it is.

@@ -189,6 +189,7 @@ fn every_field_reaches_the_proxy() {
         },
         gates: FeatureGates { service_external_ips: false, ..FeatureGates::default() },
         port_range: "9000-9009".parse().unwrap(),
+        flowtable: false,
     };
     assert_eq!(config, expected);
 

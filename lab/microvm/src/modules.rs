@@ -15,6 +15,7 @@ pub const WANTED: &[&str] = &[
     // iptables over nf_tables
     "nf_tables nft_compat nft_chain_nat nft_ct nft_limit nft_log nft_masq nft_nat nft_numgen nft_redir nft_reject",
     "nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fib_inet nft_hash nft_counter",
+    "nf_flow_table nf_flow_table_inet nft_flow_offload",
     // iptables as of old
     "ip_tables iptable_nat iptable_filter iptable_mangle iptable_raw",
     "ip6_tables ip6table_nat ip6table_filter ip6table_mangle ip6table_raw",

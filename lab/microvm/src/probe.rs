@@ -47,6 +47,12 @@ const OPERATIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "nftables/flowtable",
+        &[
+            "nft add table ip p5; add flowtable ip p5 f { hook ingress priority 0; devices = { lo }; }; add chain ip p5 c { type filter hook forward priority 0; }; add rule ip p5 c flow add @f",
+        ],
+    ),
+    (
         "nftables/affinity",
         &[
             "nft add table ip p4; add set ip p4 s { type ipv4_addr; flags dynamic, timeout; timeout 3h; }; add chain ip p4 c { type nat hook prerouting priority 0; }; add rule ip p4 c update @s { ip saddr } accept",

@@ -26,6 +26,7 @@ pub struct ProxySettings {
     node_port_addresses: Option<Vec<String>>,
     pub(super) iptables: Iptables,
     ipvs: Ipvs,
+    nftables: Nftables,
     pub(super) conntrack: Conntrack,
     feature_gates: BTreeMap<String, bool>,
     /// `--ipvs-drain-limit`
@@ -51,6 +52,13 @@ pub(super) struct Iptables {
     pub(super) localhost_node_ports: Option<bool>,
     sync_period: Option<Time>,
     min_sync_period: Option<Time>,
+}
+
+/// `flowtable` is svcproxy's own.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Nftables {
+    flowtable: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -124,6 +132,7 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
             min_sync_period,
         },
         ipvs: Ipvs { scheduler: file.ipvs.scheduler, strict_arp: file.ipvs.strict_arp, sync_period, min_sync_period },
+        nftables: Nftables { flowtable: file.nftables.flowtable },
         conntrack: Conntrack {
             udp_timeout: time(&file.conntrack.udp_timeout),
             tcp_established_timeout: time(&file.conntrack.tcp_established_timeout),
@@ -178,7 +187,7 @@ impl ProxySettings {
             && let Some(mut section) = configuration.get("iptables").cloned()
         {
             section.as_object_mut().map(|section| section.remove("localhostNodePorts"));
-            configuration["nftables"] = section;
+            json_patch::merge(&mut configuration["nftables"], &section);
         }
         if let Some(fields) = configuration.as_object_mut() {
             fields.retain(|_, value| value.as_object().is_none_or(|section| !section.is_empty()));
@@ -239,6 +248,7 @@ mod tests {
             nodePortAddresses: [10.0.0.0/8, 172.18.0.0/24]
             iptables: {masqueradeAll: true, masqueradeBit: 3, localhostNodePorts: false, syncPeriod: 1h, minSyncPeriod: 0s}
             ipvs: {scheduler: wrr, strictARP: true, drainLimit: 3s}
+            nftables: {flowtable: true}
             conntrack: {tcpBeLiberal: true, tcpEstablishedTimeout: 2h, udpTimeout: 300ms}";
         let settings = settings(text).unwrap();
         let expected = json!({
@@ -254,6 +264,7 @@ mod tests {
                 "minSyncPeriod": "1ms",
             },
             "ipvs": { "syncPeriod": "3600000ms", "minSyncPeriod": "1ms", "scheduler": "sh", "strictARP": true },
+            "nftables": { "flowtable": true },
             "conntrack": { "tcpBeLiberal": true, "tcpEstablishedTimeout": "7200000ms", "udpTimeout": "300ms" },
         });
         assert_eq!(settings.configuration(Mode::Iptables, Some(Scheduler::Sh)), expected);

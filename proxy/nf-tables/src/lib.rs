@@ -26,7 +26,7 @@ pub use canonical::{canonical, canonical_into};
 pub use error::EncodeError;
 pub use family::{Family, Table};
 pub use inspect::{Counter, Expression, counter, expressions, verdict, xt_comment, xt_target};
-pub use objects::{BaseChainInfo, ChainInfo, ElementInfo, RuleInfo, SetInfo, TableInfo};
+pub use objects::{BaseChainInfo, ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 pub use rule::{
     Bitwise, Compare, Compat, CtKey, FibResult, Header, Lookup, MetaKey, Nat, NatKind, Numgen, Register, Reject, Rule,
     SetUpdate,

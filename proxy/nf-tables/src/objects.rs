@@ -135,6 +135,32 @@ impl<'a> RuleInfo<'a> {
     }
 }
 
+/// A flowtable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowtableInfo<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The number that the kernel gave it.
+    pub handle: u64,
+    /// Rules that lead there.
+    pub uses: u32,
+    /// The links by which packets may come in.
+    pub links: Vec<&'a str>,
+}
+
+impl<'a> FlowtableInfo<'a> {
+    pub(crate) fn read(attributes: Attributes<'a>) -> Option<FlowtableInfo<'a>> {
+        // `NFTA_FLOWTABLE_HOOK`, `NFTA_FLOWTABLE_HOOK_DEVS`.
+        let links = attributes.nested(3).nested(3);
+        Some(FlowtableInfo {
+            name: attributes.text(2)?,
+            handle: attributes.be64(5).unwrap_or_default(),
+            uses: attributes.be32(4).unwrap_or_default(),
+            links: links.filter(|link| link.kind == 1).filter_map(|link| text(link.value)).collect(),
+        })
+    }
+}
+
 /// A set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetInfo<'a> {
@@ -235,6 +261,7 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..200)) {
             let attributes = Attributes::new(&bytes);
             let _ = (TableInfo::read(attributes), ChainInfo::read(attributes), SetInfo::read(attributes));
+            let _ = FlowtableInfo::read(attributes);
             let _ = (RuleInfo::read(attributes).map(|rule| rule.comment().is_some()), ElementInfo::read(attributes));
         }
     }

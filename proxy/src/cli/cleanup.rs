@@ -7,7 +7,7 @@ use crate::kernel::nft_table::{self, NftTable as _};
 use crate::kernel::writer::Writer;
 use crate::mode::ipvs::kernel::Parts;
 use crate::mode::ipvs::teardown::{leave, remove_empty_device};
-use crate::mode::nftables::layout;
+use crate::mode::nftables::{flowtable, layout};
 use crate::mode::rules::cleanup::cleanup;
 use crate::model::Family;
 
@@ -32,9 +32,11 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
             }
         }
     }
-    for family in Family::ALL {
-        match nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT).and_then(|mut table| table.delete()) {
-            Ok(true) => tracing::info!(%family, "the table {} of nftables deleted", layout::TABLE),
+    for (family, name) in
+        Family::ALL.into_iter().flat_map(|family| [(family, layout::TABLE), (family, flowtable::TABLE)])
+    {
+        match nft_table::Netlink::open(family, name, "").and_then(|mut table| table.delete()) {
+            Ok(true) => tracing::info!(%family, "the table {name} of nftables deleted"),
             Ok(false) => {}
             Err(error) => {
                 tracing::error!(%family, %error, "the table of nftables is not deleted");

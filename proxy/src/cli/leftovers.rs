@@ -15,7 +15,7 @@ use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
 use crate::mode::ipvs::kernel::Parts;
 use crate::mode::ipvs::teardown::IpvsTeardown;
-use crate::mode::nftables::layout;
+use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
 /// All of them together: each is worked at until it is done. `None` where there is none.
@@ -55,19 +55,27 @@ pub(super) fn ipvs(config: &Config) -> Option<Leftovers> {
 
 /// Tables of nftables mode, of these families; `None` where there are none.
 pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
-    let open = |proxy: &FamilyProxy<M>| {
-        let family = proxy.family();
-        Some((family, nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT).ok()?))
-    };
-    let mut tables: Vec<(Family, nft_table::Netlink)> = proxies.iter().filter_map(open).collect();
-    tables.retain_mut(|(_, table)| table.exists().unwrap_or(true));
+    tables(proxies, &[layout::TABLE, flowtable::TABLE])
+}
+
+/// Flowtables that nftables mode had, where it is to have none.
+pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
+    tables(proxies, &[flowtable::TABLE])
+}
+
+fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option<Leftovers> {
+    let families = proxies.iter().map(FamilyProxy::family);
+    let all = families.flat_map(|family| names.iter().map(move |name| (family, *name)));
+    let open = |(family, name)| Some((family, name, nft_table::Netlink::open(family, name, "").ok()?));
+    let mut tables: Vec<(Family, &str, nft_table::Netlink)> = all.filter_map(open).collect();
+    tables.retain_mut(|(_, _, table)| table.exists().unwrap_or(true));
     if tables.is_empty() {
         return None;
     }
     Some(Box::new(move |_| {
-        for (family, table) in &mut tables {
+        for (family, name, table) in &mut tables {
             if table.delete()? {
-                info!(%family, "the table {} of nftables mode is deleted", layout::TABLE);
+                info!(%family, "the table {name} of nftables mode is deleted");
             }
         }
         Ok(None)

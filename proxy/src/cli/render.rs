@@ -169,7 +169,10 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
 pub fn nftables_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> String {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
     let (node, _, plans) = planned(&config, family, batch, local);
-    health_lines(&plans) + &localhost_lines(&node, &plans) + "# nft -f\n" + &nftables::text::table(&node, &plans)
+    // Which links there are is known to the running proxy alone.
+    let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
+    let lines = health_lines(&plans) + &localhost_lines(&node, &plans);
+    lines + "# nft -f\n" + &nftables::text::table(&node, &plans) + &flowtable
 }
 
 /// A comment for each node port that is relayed on a loopback address, as [`relay_lines`] has them, with that address.

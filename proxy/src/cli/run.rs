@@ -19,6 +19,7 @@ use crate::http::Room;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::descriptors::{self, Shares};
 use crate::kernel::ipvs::Genetlink;
+use crate::kernel::nft_table::{NetlinkFlowtable, Spec};
 use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
 use crate::kernel::{addresses, capabilities, limits, nft_table, sysctl};
@@ -27,10 +28,12 @@ use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{localhost, relays, rules};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
+use crate::mode::flowtable::WithFlowtable;
 use crate::mode::iptables;
 use crate::mode::ipvs::kernel::Linux;
 use crate::mode::ipvs::{self, prepare};
 use crate::mode::localhost::WithLocalhost;
+use crate::mode::nftables::flowtable as of_flowtable;
 use crate::mode::nftables::{self, layout};
 use crate::mode::userspace;
 use crate::model::Family;
@@ -114,7 +117,7 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
 }
 
 /// nftables mode, with relays where node ports are to be answered on loopback addresses.
-type Nftables = WithLocalhost<nftables::syncer::Syncer<nft_table::Netlink>, Engine>;
+type Nftables = WithLocalhost<WithFlowtable<nftables::syncer::Syncer<nft_table::Netlink>, NetlinkFlowtable>, Engine>;
 
 /// Tables of nftables, after a look at what the kernel can do.
 fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>> {
@@ -133,7 +136,8 @@ fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>>
                 let address = node_port_relay(config, family).zip(shared.clone());
                 let relays = address.map(|(address, shared)| Engine::on(address, shared));
                 stats.extend(relays.as_ref().map(|relays| (family, relays.stats())));
-                let mode = WithLocalhost::new(nftables::syncer::Syncer::new(table), relays);
+                let syncer = nftables::syncer::Syncer::new(table);
+                let mode = WithLocalhost::new(WithFlowtable::new(syncer, flowtable(config, family)), relays);
                 proxies.push(FamilyProxy::with_mode(config.clone(), family, mode));
             }
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
@@ -144,7 +148,8 @@ fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>>
         }
     }
     let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
-    let leftovers = all(vec![leftovers::ipvs(config), leftovers::iptables(families)]);
+    let without = if config.flowtable { None } else { leftovers::flowtables(&proxies) };
+    let leftovers = all(vec![leftovers::ipvs(config), leftovers::iptables(families), without]);
     let metrics = if stats.is_empty() {
         Vec::new()
     } else {
@@ -155,6 +160,27 @@ fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>>
         ]
     };
     Ok(Usable { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
+}
+
+/// The flowtable, where it is wanted and the kernel has such.
+fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
+    let spec = |table| Spec {
+        table,
+        comment: of_flowtable::COMMENT,
+        name: of_flowtable::FLOWTABLE,
+        priority: of_flowtable::PRIORITY,
+        chain: of_flowtable::chain(),
+    };
+    let opened = || {
+        NetlinkFlowtable::probe(family, spec(of_flowtable::PROBE))?;
+        NetlinkFlowtable::open(family, spec(of_flowtable::TABLE))
+    };
+    let opened = config.flowtable.then(opened)?;
+    opened
+        .inspect_err(|error| {
+            warn!(%family, %error, "nftables.flowtable (--nftables-flowtable) has no effect: this kernel, or this namespace, has no flowtables");
+        })
+        .ok()
 }
 
 /// Whether relays answer node ports on loopback addresses, of any family.

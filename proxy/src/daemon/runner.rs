@@ -248,7 +248,11 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
 
     fn read_addresses(&mut self) {
         match self.runner.addresses.read() {
-            Ok(addresses) => self.runner.family.set_addresses(addresses),
+            Ok(addresses) => {
+                if self.runner.family.set_addresses(addresses) {
+                    self.schedule.follow_up(Some(Instant::now()));
+                }
+            }
             Err(error) => warn!(%error, "cannot read the node's addresses; going on with those from before"),
         }
     }

@@ -22,6 +22,7 @@ const CHANGES: u32 = 0x1 | 0x10 | 0x100;
 /// A link that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Link {
+    name: String,
     loopback: bool,
     /// What comes in by it has come in by another link, such as the bridge that it is a port of.
     is_port: bool,
@@ -97,6 +98,9 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
     // CNIs that put the gateway's address on each pod's interface repeat it with every pod.
     found.local.sort_unstable();
     found.local.dedup();
+    found.links =
+        links.values().filter(|link| !link.loopback && !link.name.is_empty()).map(|link| link.name.clone()).collect();
+    found.links.sort_unstable();
     found.bare = Family::ALL.into_iter().filter(is_bare).collect();
     found
 }
@@ -113,7 +117,8 @@ fn links(socket: &mut Netlink) -> Result<BTreeMap<u32, Link>, NetlinkError> {
         let name = attributes.get(libc::IFLA_IFNAME).and_then(|name| name.strip_suffix(b"\0"));
         if flags.contains(LinkFlags::Up) && name != Some(DEVICE.as_bytes()) {
             let is_port = attributes.get(libc::IFLA_MASTER).is_some();
-            links.insert(index, Link { loopback: flags.contains(LinkFlags::Loopback), is_port });
+            let name = name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default().to_owned();
+            links.insert(index, Link { name, loopback: flags.contains(LinkFlags::Loopback), is_port });
         }
     })?;
     Ok(links)
@@ -148,7 +153,7 @@ mod tests {
 
     fn node(links: &[(u32, bool, bool)], addresses: &[(u32, &str)]) -> NodeAddresses {
         let links = links.iter().map(|(index, loopback, is_port)| {
-            let link = Link { loopback: *loopback, is_port: *is_port };
+            let link = Link { name: format!("link{index}"), loopback: *loopback, is_port: *is_port };
             (*index, link)
         });
         let addresses: Vec<(u32, IpAddr)> =

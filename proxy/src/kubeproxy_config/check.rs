@@ -70,6 +70,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         conntrack: conntrack(&from.conntrack)?,
         ipvs: ipvs(&from.ipvs)?,
         gates: gates::checked(&from.feature_gates, mode)?,
+        flowtable: from.nftables.flowtable && mode == Mode::Nftables,
         port_range: from.port_range.parse().or_else(|problem: String| wrong("portRange", problem))?,
     })
 }

@@ -113,6 +113,7 @@ pub const FIELDS: &[Field] = &[
     field("nftables.masqueradeAll", Honoured, "nftables mode: masquerade everything that goes to a cluster IP"),
     field("nftables.syncPeriod", Honoured, "nftables mode: look at the whole state this often, at least"),
     field("nftables.minSyncPeriod", Honoured, "nftables mode: sync no more often than this"),
+    flag("nftables.flowtable", "nftables-flowtable", Bool, Different("not upstream's; a kernel without flowtables is a warning"), "nftables mode: let connections of more than 20 packets go by a flowtable, past all rules"),
     field("winkernel.networkName", WINDOWS, "Windows: network of the endpoints"),
     field("winkernel.sourceVip", WINDOWS, "Windows: source address of load balancing"),
     field("winkernel.enableDSR", WINDOWS, "Windows: direct server return"),

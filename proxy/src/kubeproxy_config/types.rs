@@ -122,6 +122,8 @@ pub struct Nftables {
     pub masquerade_all: bool,
     pub sync_period: GoDuration,
     pub min_sync_period: GoDuration,
+    /// Not upstream's.
+    pub flowtable: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -261,6 +263,7 @@ impl Default for Nftables {
             masquerade_all: false,
             sync_period: SYNC_PERIOD,
             min_sync_period: MIN_SYNC_PERIOD,
+            flowtable: false,
         }
     }
 }

@@ -65,16 +65,17 @@ impl<M: Mode> FamilyProxy<M> {
     }
 
     /// The node's addresses as they are now. If what follows from them is another than before, the next sync is a full one:
-    /// pods that come and go bring addresses along which no rule depends on.
-    pub fn set_addresses(&mut self, addresses: &NodeAddresses) {
+    /// pods that come and go bring addresses along which no rule depends on. Returns whether [`FamilyProxy::follow_up`] has something to do.
+    pub fn set_addresses(&mut self, addresses: &NodeAddresses) -> bool {
         if self.addresses == *addresses {
-            return;
+            return false;
         }
         let before = (self.node_plan(), std::mem::replace(&mut self.addresses, addresses.clone()));
         let now = self.node_plan();
         if now != before.0 || self.mode.depends_on(&now, &before.1, &self.addresses) {
             self.mode.require_full_sync();
         }
+        self.mode.addresses_changed(&self.addresses)
     }
 
     /// Another program may have written to the kernel: the next sync compares everything.

@@ -186,6 +186,10 @@ impl<M: Mode, R: Relays> Mode for WithLocalhost<M, R> {
         self.mode.depends_on(node, before, after)
     }
 
+    fn addresses_changed(&mut self, addresses: &NodeAddresses) -> bool {
+        self.mode.addresses_changed(addresses)
+    }
+
     fn detect_flush(&mut self) -> Result<Option<String>, M::Error> {
         self.mode.detect_flush()
     }

@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod family;
+pub mod flowtable;
 pub mod iptables;
 pub mod ipvs;
 pub mod localhost;
@@ -47,6 +48,11 @@ pub trait Mode {
 
     /// Whether what this mode makes of the node's addresses differs, where the plan of the node does not.
     fn depends_on(&self, _node: &NodePlan, _before: &NodeAddresses, _after: &NodeAddresses) -> bool {
+        false
+    }
+
+    /// The node's addresses or links are others now; whether [`Mode::follow_up`] has something to do for it.
+    fn addresses_changed(&mut self, _addresses: &NodeAddresses) -> bool {
         false
     }
 

@@ -67,6 +67,12 @@ pub enum Statement {
     },
     /// The packet begins a connection.
     New,
+    /// The packet belongs to a connection that has been answered.
+    Established,
+    /// The connection has had more packets than this, in both directions.
+    MorePackets(u64),
+    /// The connection's next packets go by this flowtable.
+    Offload(&'static str),
     /// The connection's destination was translated.
     Translated,
     /// These bits are set in the packet's mark.

@@ -21,6 +21,8 @@ pub struct Table<'a> {
     pub family: Family,
     /// Its sets and maps, in the order in which they are printed.
     pub sets: &'a [(Name, Set)],
+    /// A flowtable, and the links that it is on.
+    pub flowtable: Option<(&'a str, &'a [String])>,
     /// Its chains, in the order in which they are printed.
     pub chains: &'a [(Name, Chain)],
     /// Its elements.
@@ -38,6 +40,13 @@ impl Display for Table<'_> {
             let mut own = elements.remove(&**name).unwrap_or_default();
             own.sort_unstable();
             self.set(f, name, set, &own)?;
+        }
+        if let Some((name, links)) = self.flowtable {
+            writeln!(f, "\n\tflowtable {name} {{\n\t\thook ingress priority filter")?;
+            if !links.is_empty() {
+                writeln!(f, "\t\tdevices = {{ {} }}", links.join(", "))?;
+            }
+            writeln!(f, "\t}}")?;
         }
         for (name, chain) in self.chains {
             self.chain(f, name, chain)?;
@@ -268,6 +277,9 @@ fn statement_text(statement: &Statement, family: Family) -> String {
         Statement::Protocol(protocol) => format!("meta l4proto {protocol}"),
         Statement::InSet { key, set, negated } => format!("{} {}@{set}", fields_text(key, family), not(*negated)),
         Statement::New => "ct state new".to_owned(),
+        Statement::Established => "ct state established".to_owned(),
+        Statement::MorePackets(packets) => format!("ct packets > {packets}"),
+        Statement::Offload(flowtable) => format!("flow add @{flowtable}"),
         Statement::Translated => "ct status dnat".to_owned(),
         Statement::Marked(mark) => format!("meta mark & {mark:#010x} == {mark:#010x}"),
         Statement::OneIn(number) => format!("numgen random mod {number} 0"),

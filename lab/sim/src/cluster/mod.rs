@@ -179,10 +179,12 @@ impl Cluster {
         host = self.pod_links(host, node).rules(state.v4.clone()).rules(state.v6.clone());
         host = host.nft(state.nft.clone());
         host = host.sets(state.sets.clone()).virtual_services(state.servers.clone());
-        let relays = state.relays.keys().map(|(_, protocol, port)| (*protocol, *port));
-        Ok(relays
-            .fold(listening(host, &node.listening), |host, (protocol, port)| host.listen(protocol, port))
-            .build()?)
+        let relays = state.relays.iter().map(|((_, protocol, port), relay)| Listener {
+            protocol: *protocol,
+            address: relay.address,
+            port: Some(*port),
+        });
+        Ok(relays.fold(listening(host, &node.listening), HostBuilder::listener).build()?)
     }
 
     fn pod_links(&self, mut host: HostBuilder, node: &Node) -> HostBuilder {

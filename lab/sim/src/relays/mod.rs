@@ -8,7 +8,7 @@ mod memory;
 mod through;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub use memory::{Memory, Silence};
@@ -33,13 +33,15 @@ pub struct Relay {
     pub serving: Vec<SocketAddr>,
     /// How long a client comes back to its backend.
     pub affinity: Option<Duration>,
+    /// The one address that it listens on; `None`: every address.
+    pub address: Option<IpAddr>,
 }
 
 /// What begins a line about a listening port.
 pub const LINE: &str = "# relay ";
 
 impl Relay {
-    /// Reads what follows [`LINE`]: protocol, port, service port, and then `to` and `serving` with backends and `affinity` with
+    /// Reads what follows [`LINE`]: protocol, port (with the address before it, where it is one), service port, and then `to` and `serving` with backends and `affinity` with
     /// seconds.
     ///
     /// # Errors
@@ -52,8 +54,11 @@ impl Relay {
             other => return Err(format!("{:?} is not relayed", other.unwrap_or_default())),
         };
         let port = words.next().unwrap_or_default();
-        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
-        let mut relay = Relay { name: words.next().unwrap_or_default().to_owned(), ..Relay::default() };
+        let (address, port) = match port.parse::<SocketAddr>() {
+            Ok(at) => (Some(at.ip()), at.port()),
+            Err(_) => (None, port.parse().map_err(|_| format!("{port:?} is no port"))?),
+        };
+        let mut relay = Relay { name: words.next().unwrap_or_default().to_owned(), address, ..Relay::default() };
         let mut title = "";
         for word in words {
             let address = || word.parse::<SocketAddr>().map_err(|_| format!("{word:?} is no address with a port"));
@@ -86,6 +91,8 @@ mod tests {
         assert_eq!((relay.to, relay.serving), (vec![at("10.0.0.1:53"), at("10.0.0.2:53")], vec![at("10.0.0.3:53")]));
         assert_eq!(relay.affinity, Some(Duration::from_secs(60)));
         assert_eq!(Relay::parse("tcp 1 default/web").unwrap().2.to, []);
+        let (_, port, relay) = Relay::parse("tcp [::1]:30080 default/web to [fd00::1]:80").unwrap();
+        assert_eq!((port, relay.address), (30_080, Some("::1".parse().unwrap())));
         for wrong in ["sctp 1 x", "tcp x x", "tcp 1 x 10.0.0.1:1", "tcp 1 x to nobody", "tcp 1 x affinity long"] {
             assert!(Relay::parse(wrong).is_err(), "{wrong}");
         }

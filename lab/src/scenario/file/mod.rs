@@ -62,6 +62,8 @@ pub enum Need {
     Sctp,
     /// Delay and loss on a link.
     Netem,
+    /// Flowtables of nftables.
+    Flowtable,
     /// A clock that can be skipped ahead: a deterministic microVM.
     VirtualTime,
 }
@@ -74,6 +76,7 @@ impl Need {
             Need::Dummy => "dummy",
             Need::Sctp => "sctp",
             Need::Netem => "netem",
+            Need::Flowtable => "flowtable",
             Need::VirtualTime => "virtualTime",
         }
     }
@@ -82,6 +85,7 @@ impl Need {
     pub fn is_met_by(self, kernel: &svclab_microvm::probe::Abilities) -> bool {
         match self {
             Need::Ipvs => kernel.can.contains("ipvs/rr"),
+            Need::Flowtable => kernel.can.contains("nftables/flowtable"),
             Need::Dummy | Need::Sctp | Need::Netem => kernel.can.contains(self.name()),
             Need::VirtualTime => false,
         }

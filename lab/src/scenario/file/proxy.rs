@@ -19,6 +19,7 @@ pub struct ProxyFile {
     pub node_port_addresses: Option<OneOrMany<Text>>,
     pub iptables: IptablesFile,
     pub ipvs: IpvsFile,
+    pub nftables: NftablesFile,
     pub conntrack: ConntrackFile,
     pub feature_gates: BTreeMap<String, bool>,
 }
@@ -98,6 +99,13 @@ pub struct IpvsFile {
     #[serde(rename = "strictARP")]
     pub strict_arp: Option<bool>,
     pub drain_limit: Option<Span>,
+}
+
+/// `proxy.nftables:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct NftablesFile {
+    pub flowtable: Option<bool>,
 }
 
 /// `proxy.conntrack:`

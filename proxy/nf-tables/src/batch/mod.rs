@@ -2,6 +2,7 @@
 
 mod chains;
 mod elements;
+mod flowtables;
 mod rules;
 mod sets;
 
@@ -31,8 +32,13 @@ const MESSAGE_HEADER: usize = 20;
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
 /// Messages that make one object.
-const ADDITIONS: [libc::c_int; 4] =
-    [libc::NFT_MSG_NEWTABLE, libc::NFT_MSG_NEWCHAIN, libc::NFT_MSG_NEWRULE, libc::NFT_MSG_NEWSET];
+const ADDITIONS: [libc::c_int; 5] = [
+    libc::NFT_MSG_NEWTABLE,
+    libc::NFT_MSG_NEWCHAIN,
+    libc::NFT_MSG_NEWRULE,
+    libc::NFT_MSG_NEWSET,
+    flowtables::NEW_FLOWTABLE,
+];
 /// The sequence number of the batch's beginning; those of its operations follow.
 pub(crate) const BEGIN_SEQUENCE: u32 = 1;
 const FIRST_SEQUENCE: u32 = 2;

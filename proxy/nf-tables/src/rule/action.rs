@@ -76,6 +76,12 @@ impl Rule {
         })
     }
 
+    /// The connection's next packets go by a flowtable of the rule's table, once it is established and its protocol is one that flowtables
+    /// know; in base chains of the hook forward only (`enum nft_offload_attributes`).
+    pub fn flow_add(&mut self, flowtable: &str) -> &mut Rule {
+        self.expression("flow_offload", |writer| writer.name(1, "flowtable", flowtable))
+    }
+
     /// Sets something of the packet from a register (`enum nft_meta_attributes`).
     pub fn set_meta(&mut self, key: MetaKey, from: Register) -> &mut Rule {
         self.expression("meta", |writer| {

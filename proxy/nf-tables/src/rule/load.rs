@@ -65,6 +65,9 @@ impl CtKey {
     pub const STATUS: CtKey = CtKey(2);
     /// The connection's mark.
     pub const MARK: CtKey = CtKey(3);
+    /// Packets so far in both directions, eight bytes in the host's order. A rule that asks for it turns the counting on, for connections
+    /// that begin then (`net.netfilter.nf_conntrack_acct`).
+    pub const PACKETS: CtKey = CtKey(14);
 }
 
 /// What a look into the routes yields (`enum nft_fib_result`).
@@ -153,6 +156,19 @@ impl Rule {
         self.expression("ct", |writer| {
             writer.be32(1, to.0);
             writer.be32(2, key.0);
+        })
+    }
+
+    /// Turns numbers of eight bytes from the host's order into the network's, in which they can be compared (`enum
+    /// nft_byteorder_attributes`).
+    pub fn to_network_order(&mut self, from: Register, to: Register) -> &mut Rule {
+        self.expression("byteorder", |writer| {
+            writer.be32(1, from.0);
+            writer.be32(2, to.0);
+            // `NFT_BYTEORDER_HTON`, and the length of all numbers and of each.
+            writer.be32(3, 1);
+            writer.be32(4, 8);
+            writer.be32(5, 8);
         })
     }
 

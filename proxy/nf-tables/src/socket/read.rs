@@ -10,7 +10,7 @@ use super::error::ReadError;
 use crate::attributes::Attributes;
 use crate::batch::flag;
 use crate::family::{Family, Table};
-use crate::objects::{ChainInfo, ElementInfo, RuleInfo, SetInfo, TableInfo};
+use crate::objects::{ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 
 /// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_CMD_GET_BYINDEX`, `IPSET_PROTOCOL`
 /// (`include/uapi/linux/netfilter/ipset/ip_set.h`).
@@ -115,6 +115,19 @@ impl Socket {
             writer.name(2, "chain", chain);
         })?;
         Ok(self.objects().filter_map(RuleInfo::read))
+    }
+
+    /// The flowtables of a table; none where there is no such table, or a kernel that knows of none.
+    ///
+    /// # Errors
+    /// As [`Socket::tables`].
+    pub fn flowtables(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = FlowtableInfo<'_>>, ReadError> {
+        /// `NFT_MSG_GETFLOWTABLE`.
+        const GET_FLOWTABLE: libc::c_int = 23;
+        // `NFTA_FLOWTABLE_TABLE`.
+        let request = Request::new("flowtables", GET_FLOWTABLE, flag::DUMP, table.family);
+        self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
+        Ok(self.objects().filter_map(FlowtableInfo::read))
     }
 
     /// The sets and maps of a table; none where there is no such table.

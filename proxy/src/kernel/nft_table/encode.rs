@@ -13,8 +13,9 @@ use crate::nftables::{Base, Element, Holds, Hook, Key, Rule, Set, Side, Statemen
 
 /// `RTN_LOCAL` (`include/uapi/linux/rtnetlink.h`).
 const LOCAL: u32 = 2;
-/// `NF_CT_STATE_BIT(IP_CT_NEW)`, and `IPS_DST_NAT` (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
+/// `NF_CT_STATE_BIT(IP_CT_NEW)` and `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`, and `IPS_DST_NAT` (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
 const NEW: u32 = 8;
+const ESTABLISHED: u32 = 2;
 const DESTINATION_TRANSLATED: u32 = 0x20;
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` and `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
 const RANDOM_FULLY: u32 = 0x10;
@@ -76,6 +77,14 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
             out.lookup(r1, if *negated { Lookup::not_in(set) } else { Lookup::set(set) });
         }
         Statement::New => bits_of(out.ct(CtKey::STATE, r1), NEW),
+        Statement::Established => bits_of(out.ct(CtKey::STATE, r1), ESTABLISHED),
+        Statement::MorePackets(packets) => {
+            out.ct(CtKey::PACKETS, r1).to_network_order(r1, r1);
+            out.cmp(r1, Compare::Greater, &packets.to_be_bytes());
+        }
+        Statement::Offload(flowtable) => {
+            out.flow_add(flowtable);
+        }
         Statement::Translated => bits_of(out.ct(CtKey::STATUS, r1), DESTINATION_TRANSLATED),
         Statement::Marked(mark) => {
             let mask = mark.to_ne_bytes();
@@ -330,5 +339,43 @@ pub(super) fn deleted(element: &Element, family: Family) -> nf_tables::Element<'
             nf_tables::Element { key_end: Some(last.bytes()), ..key }
         }
         _ => key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::nftables::flowtable;
+    use crate::model::Protocol;
+
+    /// The expressions that `nft` 1.0.6 sends for `meta l4proto tcp ct state established ct status dnat ct packets > 20 flow add @services`
+    /// (the flowtable was called `f`), as strace(1) shows them.
+    const BY_NFT: &str = "\
+        24000180090001006d6574610000000014000280080002000000001008000100000000012c00018008000100636d7000200002800800010000000001\
+        08000200000000000c00038005000100060000002000018007000100637400001400028008000200000000000800010000000001440001800c000100\
+        6269747769736500340002800800010000000001080002000000000108000300000000040c00048008000100020000000c0005800800010000000000\
+        2c00018008000100636d700020000280080001000000000108000200000000010c000380080001000000000020000180070001006374000014000280\
+        08000200000000020800010000000001440001800c000100626974776973650034000280080001000000000108000200000000010800030000000004\
+        0c00048008000100200000000c00058008000100000000002c00018008000100636d700020000280080001000000000108000200000000010c000380\
+        080001000000000020000180070001006374000014000280080002000000000e0800010000000001400001800e000100627974656f72646572000000\
+        2c000280080001000000000108000200000000010800030000000001080004000000000808000500000000083000018008000100636d700024000280\
+        08000100000000010800020000000004100003800c00010000000000000000142400018011000100666c6f775f6f66666c6f6164000000000c000280\
+        0600010066000000";
+
+    #[test]
+    fn the_rule_that_offloads_is_that_of_nft() {
+        let by_nft: Vec<u8> =
+            (0..BY_NFT.len()).step_by(2).map(|at| u8::from_str_radix(&BY_NFT[at..at + 2], 16).unwrap()).collect();
+        let mut rule = flowtable::rule(Protocol::Tcp);
+        rule.comment = "";
+        rule.statements.pop();
+        rule.statements.push(Statement::Offload("f"));
+        let mut encoded = nf_tables::Rule::new();
+        super::rule(&rule, Family::V4, &mut encoded);
+        assert_eq!(
+            canonical(nf_tables::Family::Ipv4, encoded.expressions()),
+            canonical(nf_tables::Family::Ipv4, &by_nft)
+        );
+        assert_eq!(encoded.len(), 12);
     }
 }

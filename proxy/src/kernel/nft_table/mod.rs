@@ -2,11 +2,13 @@
 
 mod encode;
 pub mod fake;
+mod flowtable;
 mod netlink;
 
 use std::collections::BTreeMap;
 
 pub use fake::Fake;
+pub use flowtable::{Flowtable, NetlinkFlowtable, Spec};
 pub use netlink::{Netlink, packets};
 
 use crate::nftables::{Base, Change, Element, Rule, Set};

@@ -7,6 +7,7 @@
 //! Nothing is made for one service port alone but elements, except where it asks for session affinity. A change of endpoints is a change of
 //! elements, which costs the kernel the same whatever the number of services.
 
+pub mod flowtable;
 pub mod layout;
 mod ledger;
 pub mod objects;

@@ -34,6 +34,7 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
         comment: layout::COMMENT,
         family: node.family,
         sets: &sets,
+        flowtable: None,
         chains: &chains,
         elements: &elements,
     }
