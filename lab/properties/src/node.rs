@@ -94,5 +94,6 @@ pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
             Cni::PointToPoint => Family::ALL.to_vec(),
             Cni::Bridge | Cni::Ptp => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
         },
+        links: Vec::new(),
     }
 }

@@ -179,7 +179,7 @@ fn listed(family: Family, kernel: &nft_table::Fake) -> String {
     let elements = content.elements.iter().map(|((set, key), value)| Element { set, key: *key, value: value.clone() });
     let elements: Vec<Element> = elements.collect();
     let (name, comment) = (layout::TABLE, layout::COMMENT);
-    Table { name, comment, family, sets: &sets, chains: &chains, elements: &elements }.to_string()
+    Table { name, comment, family, sets: &sets, flowtable: None, chains: &chains, elements: &elements }.to_string()
 }
 
 /// As `iptables-save` prints it: the kernel's own chains have a policy.

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 pub use node_state::{NodeState, ReadError};
 
-use crate::host::{Host, HostBuilder, HostError, Interface, Route, Sysctls};
+use crate::host::{Host, HostBuilder, HostError, Interface, Listener, Route, Sysctls};
 use crate::masked::Masked;
 use crate::network::{HostId, Network, NetworkError};
 use crate::protocol::Protocol;
