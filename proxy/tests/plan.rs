@@ -48,6 +48,7 @@ fn endpoint(text: &str) -> Endpoint {
     Endpoint {
         address: format!("10.0.0.{}:8080", parts[1]).parse().unwrap(),
         local: parts[0] == "here",
+        unplaced: false,
         ready: condition == "ready",
         serving: matches!(condition, "ready" | "terminating"),
         terminating: matches!(condition, "terminating" | "gone"),
@@ -296,4 +297,16 @@ fn how_pods_are_told() {
         let config = Config { detect_local, ..Config::for_node("me") };
         assert_eq!(plan_node(&config, family, &node, &NodeAddresses::default()).pods, expected, "{config:?}");
     }
+}
+
+/// An endpoint that names no node may be a pod of this one, as its own client; one of another node is not.
+#[test]
+fn endpoints_that_name_no_node_may_be_hairpins() {
+    let port = service();
+    let unplaced = Endpoint { unplaced: true, ..endpoint("there:3:ready") };
+    let endpoints = [endpoint("here:1:ready"), endpoint("there:2:ready"), unplaced];
+    let node = NodeInfo::default();
+    let context = NodeContext { node_name: "me", node: &node, primary: None, masquerade_all: false };
+    let plan = plan_service_port(&port, &endpoints, context);
+    assert_eq!(plan.hairpins, ["10.0.0.1", "10.0.0.3"].map(|address| address.parse::<std::net::IpAddr>().unwrap()));
 }
