@@ -48,6 +48,7 @@ fn endpoint(text: &str) -> Endpoint {
     Endpoint {
         address: format!("10.0.0.{}:8080", parts[1]).parse().unwrap(),
         local: parts[0] == "here",
+        unplaced: false,
         ready: condition == "ready",
         serving: matches!(condition, "ready" | "terminating"),
         terminating: matches!(condition, "terminating" | "gone"),
