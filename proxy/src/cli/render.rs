@@ -43,7 +43,7 @@ pub struct Render {
     /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
     #[arg(long)]
     interfaces_without_address: bool,
-    /// IPVS mode: an address that this node has besides those of its Node object; node ports are there too. May be repeated
+    /// IPVS and nftables mode: an address that this node has besides those of its Node object; node ports are there too. May be repeated
     #[arg(long, value_name = "IP")]
     local_address: Vec<IpAddr>,
     #[command(flatten)]
@@ -74,8 +74,8 @@ impl Render {
         if self.interfaces_without_address && mode != Mode::Userspace {
             anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
         }
-        if !self.local_address.is_empty() && mode != Mode::Ipvs {
-            anyhow::bail!("--local-address says something about IPVS mode, and the mode is {mode}");
+        if !self.local_address.is_empty() && !matches!(mode, Mode::Ipvs | Mode::Nftables) {
+            anyhow::bail!("--local-address says something about IPVS and nftables mode, and the mode is {mode}");
         }
         let reading = read_directory(self.settings.manifests()?)?;
         for line in &reading.skipped {

@@ -252,7 +252,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
     fn prepare(config: Config, shares: Shares, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
         let Usable { proxies, nft, leftovers, metrics: of_mode, .. } = usable;
         let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
-        let metrics = Metrics::new(&families).context("cannot set up the metrics")?;
+        let metrics = Metrics::of_mode(config.mode, &families).context("cannot set up the metrics")?;
         of_mode.into_iter().try_for_each(|one| metrics.register(one))?;
         let mut runners = Vec::new();
         for proxy in proxies {

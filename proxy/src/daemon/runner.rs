@@ -303,7 +303,8 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
             Ok(again) => again.map(Instant::from_std),
             Err(error) => {
                 let family = self.runner.family.family();
-                warn!(%family, %error, "cannot look after what drains; will be tried again");
+                self.shared.metrics.cleanup_failed(family);
+                warn!(%family, %error, "cannot look after what drains or is not used any more; will be tried again");
                 Some(now + AGAIN)
             }
         };

@@ -3,6 +3,7 @@
 
 mod at_scrape;
 mod build;
+mod by_mode;
 pub mod localhost;
 mod pending;
 mod reading;
@@ -20,11 +21,13 @@ use prometheus::{
     Encoder, Error, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use crate::config::Mode;
 use crate::model::Family;
 use crate::plan::tally::Tally;
-use crate::ruleset::{Report, RuleCounts};
+use crate::ruleset::Report;
 use crate::source::{Batch, Change};
 use build::Build;
+use by_mode::ByMode;
 
 pub use at_scrape::{AtScrape, Samples};
 pub use pending::Pending;
@@ -48,10 +51,7 @@ pub struct Metrics {
     endpoint_changes: IntCounter,
     service_changes_pending: IntGauge,
     service_changes: IntCounter,
-    rules: IntGaugeVec,
-    rules_last: IntGaugeVec,
-    restore_failures: IntCounterVec,
-    partial_restore_failures: IntCounterVec,
+    by_mode: ByMode,
     no_local_endpoints: IntGaugeVec,
     network_programming: HistogramVec,
     conntrack_deleted: IntCounterVec,
@@ -66,12 +66,20 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All metrics, at zero for these families.
+    /// All metrics of iptables mode, at zero for these families.
     ///
     /// # Errors
     /// When two metrics share a name, which is a mistake in this file.
-    #[rustfmt::skip]
     pub fn new(families: &[Family]) -> Result<Metrics, Error> {
+        Metrics::of_mode(Mode::Iptables, families)
+    }
+
+    /// All metrics of a mode, at zero for these families.
+    ///
+    /// # Errors
+    /// As [`Metrics::new`].
+    #[rustfmt::skip]
+    pub fn of_mode(mode: Mode, families: &[Family]) -> Result<Metrics, Error> {
         let build = Build::default();
         let family = &["ip_family"][..];
         let metrics = Metrics {
@@ -84,10 +92,7 @@ impl Metrics {
             endpoint_changes: build.counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices")?,
             service_changes_pending: build.gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that wait for a sync")?,
             service_changes: build.counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services")?,
-            rules: build.gauges("kubeproxy_sync_proxy_rules_iptables_total", "Rules of this proxy in the kernel", &["ip_family", "table"])?,
-            rules_last: build.gauges("kubeproxy_sync_proxy_rules_iptables_last", "Rules written by the last sync", &["ip_family", "table"])?,
-            restore_failures: build.counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Syncs that failed", family)?,
-            partial_restore_failures: build.counters("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Partial syncs that failed", family)?,
+            by_mode: ByMode::new(&build, mode)?,
             no_local_endpoints: build.gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with policy Local that have endpoints, but none on this node", &["ip_family", "traffic_policy"])?,
             network_programming: build.histograms("kubeproxy_network_programming_duration_seconds", "Time from a change of a Service's pods to the rules for it", programming_buckets(), family)?,
             conntrack_deleted: build.counters("kubeproxy_conntrack_reconciler_deleted_entries_total", "Conntrack entries of stale flows that were deleted", family)?,
@@ -108,10 +113,8 @@ impl Metrics {
     /// A counter that nothing has happened to is 0 and not absent, or rates over its first rise are wrong.
     fn begin_at_zero(&self, family: Family) {
         let name = family.as_str();
-        for counters in [&self.restore_failures, &self.partial_restore_failures, &self.conntrack_deleted] {
-            counters.with_label_values(&[name]).reset();
-        }
-        self.written(family, RuleCounts::default());
+        self.conntrack_deleted.with_label_values(&[name]).reset();
+        self.by_mode.begin_at_zero(family);
         self.standing(family, &Tally::default());
         self.disputed(family, 0);
         self.refused(family, 0);
@@ -175,25 +178,18 @@ impl Metrics {
 
     /// A sync has failed.
     pub fn failed(&self, family: Family, full: bool) {
-        self.restore_failures.with_label_values(&[family.as_str()]).inc();
-        if !full {
-            self.partial_restore_failures.with_label_values(&[family.as_str()]).inc();
-        }
+        self.by_mode.failed(family, full);
+    }
+
+    /// What the tables do not use any more could not be deleted from them.
+    pub fn cleanup_failed(&self, family: Family) {
+        self.by_mode.cleanup_failed(family);
     }
 
     /// A sync has succeeded.
     pub fn synced(&self, family: Family, report: &Report) {
         self.last_timestamp.with_label_values(&[family.as_str()]).set(now());
-        self.written(family, report.sent);
-        let rules = |table: &str| self.rules.with_label_values(&[family.as_str(), table]);
-        rules("filter").set(whole(report.total.filter));
-        rules("nat").set(whole(report.total.nat));
-    }
-
-    fn written(&self, family: Family, rules: RuleCounts) {
-        let last = |table: &str| self.rules_last.with_label_values(&[family.as_str(), table]);
-        last("filter").set(whole(rules.filter));
-        last("nat").set(whole(rules.nat));
+        self.by_mode.synced(family, report);
     }
 
     /// How service ports stand after a sync.
@@ -263,6 +259,7 @@ fn programming_buckets() -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ruleset::RuleCounts;
     use crate::source::ObjectKey;
 
     /// Names, kinds and labels as upstream's reference of metrics has them
@@ -296,8 +293,8 @@ mod tests {
     ];
 
     /// Every metric with something in it.
-    fn used() -> (Metrics, Pending) {
-        let metrics = Metrics::new(&[Family::V4]).unwrap();
+    fn used(mode: Mode) -> (Metrics, Pending) {
+        let metrics = Metrics::of_mode(mode, &[Family::V4]).unwrap();
         let key = ObjectKey { namespace: "default".into(), name: "web".into() };
         let changes = vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)];
         let pending = metrics.changed(&Batch { changes, ..Batch::default() });
@@ -305,6 +302,7 @@ mod tests {
         metrics.took(Family::V4, true, Duration::from_millis(3));
         metrics.took(Family::V4, false, Duration::from_millis(2));
         metrics.failed(Family::V4, false);
+        metrics.cleanup_failed(Family::V4);
         let (sent, total) = (RuleCounts { filter: 1, nat: 2 }, RuleCounts { filter: 5, nat: 70 });
         metrics.synced(Family::V4, &Report { sent, total, ..Report::default() });
         metrics.programmed(Family::V4, SystemTime::now() - Duration::from_millis(1500));
@@ -315,9 +313,10 @@ mod tests {
         (metrics, pending)
     }
 
-    #[test]
-    fn names_kinds_and_labels_are_upstreams() {
-        let families = used().0.registry.gather();
+    /// Name, kind and labels of what is registered, but for those of every process.
+    fn registered(mode: Mode) -> Vec<(String, String, String)> {
+        let families = used(mode).0.registry.gather();
+        assert!(families.iter().any(|family| family.name() == "process_cpu_seconds_total"));
         let mut found: Vec<(String, String, String)> = families
             .iter()
             .filter(|family| !family.name().starts_with("process_"))
@@ -330,14 +329,60 @@ mod tests {
             })
             .collect();
         found.sort();
-        let expected: Vec<_> = METRICS.iter().map(|(n, k, l)| ((*n).into(), (*k).into(), (*l).into())).collect();
-        assert_eq!(found, expected);
-        assert!(families.iter().any(|family| family.name() == "process_cpu_seconds_total"));
+        found
+    }
+
+    fn expected<'a>(
+        metrics: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
+    ) -> Vec<(String, String, String)> {
+        let mut expected: Vec<_> =
+            metrics.into_iter().map(|(n, k, l)| ((*n).to_owned(), (*k).to_owned(), (*l).to_owned())).collect();
+        expected.sort();
+        expected
+    }
+
+    #[test]
+    fn names_kinds_and_labels_are_upstreams() {
+        for mode in [Mode::Iptables, Mode::Ipvs, Mode::Userspace] {
+            assert_eq!(registered(mode), expected(METRICS), "{mode}");
+        }
+    }
+
+    /// What counts rules of iptables is not there in nftables mode, and the other way round.
+    #[test]
+    fn nftables_mode_has_upstreams_own() {
+        let own = [
+            ("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "counter", "ip_family"),
+            ("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "counter", "ip_family"),
+        ];
+        let common = METRICS.iter().filter(|(name, ..)| !name.contains("_iptables_"));
+        assert_eq!(registered(Mode::Nftables), expected(common.chain(&own)));
+    }
+
+    #[test]
+    fn failures_of_nftables_mode_are_counted_apart() {
+        let metrics = Metrics::of_mode(Mode::Nftables, &Family::ALL).unwrap();
+        let counts = || {
+            let text = metrics.text().unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("kubeproxy_sync_proxy_rules_nftables_"));
+            lines
+                .filter_map(|line| line.rsplit_once(' '))
+                .map(|(_, count)| count.to_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        // Of deletions and of syncs, each of IPv4 and of IPv6.
+        assert_eq!(counts(), "0 0 0 0", "a counter that nothing has happened to is 0");
+        metrics.failed(Family::V4, true);
+        metrics.failed(Family::V4, false);
+        metrics.failed(Family::V6, false);
+        metrics.cleanup_failed(Family::V6);
+        assert_eq!(counts(), "0 1 2 1");
     }
 
     #[test]
     fn values_are_where_they_belong() {
-        let (metrics, pending) = used();
+        let (metrics, pending) = used(Mode::Iptables);
         let text = metrics.text().unwrap();
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
         has(r#"kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"} 2"#);

@@ -192,12 +192,22 @@ async fn events_are_one_object_in_two_versions_and_leases_and_cluster_ip_ranges_
     leases.create(&PostParams::default(), &made(lease)).await.unwrap();
     assert_eq!(leases.list(&ListParams::default()).await.unwrap().items.len(), 1);
     // kube-proxy watches these since 1.33, and complains for ever where they are not served.
+    let spaces: Api<Namespace> = Api::all(client.clone());
     let ranges: Api<ServiceCIDR> = Api::all(client);
     let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/16"]}});
     ranges.create(&PostParams::default(), &made(range)).await.unwrap();
     let found = ranges.get("more").await.unwrap();
     assert_eq!(found.spec.and_then(|spec| spec.cidrs), Some(vec!["10.97.0.0/16".to_owned()]));
     assert_eq!(found.metadata.namespace, None);
+    // The cluster's own, as every API server publishes its range.
+    let own = ranges.get("kubernetes").await.unwrap();
+    assert_eq!(own.spec.and_then(|spec| spec.cidrs), Some(vec!["10.96.0.0/16".to_owned()]));
+    let ready = own.status.and_then(|status| status.conditions).unwrap_or_default();
+    assert!(ready.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"), "{ready:?}");
+    ranges.delete("more", &DeleteParams::default()).await.unwrap();
+    assert_eq!(ranges.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    let namespaces = spaces.list(&ListParams::default()).await.unwrap().items;
+    assert!(namespaces.iter().all(|namespace| namespace.metadata.name.as_deref() != Some("")), "{namespaces:?}");
 }
 
 #[tokio::test]

@@ -108,7 +108,7 @@ impl Backend for SimLab {
 
     async fn ask(&mut self, name: &str, _is_alive: bool) -> Result<Option<Outcome>, SimError> {
         let sent = self.open.get(name).cloned();
-        Ok(sent.map(|sent| self.call_again(&sent)).transpose()?)
+        sent.map(|sent| self.call_again(&sent)).transpose()
     }
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, SimError> {

@@ -1,0 +1,87 @@
+//! Metrics that kube-proxy has in some modes only (`RegisterMetrics` in its pkg/proxy/metrics).
+
+use prometheus::{Error, IntCounterVec, IntGaugeVec};
+
+use super::build::Build;
+use super::whole;
+use crate::config::Mode;
+use crate::model::Family;
+use crate::ruleset::{Report, RuleCounts};
+
+/// What is counted of the kernel's tables.
+#[derive(Debug)]
+pub(super) enum ByMode {
+    /// Of iptables, which IPVS and userspace mode have rules of as well.
+    Iptables {
+        rules: IntGaugeVec,
+        rules_last: IntGaugeVec,
+        restore_failures: IntCounterVec,
+        partial_restore_failures: IntCounterVec,
+    },
+    /// Of nftables.
+    Nftables { sync_failures: IntCounterVec, cleanup_failures: IntCounterVec },
+}
+
+impl ByMode {
+    #[rustfmt::skip]
+    pub(super) fn new(build: &Build, mode: Mode) -> Result<ByMode, Error> {
+        let family = &["ip_family"][..];
+        Ok(match mode {
+            Mode::Nftables => ByMode::Nftables {
+                sync_failures: build.counters("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Syncs that failed", family)?,
+                cleanup_failures: build.counters("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "Deletions of unused chains and sets that failed", family)?,
+            },
+            Mode::Iptables | Mode::Ipvs | Mode::Userspace => ByMode::Iptables {
+                rules: build.gauges("kubeproxy_sync_proxy_rules_iptables_total", "Rules of this proxy in the kernel", &["ip_family", "table"])?,
+                rules_last: build.gauges("kubeproxy_sync_proxy_rules_iptables_last", "Rules written by the last sync", &["ip_family", "table"])?,
+                restore_failures: build.counters("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Syncs that failed", family)?,
+                partial_restore_failures: build.counters("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Partial syncs that failed", family)?,
+            },
+        })
+    }
+
+    /// See [`Metrics::begin_at_zero`](super::Metrics::begin_at_zero).
+    pub(super) fn begin_at_zero(&self, family: Family) {
+        let (ByMode::Iptables { restore_failures: one, partial_restore_failures: other, .. }
+        | ByMode::Nftables { sync_failures: one, cleanup_failures: other }) = self;
+        [one, other].iter().for_each(|counters| counters.with_label_values(&[family.as_str()]).reset());
+        self.written(family, RuleCounts::default());
+    }
+
+    /// A sync has failed.
+    pub(super) fn failed(&self, family: Family, full: bool) {
+        let name = &[family.as_str()];
+        match self {
+            ByMode::Iptables { restore_failures, partial_restore_failures, .. } => {
+                restore_failures.with_label_values(name).inc();
+                if !full {
+                    partial_restore_failures.with_label_values(name).inc();
+                }
+            }
+            ByMode::Nftables { sync_failures, .. } => sync_failures.with_label_values(name).inc(),
+        }
+    }
+
+    /// What is not used any more could not be deleted.
+    pub(super) fn cleanup_failed(&self, family: Family) {
+        if let ByMode::Nftables { cleanup_failures, .. } = self {
+            cleanup_failures.with_label_values(&[family.as_str()]).inc();
+        }
+    }
+
+    /// A sync has succeeded.
+    pub(super) fn synced(&self, family: Family, report: &Report) {
+        self.written(family, report.sent);
+        let ByMode::Iptables { rules, .. } = self else { return };
+        let rules = |table: &str| rules.with_label_values(&[family.as_str(), table]);
+        rules("filter").set(whole(report.total.filter));
+        rules("nat").set(whole(report.total.nat));
+    }
+
+    fn written(&self, family: Family, written: RuleCounts) {
+        let ByMode::Iptables { rules_last, .. } = self else { return };
+        let last = |table: &str| rules_last.with_label_values(&[family.as_str(), table]);
+        last("filter").set(whole(written.filter));
+        last("nat").set(whole(written.nat));
+    }
+}
