@@ -1,4 +1,4 @@
-//! System calls that following an event costs, by the netlink writer and on the real kernel: counted with `ptrace(2)` in a process of
+//! System calls that following an event costs, by netlink and on the real kernel: counted with `ptrace(2)` in a process of
 //! one thread, so a busy machine changes nothing. Calls that only ask for memory are not counted.
 
 use std::collections::BTreeMap;
@@ -28,10 +28,12 @@ pub const INSIDE: &str = "--inside-calls";
 const TOLERANCE: f64 = 1.05;
 const FEW: f64 = 2.0;
 
-const HEAD: &str = "# System calls that following an event costs, without those for memory: iptables mode, netlink writer, a real kernel.
+const HEAD: &str = "# System calls that following an event costs, without those for memory: by netlink, on a real kernel.
 # `./just bench --quick` and a test fail where a count grows by more than 5 % and 2; `./just bench --quick --update` writes this file anew.
 ";
 
+/// The modes that are counted.
+const MODES: [Mode; 2] = [Mode::Iptables, Mode::Nftables];
 /// Two sizes, so that what grows with the cluster shows.
 const SIZES: [Size; 2] = [Size { services: 100, endpoints: 10 }, Size { services: 1000, endpoints: 10 }];
 
@@ -46,12 +48,16 @@ const MEMORY: [libc::c_long; 7] = [
     libc::SYS_futex,
 ];
 
-/// Calls by size and event.
-pub type Calls = BTreeMap<String, BTreeMap<String, u64>>;
+/// Calls by mode, size and event.
+pub type Calls = BTreeMap<String, BTreeMap<String, BTreeMap<String, u64>>>;
 
 /// What is counted, in order.
-fn steps() -> impl Iterator<Item = (Size, Event)> {
-    SIZES.into_iter().flat_map(|size| Event::ALL.map(|event| (size, event)))
+fn steps() -> impl Iterator<Item = (Mode, Size, Event)> {
+    clusters().flat_map(|(mode, size)| Event::ALL.map(|event| (mode, size, event)))
+}
+
+fn clusters() -> impl Iterator<Item = (Mode, Size)> {
+    MODES.into_iter().flat_map(|mode| SIZES.map(|size| (mode, size)))
 }
 
 /// The process that is counted: it stops itself before and after each event.
@@ -61,12 +67,12 @@ fn steps() -> impl Iterator<Item = (Size, Event)> {
 pub fn inside() -> Result<()> {
     ptrace::traceme().context("ask to be traced")?;
     let stop = || kill(getpid(), Signal::SIGSTOP).context("stop");
-    for size in SIZES {
+    for (mode, size) in clusters() {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
-        let mut proxy = Direct::by_netlink(Mode::Iptables)?;
+        let mut proxy = Direct::by_netlink(mode)?;
         for (event, index) in Event::ALL.into_iter().zip(0..) {
             if event == Event::Restart {
-                proxy = Direct::by_netlink(Mode::Iptables)?;
+                proxy = Direct::by_netlink(mode)?;
             }
             // What is made once, at the first event of a kind, is not counted.
             let rounds = if event.is_start() { 0..=0 } else { 2 * index..=2 * index + 1 };
@@ -99,11 +105,12 @@ pub fn count(program: &Path) -> Result<Calls> {
     let pid = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
     let mut traced = Traced { pid, is_stopped: false };
     let mut calls = Calls::new();
-    for (size, event) in steps() {
-        let at = || format!("{} of {size}", event.name());
+    for (mode, size, event) in steps() {
+        let at = || format!("{} of {size} in {mode} mode", event.name());
         traced.next_stop(false)?.with_context(|| format!("the process ended before {}", at()))?;
         let counted = traced.next_stop(true)?.with_context(|| format!("the process ended at {}", at()))?;
-        calls.entry(size.to_string()).or_default().insert(event.name().to_owned(), counted);
+        let sizes = calls.entry(mode.to_string()).or_default();
+        sizes.entry(size.to_string()).or_default().insert(event.name().to_owned(), counted);
     }
     ensure!(traced.next_stop(false)?.is_none(), "the process goes on after its last event");
     Ok(calls)
@@ -150,10 +157,13 @@ fn is_work(pid: Pid) -> Result<bool> {
 /// The file's text for these counts.
 pub fn text(calls: &Calls) -> String {
     let mut text = HEAD.to_owned();
-    for (size, events) in calls {
-        let _ = writeln!(text, "{size}:");
-        for (event, count) in events {
-            let _ = writeln!(text, "  {event}: {count}");
+    for (mode, sizes) in calls {
+        let _ = writeln!(text, "{mode}:");
+        for (size, events) in sizes {
+            let _ = writeln!(text, "  {size}:");
+            for (event, count) in events {
+                let _ = writeln!(text, "    {event}: {count}");
+            }
         }
     }
     text
@@ -170,9 +180,12 @@ pub fn read(text: &str) -> Result<Calls> {
 /// Every count that is larger than it was, and every line that only one side has; each as a sentence.
 pub fn regressions(before: &Calls, now: &Calls) -> Vec<String> {
     let flat = |calls: &Calls| -> BTreeMap<String, u64> {
-        let lines =
-            calls.iter().flat_map(|(size, events)| events.iter().map(move |(event, count)| (size, event, *count)));
-        lines.map(|(size, event, count)| (format!("{size} {event}"), count)).collect()
+        let sizes = calls.iter().flat_map(|(mode, sizes)| sizes.iter().map(move |(size, events)| (mode, size, events)));
+        sizes
+            .flat_map(|(mode, size, events)| {
+                events.iter().map(move |(event, count)| (format!("{mode} {size} {event}"), *count))
+            })
+            .collect()
     };
     let (before, now) = (flat(before), flat(now));
     let gone = before.keys().filter(|key| !now.contains_key(*key)).map(|key| format!("{key} is counted no longer"));

@@ -43,6 +43,8 @@ pub enum Endpoints {
     Replaced(u32),
     /// None is there.
     None,
+    /// Those from the start, and one more.
+    OneMore,
     /// One alone, at this address.
     At(Ipv4Addr),
 }
@@ -93,7 +95,8 @@ impl Size {
             let address = match state {
                 Endpoints::Replaced(generation) if position == 0 => address([10, 250, 0, 1], generation % 0xffff),
                 Endpoints::At(address) => address,
-                _ => address([10, 128, 0, 1], index * self.endpoints + position),
+                _ if position == self.endpoints => address([10, 251, 0, 1], 0),
+                _ => pod_ip(self, index, position),
             };
             let conditions = EndpointConditions { ready: Some(true), ..EndpointConditions::default() };
             Endpoint { addresses: vec![address.to_string()], conditions: Some(conditions), ..Endpoint::default() }
@@ -101,6 +104,7 @@ impl Size {
         let count = match state {
             Endpoints::None => 0,
             Endpoints::At(_) => 1,
+            Endpoints::OneMore => self.endpoints + 1,
             Endpoints::Original(_) | Endpoints::Replaced(_) => self.endpoints,
         };
         let slice = EndpointSlice {
@@ -124,8 +128,23 @@ pub fn cluster_ip(index: u32) -> Ipv4Addr {
     address([10, 96, 0, 1], index)
 }
 
+/// The address of one of a service's endpoints from the start.
+pub fn pod_ip(size: Size, index: u32, position: u32) -> Ipv4Addr {
+    address([10, 128, 0, 1], index * size.endpoints + position)
+}
+
+/// Whether a service speaks UDP.
+pub fn is_udp(index: u32) -> bool {
+    index % 10 == UDP
+}
+
+/// The node port of a service, if it has one.
+pub fn node_port(index: u32) -> Option<u16> {
+    (index % 10 == NODE_PORT).then(|| u16::try_from(30_000 + index / 10).unwrap_or(u16::MAX))
+}
+
 fn protocol(index: u32) -> &'static str {
-    if index % 10 == UDP { "UDP" } else { "TCP" }
+    if is_udp(index) { "UDP" } else { "TCP" }
 }
 
 fn key(index: u32) -> ObjectKey {
@@ -142,16 +161,16 @@ fn address(base: [u8; 4], offset: u32) -> Ipv4Addr {
 
 fn service(index: u32) -> Change {
     let key = key(index);
-    let is_node_port = index % 10 == NODE_PORT;
+    let node_port = node_port(index);
     let port = ServicePort {
         port: i32::from(PORT),
         protocol: Some(protocol(index).into()),
-        node_port: is_node_port.then(|| 30_000 + (index / 10) as i32),
+        node_port: node_port.map(i32::from),
         ..ServicePort::default()
     };
     let cluster_ip = cluster_ip(index).to_string();
     let spec = ServiceSpec {
-        type_: Some(if is_node_port { "NodePort" } else { "ClusterIP" }.into()),
+        type_: Some(if node_port.is_some() { "NodePort" } else { "ClusterIP" }.into()),
         cluster_ip: Some(cluster_ip.clone()),
         cluster_ips: Some(vec![cluster_ip]),
         ip_families: Some(vec!["IPv4".into()]),

@@ -26,7 +26,7 @@ const HEAD: &str = "# What following an event costs: asked of the kernel, and al
 ";
 
 /// The modes that are counted.
-const MODES: [Mode; 2] = [Mode::Iptables, Mode::Userspace];
+const MODES: [Mode; 3] = [Mode::Iptables, Mode::Nftables, Mode::Userspace];
 /// Two sizes, so that what grows with the cluster shows.
 const SIZES: [Size; 2] = [Size { services: 100, endpoints: 10 }, Size { services: 1000, endpoints: 10 }];
 
@@ -53,14 +53,16 @@ impl From<Cost> for Line {
 
 impl Line {
     /// Each count with its name, and how large it may be for a line that says this.
-    fn counts(&self) -> [(&'static str, u64, u64); 9] {
+    fn counts(&self) -> [(&'static str, u64, u64); 10] {
         let exact = |name, count: usize| (name, count as u64, count as u64);
         let about = |name, count: u64| (name, count, (count as f64 * TOLERANCE) as u64);
-        let Asked { dumps, restores, looks, messages: _, lists: _, bytes, rules, chains, removed_chains } = self.asked;
+        let Asked { dumps, restores, looks, messages: _, lists: _, elements, bytes, rules, chains, removed_chains } =
+            self.asked;
         [
             exact("dumps", dumps),
             exact("restores", restores),
             exact("looks", looks),
+            exact("elements", elements),
             exact("rules", rules),
             exact("chains", chains),
             exact("removedChains", removed_chains),

@@ -14,6 +14,8 @@ pub enum Event {
     Nothing,
     /// One endpoint of one service is replaced.
     Endpoint,
+    /// A service gets one endpoint more.
+    More,
     /// A service comes.
     Service,
     /// One endpoint of each hundredth service is replaced, all in one batch.
@@ -39,11 +41,12 @@ pub struct Input {
 
 impl Event {
     /// All of them, in the order of the tables.
-    pub const ALL: [Event; 10] = [
+    pub const ALL: [Event; 11] = [
         Event::First,
         Event::Restart,
         Event::Nothing,
         Event::Endpoint,
+        Event::More,
         Event::Service,
         Event::Percent,
         Event::LastGoes,
@@ -59,6 +62,7 @@ impl Event {
             Event::Restart => "restart",
             Event::Nothing => "nothing-changed",
             Event::Endpoint => "endpoint-replaced",
+            Event::More => "endpoint-added",
             Event::Service => "service-added",
             Event::Percent => "1-percent-changed",
             Event::LastGoes => "last-endpoint-goes",
@@ -75,6 +79,7 @@ impl Event {
             Event::Restart => "a proxy starts and finds everything as it should be",
             Event::Nothing => "an EndpointSlice is written again and says the same",
             Event::Endpoint => "one endpoint of one service is replaced",
+            Event::More => "a service gets one endpoint more",
             Event::Service => "a service with its endpoints comes",
             Event::Percent => "one endpoint of each hundredth service is replaced, all at once",
             Event::LastGoes => "the last endpoint of a service goes, so that it refuses",
@@ -93,7 +98,7 @@ impl Event {
     pub fn before(self, size: Size) -> Option<Input> {
         let changes = match self {
             Event::FirstComes => vec![size.slice(size.typical(), Endpoints::None)],
-            Event::LastGoes => vec![size.slice(size.typical(), Endpoints::Original(0))],
+            Event::LastGoes | Event::More => vec![size.slice(size.typical(), Endpoints::Original(0))],
             Event::Service => size.without_another(),
             Event::Address => return Some(Input { has_address: Some(false), ..replaced(size, 0) }),
             Event::First | Event::Restart | Event::Nothing | Event::Endpoint | Event::Percent | Event::Udp => {
@@ -109,6 +114,7 @@ impl Event {
             Event::First | Event::Restart => size.changes(),
             Event::Nothing => vec![size.slice(size.typical(), Endpoints::Original(round))],
             Event::Endpoint => return replaced(size, round),
+            Event::More => vec![size.slice(size.typical(), Endpoints::OneMore)],
             Event::Service => size.another(),
             Event::Percent => size.one_percent().map(|index| size.slice(index, Endpoints::Replaced(round))).collect(),
             Event::LastGoes => vec![size.slice(size.typical(), Endpoints::None)],

@@ -29,7 +29,7 @@ impl Floor {
             Some(command) => {
                 let text = event.iter().filter_map(|sent| match sent {
                     Sent::Text(text) => Some(text.as_str()),
-                    Sent::Batch(_) | Sent::Call(_) => None,
+                    Sent::Batch(_) | Sent::Change(_) | Sent::Call(_) => None,
                 });
                 Floor::Text(command, text.collect())
             }
@@ -56,7 +56,7 @@ impl Floor {
                 let mut send = |sent: &Sent| match (sent, &mut bare) {
                     (Sent::Batch(batch), _) => socket.commit(batch).map(drop).context("send a batch once more"),
                     (Sent::Call(call), Some(bare)) => bare.send(call),
-                    (Sent::Call(_) | Sent::Text(_), _) => bail!("text and calls have their own ways"),
+                    (Sent::Call(_) | Sent::Text(_) | Sent::Change(_), _) => bail!("text and calls have their own ways"),
                 };
                 before.iter().try_for_each(&mut send)?;
                 let start = Instant::now();

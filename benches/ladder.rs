@@ -9,11 +9,11 @@ use crate::events::Event;
 use crate::floor::Floor;
 use crate::measure::{Bench, Id, Points, timed};
 use crate::results::Detail;
-use crate::sandbox;
 use crate::sections::floor_name;
 use crate::subject::daemon::{Host, Running, Took};
 use crate::subject::kernel::Sent;
 use crate::subject::{IPVS, KernelKind, Mode, WRITERS, Writer};
+use crate::{sandbox, shared_maps};
 
 /// What one endpoint count of a cluster is measured for.
 const FEW: [Event; 1] = [Event::Endpoint];
@@ -23,15 +23,25 @@ const LARGE: [Event; 5] = [Event::First, Event::Restart, Event::Nothing, Event::
 /// The clusters of IPVS mode.
 const IN_GUEST: [Size; 2] = [Size { services: 100, endpoints: 10 }, Size { services: 1000, endpoints: 10 }];
 
-/// The clusters, and what is measured on each; with `large` one of 20,000 services too.
-fn ladder(large: bool) -> Vec<(Size, &'static [Event])> {
+/// The same in nftables mode, where a change of elements with verdicts costs the kernel more than one of others.
+const LARGE_TABLE: [Event; 7] =
+    [Event::First, Event::Restart, Event::Nothing, Event::Endpoint, Event::More, Event::Service, Event::Percent];
+
+/// The clusters, and what is measured on each; with `large` one of 20,000 services too, and in nftables mode those that are known to be
+/// hard (kubernetes#139513 and #135639).
+fn ladder(writer: &Writer, large: bool) -> Vec<(Size, &'static [Event])> {
+    let is_table = writer.kernel == KernelKind::Table;
+    let at_large = if is_table { &LARGE_TABLE[..] } else { &LARGE[..] };
     let of = |services, endpoints| Size { services, endpoints };
     let mut ladder: Vec<(Size, &'static [Event])> =
         [10, 100, 1000].into_iter().map(|services| (of(services, 10), &Event::ALL[..])).collect();
-    ladder.push((of(5000, 10), &LARGE));
+    ladder.push((of(5000, 10), at_large));
     ladder.extend([of(100, 1), of(1000, 1), of(100, 100)].map(|size| (size, &FEW[..])));
     if large {
-        ladder.push((of(20_000, 10), &LARGE));
+        ladder.push((of(20_000, 10), at_large));
+    }
+    if large && is_table {
+        ladder.extend([of(44_000, 2), of(5000, 50)].map(|size| (size, at_large)));
     }
     ladder
 }
@@ -43,7 +53,7 @@ fn ladder(large: bool) -> Vec<(Size, &'static [Event])> {
 pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     for writer in &WRITERS {
-        for (size, events) in ladder(large) {
+        for (size, events) in ladder(writer, large) {
             match writer.too_large(size) {
                 Some(why) => left_out.push(format!("{} with {}: {why}", writer.name, size)),
                 None => rung(bench, writer, size, events)
@@ -112,17 +122,20 @@ fn id(event: Event, series: &str, size: Size) -> Id {
 fn first(bench: &mut dyn Points, writer: &Writer, size: Size) -> Result<()> {
     bench.point(&id(Event::First, writer.name, size), &mut || {
         sandbox::fresh_network()?;
-        let (_running, took, _) = start(writer, size, false)?;
-        let written = took.asked.rules.max(took.asked.messages);
-        ensure!(written as u32 >= size.services, "a first sync must send a rule for each service at least");
-        Ok((took.total, detail(took)))
+        let (_running, took, _, pause) = start(writer, size, false)?;
+        let written = took.asked.rules.max(took.asked.messages).max(took.asked.elements);
+        ensure!(written as u32 >= size.services, "a first sync must send something for each service at least");
+        Ok((took.total, Detail { pause: Some(pause), ..detail(took) }))
     })?;
     if writer.has_floor() {
         let mut floor = None;
         bench.point(&id(Event::First, &floor_name(writer.name), size), &mut || {
             sandbox::fresh_network()?;
+            if floor.is_none() && writer.kernel == KernelKind::Table {
+                floor = Some(Floor::Netlink(Vec::new(), vec![Sent::Batch(shared_maps::batch(size)?)]));
+            }
             if floor.is_none() {
-                let (_, _, sent) = start(writer, size, true)?;
+                let (_, _, sent, _) = start(writer, size, true)?;
                 floor = Some(Floor::new(writer.restore_command(), Vec::new(), sent));
                 sandbox::fresh_network()?;
             }
@@ -133,24 +146,31 @@ fn first(bench: &mut dyn Points, writer: &Writer, size: Size) -> Result<()> {
     Ok(())
 }
 
-/// A daemon after its first sync, from its start; with all that it sent, if that is to be kept.
-fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<Sent>)> {
+/// A daemon after its first sync, from its start; with all that it sent, if that is to be kept, and how long others had to wait meanwhile.
+fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<Sent>, Duration)> {
     let input = Event::First.input(size, 0);
-    let ((running, took), total) = timed(|| {
+    let ((running, took, pause), total) = timed(|| {
         let mut running = Running::start(writer, Host::Empty)?;
         if keep {
             running.keep_sent();
         }
+        let pauses = running.pauses()?;
         let took = running.follow(input)?;
-        Ok((running, took))
+        Ok((running, took, pauses.longest()))
     })?;
     let sent = if keep { running.keep_sent() } else { Vec::new() };
     running.forget_sent();
-    Ok((running, Took { total, ..took }, sent))
+    Ok((running, Took { total, ..took }, sent, pause))
 }
 
 fn detail(took: Took) -> Detail {
-    Detail { apply: Some(took.apply), render: Some(took.render), asked: Some(took.asked), peak_memory: None }
+    Detail {
+        apply: Some(took.apply),
+        render: took.render,
+        longest: took.longest,
+        asked: Some(took.asked),
+        ..Detail::default()
+    }
 }
 
 /// A proxy that has synced its cluster, made when it is first needed.
@@ -174,7 +194,7 @@ impl Standing<'_> {
     fn restart(&mut self) -> Result<(Duration, Detail)> {
         self.running()?;
         self.running = None;
-        let (running, took, _) = start(self.writer, self.size, false)?;
+        let (running, took, ..) = start(self.writer, self.size, false)?;
         self.running = Some(running);
         ensure!(!took.asked.is_change(), "a proxy that finds everything in place must send nothing");
         Ok((took.total, detail(took)))
@@ -196,7 +216,7 @@ impl Standing<'_> {
     /// Whether an event changes a rule. In userspace mode relays follow their endpoints without.
     fn sends(&self, event: Event) -> bool {
         let is_userspace = self.writer.mode == Mode::Userspace;
-        let endpoints_alone = matches!(event, Event::Endpoint | Event::Percent | Event::Udp);
+        let endpoints_alone = matches!(event, Event::Endpoint | Event::More | Event::Percent | Event::Udp);
         event != Event::Nothing && !(is_userspace && endpoints_alone)
     }
 
@@ -209,7 +229,7 @@ impl Standing<'_> {
             Some(_) => (self.running()?, Vec::new()),
             None => {
                 sandbox::fresh_network()?;
-                let (running, _, sent) = start(self.writer, size, true)?;
+                let (running, _, sent, _) = start(self.writer, size, true)?;
                 (fresh.insert(running), sent)
             }
         };

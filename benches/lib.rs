@@ -19,4 +19,5 @@ pub mod plot;
 pub mod results;
 pub mod sandbox;
 pub mod sections;
+pub mod shared_maps;
 pub mod subject;

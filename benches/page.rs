@@ -126,6 +126,12 @@ fn cell(table: &Table, name: &str, column: usize, point: Option<&Point>) -> Stri
     if let Some(peak) = point.detail.peak_memory {
         let _ = write!(text, ", {:.0} MB", peak as f64 / 1e6);
     }
+    if let Some(resident) = point.detail.resident {
+        let _ = write!(text, " then {:.0} MB", resident as f64 / 1e6);
+    }
+    if let Some(kernel) = point.detail.kernel_memory {
+        let _ = write!(text, ", kernel {:.0} MB", kernel as f64 / 1e6);
+    }
     if let Some(change) = point.change {
         let _ = write!(text, " {:+.0} %", change * 100.0);
     }
@@ -147,8 +153,18 @@ fn details(point: &Point) -> Option<String> {
         }
         parts.push(text);
     }
-    if let Some(Asked { dumps, restores, messages, bytes, rules, chains, removed_chains, .. }) = point.detail.asked {
-        let what = if messages > 0 {
+    if let Some(longest) = point.detail.longest {
+        parts.push(format!("{} for the longest transaction", duration(longest.as_nanos() as f64)));
+    }
+    if let Some(pause) = point.detail.pause {
+        parts.push(format!("other tasks waited {} at most", duration(pause.as_nanos() as f64)));
+    }
+    if let Some(Asked { dumps, restores, messages, elements, bytes, rules, chains, removed_chains, .. }) =
+        point.detail.asked
+    {
+        let what = if elements > 0 {
+            format!("{elements} elements, {rules} rules, {messages} messages")
+        } else if messages > 0 {
             format!("{messages} messages")
         } else {
             format!("{rules} rules, {chains} chains, {removed_chains} removed")

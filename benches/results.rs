@@ -20,10 +20,22 @@ pub struct Detail {
     /// The part of it in which rules were written down.
     #[serde(default)]
     pub render: Option<Duration>,
+    /// How long the kernel took for the longest transaction.
+    #[serde(default)]
+    pub longest: Option<Duration>,
+    /// The longest time that other tasks of the daemon's runtime had to wait.
+    #[serde(default)]
+    pub pause: Option<Duration>,
     /// What was asked of the kernel.
     pub asked: Option<Asked>,
     /// The most memory that the process had, in bytes.
     pub peak_memory: Option<u64>,
+    /// The memory that it has when it is done, in bytes.
+    #[serde(default)]
+    pub resident: Option<u64>,
+    /// By so much the kernel's memory has grown, in bytes: slabs, memory of each processor, and `vmalloc`.
+    #[serde(default)]
+    pub kernel_memory: Option<u64>,
 }
 
 impl Detail {
@@ -35,9 +47,16 @@ impl Detail {
             all.sort_unstable();
             all.get(all.len() / 2).copied()
         };
+        let bytes = |part: fn(&Detail) -> Option<u64>| {
+            let mut all: Vec<u64> = details.iter().filter_map(part).collect();
+            all.sort_unstable();
+            all.get(all.len() / 2).copied()
+        };
         let peak_memory = details.iter().filter_map(|detail| detail.peak_memory).max();
         let (apply, render) = (middle(|detail| detail.apply), middle(|detail| detail.render));
-        let detail = Detail { apply, render, peak_memory, ..last };
+        let (longest, pause) = (middle(|detail| detail.longest), middle(|detail| detail.pause));
+        let (resident, kernel_memory) = (bytes(|detail| detail.resident), bytes(|detail| detail.kernel_memory));
+        let detail = Detail { apply, render, longest, pause, peak_memory, resident, kernel_memory, ..last };
         (detail != Detail::default()).then_some(detail)
     }
 

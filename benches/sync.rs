@@ -37,7 +37,7 @@ fn run() -> Result<()> {
     if options.proxies.is_empty() {
         left_out.extend(ladder::run(&mut bench, options.large)?);
         left_out.extend(guest::run(&mut bench)?);
-        left_out.extend(packets::run(&mut bench, &runtime)?);
+        left_out.extend(packets::run(&mut bench, &runtime, options.large)?);
     }
     left_out.extend(client_view::run(&mut bench, &runtime, &options.proxies)?);
     bench.finish();

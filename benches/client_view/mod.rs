@@ -3,6 +3,7 @@
 
 mod api;
 mod attempt;
+mod memory;
 mod programs;
 
 use std::net::SocketAddr;
@@ -25,7 +26,8 @@ pub use programs::{Program, VARIANTS};
 pub const GROUPS: [(&str, &str); 4] = [
     (
         START,
-        "from the start of the process to a connection to the first, a middle and the last service; with its peak memory",
+        "from the start of the process to a connection to the first, a middle and the last service; with its peak memory, what it has resident then, \
+         and by how much the kernel's memory has grown",
     ),
     ("seen-service-added", "from a new service in the API to a connection to it"),
     ("seen-first-endpoint-comes", "from a service's first endpoint in the API to a connection"),
@@ -66,8 +68,11 @@ fn of(bench: &mut Bench, runtime: &Runtime, series: &str, size: Size, build: imp
     let id = |group: &str| Id::new(group, series, size.to_string());
     bench.point(&id(START), &mut || {
         let mut scene = build()?;
+        let before = memory::of_kernel()?;
         let took = runtime.block_on(scene.start())?;
-        Ok((took, scene.detail()))
+        let resident = runtime.block_on(scene.settled())?;
+        let kernel_memory = Some(memory::of_kernel()?.saturating_sub(before));
+        Ok((took, Detail { resident: Some(resident), kernel_memory, ..scene.detail() }))
     })?;
     let mut standing = None;
     for ((group, _), event) in GROUPS.iter().skip(1).zip([Seen::Added, Seen::Comes, Seen::Goes]) {
@@ -122,6 +127,12 @@ impl Scene {
             last = last.max(self.wait(address(index), Answer::Connected).await?);
         }
         Ok(last - start)
+    }
+
+    /// What the proxy has resident when that changes no more.
+    async fn settled(&self) -> Result<u64> {
+        let process = self.process.as_ref().context("a proxy that was started")?;
+        memory::settled(process.pid()).await
     }
 
     async fn follow(&mut self, event: Seen) -> Result<Duration> {

@@ -14,23 +14,26 @@ use crate::cluster::Size;
 use crate::packets::wires::NODE;
 use crate::subject::AS_PROXY;
 
-/// A variant of iptables, as every proxy finds it: by `PATH`.
+/// A mode, and the variant of iptables as every proxy finds it: by `PATH`.
 pub struct Variant {
     /// Its name.
     pub name: &'static str,
+    mode: &'static str,
     program: &'static str,
     /// It is not measured with more endpoints than this in all, and why not.
     up_to: (u32, &'static str),
 }
 
-/// Both variants.
-pub const VARIANTS: [Variant; 2] = [
-    Variant { name: "legacy", program: "xtables-legacy-multi", up_to: (u32::MAX, "") },
+/// Both variants in iptables mode, and nftables mode.
+pub const VARIANTS: [Variant; 3] = [
+    Variant { name: "legacy", mode: "iptables", program: "xtables-legacy-multi", up_to: (u32::MAX, "") },
     Variant {
         name: "nft",
+        mode: "iptables",
         program: "xtables-nft-multi",
         up_to: (10_000, "iptables-nft-restore 1.8.9 takes over five minutes for it"),
     },
+    Variant { name: "nftables", mode: "nftables", program: "xtables-nft-multi", up_to: (u32::MAX, "") },
 ];
 
 impl Variant {
@@ -93,9 +96,9 @@ impl Program {
         }
     }
 
-    /// How it is started on the node, in iptables mode and with its configuration written.
+    /// How it is started on the node, with its configuration written.
     pub(super) fn process(&self, variant: &Variant, api: &Api) -> Result<ProcessSpec> {
-        let own = configuration(&api.kubeconfig);
+        let own = configuration(&api.kubeconfig, variant.mode);
         let config = match self {
             Program::Own => own,
             Program::Foreign(foreign) => foreign.configuration(&own),
@@ -116,7 +119,7 @@ impl Program {
                     ("node", NODE.to_owned()),
                     ("kubeconfig", api.kubeconfig.display().to_string()),
                     ("config", path.display().to_string()),
-                    ("mode", "iptables".to_owned()),
+                    ("mode", variant.mode.to_owned()),
                 ];
                 foreign.process(&foreign.command, &places)
             }
@@ -127,14 +130,15 @@ impl Program {
 }
 
 /// kube-proxy's configuration file: its defaults, but that syncs need not wait for one another.
-fn configuration(kubeconfig: &Path) -> Value {
+fn configuration(kubeconfig: &Path, mode: &str) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "iptables",
+        "mode": mode,
         "clusterCIDR": "10.244.0.0/16",
         "clientConnection": { "kubeconfig": kubeconfig },
         "healthzBindAddress": "127.0.0.1:10256",
         "iptables": { "minSyncPeriod": "1ms" },
+        "nftables": { "minSyncPeriod": "1ms" },
     })
 }

@@ -17,7 +17,7 @@ use crate::cluster::{Endpoints, Size, cluster_ip};
 use crate::events::Input;
 use crate::measure::{Bench, Id};
 use crate::subject::daemon::{Host, Running};
-use crate::subject::{KernelKind, NETLINK, WRITERS, Writer};
+use crate::subject::{KernelKind, NETLINK, NFTABLES, WRITERS, Writer};
 use haproxy::HaProxy;
 use traffic::{CHUNK, CONNECTIONS, WINDOW};
 use wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
@@ -28,6 +28,8 @@ const SIZES: [Size; 3] = [
     Size { services: 1000, endpoints: 10 },
     Size { services: 5000, endpoints: 10 },
 ];
+/// With `--large`, in nftables mode.
+const LARGE: Size = Size { services: 20_000, endpoints: 10 };
 /// The cluster for flows: once a connection is established, no rule is looked at any more.
 const SMALL: Size = Size { services: 10, endpoints: 10 };
 
@@ -58,7 +60,7 @@ enum Path {
 ///
 /// # Errors
 /// When anything that is measured fails.
-pub fn run(bench: &mut Bench, runtime: &Runtime) -> Result<Vec<String>> {
+pub fn run(bench: &mut Bench, runtime: &Runtime, large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     let writers = || WRITERS.iter().filter(|writer| writer.kernel != KernelKind::Silent);
     for size in SIZES {
@@ -69,6 +71,9 @@ pub fn run(bench: &mut Bench, runtime: &Runtime) -> Result<Vec<String>> {
                 None => set_up(bench, runtime, Some(writer), size)?,
             }
         }
+    }
+    if large {
+        set_up(bench, runtime, Some(&NFTABLES), LARGE)?;
     }
     let mut paths = vec![Path::Nothing];
     paths.extend(writers().map(Path::Writer));

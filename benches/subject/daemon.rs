@@ -1,6 +1,7 @@
 //! The proxy's daemon, fed with batches as a source would and asked what it has applied, in the network namespace of the
 //! thread that starts it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::kernel::watch::Watch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::{Mode as AtWork, iptables, ipvs, userspace};
+use svcproxy::mode::{Mode as AtWork, iptables, ipvs, nftables, userspace};
 use svcproxy::model::Family;
 use svcproxy::relay::{self, Engine};
 use svcproxy::source::{Batch, SkippedObjects, Source, SourceError};
@@ -29,7 +30,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::kernel::{Asked, Log, Observed, ObservedNetlink, Sent};
 use super::timed::Timed;
-use super::{KernelKind, Writer, config, node_addresses, port_range};
+use super::{KernelKind, Writer, config, node_addresses, port_range, table};
 use crate::events::Input;
 
 /// Longer than any sync that is measured: one that takes longer is an error.
@@ -53,8 +54,10 @@ pub struct Took {
     pub total: Duration,
     /// The part of it in calls of the kernel and of commands.
     pub apply: Duration,
-    /// The part of it in which rules were written down.
-    pub render: Duration,
+    /// The part of it in which rules were written down, where that is known.
+    pub render: Option<Duration>,
+    /// How long the kernel took for the longest transaction, where that is known.
+    pub longest: Option<Duration>,
     /// What was asked of the kernel in that time.
     pub asked: Asked,
 }
@@ -66,7 +69,18 @@ pub struct Running {
     health: HealthState,
     log: Log,
     version: u64,
+    times_rendering: bool,
     runtime: Option<Runtime>,
+}
+
+/// How long other tasks had to wait; counted until this is dropped.
+pub struct Pauses(Arc<AtomicU64>);
+
+impl Pauses {
+    /// The longest wait so far.
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
 }
 
 struct Batches(UnboundedReceiver<Batch>);
@@ -106,6 +120,10 @@ impl Running {
                 let kernel = super::ipvs::open(Family::V4, &log)?;
                 let settings = ipvs::syncer::Settings::of(&config(writer.mode).ipvs);
                 let mode = Timed::engine(ipvs::syncer::Syncer::new(kernel, settings), &log);
+                Running::with(writer, host, log, mode)
+            }
+            KernelKind::Table => {
+                let mode = nftables::syncer::Syncer::new(table::Observed::open(Family::V4, log.clone())?);
                 Running::with(writer, host, log, mode)
             }
             KernelKind::Silent | KernelKind::Commands(_) => {
@@ -148,7 +166,9 @@ impl Running {
             let watch = match writer.kernel {
                 KernelKind::Silent => Watch::notified(Family::V4, Arc::new(Notify::new())),
                 _ if writer.is_nft() => Watch::nft(Family::V4)?,
-                KernelKind::Commands(_) | KernelKind::Netlink | KernelKind::Ipvs => Watch::legacy(Family::V4),
+                KernelKind::Commands(_) | KernelKind::Netlink | KernelKind::Table | KernelKind::Ipvs => {
+                    Watch::legacy(Family::V4)
+                }
             };
             let runner = Runner {
                 family: FamilyProxy::with_mode(config.clone(), Family::V4, mode),
@@ -162,7 +182,8 @@ impl Running {
             daemon(config, runner, inbox, health.clone())?
         };
         runtime.spawn(async move { daemon.run(Stop::at_signals()).await });
-        Ok(Running { batches: Some(batches), addresses, health, log, version: 0, runtime: Some(runtime) })
+        let (batches, runtime, times_rendering) = (Some(batches), Some(runtime), writer.kernel != KernelKind::Table);
+        Ok(Running { batches, addresses, health, log, version: 0, times_rendering, runtime })
     }
 
     /// Hands `input` over and waits until it is in the kernel.
@@ -177,6 +198,7 @@ impl Running {
         let version = Some(self.version.to_string());
         let batch = Batch { changes: input.changes, resource_version: version.clone(), ..Batch::default() };
         let (asked, busy, rendered) = self.seen();
+        table::take_longest(&self.log);
         let batches = self.batches.as_ref().context("a daemon that runs")?;
         let start = Instant::now();
         batches.send(batch).ok().context("the daemon has ended")?;
@@ -194,8 +216,29 @@ impl Running {
         if let Some(error) = &self.log.lock().error {
             bail!("{error}");
         }
-        let (apply, render) = (busy_now - busy, rendered_now - rendered);
-        Ok(Took { total, apply, render, asked: asked_now - asked })
+        let apply = busy_now - busy;
+        let render = Some(rendered_now - rendered).filter(|_| self.times_rendering);
+        let longest = Some(table::take_longest(&self.log)).filter(|longest| !longest.is_zero());
+        Ok(Took { total, apply, render, longest, asked: asked_now - asked })
+    }
+
+    /// From now on, how late a task of the daemon's runtime comes that wants to run each millisecond: for so long nothing else could run,
+    /// either. Asked for, it starts over.
+    pub fn pauses(&self) -> Result<Pauses> {
+        let latest = Arc::new(AtomicU64::new(0));
+        let note = Arc::clone(&latest);
+        let runtime = self.runtime.as_ref().context("a runtime")?;
+        runtime.spawn(async move {
+            // Timers are rounded up to the next millisecond.
+            let (period, expected) = (Duration::from_millis(1), Duration::from_millis(2));
+            while Arc::strong_count(&note) > 1 {
+                let begun = Instant::now();
+                tokio::time::sleep(period).await;
+                let late = begun.elapsed().saturating_sub(expected);
+                note.fetch_max(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            }
+        });
+        Ok(Pauses(latest))
     }
 
     /// Keeps every transaction from now on, and returns those that were kept before.

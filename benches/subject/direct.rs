@@ -4,13 +4,14 @@ use anyhow::{Result, bail};
 use svcproxy::config::{Config, Mode};
 use svcproxy::kernel::iptables::Fake;
 use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::nft_table::{self, NftTable as _};
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::{Mode as AtWork, iptables, userspace};
+use svcproxy::mode::{Mode as AtWork, iptables, nftables, userspace};
 use svcproxy::model::Family;
 use svcproxy::relay;
 
 use super::kernel::{Asked, Log, Observed, Sent};
-use super::{config, node_addresses, port_range};
+use super::{config, node_addresses, port_range, table};
 use crate::allocations::Allocated;
 use crate::events::Input;
 
@@ -53,8 +54,16 @@ fn following<M: AtWork + 'static>(config: Config, mode: M) -> Box<dyn Follow> {
 }
 
 /// What a proxy leaves behind: the kernel in memory, for the next one.
-#[derive(Default)]
-pub struct Left(Fake);
+pub struct Left {
+    rules: Fake,
+    table: nft_table::Fake,
+}
+
+impl Default for Left {
+    fn default() -> Left {
+        Left { rules: Fake::default(), table: nft_table::Fake::new(Family::V4) }
+    }
+}
 
 impl Direct {
     /// A proxy that knows of no object yet, over a kernel that has everything of `kernel`.
@@ -63,13 +72,16 @@ impl Direct {
     /// When there is no such mode here.
     pub fn new(mode: Mode, kernel: Left) -> Result<Direct> {
         let log = Log::default();
-        let kernel = Observed::new(Box::new(kernel.0), log.clone());
+        let (table, kernel) = (kernel.table, Observed::new(Box::new(kernel.rules), log.clone()));
         let config = config(mode);
         let family: Box<dyn Follow> = match mode {
             Mode::Iptables => following(config, iptables::syncer::Syncer::new(kernel)),
             Mode::Userspace => {
                 let syncer = userspace::syncer::Syncer::new(kernel, relay::Fake::default(), port_range()?);
                 following(config, syncer)
+            }
+            Mode::Nftables => {
+                following(config, nftables::syncer::Syncer::new(table::Observed::new(table, log.clone())))
             }
             mode => bail!("no counts are taken in {mode} mode"),
         };
@@ -85,6 +97,10 @@ impl Direct {
         match mode {
             Mode::Iptables => {
                 let syncer = iptables::syncer::Syncer::new(NfTables::open(Family::V4)?);
+                Ok(Direct { family: following(config(mode), syncer), log })
+            }
+            Mode::Nftables => {
+                let syncer = nftables::syncer::Syncer::new(table::open(Family::V4)?);
                 Ok(Direct { family: following(config(mode), syncer), log })
             }
             mode => bail!("no system calls are counted in {mode} mode"),
@@ -112,14 +128,17 @@ impl Direct {
     /// # Errors
     /// When that refuses something.
     pub fn left(sent: &[Sent]) -> Result<Left> {
-        let mut kernel = Fake::default();
+        let mut left = Left::default();
         for sent in sent {
-            if let Sent::Text(text) = sent {
-                kernel.take(text)?;
+            match sent {
+                Sent::Text(text) => left.rules.take(text)?,
+                Sent::Change(change) => left.table.commit(change)?,
+                Sent::Batch(_) | Sent::Call(_) => bail!("no kernel in memory takes netlink messages"),
             }
         }
-        kernel.restored.clear();
-        Ok(Left(kernel))
+        left.rules.restored.clear();
+        left.table.changes.clear();
+        Ok(left)
     }
 
     /// Keeps every transaction from now on, and returns those that were kept before.

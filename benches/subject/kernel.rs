@@ -10,6 +10,7 @@ use svcproxy::kernel::iptables::{Iptables, IptablesError};
 use svcproxy::kernel::nft::NfTables;
 use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::Family;
+use svcproxy::nftables::Change;
 use svcproxy::ruleset::{Line, Rule, Saved, Table, Transaction};
 
 use super::ipvs::Call;
@@ -26,6 +27,9 @@ pub struct Asked {
     /// Netlink messages in them.
     #[serde(default)]
     pub messages: usize,
+    /// Elements of sets and maps that were sent, those that go as well.
+    #[serde(default)]
+    pub elements: usize,
     /// Looks at how chains are in use.
     pub looks: usize,
     /// Lists of virtual servers, sets and addresses.
@@ -56,6 +60,7 @@ impl std::ops::Sub for Asked {
             dumps: self.dumps - before.dumps,
             restores: self.restores - before.restores,
             messages: self.messages - before.messages,
+            elements: self.elements - before.elements,
             looks: self.looks - before.looks,
             lists: self.lists - before.lists,
             bytes: self.bytes - before.bytes,
@@ -73,6 +78,8 @@ pub enum Sent {
     Text(String),
     /// Netlink messages, for any generation of the tables.
     Batch(Batch),
+    /// A change of a table in memory.
+    Change(Box<Change>),
     /// What changes something other than rules.
     Call(Call),
 }
@@ -84,6 +91,8 @@ pub struct Seen {
     pub asked: Asked,
     /// How long the kernel and the commands took.
     pub busy: Duration,
+    /// How long the kernel took for the longest transaction, where that is known.
+    pub longest: Duration,
     /// How long writing down rules took.
     pub rendered: Duration,
     /// What the adapter below allocated, which is not the proxy's.

@@ -4,6 +4,7 @@ pub mod daemon;
 pub mod direct;
 pub mod ipvs;
 pub mod kernel;
+pub mod table;
 mod timed;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,6 +45,8 @@ pub enum KernelKind {
     Commands(Variant),
     /// nf_tables, by netlink.
     Netlink,
+    /// The table of nftables mode, by netlink.
+    Table,
     /// nf_tables, IPVS, IP sets and addresses, by netlink: in a microVM.
     Ipvs,
 }
@@ -52,17 +55,21 @@ const ANY: (u32, &str) = (u32::MAX, "");
 const SLOW_NFT: (u32, &str) = (10_000, "iptables-nft-restore 1.8.9 takes over five minutes for it");
 
 /// All writers. Another one is one line here, if it is a [`KernelKind`].
-pub const WRITERS: [Writer; 5] = [
+pub const WRITERS: [Writer; 6] = [
     Writer { name: "own-work", mode: Mode::Iptables, kernel: KernelKind::Silent, up_to: ANY },
     Writer { name: "iptables-legacy", mode: Mode::Iptables, kernel: KernelKind::Commands(Variant::Legacy), up_to: ANY },
     Writer { name: "iptables-nft", mode: Mode::Iptables, kernel: KernelKind::Commands(Variant::Nft), up_to: SLOW_NFT },
     NETLINK,
+    NFTABLES,
     Writer { name: "userspace", mode: Mode::Userspace, kernel: KernelKind::Netlink, up_to: ANY },
 ];
 
 /// iptables mode by netlink; also what leads to HAProxy where that is behind a service.
 pub const NETLINK: Writer =
     Writer { name: "iptables-netlink", mode: Mode::Iptables, kernel: KernelKind::Netlink, up_to: ANY };
+
+/// nftables mode.
+pub const NFTABLES: Writer = Writer { name: "nftables", mode: Mode::Nftables, kernel: KernelKind::Table, up_to: ANY };
 
 /// The writer that is measured in a microVM.
 pub const IPVS: Writer = Writer { name: "ipvs-in-microvm", mode: Mode::Ipvs, kernel: KernelKind::Ipvs, up_to: ANY };
@@ -77,7 +84,7 @@ impl Writer {
     /// The program that takes the text, where text is sent.
     pub fn restore_command(&self) -> Option<&'static str> {
         match self.kernel {
-            KernelKind::Silent | KernelKind::Netlink | KernelKind::Ipvs => None,
+            KernelKind::Silent | KernelKind::Netlink | KernelKind::Table | KernelKind::Ipvs => None,
             KernelKind::Commands(Variant::Auto) => Some("iptables-restore"),
             KernelKind::Commands(Variant::Nft) => Some("iptables-nft-restore"),
             KernelKind::Commands(Variant::Legacy) => Some("iptables-legacy-restore"),
@@ -90,13 +97,16 @@ impl Writer {
     }
 
     fn is_nft(&self) -> bool {
-        matches!(self.kernel, KernelKind::Commands(Variant::Nft) | KernelKind::Netlink | KernelKind::Ipvs)
+        let commands = matches!(self.kernel, KernelKind::Commands(Variant::Nft));
+        commands || matches!(self.kernel, KernelKind::Netlink | KernelKind::Table | KernelKind::Ipvs)
     }
 
     fn open(&self) -> Result<Box<dyn Iptables + Send>> {
         Ok(match self.kernel {
             KernelKind::Silent => Box::new(Silent),
-            KernelKind::Netlink | KernelKind::Ipvs => bail!("the netlink writer is no iptables command"),
+            KernelKind::Netlink | KernelKind::Table | KernelKind::Ipvs => {
+                bail!("the netlink writer is no iptables command")
+            }
             KernelKind::Commands(variant) => Box::new(Commands::find(Family::V4, variant)?),
         })
     }

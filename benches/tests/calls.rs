@@ -35,9 +35,10 @@ fn main() {
         let before = read(COMMITTED).unwrap();
         assert_eq!(read(&text(&before)).unwrap(), before, "the file reads back");
         let mut more = before.clone();
-        *more.get_mut("100x10").unwrap().get_mut("endpoint-replaced").unwrap() += 10;
+        let sizes = more.get_mut("nftables").unwrap();
+        *sizes.get_mut("100x10").unwrap().get_mut("endpoint-replaced").unwrap() += 10;
         let [sentence] = &regressions(&before, &more)[..] else { unreachable!("one count") };
-        assert!(sentence.starts_with("100x10 endpoint-replaced: "), "{sentence}");
+        assert!(sentence.starts_with("nftables 100x10 endpoint-replaced: "), "{sentence}");
         assert!(regressions(&more, &before).is_empty());
         Ok(())
     };

@@ -19,7 +19,9 @@ fn no_count_has_grown() {
 fn a_change_costs_the_same_in_a_larger_cluster() {
     let counts = count().unwrap();
     for (mode, sizes) in &counts {
-        for event in ["nothing-changed", "endpoint-replaced", "udp-endpoint-replaced"] {
+        let of_services = ["endpoint-added", "service-added", "last-endpoint-goes", "first-endpoint-comes"];
+        let of_services = of_services.into_iter().filter(|_| mode == "nftables");
+        for event in ["nothing-changed", "endpoint-replaced", "udp-endpoint-replaced"].into_iter().chain(of_services) {
             let [small, large] = ["100x10", "1000x10"].map(|size| sizes[size][event]);
             let alike = |line| [("x".to_owned(), [("y".to_owned(), [("z".to_owned(), line)].into())].into())].into();
             let grown = regressions(&alike(small), &alike(large));

@@ -174,7 +174,8 @@ proptest! {
 
 fn slice(number: u8, hosts: &[u8]) -> Change {
     let name = format!("svc-{number}");
-    let endpoints: Vec<Json> = hosts.iter().map(|host| json!({ "addresses": [format!("10.244.0.{host}")] })).collect();
+    let endpoints: Vec<Json> =
+        hosts.iter().map(|host| json!({ "addresses": [format!("10.244.0.{host}")], "nodeName": "node-b" })).collect();
     let object = json!({
         "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
         "endpoints": endpoints, "ports": [{ "port": 8080 }],

@@ -26,6 +26,8 @@ pub(crate) enum Destination<'a> {
     Martian,
     /// None of that.
     Nothing,
+    /// A node port on a loopback address, where a program answers.
+    Listener,
     /// A node port at an address about which the documentation contradicts what proxies do.
     Unclear,
 }
@@ -61,6 +63,7 @@ pub(crate) fn find<'a>(
             Accepts::Yes => claims.push((port, FrontendKind::NodePort)),
             Accepts::No => {}
             Accepts::Unclear => return Destination::Unclear,
+            Accepts::ByListener => return Destination::Listener,
         }
     }
     let claims = best(claims, question, reasons);

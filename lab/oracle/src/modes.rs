@@ -55,6 +55,8 @@ pub(crate) struct ModeSemantics {
     pub(crate) masquerades_own_node: bool,
     /// Node ports can answer on 127.0.0.1.
     pub(crate) localhost: bool,
+    /// Node ports are listened on, over TCP, on loopback addresses that `nodePortAddresses` names.
+    pub(crate) listens_on_localhost: bool,
     /// Ports of a cluster IP that no service has refuse.
     pub(crate) shuts_cluster_ips: bool,
     /// Without `nodePortAddresses` node ports answer on a node's primary addresses alone.
@@ -73,6 +75,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: false,
             masquerades_own_node: false,
             localhost: true,
+            listens_on_localhost: false,
             shuts_cluster_ips: false,
             primary_node_ports: false,
         },
@@ -85,6 +88,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: true,
             masquerades_own_node: true,
             localhost: false,
+            listens_on_localhost: false,
             shuts_cluster_ips: false,
             primary_node_ports: false,
         },
@@ -97,6 +101,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: false,
             masquerades_own_node: false,
             localhost: false,
+            listens_on_localhost: true,
             shuts_cluster_ips: true,
             primary_node_ports: true,
         },
@@ -109,6 +114,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             one_list: false,
             masquerades_own_node: false,
             localhost: true,
+            listens_on_localhost: false,
             shuts_cluster_ips: false,
             primary_node_ports: false,
         },

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::address::Family;
 use crate::modes;
 use crate::rules::{Reasons, Rule};
-use crate::settings::NodePortAddress;
+use crate::settings::{NodePortAddress, ProxySettings};
 use crate::world::{Objects, World};
 
 /// Whether an address accepts node ports.
@@ -15,6 +15,8 @@ pub(crate) enum Accepts {
     No,
     /// There are ranges, all of the other family.
     Unclear,
+    /// Over TCP a program on the node answers, which no rule leads to; other protocols refuse.
+    ByListener,
 }
 
 /// Whether `address` of `node` does.
@@ -22,7 +24,12 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
     let settings = &world.proxy;
     let family = Family::of(address);
     if address.is_loopback() {
-        let possible = modes::semantics(settings).localhost && settings.localhost_node_ports && family == Family::V4;
+        let semantics = modes::semantics(settings);
+        let possible = semantics.localhost && settings.localhost_node_ports && family == Family::V4;
+        if semantics.listens_on_localhost && names_loopback(settings, address) {
+            reasons.add(Rule::LocalhostListeners, address.to_string());
+            return Accepts::ByListener;
+        }
         reasons.add(Rule::LocalhostNodePorts, address.to_string());
         if !possible {
             return Accepts::No;
@@ -47,4 +54,13 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
     });
     reasons.add(Rule::NodePortAddresses, format!("{address} of {node} is {}named", if named { "" } else { "not " }));
     if named { Accepts::Yes } else { Accepts::No }
+}
+
+/// A range of all addresses asks for no listener, nor does the word for them (KEP-6032).
+fn names_loopback(settings: &ProxySettings, address: IpAddr) -> bool {
+    settings.node_port_addresses.iter().any(|entry| match entry {
+        NodePortAddress::Localhost => true,
+        NodePortAddress::Range(range) => range.contains(&address) && range.network().is_loopback(),
+        NodePortAddress::Primary | NodePortAddress::All => false,
+    })
 }

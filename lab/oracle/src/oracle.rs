@@ -75,6 +75,9 @@ impl<'a> Oracle<'a> {
                 reasons.add(Rule::OtherPortOfClusterIp, question.to.to_string());
                 Verdict::Reject
             }
+            // Over TCP the relay's own tests and a scenario hold what is promised.
+            Destination::Listener if question.protocol == Protocol::Tcp => Verdict::Undefined,
+            Destination::Listener => Verdict::Reject,
             Destination::Martian => {
                 reasons.add(Rule::Martian, question.to.to_string());
                 Verdict::Drop

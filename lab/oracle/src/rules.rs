@@ -25,6 +25,7 @@ pub enum Rule {
     NodePortAddresses,
     NodePortAddressesOtherFamily,
     LocalhostNodePorts,
+    LocalhostListeners,
     Martian,
     OtherPortOfVip,
     OtherPortOfClusterIp,
@@ -111,6 +112,7 @@ impl Rule {
             Rule::NodePortAddresses => row("node-port-addresses", "node ports answer on the addresses that nodePortAddresses names, by default on all of the node's", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses"),
             Rule::NodePortAddressesOtherFamily => row("node-port-addresses-other-family", "ranges of one family: the page closes the other family's addresses, kube-proxy opens them", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses, against kube-proxy's filtering by family"),
             Rule::LocalhostNodePorts => row("localhost-node-ports", "with localhostNodePorts a node reaches node ports on 127.0.0.1, over IPv4 only, where the mode can", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.localhostNodePorts; KEP-6032"),
+            Rule::LocalhostListeners => row("localhost-listeners", "in nftables mode node ports on loopback addresses that nodePortAddresses names are listened on over TCP; other protocols refuse", "KEP-6032; docs/limitations.md"),
             Rule::Martian => row("martian", "what comes from elsewhere for a loopback address is dropped", "RFC 1122 3.2.1.3; CVE-2020-8558"),
             Rule::OtherPortOfVip => row("other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
             Rule::OtherPortOfClusterIp => row("other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
@@ -154,10 +156,10 @@ impl Rule {
 
     /// Every rule.
     #[rustfmt::skip]
-    pub const ALL: [Rule; 49] = [
+    pub const ALL: [Rule; 50] = [
         Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp,
         Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Undecided, Rule::Family,
-        Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::Martian,
+        Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::LocalhostListeners, Rule::Martian,
         Rule::OtherPortOfVip, Rule::OtherPortOfClusterIp, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
         Rule::ZoneHints, Rule::NoHints, Rule::ClusterPolicy, Rule::InternalLocal, Rule::ExternalLocal,
         Rule::ShortCircuit, Rule::OneListPerServer, Rule::NoEndpoints, Rule::NoLocalEndpoints, Rule::SourceRanges,

@@ -1,6 +1,7 @@
 //! On a node's thread: what the commands print, and what they are given.
 
 use svclab_properties::proxies::Dump;
+use svclab_sim::nft::Ruleset;
 use svcproxy::config::{Mode, Variant};
 use svcproxy::kernel::command;
 use svcproxy::kernel::dummy::DEVICE;
@@ -39,6 +40,21 @@ impl Commands {
             run(&self.iptables(*family, "restore"), &[], Some(text))?;
         }
         Ok(())
+    }
+
+    /// Has sets forget clients that rules have put in, of clusters before: services of this one may have the same names.
+    pub(super) fn forget_clients(&self) -> Result<(), String> {
+        if self.mode != Mode::Nftables {
+            return Ok(());
+        }
+        let listed = run("nft", &["list", "ruleset"], None)?;
+        let ruleset = Ruleset::read(&listed).map_err(|error| error.to_string())?;
+        let mut flush = String::new();
+        for table in ruleset.tables.iter().filter(|table| table.name == TABLE) {
+            let filled = table.sets.iter().filter(|set| set.flags.iter().any(|flag| flag == "timeout"));
+            flush.extend(filled.map(|set| format!("flush set {} {TABLE} {}\n", table.family, set.name)));
+        }
+        if flush.is_empty() { Ok(()) } else { run("nft", &["-f", "-"], Some(&flush)).map(|_| ()) }
     }
 
     /// Puts these tables in the place of the proxy's, which are of these families.

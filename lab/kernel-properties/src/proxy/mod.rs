@@ -80,6 +80,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
         let commands = commands(variant, cluster, name);
         Box::new(move || {
             let at_work = work.carry_out()?;
+            commands.forget_clients()?;
             Ok((commands.dump()?, at_work))
         })
     });

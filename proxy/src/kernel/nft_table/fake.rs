@@ -96,7 +96,6 @@ impl Content {
             (Holds::Verdicts, Value::Verdict(_)) | (Holds::Endpoints, Value::Endpoint(_)) => true,
             _ => false,
         };
-        let size = set.size;
         if let Value::To(last) = &element.value {
             // The last range that begins before the end of this one is the only one that may overlap it, as none of the others do.
             let before = self.elements.range(..=(element.set, *last)).next_back();
@@ -107,10 +106,6 @@ impl Content {
         }
         if !fits || self.elements.insert((element.set, element.key), element.value.clone()).is_some() {
             return refused(format!("{element:?} does not fit, or is there"));
-        }
-        let of_set = self.elements.keys().filter(|(set, _)| *set == element.set).count();
-        if size.is_some_and(|size| u32::try_from(of_set).map_or(true, |count| count > size)) {
-            return refused(format!("the set {} is full", element.set));
         }
         Ok(())
     }
@@ -144,6 +139,14 @@ impl Content {
     }
 
     fn check(&self) -> Result<(), NftTableError> {
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        for (set, _) in self.elements.keys() {
+            *counts.entry(set).or_default() += 1;
+        }
+        let is_full = |set: &&str| self.sets.get(*set).and_then(|set| set.size).is_some_and(|size| counts[set] > size);
+        if let Some(set) = counts.keys().copied().find(is_full) {
+            return refused(format!("the set {set} is full"));
+        }
         if let Some(chain) = self.targets().find(|chain| !self.chains.contains_key(&***chain)) {
             return refused(format!("the chain {chain} is led to, and is not there"));
         }
@@ -171,17 +174,16 @@ impl NftTable for Fake {
         }))
     }
 
-    fn commit(&mut self, change: &Change) -> Result<(), NftTableError> {
-        if change.is_empty() {
-            return Ok(());
-        }
+    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+        let mut change = change.clone();
+        change.add_elements.extend(more);
         if self.refuses > 0 {
             self.refuses -= 1;
             return refused("a test says so");
         }
-        self.table = Some(self.changed(change)?);
+        self.table = Some(self.changed(&change)?);
         self.is_foreign = false;
-        self.changes.push(change.clone());
+        self.changes.push(change);
         Ok(())
     }
 
@@ -192,6 +194,11 @@ impl NftTable for Fake {
             Some(chain.rules.len() + content.targets().filter(|target| &***target == *name).count())
         };
         Ok(chains.iter().map(uses).collect())
+    }
+
+    /// Tests tamper with it, so there is no knowing.
+    fn is_untouched(&mut self) -> Result<bool, NftTableError> {
+        Ok(false)
     }
 
     fn delete(&mut self) -> Result<bool, NftTableError> {

@@ -1,5 +1,6 @@
 //! One table of nftables, which is this program's alone, read and written by netlink. No other table is looked at.
 
+mod batches;
 mod encode;
 pub mod fake;
 mod flowtable;
@@ -9,8 +10,9 @@ use std::collections::BTreeMap;
 
 pub use fake::Fake;
 pub use flowtable::{Flowtable, NetlinkFlowtable, Spec};
-pub use netlink::{Netlink, packets};
+pub use netlink::{Netlink, Observer, packets};
 
+use crate::model::Family;
 use crate::nftables::{Base, Change, Element, Rule, Set};
 
 /// What went wrong with the table.
@@ -21,6 +23,27 @@ pub struct NftTableError {
     pub operation: String,
     /// What the kernel said.
     pub reason: String,
+}
+
+fn error(operation: impl Into<String>, reason: impl ToString) -> NftTableError {
+    NftTableError { operation: operation.into(), reason: reason.to_string() }
+}
+
+/// The batches of nf_tables that [`Netlink`] makes of a change; nothing is sent.
+///
+/// # Errors
+/// When something of it cannot be written down.
+pub fn batches(
+    change: &Change,
+    family: Family,
+    table: &'static str,
+    mut each: impl FnMut(&nf_tables::Batch),
+) -> Result<(), NftTableError> {
+    let target = batches::Target { family, name: table, comment: "", room: usize::MAX };
+    batches::each(change, &mut std::iter::empty(), target, &mut nf_tables::Batch::new(), |batch| {
+        each(batch);
+        Ok(())
+    })
 }
 
 /// Rules in a form that compares: what is wanted with what the kernel reports.
@@ -94,18 +117,32 @@ pub trait NftTable {
     /// When the kernel does not say.
     fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError>;
 
-    /// Makes a change: in one transaction, or, where it is large and nothing of another program's is replaced by it, in several that leave base
+    /// Makes a change, as [`NftTable::fill`] without further elements; nothing is sent where nothing changes.
+    ///
+    /// # Errors
+    /// When the kernel refuses; parts before may have been taken.
+    fn commit(&mut self, change: &Change) -> Result<(), NftTableError> {
+        if change.is_empty() { Ok(()) } else { self.fill(change, &mut std::iter::empty()) }
+    }
+
+    /// Makes a change, and adds elements, which are written as they come, so that those of a large cluster are never all in memory: in one transaction, or, where it is large and nothing of another program's is replaced by it, in several that leave base
     /// chains of a new table for last.
     ///
     /// # Errors
     /// When the kernel refuses; parts before may have been taken.
-    fn commit(&mut self, change: &Change) -> Result<(), NftTableError>;
+    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError>;
 
     /// How often each of these chains is used: by its rules, and by what leads to it. `None`: it is not there.
     ///
     /// # Errors
     /// When the kernel does not say.
     fn uses(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError>;
+
+    /// Whether certainly no other program has changed any table since this was last asked, or since the last look.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    fn is_untouched(&mut self) -> Result<bool, NftTableError>;
 
     /// Deletes the table, whoever's it is; whether there was one.
     ///

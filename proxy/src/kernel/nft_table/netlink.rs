@@ -1,19 +1,16 @@
 //! The table, by netlink.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use nf_tables::{Batch, CommitError, EncodeError, ReadError, RuleInfo, Socket, Table};
+use nf_tables::{Batch, ReadError, RuleInfo, Socket, Table};
 
-use super::{Fingerprint, Look, NftTable, NftTableError, Saved, SavedChain, SavedSet, Shape, Standing, encode};
+use super::batches::{self, Target};
+use super::{Fingerprint, Look, NftTable, NftTableError, Saved, SavedChain, SavedSet, Shape, Standing, encode, error};
 use crate::model::Family;
-use crate::nftables::change::TableChange;
 use crate::nftables::text::of_kernel;
-use crate::nftables::{Chain, Change, Element, Holds, Key, Name, Rule, Set, Value, Verdict};
+use crate::nftables::{Change, Element, Holds, Key, Rule, Set, Value, Verdict};
 
-/// Bytes of a batch after which it is sent, where a change may be made in several: the kernel holds up all other writers while it applies one.
-const AT_ONCE: usize = 4 << 20;
-/// Elements that are added, or replaced, in one piece.
-const PIECE: usize = 500;
 /// Bytes of a batch whose memory is kept for the next one.
 const KEPT: usize = 1 << 20;
 
@@ -24,11 +21,13 @@ pub struct Netlink {
     comment: &'static str,
     socket: Socket,
     batch: Batch,
+    observer: Option<Observer>,
+    /// The generation that the tables of this network namespace have if nobody else has changed one since the last look.
+    expected: Option<u32>,
 }
 
-fn error(operation: impl Into<String>, reason: impl ToString) -> NftTableError {
-    NftTableError { operation: operation.into(), reason: reason.to_string() }
-}
+/// Sees each batch that was sent, and how long the kernel took.
+pub type Observer = Box<dyn FnMut(&Batch, Duration) + Send>;
 
 impl Netlink {
     /// Opens a socket for the table of this name; `comment`: what its own version of it says of itself.
@@ -37,7 +36,12 @@ impl Netlink {
     /// When the kernel has no nf_tables.
     pub fn open(family: Family, name: &'static str, comment: &'static str) -> Result<Netlink, NftTableError> {
         let socket = Socket::open().map_err(|source| error("open a socket", source))?;
-        Ok(Netlink { family, name, comment, socket, batch: Batch::new() })
+        Ok(Netlink { family, name, comment, socket, batch: Batch::new(), observer: None, expected: None })
+    }
+
+    /// Shows every batch from now on to `observer`, which benchmarks count and repeat.
+    pub fn observe(&mut self, observer: Observer) {
+        self.observer = Some(observer);
     }
 
     /// Makes the table `name` with everything in it that tables of this program's have, in a batch of its own, and deletes it again: what the
@@ -152,6 +156,8 @@ impl NftTable for Netlink {
     fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError> {
         let comment = nf_tables::field::comment_user_data(self.comment);
         let table = self.table();
+        // Whatever is changed while this reads is no less new to it than what comes later.
+        self.is_untouched()?;
         let there =
             self.socket.table(table).map(|table| table.map(|table| table.user_data == comment && table.flags == 0));
         match there.map_err(|source| self.read_error(&source))? {
@@ -162,19 +168,22 @@ impl NftTable for Netlink {
         self.saved(look).map(Standing::Ours).map_err(|source| self.read_error(&source))
     }
 
-    fn commit(&mut self, change: &Change) -> Result<(), NftTableError> {
-        if change.is_empty() {
-            return Ok(());
-        }
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.clear();
-        let room = self.socket.largest_batch();
-        let at_most = if change.table == TableChange::Replace { room } else { room.min(AT_ONCE) };
-        let mut sending = Sending { own: self, batch, at_most };
-        let result = sending.all(change).and_then(|()| sending.flush());
-        let batch = std::mem::take(&mut sending.batch);
-        if batch.capacity() <= KEPT {
-            self.batch = batch;
+    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+        let Netlink { socket, batch, observer, expected, .. } = self;
+        let target =
+            Target { family: self.family, name: self.name, comment: self.comment, room: socket.largest_batch() };
+        let result = batches::each(change, more, target, batch, |batch| {
+            let begun = Instant::now();
+            let sent = socket.commit(batch).map(drop);
+            if let Some(observer) = observer {
+                observer(batch, begun.elapsed());
+            }
+            // A commit that changes something makes the next generation.
+            *expected = expected.filter(|_| sent.is_ok()).map(|generation| generation.wrapping_add(1));
+            sent.map_err(|source| error(format!("change the table {} ({})", target.name, target.family), source))
+        });
+        if self.batch.capacity() > KEPT {
+            self.batch = Batch::new();
         }
         result
     }
@@ -187,6 +196,11 @@ impl NftTable for Netlink {
             Ok(found.and_then(|uses| usize::try_from(uses).ok()))
         };
         chains.iter().map(one).collect()
+    }
+
+    fn is_untouched(&mut self) -> Result<bool, NftTableError> {
+        let now = self.socket.generation().map_err(|source| self.read_error(&source))?;
+        Ok(self.expected.replace(now) == Some(now))
     }
 
     fn delete(&mut self) -> Result<bool, NftTableError> {
@@ -207,145 +221,6 @@ impl NftTable for Netlink {
 
     fn shape(&self, set: &Set) -> Shape {
         encode::shape(set, self.family)
-    }
-}
-
-/// A change under way.
-struct Sending<'a> {
-    own: &'a mut Netlink,
-    batch: Batch,
-    /// Bytes.
-    at_most: usize,
-}
-
-impl Sending<'_> {
-    /// What is led to comes before what leads there, so that each part is whole by itself.
-    fn all(&mut self, change: &Change) -> Result<(), NftTableError> {
-        let (table, family) = (self.own.table(), self.own.family);
-        let comment = nf_tables::field::comment_user_data(self.own.comment);
-        match change.table {
-            TableChange::Keep => {}
-            TableChange::Make => self.add("the table", |batch| batch.add_table_with(table, &comment).map(drop))?,
-            TableChange::Replace => self.add("the table", |batch| {
-                batch.delete_table(table)?;
-                batch.add_table_with(table, &comment).map(drop)
-            })?,
-        }
-        for (name, set) in &change.add_sets {
-            let (fields, user_data) = (encode::fields(set, family), encode::user_data(set, family));
-            let spec = encode::set(name, set, family, &fields, &user_data);
-            self.add(name, |batch| batch.add_set(table, &spec).map(drop))?;
-        }
-        let (base, others): (Vec<_>, Vec<_>) = change.add_chains.iter().partition(|(_, chain)| chain.base.is_some());
-        for (name, chain) in &others {
-            self.chain(name, chain)?;
-        }
-        for (name, chain) in &others {
-            self.rules(name, &chain.rules)?;
-        }
-        for (name, rules) in &change.write_rules {
-            self.add(name, |batch| batch.flush_chain(table, name).map(drop))?;
-            self.rules(name, rules)?;
-        }
-        self.elements(change)?;
-        for (name, chain) in &base {
-            self.chain(name, chain)?;
-            self.rules(name, &chain.rules)?;
-        }
-        for name in &change.delete_chains {
-            self.add(name, |batch| batch.delete_chain(table, name).map(drop))?;
-        }
-        for name in &change.delete_sets {
-            self.add(name, |batch| batch.delete_set(table, name).map(drop))?;
-        }
-        Ok(())
-    }
-
-    fn chain(&mut self, name: &Name, chain: &Chain) -> Result<(), NftTableError> {
-        let table = self.own.table();
-        let comment = nf_tables::field::comment_user_data(chain.comment);
-        self.add(name, |batch| match &chain.base {
-            Some(base) => batch.add_base_chain(table, name, &encode::base(base)).map(drop),
-            None if chain.comment.is_empty() => batch.add_chain(table, name).map(drop),
-            None => batch.add_chain_with(table, name, &comment).map(drop),
-        })
-    }
-
-    fn rules(&mut self, chain: &Name, rules: &[Rule]) -> Result<(), NftTableError> {
-        let (table, family) = (self.own.table(), self.own.family);
-        let mut encoded = nf_tables::Rule::new();
-        for rule in rules {
-            encode::rule(rule, family, &mut encoded);
-            self.add(chain, |batch| batch.add_rule(table, chain, &encoded).map(drop))?;
-        }
-        Ok(())
-    }
-
-    /// An element that is replaced goes and comes in the same piece. Verdicts come last: what they lead to must be whole.
-    fn elements(&mut self, change: &Change) -> Result<(), NftTableError> {
-        let family = self.own.family;
-        let order = |element: &&Element| (matches!(element.value, Value::Verdict(_)), element.set, element.key);
-        // Plain ranges that go may overlap any that come: those of one set stay in one piece.
-        let place = |element: &&Element| {
-            let (is_last, set, key) = order(element);
-            (is_last, set, if encode::is_plain_range(element, family) { Key::default() } else { key })
-        };
-        let mut gone: Vec<&Element> = change.delete_elements.iter().collect();
-        let mut come: Vec<&Element> = change.add_elements.iter().collect();
-        gone.sort_unstable_by_key(order);
-        come.sort_unstable_by_key(order);
-        let (mut gone, mut come) = (&gone[..], &come[..]);
-        while let Some(end) = [gone.get(PIECE - 1).or(gone.last()), come.get(PIECE - 1).or(come.last())]
-            .into_iter()
-            .flatten()
-            .map(place)
-            .min()
-        {
-            let (out, rest) = gone.split_at(gone.partition_point(|element| place(element) <= end));
-            let (into, more) = come.split_at(come.partition_point(|element| place(element) <= end));
-            (gone, come) = (rest, more);
-            self.piece(out, into)?;
-        }
-        Ok(())
-    }
-
-    fn piece(&mut self, gone: &[&Element], come: &[&Element]) -> Result<(), NftTableError> {
-        let (table, family) = (self.own.table(), self.own.family);
-        self.add("elements", |batch| {
-            for of_set in gone.chunk_by(|one, other| one.set == other.set) {
-                let Some(set) = of_set.first().map(|element| element.set) else { continue };
-                let behind = encode::behind(of_set, family);
-                let deleted = encode::with_ends(of_set, &behind, |element| encode::deleted(element, family));
-                batch.delete_elements(table, set, deleted)?;
-            }
-            for of_set in come.chunk_by(|one, other| one.set == other.set) {
-                let Some(set) = of_set.first().map(|element| element.set) else { continue };
-                let behind = encode::behind(of_set, family);
-                let added = encode::with_ends(of_set, &behind, |element| encode::element(element, family));
-                batch.add_elements(table, set, added)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Adds operations that belong together; what was added before is sent where the batch would become too large.
-    fn add(&mut self, what: &str, add: impl Fn(&mut Batch) -> Result<(), EncodeError>) -> Result<(), NftTableError> {
-        let failed = |source| error(format!("write {what}"), source);
-        let before = self.batch.checkpoint();
-        add(&mut self.batch).map_err(failed)?;
-        if self.batch.len() > self.at_most && before.operations() > 0 {
-            self.batch.rollback(before);
-            self.flush()?;
-            add(&mut self.batch).map_err(failed)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), NftTableError> {
-        let result = self.own.socket.commit(&self.batch);
-        self.batch.clear();
-        let operation = || format!("change the table {} ({})", self.own.name, self.own.family);
-        result.map(drop).map_err(|source: CommitError| error(operation(), source))
     }
 }
 

@@ -1,56 +1,113 @@
-//! What one service port contributes to the table: elements, and the chains that they lead to.
+//! What one service port contributes to the table. Its frontends and its endpoints are kept, and the elements follow from them when they are
+//! asked for: as elements they would take ten times the memory.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-use nf_tables::field::Field;
 
+use super::affinity::Affinity;
 use super::layout;
-use super::shared::{At, Does, Shared, cluster_ip_rules, local_rules};
-use super::slots::assign;
-use crate::mode::rules::names::hash;
-use crate::model::ServicePortName;
-use crate::nftables::{Chain, Element, Key, Name, Rule, Set, Statement, Value, Verdict};
+use super::shared::{At, Does, Shared, cluster_ip_rules};
+use super::slots::{Slots, assign};
+use crate::model::Protocol;
+use crate::nftables::{Chain, Element, Key, Name, Set, Value, Verdict};
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan};
 
-/// Clients that are remembered for each endpoint, as `nft` has it for sets that rules fill.
-const CLIENTS: u32 = 65_535;
-/// Letters of the hash that begins the names of what is one service port's alone.
-const HASH: usize = 8;
-
-/// The endpoints of a service port in the order of their numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slots {
-    /// Those of the whole cluster.
-    pub cluster: Vec<SocketAddr>,
-    /// Those of this node.
-    pub local: Vec<SocketAddr>,
-}
-
-impl Slots {
-    fn of(&self, set: BackendSet) -> &[SocketAddr] {
-        match set {
-            BackendSet::Cluster => &self.cluster,
-            BackendSet::Local => &self.local,
-        }
-    }
-}
-
 /// What a service port contributes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceObjects {
-    /// Elements, sorted, each once. Other service ports may have the same in `cluster-ips` and `hairpin-connections`.
-    pub elements: Vec<Element>,
-    /// Chains that others have as well.
-    pub shared: BTreeSet<Shared>,
-    /// Chains of its own.
-    pub chains: BTreeMap<Name, Chain>,
-    /// Sets of its own.
-    pub sets: BTreeMap<Name, Set>,
+    protocol: Protocol,
+    port: u16,
+    frontends: Box<[Frontend]>,
+    /// Addresses of endpoints that may be their own clients. Other service ports may have the same.
+    hairpins: Box<[IpAddr]>,
+    /// What is rare, in any order.
+    elements: Vec<Element>,
+    /// With session affinity: chains and sets of its own.
+    own: Option<Box<Own>>,
     /// The numbers that its endpoints have.
     pub slots: Slots,
+}
+
+/// Chains and sets of one service port alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Chains.
+    pub chains: BTreeMap<Name, Chain>,
+    /// Sets.
+    pub sets: BTreeMap<Name, Set>,
+}
+
+/// Where packets are led from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frontend {
+    at: Place,
+    /// It is the cluster IP. Other ports of the Service have the same.
+    is_cluster_ip: bool,
+    /// What happens where nobody answers.
+    nobody: Option<Nobody>,
+    /// Where packets go on, if anywhere.
+    to: Option<To>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Address(IpAddr),
+    NodePort(u16),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nobody {
+    Refused,
+    Dropped,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct To {
+    chain: Name,
+    /// What that chain does, where others have it as well. Then endpoints are elements, else rules.
+    shared: Option<Does>,
+    picked: Option<BackendSet>,
+    /// What pods and the node itself get.
+    short_circuit: Option<BackendSet>,
+}
+
+/// Sets and maps of a place.
+struct Maps {
+    services: &'static str,
+    no_endpoints: &'static str,
+    endpoints: &'static str,
+    short_circuits: &'static str,
+}
+
+const OF_ADDRESSES: Maps = Maps {
+    services: layout::SERVICE_IPS,
+    no_endpoints: layout::NO_ENDPOINT_SERVICES,
+    endpoints: layout::SERVICE_ENDPOINTS,
+    short_circuits: layout::SHORT_CIRCUIT_ENDPOINTS,
+};
+const OF_NODE_PORTS: Maps = Maps {
+    services: layout::SERVICE_NODEPORTS,
+    no_endpoints: layout::NO_ENDPOINT_NODEPORTS,
+    endpoints: layout::NODEPORT_ENDPOINTS,
+    short_circuits: layout::NODEPORT_SHORT_CIRCUIT_ENDPOINTS,
+};
+
+impl Place {
+    fn at(self) -> At {
+        match self {
+            Place::Address(_) => At::Address,
+            Place::NodePort(_) => At::NodePort,
+        }
+    }
+
+    fn maps(self) -> &'static Maps {
+        match self {
+            Place::Address(_) => &OF_ADDRESSES,
+            Place::NodePort(_) => &OF_NODE_PORTS,
+        }
+    }
 }
 
 /// Writes down one service port; `before`: the numbers that its endpoints had.
@@ -59,56 +116,139 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, before: &Slots) -> Servic
         cluster: assign(&before.cluster, &plan.cluster_backends),
         local: assign(&before.local, &plan.local_backends),
     };
-    let mut writer =
-        Writer { plan, node, led: BTreeSet::new(), out: ServiceObjects { slots, ..ServiceObjects::default() } };
+    let affinity = plan.affinity.map(|timeout| Affinity::new(plan, node, timeout));
+    let marks_cluster_ips = !cluster_ip_rules(node).is_empty();
+    let relays_localhost = node.node_port_relay.is_some();
+    let (frontends, elements) = (Vec::new(), Vec::new());
+    let mut writer = Writer { plan, slots, affinity, marks_cluster_ips, relays_localhost, frontends, elements };
     if let Some(internal) = &plan.internal {
-        let key = writer.frontend(internal.address);
-        writer.element(Element::of(layout::CLUSTER_IPS, Key::default().address(internal.address)));
-        writer.lead(At::Address, key, internal.action, None);
+        writer.lead(Place::Address(internal.address), internal.action, None);
     }
     if let Some(external) = &plan.external {
         writer.external(external);
     }
-    for address in &plan.hairpins {
-        writer.element(Element::of(layout::HAIRPINS, Key::default().address(*address).address(*address)));
+    let Writer { slots, affinity, frontends, mut elements, .. } = writer;
+    elements.sort_unstable();
+    elements.dedup();
+    ServiceObjects {
+        protocol: plan.protocol(),
+        port: plan.port,
+        frontends: frontends.into(),
+        hairpins: plan.hairpins.clone().into(),
+        elements,
+        own: affinity.map(|affinity| Box::new(affinity.objects(&slots))),
+        slots,
     }
-    if let Some(timeout) = plan.affinity {
-        writer.affinity(timeout);
+}
+
+impl ServiceObjects {
+    fn key(&self, place: Place) -> Key {
+        key(place, self.protocol, self.port)
     }
-    let mut out = writer.out;
-    out.elements.sort_unstable();
-    out.elements.dedup();
-    out
+
+    /// Its elements, each once. Other service ports may have the same in `cluster-ips` and `hairpin-connections`.
+    pub fn elements(&self) -> impl Iterator<Item = Element> {
+        self.in_common().chain(self.alone())
+    }
+
+    /// Those that other service ports may have as well.
+    pub fn in_common(&self) -> impl Iterator<Item = Element> {
+        let cluster_ips = self.frontends.iter().filter(|frontend| frontend.is_cluster_ip);
+        let cluster_ips = cluster_ips.filter_map(|frontend| match frontend.at {
+            Place::Address(address) => Some(Element::of(layout::CLUSTER_IPS, Key::default().address(address))),
+            Place::NodePort(_) => None,
+        });
+        let pair = |address: &IpAddr| Key::default().address(*address).address(*address);
+        cluster_ips.chain(self.hairpins.iter().map(move |address| Element::of(layout::HAIRPINS, pair(address))))
+    }
+
+    /// All others.
+    pub fn alone(&self) -> impl Iterator<Item = Element> {
+        self.frontends.iter().flat_map(|frontend| self.of_frontend(frontend)).chain(self.elements.iter().cloned())
+    }
+
+    fn of_frontend<'a>(&'a self, frontend: &'a Frontend) -> impl Iterator<Item = Element> + 'a {
+        let (maps, key) = (frontend.at.maps(), self.key(frontend.at));
+        let nobody = frontend.nobody.map(|nobody| Element {
+            set: maps.no_endpoints,
+            key,
+            value: Value::Verdict(match nobody {
+                Nobody::Refused => Verdict::Goto(layout::REJECT_CHAIN.into()),
+                Nobody::Dropped => Verdict::Drop,
+            }),
+        });
+        let numbered = move |map, set: Option<BackendSet>| {
+            let endpoints = set.into_iter().flat_map(|set| self.slots.of(set).numbered());
+            endpoints.map(move |(number, endpoint)| Element {
+                set: map,
+                key: key.number(number),
+                value: Value::endpoint(endpoint),
+            })
+        };
+        let shared = frontend.to.as_ref().filter(|to| to.shared.is_some());
+        let picked = numbered(maps.endpoints, shared.and_then(|to| to.picked));
+        let short_circuits = numbered(maps.short_circuits, shared.and_then(|to| to.short_circuit));
+        let to =
+            frontend.to.iter().map(move |to| Element { set: maps.services, key, value: Value::goto(to.chain.clone()) });
+        nobody.into_iter().chain(picked).chain(short_circuits).chain(to)
+    }
+
+    /// Chains that others have as well, some perhaps several times.
+    pub fn shared(&self) -> impl Iterator<Item = Shared> {
+        let chains = self.frontends.iter().filter_map(|frontend| {
+            let does = frontend.to.as_ref()?.shared?;
+            Some(Shared { at: frontend.at.at(), protocol: self.protocol, does })
+        });
+        chains.flat_map(Shared::with_targets)
+    }
+
+    /// Chains and sets of its own.
+    pub fn own(&self) -> Option<&Own> {
+        self.own.as_deref()
+    }
+
+    /// The map and the key, but for a number, under which the endpoints of a set are elements, if they are.
+    pub fn numbered(&self, set: BackendSet) -> Option<(&'static str, Key)> {
+        self.frontends.iter().find_map(|frontend| {
+            let to = frontend.to.as_ref().filter(|to| to.shared.is_some())?;
+            let maps = frontend.at.maps();
+            let of = [(to.picked, maps.endpoints), (to.short_circuit, maps.short_circuits)];
+            let (_, map) = of.into_iter().find(|(of, _)| *of == Some(set))?;
+            Some((map, self.key(frontend.at)))
+        })
+    }
+}
+
+fn key(place: Place, protocol: Protocol, port: u16) -> Key {
+    match place {
+        Place::Address(address) => Key::default().address(address).protocol(protocol).port(port),
+        Place::NodePort(port) => Key::default().protocol(protocol).port(port),
+    }
 }
 
 struct Writer<'a> {
     plan: &'a ServicePortPlan,
-    node: &'a NodePlan,
-    /// Frontends so far: one address may be cluster IP, external IP and load-balancer IP of a Service, and is then the first of these.
-    led: BTreeSet<(At, Key)>,
-    out: ServiceObjects,
+    slots: Slots,
+    affinity: Option<Affinity<'a>>,
+    /// Something is masqueraded on its way to cluster IPs.
+    marks_cluster_ips: bool,
+    /// Node ports on loopback addresses are relayed, or refuse.
+    relays_localhost: bool,
+    frontends: Vec<Frontend>,
+    elements: Vec<Element>,
 }
 
 impl Writer<'_> {
-    fn element(&mut self, element: Element) {
-        self.out.elements.push(element);
-    }
-
-    fn frontend(&self, address: IpAddr) -> Key {
-        Key::default().address(address).protocol(self.plan.protocol()).port(self.plan.port)
-    }
-
     fn external(&mut self, external: &ExternalFrontends) {
         for address in external.external_ips.iter().chain(&external.load_balancer_ips) {
-            self.lead(At::Address, self.frontend(*address), external.action, Some(external));
+            self.lead(Place::Address(*address), external.action, Some(external));
         }
         if let Some(port) = external.node_port {
-            let key = Key::default().protocol(self.plan.protocol()).port(port);
-            self.lead(At::NodePort, key, external.action, Some(external));
-            let refused = self.node.node_port_relay.and_then(|_| layout::localhost_refused(self.plan.protocol()));
-            self.out.elements.extend(refused.map(|chain| Element {
+            self.lead(Place::NodePort(port), external.action, Some(external));
+            let refused = layout::localhost_refused(self.plan.protocol()).filter(|_| self.relays_localhost);
+            self.elements.extend(refused.map(|chain| Element {
                 set: layout::LOCALHOST_NODEPORTS,
-                key,
+                key: key(Place::NodePort(port), self.plan.protocol(), self.plan.port),
                 value: Value::goto(chain.into()),
             }));
         }
@@ -116,188 +256,56 @@ impl Writer<'_> {
         let own = external.load_balancer_ips.iter().filter(|_| allowed.load_balancer_ips);
         let sources: Vec<IpNet> = allowed.ranges.iter().copied().chain(own.map(|own| IpNet::from(*own))).collect();
         for address in &external.load_balancer_ips {
-            let key = self.frontend(*address);
-            self.element(Element::of(layout::RESTRICTED, key));
+            let key = key(Place::Address(*address), self.plan.protocol(), self.plan.port);
+            self.elements.push(Element::of(layout::RESTRICTED, key));
             // The kernel takes no ranges that overlap.
             for range in IpNet::aggregate(&sources) {
-                self.element(Element::range(layout::ALLOWED, key, range));
+                self.elements.push(Element::range(layout::ALLOWED, key, range));
             }
         }
     }
 
-    /// What happens to packets to one frontend; `external`: it is one for outside.
-    fn lead(&mut self, at: At, key: Key, action: FrontendAction, external: Option<&ExternalFrontends>) {
-        if !self.led.insert((at, key)) {
+    /// What happens to packets to one frontend; `external`: it is one for outside. One address may be cluster IP, external IP and load-balancer
+    /// IP of a Service, and is then the first of these.
+    fn lead(&mut self, at: Place, action: FrontendAction, external: Option<&ExternalFrontends>) {
+        if self.frontends.iter().any(|frontend| frontend.at == at) {
             return;
         }
-        let (services, no_endpoints, endpoints, short_circuits) = match at {
-            At::Address => (
-                layout::SERVICE_IPS,
-                layout::NO_ENDPOINT_SERVICES,
-                layout::SERVICE_ENDPOINTS,
-                layout::SHORT_CIRCUIT_ENDPOINTS,
-            ),
-            At::NodePort => (
-                layout::SERVICE_NODEPORTS,
-                layout::NO_ENDPOINT_NODEPORTS,
-                layout::NODEPORT_ENDPOINTS,
-                layout::NODEPORT_SHORT_CIRCUIT_ENDPOINTS,
-            ),
-        };
-        let nobody = match action.verdict {
-            crate::plan::Verdict::Deliver(_) => None,
-            crate::plan::Verdict::Reject => Some(Verdict::Goto(layout::REJECT_CHAIN.into())),
-            crate::plan::Verdict::Drop => Some(Verdict::Drop),
-        };
-        self.out.elements.extend(nobody.map(|verdict| Element {
-            set: no_endpoints,
-            key,
-            value: Value::Verdict(verdict),
-        }));
-        let picked = match action.verdict {
-            crate::plan::Verdict::Deliver(set) => self.out.slots.of(set).to_vec(),
-            crate::plan::Verdict::Reject | crate::plan::Verdict::Drop => Vec::new(),
+        let (picked, nobody) = match action.verdict {
+            crate::plan::Verdict::Deliver(set) => (Some(set), None),
+            crate::plan::Verdict::Reject => (None, Some(Nobody::Refused)),
+            crate::plan::Verdict::Drop => (None, Some(Nobody::Dropped)),
         };
         // What pods and the node get is the same but for masquerade, which the chain sees to.
         let short = external.and_then(|external| external.short_circuit);
-        let short = match short.map(|short| short.node.verdict) {
-            Some(crate::plan::Verdict::Deliver(set)) => self.out.slots.of(set).to_vec(),
-            _ => Vec::new(),
+        let short_circuit = match short.map(|short| short.node.verdict) {
+            Some(crate::plan::Verdict::Deliver(set)) => Some(set),
+            _ => None,
         };
-        let count = |endpoints: &[SocketAddr]| u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
-        let does = match (count(&picked), count(&short), action.masquerade) {
-            (0, 0, _) => return,
+        let to = self.to(at, picked, short_circuit, action.masquerade, external.is_some());
+        self.frontends.push(Frontend { at, is_cluster_ip: external.is_none(), nobody, to });
+    }
+
+    fn to(
+        &mut self,
+        at: Place,
+        picked: Option<BackendSet>,
+        short_circuit: Option<BackendSet>,
+        masquerade: Masquerade,
+        is_external: bool,
+    ) -> Option<To> {
+        let count = |set: Option<BackendSet>| set.map_or(0, |set| self.slots.of(set).count());
+        let does = match (count(picked), count(short_circuit), masquerade) {
+            (0, 0, _) => return None,
             (local, all, _) if all > 0 => Does::Local { local, all },
-            (count, _, Masquerade::Always) if external.is_some() => Does::External(count),
-            (count, ..) if external.is_none() && !cluster_ip_rules(self.node).is_empty() => Does::ClusterIp(count),
+            (count, _, Masquerade::Always) if is_external => Does::External(count),
+            (count, ..) if !is_external && self.marks_cluster_ips => Does::ClusterIp(count),
             (count, ..) => Does::Pick(count),
         };
-        let target = if self.plan.affinity.is_some() {
-            self.own_entry(does)
-        } else {
-            self.numbered(endpoints, key, &picked);
-            self.numbered(short_circuits, key, &short);
-            let shared = Shared { at, protocol: self.plan.protocol(), does };
-            self.out.shared.extend(shared.with_targets());
-            shared.name()
+        let (chain, shared) = match &mut self.affinity {
+            Some(affinity) => (affinity.entry(does, picked), None),
+            None => (Shared { at: at.at(), protocol: self.plan.protocol(), does }.name(), Some(does)),
         };
-        self.element(Element { set: services, key, value: Value::goto(target) });
+        Some(To { chain, shared, picked, short_circuit })
     }
-
-    fn numbered(&mut self, set: &'static str, key: Key, endpoints: &[SocketAddr]) {
-        let numbered = (0u32..).zip(endpoints);
-        let elements = numbered.map(|(number, endpoint)| Element {
-            set,
-            key: key.number(number),
-            value: Value::endpoint(*endpoint),
-        });
-        self.out.elements.extend(elements);
-    }
-
-    /// With session affinity: the chain that a frontend leads to.
-    fn own_entry(&mut self, does: Does) -> Name {
-        let name = &self.plan.name;
-        let (to_all, to_local) = (own_name("service", name, None), own_name("local", name, None));
-        let goto = |chain: &Name| Rule::new([Statement::Verdict(Verdict::Goto(chain.clone()))]);
-        // Policy Local has no other meaning for cluster IPs.
-        let picked = |count: u32| {
-            let is_local = usize::try_from(count) == Ok(self.out.slots.local.len()) && self.picks_local();
-            if is_local { &to_local } else { &to_all }
-        };
-        let (prefix, rules) = match does {
-            Does::Pick(count) => return picked(count).clone(),
-            Does::PickShortCircuit(_) => return to_all,
-            Does::ClusterIp(count) => {
-                let mut rules = cluster_ip_rules(self.node);
-                rules.push(goto(picked(count)));
-                ("cluster-ip", rules)
-            }
-            Does::External(_) => {
-                ("external", vec![Rule::new([Statement::Mark(self.node.masquerade_mark)]), goto(&to_all)])
-            }
-            Does::Local { local, .. } => {
-                let mut rules = local_rules(self.node, to_all);
-                rules.extend((local > 0).then(|| goto(&to_local)));
-                ("external", rules)
-            }
-        };
-        let entry = own_name(prefix, name, None);
-        self.out.chains.insert(entry.clone(), Chain::new("", rules));
-        entry
-    }
-
-    fn picks_local(&self) -> bool {
-        let internal = self.plan.internal.map(|internal| internal.action.verdict);
-        internal == Some(crate::plan::Verdict::Deliver(BackendSet::Local))
-    }
-
-    /// A client that an endpoint has had within the time goes there again; others draw. One chain for each endpoint remembers.
-    fn affinity(&mut self, timeout: Duration) {
-        let name = &self.plan.name;
-        let used: Vec<Name> = self.targets();
-        for (prefix, set) in [("service", BackendSet::Cluster), ("local", BackendSet::Local)] {
-            let chain = own_name(prefix, name, None);
-            let endpoints = self.out.slots.of(set).to_vec();
-            if endpoints.is_empty() || !used.contains(&chain) {
-                continue;
-            }
-            let again = endpoints.iter().map(|endpoint| {
-                let set = own_name("affinity", name, Some(endpoint));
-                Rule::new([
-                    Statement::InSet { key: &[Field::Source], set, negated: false },
-                    Statement::Verdict(Verdict::Goto(own_name("endpoint", name, Some(endpoint)))),
-                ])
-            });
-            let last = endpoints.len() - 1;
-            let drawn = endpoints.iter().enumerate().map(|(index, endpoint)| {
-                let left = u32::try_from(endpoints.len() - index).unwrap_or(u32::MAX);
-                let draw = (index < last).then_some(Statement::OneIn(left));
-                let goto = Statement::Verdict(Verdict::Goto(own_name("endpoint", name, Some(endpoint))));
-                Rule::new(draw.into_iter().chain([goto]))
-            });
-            let rules = again.chain(drawn).collect();
-            self.out.chains.insert(chain, Chain::new("", rules));
-            for endpoint in &endpoints {
-                self.endpoint(endpoint, timeout);
-            }
-        }
-    }
-
-    fn endpoint(&mut self, endpoint: &SocketAddr, timeout: Duration) {
-        let name = &self.plan.name;
-        let set = own_name("affinity", name, Some(endpoint));
-        let rules = vec![
-            Rule::new([Statement::Remember { set: set.clone(), timeout }]),
-            Rule::new([Statement::Protocol(self.plan.protocol()), Statement::Translate(*endpoint)]),
-        ];
-        self.out.chains.insert(own_name("endpoint", name, Some(endpoint)), Chain::new("", rules));
-        self.out.sets.insert(set, Set::remembering("", &[Field::Source], CLIENTS));
-    }
-
-    /// Where elements and chains of its own lead to so far.
-    fn targets(&self) -> Vec<Name> {
-        let of_elements = self.out.elements.iter().filter_map(|element| match &element.value {
-            Value::Verdict(Verdict::Goto(chain)) => Some(chain.clone()),
-            _ => None,
-        });
-        let statements = self.out.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
-        let of_rules = statements.filter_map(|statement| match statement {
-            Statement::Verdict(Verdict::Goto(chain)) => Some(chain.clone()),
-            _ => None,
-        });
-        of_elements.chain(of_rules).collect()
-    }
-}
-
-/// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` of an endpoint: as kube-proxy's own nftables mode names what is one service
-/// port's. Colons are none in names of nftables.
-fn own_name(prefix: &str, name: &ServicePortName, endpoint: Option<&SocketAddr>) -> Name {
-    let ServicePortName { service, port, protocol } = name;
-    let of_endpoint = endpoint.map_or_else(String::new, |endpoint| {
-        format!("__{}/{}", endpoint.ip().to_string().replace(':', "."), endpoint.port())
-    });
-    let of_service = format!("{}/{}/{protocol}/{port}", service.namespace, service.name);
-    let hash = hash(&format!("{of_service}{of_endpoint}"));
-    let hash = hash.get(..HASH).unwrap_or(&hash);
-    format!("{prefix}-{hash}-{of_service}{of_endpoint}").into()
 }

@@ -71,14 +71,15 @@ impl Shared {
     }
 
     /// The chain, and those that it leads to, which come first.
-    pub fn with_targets(self) -> Vec<Shared> {
-        let other = |does| Shared { does, ..self };
-        match self.does {
-            Does::Pick(_) | Does::PickShortCircuit(_) => vec![self],
-            Does::ClusterIp(count) | Does::External(count) => vec![other(Does::Pick(count)), self],
-            Does::Local { local: 0, all } => vec![other(Does::PickShortCircuit(all)), self],
-            Does::Local { local, all } => vec![other(Does::Pick(local)), other(Does::PickShortCircuit(all)), self],
-        }
+    pub fn with_targets(self) -> impl Iterator<Item = Shared> {
+        let other = |does| Some(Shared { does, ..self });
+        let targets = match self.does {
+            Does::Pick(_) | Does::PickShortCircuit(_) => [None, None],
+            Does::ClusterIp(count) | Does::External(count) => [other(Does::Pick(count)), None],
+            Does::Local { local: 0, all } => [None, other(Does::PickShortCircuit(all))],
+            Does::Local { local, all } => [other(Does::Pick(local)), other(Does::PickShortCircuit(all))],
+        };
+        targets.into_iter().flatten().chain([self])
     }
 
     /// What is in it.

@@ -2,19 +2,103 @@
 //! and go, as far as that goes: each that has another one is an element more to send.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use crate::plan::BackendSet;
+
+/// The endpoints of a service port in the order of their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// Those of the whole cluster.
+    pub cluster: Endpoints,
+    /// Those of this node.
+    pub local: Endpoints,
+}
+
+impl Slots {
+    /// Those of a set.
+    pub fn of(&self, set: BackendSet) -> &Endpoints {
+        match set {
+            BackendSet::Cluster => &self.cluster,
+            BackendSet::Local => &self.local,
+        }
+    }
+}
+
+/// Endpoints, all of one family. A large cluster has hundreds of thousands: in this form an IPv4 one takes six bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoints {
+    /// IPv4.
+    V4(Box<[SocketAddrV4]>),
+    /// IPv6.
+    V6(Box<[SocketAddrV6]>),
+}
+
+impl Default for Endpoints {
+    fn default() -> Endpoints {
+        Endpoints::V4(Box::default())
+    }
+}
+
+impl FromIterator<SocketAddr> for Endpoints {
+    /// Those of the first one's family.
+    fn from_iter<I: IntoIterator<Item = SocketAddr>>(endpoints: I) -> Endpoints {
+        let mut endpoints = endpoints.into_iter().peekable();
+        if matches!(endpoints.peek(), Some(SocketAddr::V6(_))) {
+            let v6 = endpoints.filter_map(|one| if let SocketAddr::V6(one) = one { Some(one) } else { None });
+            Endpoints::V6(v6.collect())
+        } else {
+            let v4 = endpoints.filter_map(|one| if let SocketAddr::V4(one) = one { Some(one) } else { None });
+            Endpoints::V4(v4.collect())
+        }
+    }
+}
+
+impl Endpoints {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        let count = match self {
+            Endpoints::V4(endpoints) => endpoints.len(),
+            Endpoints::V6(endpoints) => endpoints.len(),
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// The one with this number.
+    pub fn get(&self, number: u32) -> Option<SocketAddr> {
+        let number = usize::try_from(number).ok()?;
+        match self {
+            Endpoints::V4(endpoints) => endpoints.get(number).copied().map(SocketAddr::V4),
+            Endpoints::V6(endpoints) => endpoints.get(number).copied().map(SocketAddr::V6),
+        }
+    }
+
+    /// All of them, with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (u32, SocketAddr)> {
+        (0..self.count()).filter_map(|number| Some((number, self.get(number)?)))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = SocketAddr> {
+        self.numbered().map(|(_, endpoint)| endpoint)
+    }
+}
 
 /// The endpoints in the order of their numbers; `before`: as it was.
-pub fn assign(before: &[SocketAddr], wanted: &[SocketAddr]) -> Vec<SocketAddr> {
-    let set: BTreeSet<&SocketAddr> = wanted.iter().collect();
-    let known: BTreeSet<&SocketAddr> = before.iter().collect();
-    let mut new = wanted.iter().filter(|endpoint| !known.contains(endpoint));
-    let mut slots: Vec<Option<SocketAddr>> =
-        before.iter().map(|endpoint| set.contains(endpoint).then_some(*endpoint)).collect();
-    for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
-        *slot = new.next().copied();
+pub fn assign(before: &Endpoints, wanted: &[SocketAddr]) -> Endpoints {
+    // At a start nothing, or all of it, was there.
+    if before.count() == 0 || before.iter().eq(wanted.iter().copied()) {
+        return wanted.iter().copied().collect();
     }
-    slots.extend(new.map(|endpoint| Some(*endpoint)));
+    let set: BTreeSet<&SocketAddr> = wanted.iter().collect();
+    let known: BTreeSet<SocketAddr> = before.iter().collect();
+    let mut new = wanted.iter().copied().filter(|endpoint| !known.contains(endpoint));
+    let mut slots: Vec<Option<SocketAddr>> =
+        before.iter().map(|endpoint| set.contains(&endpoint).then_some(endpoint)).collect();
+    for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
+        *slot = new.next();
+    }
+    slots.extend(new.map(Some));
     // What is left of gaps is filled from the end.
     let mut full: Vec<SocketAddr> = Vec::with_capacity(wanted.len());
     let mut end = slots.len();
@@ -29,7 +113,7 @@ pub fn assign(before: &[SocketAddr], wanted: &[SocketAddr]) -> Vec<SocketAddr> {
         }
         full.extend(slot);
     }
-    full
+    full.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -39,6 +123,10 @@ mod tests {
 
     fn endpoints(numbers: &[u16]) -> Vec<SocketAddr> {
         numbers.iter().map(|number| SocketAddr::from(([10, 244, 0, 1], *number))).collect()
+    }
+
+    fn assigned(before: &[SocketAddr], wanted: &[SocketAddr]) -> Vec<SocketAddr> {
+        assign(&before.iter().copied().collect(), wanted).iter().collect()
     }
 
     #[test]
@@ -52,7 +140,16 @@ mod tests {
             (&[3, 1], &[1, 2, 3], &[3, 1, 2]),
             (&[1, 2, 3], &[], &[]),
         ] {
-            assert_eq!(assign(&endpoints(before), &endpoints(wanted)), endpoints(after), "{before:?} {wanted:?}");
+            assert_eq!(assigned(&endpoints(before), &endpoints(wanted)), endpoints(after), "{before:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn endpoints_of_both_families_are_kept() {
+        for endpoint in ["10.0.0.1:80", "[fd00::1]:80"] {
+            let endpoint: SocketAddr = endpoint.parse().unwrap();
+            let kept: Endpoints = [endpoint].into_iter().collect();
+            assert_eq!((kept.count(), kept.get(0), kept.get(1)), (1, Some(endpoint), None));
         }
     }
 
@@ -61,7 +158,7 @@ mod tests {
         fn each_has_one_number(before in prop::collection::btree_set(0u16..20, 0..12), wanted in prop::collection::btree_set(0u16..20, 0..12)) {
             let (before, wanted): (Vec<u16>, Vec<u16>) = (before.into_iter().collect(), wanted.into_iter().collect());
             let (before, wanted) = (endpoints(&before), endpoints(&wanted));
-            let after = assign(&before, &wanted);
+            let after = assigned(&before, &wanted);
             let mut sorted = after.clone();
             sorted.sort_unstable();
             prop_assert_eq!(&sorted, &wanted);

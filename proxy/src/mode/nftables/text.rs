@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::layout;
-use super::objects::{Slots, render};
+use super::objects::{Own, render};
+use super::slots::Slots;
 use crate::nftables::text::Table;
 use crate::nftables::{Chain, Element, Name, Set};
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -14,10 +15,12 @@ pub fn table(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let (mut shared, mut own, mut own_sets) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for plan in plans {
         let objects = render(plan, node, &Slots::default());
-        elements.extend(objects.elements);
-        shared.extend(objects.shared.into_iter().map(|shared| (shared, shared.chain(node))));
-        own.extend(objects.chains);
-        own_sets.extend(objects.sets);
+        elements.extend(objects.elements());
+        shared.extend(objects.shared().map(|shared| (shared, shared.chain(node))));
+        if let Some(Own { chains, sets }) = objects.own() {
+            own.extend(chains.clone());
+            own_sets.extend(sets.clone());
+        }
     }
     elements.sort_unstable();
     elements.dedup();

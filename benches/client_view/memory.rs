@@ -1,0 +1,44 @@
+//! Memory of a process and of the kernel.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use procfs::Current as _;
+
+/// Between two looks at a process; what is the same for so long has settled.
+const CALM: Duration = Duration::from_millis(500);
+/// What has not settled by then is taken as it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Memory of the kernel that rules, sets and elements take: slabs, memory of each processor, and `vmalloc`. Other programs on the machine
+/// make it grow and shrink as well.
+///
+/// # Errors
+/// When `/proc/meminfo` cannot be read.
+pub(super) fn of_kernel() -> Result<u64> {
+    let info = procfs::Meminfo::current().context("read /proc/meminfo")?;
+    Ok(info.slab + info.per_cpu.unwrap_or_default() + info.vmalloc_used)
+}
+
+/// Bytes that a process has resident (`VmRSS`) when they change no more.
+///
+/// # Errors
+/// When the process has ended.
+pub(super) async fn settled(pid: i32) -> Result<u64> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut before = resident(pid)?;
+    loop {
+        tokio::time::sleep(CALM).await;
+        let now = resident(pid)?;
+        if now == before || Instant::now() > deadline {
+            return Ok(now);
+        }
+        before = now;
+    }
+}
+
+fn resident(pid: i32) -> Result<u64> {
+    let status =
+        procfs::process::Process::new(pid).and_then(|process| process.status()).context("look at the proxy")?;
+    status.vmrss.map(|kilobytes| kilobytes * 1024).context("the proxy has ended")
+}

@@ -1,0 +1,120 @@
+//! nftables mode's kernel adapter, counted and recorded; over netlink, or over a table in memory.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use anyhow::Result;
+use nf_tables::Batch;
+use svcproxy::kernel::nft_table::{
+    Fake, Fingerprint, Look, Netlink, NftTable, NftTableError, Shape, Standing, batches,
+};
+use svcproxy::mode::nftables::layout;
+use svcproxy::model::Family;
+use svcproxy::nftables::{Change, Element, Rule, Set};
+
+use super::kernel::{Asked, Log, Sent};
+use crate::allocations::Allocated;
+
+/// A table whose calls are counted, timed and recorded.
+pub struct Observed<T> {
+    table: T,
+    log: Log,
+    /// Whether each change is written down as batches once more, to be counted: what is over netlink tells of its own.
+    counts_batches: bool,
+}
+
+/// The table of a family in this network namespace.
+///
+/// # Errors
+/// When the kernel has no nf_tables.
+pub fn open(family: Family) -> Result<Netlink> {
+    Ok(Netlink::open(family, layout::TABLE, layout::COMMENT)?)
+}
+
+impl Observed<Netlink> {
+    /// Over netlink. Encoding a change is part of what is timed: it is the writer's.
+    ///
+    /// # Errors
+    /// When the kernel has no nf_tables.
+    pub fn open(family: Family, log: Log) -> Result<Observed<Netlink>> {
+        let (mut table, seen) = (open(family)?, log.clone());
+        table.observe(Box::new(move |batch, took| {
+            let mut seen = seen.lock();
+            count(&mut seen.asked, batch);
+            seen.longest = seen.longest.max(took);
+            if let Some(sent) = &mut seen.sent {
+                sent.push(Sent::Batch(batch.clone()));
+            }
+        }));
+        Ok(Observed { table, log, counts_batches: false })
+    }
+}
+
+impl Observed<Fake> {
+    /// Over a table in memory.
+    pub fn new(table: Fake, log: Log) -> Observed<Fake> {
+        Observed { table, log, counts_batches: true }
+    }
+}
+
+fn count(asked: &mut Asked, batch: &Batch) {
+    asked.restores += 1;
+    asked.messages += batch.messages();
+    asked.bytes += batch.len();
+}
+
+impl<T: NftTable> NftTable for Observed<T> {
+    fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError> {
+        self.log.watch(|| self.table.look(look), |asked| asked.dumps += 1)
+    }
+
+    /// Over a table in memory, elements that come besides are kept with the change.
+    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+        let (mut added, mut change) = (0, Cow::Borrowed(change));
+        if self.counts_batches {
+            let before = Allocated::by_this_thread();
+            change.to_mut().add_elements.extend(&mut *more);
+            self.log.lock().allocated += Allocated::by_this_thread() - before;
+        }
+        let result = self.log.watch(|| self.table.fill(&change, &mut more.inspect(|_| added += 1)), |_| {});
+        let before = Allocated::by_this_thread();
+        let mut seen = self.log.lock();
+        seen.asked.elements += change.add_elements.len() + change.delete_elements.len() + added;
+        seen.asked.rules += change.rules();
+        seen.asked.chains += change.add_chains.len() + change.write_rules.len();
+        seen.asked.removed_chains += change.delete_chains.len();
+        if self.counts_batches {
+            batches(&change, Family::V4, layout::TABLE, |batch| count(&mut seen.asked, batch))?;
+            if let Some(sent) = &mut seen.sent {
+                sent.push(Sent::Change(Box::new(change.into_owned())));
+            }
+        }
+        seen.allocated += Allocated::by_this_thread() - before;
+        result
+    }
+
+    fn uses(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError> {
+        self.log.watch(|| self.table.uses(chains), |asked| asked.looks += 1)
+    }
+
+    fn is_untouched(&mut self) -> Result<bool, NftTableError> {
+        self.log.watch(|| self.table.is_untouched(), |_| {})
+    }
+
+    fn delete(&mut self) -> Result<bool, NftTableError> {
+        self.table.delete()
+    }
+
+    fn fingerprints(&self, rules: &[Rule]) -> Vec<Fingerprint> {
+        self.table.fingerprints(rules)
+    }
+
+    fn shape(&self, set: &Set) -> Shape {
+        self.table.shape(set)
+    }
+}
+
+/// The longest time that the kernel took for one transaction since this was last asked for.
+pub fn take_longest(log: &Log) -> Duration {
+    std::mem::take(&mut log.lock().longest)
+}

@@ -1,0 +1,229 @@
+//! A change as batches: each is whole by itself, and has a bounded length where a change may be made in several.
+//!
+//! What is led to comes before what leads there. Elements of one frontend stay together, so that no packet meets a service of which half is
+//! changed.
+
+use nf_tables::{Batch, EncodeError, Table};
+
+use super::{NftTableError, encode, error};
+use crate::model::Family;
+use crate::nftables::change::TableChange;
+use crate::nftables::text::of_kernel;
+use crate::nftables::{Chain, Change, Element, Name, Rule, Value};
+
+/// Bytes of a batch after which it is sent, where a change may be made in several: 14,000 elements of IPv4. The kernel holds up all other
+/// writers while it applies one.
+const AT_ONCE: usize = 1 << 20;
+/// Elements that are added or deleted in one piece, give or take those of a frontend.
+const PIECE: usize = 2000;
+
+/// Whose table it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) family: Family,
+    pub(super) name: &'static str,
+    pub(super) comment: &'static str,
+    /// Bytes of the largest batch that can be sent.
+    pub(super) room: usize,
+}
+
+impl Target {
+    pub(super) fn table(&self) -> Table<'static> {
+        Table::new(of_kernel(self.family), self.name)
+    }
+}
+
+/// Writes `change`, and elements that come besides, into batches, in the memory of `batch`, and hands each to `send` before the next one is written.
+pub(super) fn each(
+    change: &Change,
+    more: &mut dyn Iterator<Item = Element>,
+    target: Target,
+    batch: &mut Batch,
+    send: impl FnMut(&Batch) -> Result<(), NftTableError>,
+) -> Result<(), NftTableError> {
+    batch.clear();
+    let at_most = if change.table == TableChange::Replace { target.room } else { target.room.min(AT_ONCE) };
+    let mut sending = Sending { target, batch, at_most, send };
+    sending.all(change, more)?;
+    sending.flush()
+}
+
+/// A change under way.
+struct Sending<'a, S> {
+    target: Target,
+    batch: &'a mut Batch,
+    /// Bytes.
+    at_most: usize,
+    send: S,
+}
+
+impl<S: FnMut(&Batch) -> Result<(), NftTableError>> Sending<'_, S> {
+    fn all(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+        let (table, family) = (self.target.table(), self.target.family);
+        let comment = nf_tables::field::comment_user_data(self.target.comment);
+        match change.table {
+            TableChange::Keep => {}
+            TableChange::Make => self.add("the table", |batch| batch.add_table_with(table, &comment).map(drop))?,
+            TableChange::Replace => self.add("the table", |batch| {
+                batch.delete_table(table)?;
+                batch.add_table_with(table, &comment).map(drop)
+            })?,
+        }
+        for (name, set) in &change.add_sets {
+            let (fields, user_data) = (encode::fields(set, family), encode::user_data(set, family));
+            let spec = encode::set(name, set, family, &fields, &user_data);
+            self.add(name, |batch| batch.add_set(table, &spec).map(drop))?;
+        }
+        let (base, others): (Vec<_>, Vec<_>) = change.add_chains.iter().partition(|(_, chain)| chain.base.is_some());
+        for (name, chain) in &others {
+            self.chain(name, chain)?;
+        }
+        for (name, chain) in &others {
+            self.rules(name, &chain.rules)?;
+        }
+        for (name, rules) in &change.write_rules {
+            self.add(name, |batch| batch.flush_chain(table, name).map(drop))?;
+            self.rules(name, rules)?;
+        }
+        self.elements(change)?;
+        self.fill(more)?;
+        for (name, chain) in &base {
+            self.chain(name, chain)?;
+            self.rules(name, &chain.rules)?;
+        }
+        for name in &change.delete_chains {
+            self.add(name, |batch| batch.delete_chain(table, name).map(drop))?;
+        }
+        for name in &change.delete_sets {
+            self.add(name, |batch| batch.delete_set(table, name).map(drop))?;
+        }
+        Ok(())
+    }
+
+    fn chain(&mut self, name: &Name, chain: &Chain) -> Result<(), NftTableError> {
+        let table = self.target.table();
+        let comment = nf_tables::field::comment_user_data(chain.comment);
+        self.add(name, |batch| match &chain.base {
+            Some(base) => batch.add_base_chain(table, name, &encode::base(base)).map(drop),
+            None if chain.comment.is_empty() => batch.add_chain(table, name).map(drop),
+            None => batch.add_chain_with(table, name, &comment).map(drop),
+        })
+    }
+
+    fn rules(&mut self, chain: &Name, rules: &[Rule]) -> Result<(), NftTableError> {
+        let (table, family) = (self.target.table(), self.target.family);
+        let mut encoded = nf_tables::Rule::new();
+        for rule in rules {
+            encode::rule(rule, family, &mut encoded);
+            self.add(chain, |batch| batch.add_rule(table, chain, &encoded).map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Elements of a new table, as they come: no packet comes by before base chains do, so the order makes no difference.
+    fn fill(&mut self, elements: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+        let mut piece = Vec::with_capacity(PIECE);
+        loop {
+            piece.extend(elements.take(PIECE));
+            if piece.is_empty() {
+                return Ok(());
+            }
+            self.piece(&[], piece.iter())?;
+            piece.clear();
+        }
+    }
+
+    /// What goes and what comes of one frontend is in one piece, and a piece in one batch.
+    fn elements(&mut self, change: &Change) -> Result<(), NftTableError> {
+        let bytes = usize::from(self.target.family.address_bits()) / 8;
+        let (gone, come) = (sorted(&change.delete_elements, bytes), sorted(&change.add_elements, bytes));
+        let (mut gone, mut come) = (&gone[..], &come[..]);
+        while let Some(end) = [gone.get(PIECE - 1).or(gone.last()), come.get(PIECE - 1).or(come.last())]
+            .into_iter()
+            .flatten()
+            .map(|element| frontend(element, bytes))
+            .min()
+        {
+            let (out, rest) = gone.split_at(gone.partition_point(|element| frontend(element, bytes) <= end));
+            let (into, more) = come.split_at(come.partition_point(|element| frontend(element, bytes) <= end));
+            (gone, come) = (rest, more);
+            self.piece(out, into.iter().copied())?;
+        }
+        Ok(())
+    }
+
+    fn piece<'a>(
+        &mut self,
+        gone: &[&Element],
+        come: impl Iterator<Item = &'a Element> + Clone,
+    ) -> Result<(), NftTableError> {
+        let (table, family) = (self.target.table(), self.target.family);
+        let (gone, come) = (by_set(gone.iter().copied()), by_set(come));
+        self.add("elements", |batch| {
+            for (set, elements) in &gone {
+                let behind = encode::behind(elements, family);
+                let deleted = encode::with_ends(elements, &behind, |element| encode::deleted(element, family));
+                batch.delete_elements(table, set, deleted)?;
+            }
+            for (set, elements) in &come {
+                let behind = encode::behind(elements, family);
+                let added = encode::with_ends(elements, &behind, |element| encode::element(element, family));
+                batch.add_elements(table, set, added)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds operations that belong together; what was added before is sent where the batch would become too large.
+    fn add(&mut self, what: &str, add: impl Fn(&mut Batch) -> Result<(), EncodeError>) -> Result<(), NftTableError> {
+        let failed = |source| error(format!("write {what}"), source);
+        let before = self.batch.checkpoint();
+        add(self.batch).map_err(failed)?;
+        if self.batch.len() > self.at_most && before.operations() > 0 {
+            self.batch.rollback(before);
+            self.flush()?;
+            add(self.batch).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NftTableError> {
+        let result = if self.batch.is_empty() { Ok(()) } else { (self.send)(self.batch) };
+        self.batch.clear();
+        result
+    }
+}
+
+/// The part of an element's key that names the frontend which it is about: all but the number of an endpoint, or a client's address. Ranges
+/// that go may overlap any that come of the same frontend; plain ranges have none, and stay together.
+fn frontend(element: &Element, address: usize) -> &[u8] {
+    let key = element.key.bytes();
+    let more = match element.value {
+        Value::Endpoint(_) => size_of::<u32>(),
+        Value::To(_) => address,
+        Value::None | Value::Verdict(_) => 0,
+    };
+    key.get(..key.len().saturating_sub(more)).unwrap_or(key)
+}
+
+/// By frontend; within one in the order of sets and keys.
+fn sorted(elements: &[Element], address: usize) -> Vec<&Element> {
+    let mut elements: Vec<&Element> = elements.iter().collect();
+    elements.sort_unstable_by(|one, other| {
+        let order = |element: &Element| (element.set, element.key);
+        frontend(one, address).cmp(frontend(other, address)).then_with(|| order(one).cmp(&order(other)))
+    });
+    elements
+}
+
+/// The elements of each set; there is a handful of sets.
+fn by_set<'a>(elements: impl Iterator<Item = &'a Element>) -> Vec<(&'static str, Vec<&'a Element>)> {
+    let mut sets: Vec<(&'static str, Vec<&Element>)> = Vec::new();
+    for element in elements {
+        match sets.iter_mut().find(|(set, _)| *set == element.set) {
+            Some((_, of_set)) => of_set.push(element),
+            None => sets.push((element.set, vec![element])),
+        }
+    }
+    sets
+}
