@@ -203,7 +203,7 @@ fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
     proxy.sync().unwrap();
     let change = proxy.mode().table().changes.last().unwrap().clone();
     assert_eq!((change.delete_elements.len(), change.add_elements.len()), (1, 2));
-    assert_eq!(change.add_chains.keys().map(|name| &**name).collect::<Vec<_>>(), ["tcp-4"]);
+    assert_eq!(change.add_chains.keys().map(|name| &**name).collect::<Vec<_>>(), ["cluster-ip-tcp-4", "tcp-4"]);
     proxy.apply([&slice(7, &[1, 3])]);
     proxy.sync().unwrap();
     // What nothing leads to any more stays for a second.

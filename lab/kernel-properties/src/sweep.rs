@@ -129,7 +129,16 @@ impl<'a> Sweep<'a> {
         for (node, rules) in altered.rules {
             let (lab, variant) = (self.lab, self.frame.variant);
             let replaced = match rules {
-                Rules::Iptables(texts) => proxy::replace(lab, variant, &node, texts, &before[&node]).await,
+                Rules::Iptables(texts) => {
+                    let replaced = proxy::replace(lab, variant, &node, texts, &before[&node]).await;
+                    match own_tables(self.mode, &before[&node])? {
+                        // Of chains with one priority the newest is met first: the simulator takes iptables' to be older.
+                        Some(own) if replaced.is_ok() => {
+                            proxy::replace_tables(lab, variant, whole.cluster, &node, own).await
+                        }
+                        _ => replaced,
+                    }
+                }
                 Rules::Nftables(text) => proxy::replace_tables(lab, variant, whole.cluster, &node, text).await,
             };
             match replaced {
@@ -193,6 +202,16 @@ enum Rules {
     Iptables(Vec<(Family, String)>),
     /// In the place of the proxy's tables.
     Nftables(String),
+}
+
+/// In nftables mode, the proxy's tables.
+fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
+    if mode != Mode::Nftables {
+        return Ok(None);
+    }
+    let program = read(dump).map_err(|error| error.to_string())?;
+    let own = program.nft.tables.iter().filter(|table| table.name == TABLE);
+    Ok(Some(own.map(ToString::to_string).collect()))
 }
 
 /// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that

@@ -20,7 +20,7 @@ fn some(cluster: &Cluster, seed: u64) -> Vec<svclab_oracle::Question> {
 
 fn in_mode(seed: u64) -> Cluster {
     let mut cluster = generate::cluster(seed);
-    cluster.world.proxy.mode = Mode::ALL[usize::try_from(seed % 3).unwrap()];
+    cluster.world.proxy.mode = Mode::ALL[usize::try_from(seed).unwrap() % Mode::ALL.len()];
     cluster
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use svclab_oracle::generate::{Detect, Families, NodePorts, Sources, recipe};
-use svclab_oracle::{Cluster, FrontendKind, Mode, Promise, Protocol, Question, Scheduler, Verdict};
+use svclab_oracle::{Cluster, FrontendKind, Mode, NodePortAddress, Promise, Protocol, Question, Scheduler, Verdict};
 use svclab_sim::cluster::{BuildError, NodeState};
 use svclab_sim::rules::Rules;
 
@@ -129,6 +129,10 @@ impl MutationFixture {
         recipe.proxy.masquerade_all = number % 8 == 7;
         if number.is_multiple_of(2) {
             recipe.proxy.node_ports = NodePorts::Unset;
+        }
+        if mode == Mode::Nftables && number.is_multiple_of(4) {
+            // Without a word node ports are on primary addresses alone.
+            recipe.proxy.node_ports = NodePorts::Word(NodePortAddress::All);
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
             service.source_ranges.push(if number.is_multiple_of(2) { Sources::NodeNetwork } else { Sources::Pods });

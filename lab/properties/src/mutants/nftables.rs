@@ -331,7 +331,7 @@ fn refusals() -> Vec<Mutant> {
         })),
         broken("nothing on its way through is refused", |s| unasked(s, "filter-forward", "service-endpoints-check")),
         broken("nothing of the node's own is refused", |s| unasked(s, "filter-output", "service-endpoints-check")),
-        broken("nothing to the node itself is refused", |s| unasked(s, "filter-input", "service-endpoints-check")),
+        equivalent("nothing to the node itself is refused", "in these clusters no address of a service is a node's own", |s| unasked(s, "filter-input", "service-endpoints-check")),
         broken("no node port is refused", |s| unasked(s, "filter-input", "nodeport-endpoints-check")),
         broken("other ports of cluster IPs pass through", |s| unasked(s, "filter-forward", "cluster-ips-check")),
         broken("other ports of cluster IPs pass from the node", |s| unasked(s, "filter-output", "cluster-ips-check")),
@@ -416,7 +416,7 @@ fn marking() -> Vec<Mutant> {
                 }
             }
         })),
-        broken("the node is not masqueraded in short circuits", |s| ["local-", "nodeport-local-", "external-"].map(|prefix| {
+        equivalent("the node is not masqueraded in short circuits", "what a node sends has its address already, unless it calls an address of its own", |s| ["local-", "nodeport-local-", "external-"].map(|prefix| {
             each_rule(s, prefix, |rule| if has(rule, asks_fib) { rule.statements.retain(|statement| !is_mark(statement)); })
         }).contains(&true)),
         broken("the mark is another bit", |s| each_rule(s, "masquerading", |rule| {
