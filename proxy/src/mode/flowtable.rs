@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use tracing::{info, warn};
 
 use super::Mode;
@@ -139,6 +140,10 @@ impl<M: Mode, F: Flowtable> Mode for WithFlowtable<M, F> {
         self.mode.full(node, addresses, plans)
     }
 
+    fn set_service_ranges(&mut self, ranges: Vec<IpNet>) {
+        self.mode.set_service_ranges(ranges);
+    }
+
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, M::Error> {
         self.mode.partial(changed)
     }
@@ -159,8 +164,10 @@ mod tests {
     use crate::config::Config;
     use crate::kernel::nft_table::{Fake, NftTableError};
     use crate::mode::family::FamilyProxy;
+    use crate::mode::localhost::WithLocalhost;
     use crate::mode::nftables::syncer::Syncer;
     use crate::model::Family;
+    use crate::source::Change;
 
     #[derive(Default)]
     struct InMemory {
@@ -216,5 +223,20 @@ mod tests {
         assert_eq!(proxy.detect_flush().unwrap(), None);
         proxy.mode().flowtable().unwrap().links = None;
         assert_eq!(proxy.detect_flush().unwrap().as_deref(), Some("the flowtable"));
+    }
+
+    /// As the program has it: what is around a mode hands on what it does nothing about.
+    #[test]
+    fn ranges_of_cluster_ips_come_through() {
+        let mode = WithFlowtable::new(Syncer::new(Fake::new(Family::V4)), Some(InMemory::default()));
+        let mode = WithLocalhost::new(mode, None::<crate::relay::Fake>);
+        let config = Config { mode: crate::config::Mode::Nftables, ..Config::for_node("n") };
+        let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
+        assert!(proxy.sync().unwrap().full);
+        let range = serde_json::json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.96.0.0/16"] } });
+        let range = serde_json::from_value(range).unwrap();
+        proxy.apply([&Change::ServiceCidr("more".to_owned(), Some(std::sync::Arc::new(range)))]);
+        let report = proxy.sync().unwrap();
+        assert_eq!((report.full, report.changes), (false, 1));
     }
 }

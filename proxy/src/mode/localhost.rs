@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use tracing::{error, info, warn};
 
 use super::Mode;
@@ -207,6 +208,10 @@ impl<M: Mode, R: Relays> Mode for WithLocalhost<M, R> {
             node_ports.replace(plans);
         }
         self.mode.full(node, addresses, plans)
+    }
+
+    fn set_service_ranges(&mut self, ranges: Vec<IpNet>) {
+        self.mode.set_service_ranges(ranges);
     }
 
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, M::Error> {

@@ -84,8 +84,8 @@ pub trait Mode {
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, Self::Error>;
 
     /// Takes note of [`NodePlan::service_ranges`] as they are now: the next partial sync sends what that changes, and may have no other change.
-    /// A mode that has no use for them does nothing.
-    fn set_service_ranges(&mut self, _ranges: Vec<IpNet>) {}
+    /// A mode that has no use for them does nothing, and one around another hands them on.
+    fn set_service_ranges(&mut self, ranges: Vec<IpNet>);
 
     /// Looks after what goes on after a sync, such as backends that drain; when to come again, if at all.
     ///

@@ -16,6 +16,8 @@ pub mod render;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use ipnet::IpNet;
+
 use super::Mode;
 use super::rules::guard::Guard;
 use super::rules::names;
@@ -249,6 +251,9 @@ impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
             }
         }
     }
+
+    /// Nothing here drops what goes to addresses that no service has.
+    fn set_service_ranges(&mut self, _: Vec<IpNet>) {}
 
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, R::Error> {
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
