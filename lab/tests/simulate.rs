@@ -73,18 +73,25 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
     let simulated = steps.iter().filter(|verdict| *verdict == "passed").count();
     assert!(simulated > 700, "of {} steps only {simulated} are simulated", steps.len());
     // A step that looks at nothing in some mode names the modes in which it looks.
-    assert!(steps.iter().all(|verdict| verdict == "passed" || verdict == "not simulated"), "{report:#}");
+    let others = steps.iter().filter(|verdict| *verdict != "passed" && *verdict != "not simulated");
+    // In nftables mode two steps look at rules of iptables.
+    assert!(others.clone().all(|verdict| verdict == "not judged") && others.count() <= 2, "{report:#}");
     for scenario in scenarios.iter().filter(|scenario| scenario["name"] == "hairpin") {
         assert!(verdicts(scenario).iter().all(|verdict| verdict == "passed"), "{scenario:#}");
     }
 }
 
 /// Steps that send something which needs no service proxy: to a pod itself, or to a program on a node.
-const NO_SERVICE: [(&str, &str); 7] = [
+const NO_SERVICE: [(&str, &str); 12] = [
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
     ("refusals", "on another address of the same node a program listens on its number"),
     ("refusals", "to the node itself, too"),
+    ("service-cidr", "addresses beside it are reached"),
+    ("service-cidr", "an address of node-b's answers a pod"),
+    ("service-cidr", "and another node"),
+    ("service-cidr", "not so over IPv6"),
+    ("service-cidr", "the address answers again"),
     ("terminating", "a connection to the pod that will go"),
     ("terminating", "the open one lives"),
     ("vip-ports", "the program answers at the node's own address"),

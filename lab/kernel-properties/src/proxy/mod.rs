@@ -139,8 +139,7 @@ pub async fn replace_tables(
         commands.replace_tables(&text)?;
         commands.dump()
     };
-    let done = lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?;
-    done
+    lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?
 }
 
 /// Has every node forget all connections: the next cluster's packets must not be taken for this one's. In IPVS mode servers that
