@@ -31,11 +31,14 @@ pub fn batch(size: Size) -> Result<Batch> {
     Ok(batch)
 }
 
+/// A map: its name, the fields of its key, those of its data (`None`: verdicts), and its room.
+type MapSpec<'a> = (&'a str, &'a [Field], Option<&'a [Field]>, u32);
+
 fn write(batch: &mut Batch, size: Size) -> Result<(), nf_tables::EncodeError> {
     let table = Table::new(IP, "floor");
     batch.add_table(table)?;
     let node_ports = size.services.div_ceil(10);
-    let maps: [(&str, &[Field], Option<&[Field]>, u32); 4] = [
+    let maps: [MapSpec<'_>; 4] = [
         ("services", &SERVICE, None, size.services),
         ("endpoints", &SERVICE_SLOT, Some(&ENDPOINT), size.services * size.endpoints),
         ("nodeports", &NODE_PORT, None, node_ports),

@@ -16,6 +16,8 @@ use svclab::scenario::file::Mode;
 struct Damage {
     /// In words, the test's name.
     damage: String,
+    /// The mode that it is for; else the first of its scenario.
+    mode: Option<Mode>,
     /// The step before which it is done, with the proxies stopped so that they cannot mend it.
     before: String,
     /// The step that must turn red: the one that it is done before, unless said otherwise.
@@ -33,14 +35,16 @@ fn all() -> String {
     "all".to_owned()
 }
 
-/// `edit TABLE EXPRESSION…` rewrites a table by sed, `edit6` does so for IPv6.
+/// `edit TABLE EXPRESSION…` rewrites a table by sed, `edit6` does so for IPv6, `edit_nft` for a table of nftables.
 const SHELL: &str = r#"
-edit_by() { program=$1 table=$2; shift 2; for part; do set -- "$@" -e "$part"; shift; done
-    ${program}-save -t "$table" >before; sed -E "$@" before >after
-    ! cmp -s before after || { echo "this changes nothing: $*" >&2; exit 1; }
-    ${program}-restore -T "$table" <after; }
+edited() { for part; do set -- "$@" -e "$part"; shift; done; sed -E "$@" before >after
+    ! cmp -s before after || { echo "this changes nothing: $*" >&2; exit 1; }; }
+edit_by() { program=$1 table=$2; shift 2
+    ${program}-save -t "$table" >before; edited "$@"; ${program}-restore -T "$table" <after; }
 edit() { edit_by iptables "$@"; }
 edit6() { edit_by ip6tables "$@"; }
+edit_nft() { table=$1; shift
+    nft list table $table >before; edited "$@"; { echo "delete table $table"; cat after; } | nft -f -; }
 scratch=$(mktemp -d) && cd "$scratch" && trap 'rm -r "$scratch"' EXIT
 "#;
 
@@ -85,7 +89,7 @@ fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
 
 fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     let hook = hook(scenario, damage);
-    let mode = first_mode(scenario).to_string();
+    let mode = damage.mode.unwrap_or_else(|| first_mode(scenario)).to_string();
     // What is broken on purpose mostly falls silent: two seconds of it are enough.
     let run = run(scenario, &["--mode", &mode, "--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
@@ -94,7 +98,7 @@ fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     is_red(damage, &run)
 }
 
-/// Damage is written for the first mode of its scenario.
+/// Damage is written for the first mode of its scenario, where it does not name another.
 fn first_mode(scenario: &str) -> Mode {
     let path = folder().join(scenario).with_extension("yaml");
     svclab::scenario::load(&path, 0).expect("a scenario can be read").modes[0]

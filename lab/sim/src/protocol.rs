@@ -13,6 +13,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both.
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
     /// The family of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Family {

@@ -190,6 +190,7 @@ fn every_comparison() {
         ("icmp type echo-request drop", false),
         ("meta nfproto ipv4 drop", true),
         ("numgen random mod 1 0 drop", true),
+        ("meta mark set 0xff meta mark set mark & 0xf0 meta mark 0xf0 drop", true),
     ] {
         let found = to_node(rule);
         assert_eq!(found.starts_with("dropped"), drops, "{rule}: {found}");
@@ -260,12 +261,16 @@ fn devices_have_chains_of_their_own() {
     assert!(error.contains("a table of family bridge is not modelled"), "{error}");
 }
 
-/// Rules of iptables-nft are in its listing, too: by a comment in the text, by what they are made of in JSON.
+/// Rules of iptables-nft are in its listing, too: known by a comment in the text, or by the names of table and chains.
 #[test]
 fn tables_of_iptables_are_taken_once() {
     let text = "# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\txt match \"comment\" drop\n\t}\n}\n";
     let json = "{\"nftables\":[{\"table\":{\"family\":\"ip\",\"name\":\"filter\",\"handle\":1}},{\"chain\":{\"family\":\"ip\",\"table\":\"filter\",\"name\":\"INPUT\",\"type\":\"filter\",\"hook\":\"input\",\"prio\":0,\"policy\":\"accept\"}},{\"rule\":{\"family\":\"ip\",\"table\":\"filter\",\"chain\":\"INPUT\",\"expr\":[{\"xt\":{\"type\":\"match\",\"name\":\"comment\"}},{\"drop\":null}]}}]}";
-    for listing in [text, json] {
+    // Without an expression of xtables `nft` has no comment.
+    let plain = "table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tqueue to 1\n\t}\n}\n";
+    let own = Ruleset::read(&plain.replace("INPUT", "input")).unwrap();
+    assert!(!own.table(TableFamily::Ip, "filter").unwrap().by_iptables, "a table of the same name, by another program");
+    for listing in [text, json, plain] {
         let ruleset = Ruleset::read(listing).unwrap();
         assert!(ruleset.table(TableFamily::Ip, "filter").unwrap().by_iptables, "{listing}");
         assert!(ruleset.is_empty());

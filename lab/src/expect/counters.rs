@@ -1,4 +1,4 @@
-//! Rules and their counters, read from `iptables-save -c`.
+//! Rules and their counters, read from `iptables-save -c`; [`super::listed`] reads nftables into the same.
 
 use std::fmt;
 
@@ -7,23 +7,25 @@ use serde::Deserialize;
 /// One rule of a saved table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// `nat`, `filter`, …
+    /// `nat`, `filter`, … of iptables; family and name of nftables.
     pub table: String,
     /// The chain it is in.
     pub chain: String,
-    /// Its text after the chain name, as `iptables-save` prints it.
+    /// Its text after the chain name, as `iptables-save` or `nft` prints it.
     pub text: String,
-    /// Packets it has matched.
-    pub packets: u64,
+    /// Packets it has matched; nftables counts only where it is told to.
+    pub packets: Option<u64>,
 }
 
-/// What `iptables-save -c` said.
+/// What `iptables-save -c` or `nft` said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
     /// (table, chain) of every chain.
     pub chains: Vec<(String, String)>,
     /// Every rule, in order.
     pub rules: Vec<Rule>,
+    /// What else stands in sets and maps of nftables, such as their types.
+    pub declared: Vec<Rule>,
 }
 
 impl Ruleset {
@@ -67,7 +69,7 @@ impl Ruleset {
 fn parse_rule(table: &str, line: &str) -> Option<Rule> {
     let (counters, rest) = line.strip_prefix('[')?.split_once("] -A ")?;
     let (chain, text) = rest.split_once(' ').unwrap_or((rest, ""));
-    let packets = counters.split(':').next()?.parse().ok()?;
+    let packets = Some(counters.split(':').next()?.parse().ok()?);
     Some(Rule { table: table.to_owned(), chain: chain.to_owned(), text: text.to_owned(), packets })
 }
 

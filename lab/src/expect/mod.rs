@@ -5,6 +5,7 @@
 pub mod chi_square;
 pub mod counters;
 mod judge;
+pub mod listed;
 pub mod settle;
 pub mod stats;
 

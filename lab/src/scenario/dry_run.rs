@@ -301,6 +301,7 @@ fn check_rule(scenario: &Scenario, rule: &super::file::RuleFile, counted: bool) 
             problems.push(Problem::new(node.referenced, message));
         }
     }
+    problems.extend(rule.problems().into_iter().map(|(at, message)| Problem::new(at, message)));
     if counted && rule.packets.is_none() {
         problems.push(Problem::new(Location::UNKNOWN, "counters: expected `packets`"));
     }

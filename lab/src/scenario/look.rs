@@ -3,25 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::error::Problem;
-use super::file::{ExpectFile, Mode, RuleFamily, RuleFile};
-use super::values::{OneOrMany, PodRef};
+use super::file::{ExpectFile, Listing, Mode, RuleFile};
+use super::values::PodRef;
 use crate::expect::counters::Ruleset;
 use crate::expect::{Mismatch, Tally};
 
-/// Rules of several nodes and families.
-pub(super) type Saved = BTreeMap<(String, RuleFamily), Ruleset>;
-
-impl PartialOrd for RuleFamily {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for RuleFamily {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (*self as u8).cmp(&(*other as u8))
-    }
-}
+/// What was listed on several nodes.
+pub(super) type Saved = BTreeMap<(String, Listing), Ruleset>;
 
 /// The mode of each node's proxy.
 pub(super) type Modes = BTreeMap<String, Mode>;
@@ -71,24 +59,22 @@ pub(super) fn compare(
 ) -> Result<Vec<Mismatch>, Problem> {
     let mut found = Vec::new();
     for rule in rules {
-        let mut packets = 0_i64;
         let nodes = nodes_of(rule, modes)?;
-        if nodes.is_empty() {
-            continue;
-        }
+        let mut packets = Some(0_i64);
         for node in &nodes {
-            let key = (node.clone(), rule.family);
+            let key = (node.clone(), rule.listing());
             let Some(ruleset) = now.get(&key) else { continue };
             found.extend(presence(rule, node, ruleset));
-            packets += count(rule, ruleset);
-            packets -= before.and_then(|before| before.get(&key)).map_or(0, |before| count(rule, before));
+            let counted = |ruleset: Option<&Ruleset>| ruleset.map_or(Some(0), |ruleset| count(rule, ruleset));
+            let since = counted(Some(ruleset)).zip(counted(before.and_then(|before| before.get(&key))));
+            packets = packets.zip(since).map(|(sum, (now, before))| sum + now - before);
         }
-        if let Some(wanted) = &rule.packets {
-            let right = u64::try_from(packets).is_ok_and(|packets| wanted.accepts(packets, answers));
-            if !right {
-                let place = format!("{} on {}", words(rule), nodes.join(", "));
-                found.push(Mismatch::new(format!("{wanted} packets through {place}"), packets.to_string()));
-            }
+        let Some(wanted) = rule.packets.as_ref().filter(|_| !nodes.is_empty()) else { continue };
+        let counted = packets.map(|packets| u64::try_from(packets).map_err(|_| packets));
+        if !counted.is_some_and(|packets| packets.is_ok_and(|packets| wanted.accepts(packets, answers))) {
+            let place = format!("{} on {}", words(rule), nodes.join(", "));
+            let seen = packets.map_or_else(|| "it counts none".to_owned(), |packets| packets.to_string());
+            found.push(Mismatch::new(format!("{wanted} packets through {place}"), seen));
         }
     }
     Ok(found)
@@ -108,36 +94,77 @@ pub(super) fn left_out(modes: &Modes, rules: &[RuleFile]) -> Result<Option<Strin
 }
 
 fn presence(rule: &RuleFile, node: &str, ruleset: &Ruleset) -> Option<Mismatch> {
-    let parts = parts(rule);
-    let table = rule.table.name();
+    let (parts, table) = (rule.parts(), rule.table());
     let wanted = rule.exists.unwrap_or(true);
-    let is_there = |chain: &str| match &parts {
-        Some(parts) => ruleset.matching(table, chain, parts).next().is_some(),
-        None => ruleset.has_chain(table, chain),
+    let is_there = |object: &str| match &parts {
+        Some(parts) => ruleset.matching(&table, object, parts).next().is_some(),
+        None => ruleset.has_chain(&table, object),
     };
-    let wrong: Vec<&str> =
-        rule.chain.0.iter().map(|chain| chain.value.0.as_str()).filter(|chain| is_there(chain) != wanted).collect();
+    let wrong: Vec<String> = rule.objects().into_iter().filter(|object| is_there(object) != wanted).collect();
     let (expected, seen) = if wanted { ("is there", "missing") } else { ("is gone", "still there") };
     (!wrong.is_empty()).then(|| {
         Mismatch::new(format!("{} {expected} on {node}", words(rule)), format!("{}: {seen}", wrong.join(", ")))
     })
 }
 
-fn parts(rule: &RuleFile) -> Option<Vec<String>> {
-    rule.rule.as_ref().map(|OneOrMany(parts)| parts.iter().map(|part| part.value.0.clone()).collect())
-}
-
-/// Packets through every matching rule.
-fn count(rule: &RuleFile, ruleset: &Ruleset) -> i64 {
-    let parts = parts(rule).unwrap_or_default();
-    let chains = rule.chain.0.iter().map(|chain| chain.value.0.as_str());
-    let packets: u64 =
-        chains.flat_map(|chain| ruleset.matching(rule.table.name(), chain, &parts)).map(|rule| rule.packets).sum();
-    i64::try_from(packets).unwrap_or(i64::MAX)
+/// Packets through every matching rule; `None`: there are such rules, and none of them counts.
+fn count(rule: &RuleFile, ruleset: &Ruleset) -> Option<i64> {
+    let (parts, table, objects) = (rule.parts().unwrap_or_default(), rule.table(), rule.objects());
+    let matching = objects.iter().flat_map(|object| ruleset.matching(&table, object, &parts));
+    let counted: Vec<Option<u64>> = matching.map(|rule| rule.packets).collect();
+    let none = !counted.is_empty() && counted.iter().all(Option::is_none);
+    (!none).then(|| i64::try_from(counted.into_iter().flatten().sum::<u64>()).unwrap_or(i64::MAX))
 }
 
 fn words(rule: &RuleFile) -> String {
-    let chains: Vec<&str> = rule.chain.0.iter().map(|chain| chain.value.0.as_str()).collect();
-    let parts = parts(rule).map(|parts| format!(" (rules with {:?})", parts.join(" … "))).unwrap_or_default();
-    format!("{} {}{parts}", rule.table.name(), chains.join(" + "))
+    let kind = if rule.element.is_some() { "elements" } else { "rules" };
+    let parts = rule.parts().map(|parts| format!(" ({kind} with {:?})", parts.join(" … "))).unwrap_or_default();
+    format!("{} {}{parts}", rule.table(), rule.objects().join(" + "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with a rule on a node with these tables, and those before.
+    fn wrong(rule: &str, before: Option<&str>, now: &str) -> Vec<String> {
+        let rule: RuleFile = serde_saphyr::from_str(rule).unwrap();
+        let saved = |text| Saved::from([(("node-a".to_owned(), rule.listing()), Ruleset::parse_nft(text))]);
+        let modes = Modes::from([("node-a".to_owned(), Mode::Nftables)]);
+        let (before, now) = (before.map(saved), saved(now));
+        let found = compare(&modes, &[rule], before.as_ref(), &now, &|_| 0).unwrap();
+        found.into_iter().map(|wrong| format!("{}; {}", wrong.expected, wrong.seen)).collect()
+    }
+
+    #[test]
+    fn elements_and_counters_of_nftables_are_looked_at() {
+        let table = |packets: u64| {
+            format!(
+                "table ip x {{\n\tmap m {{\n\t\telements = {{ 10.0.0.1 . tcp . 80 : goto a }}\n\t}}\n\tchain c {{\n\
+                 \t\tip daddr 10.0.0.1 counter packets {packets} bytes 60 drop\n\t\tip daddr 10.0.0.2 drop\n\t}}\n}}\n"
+            )
+        };
+        let (before, now) = (table(3), table(5));
+        let wrong = |rule: &str| wrong(&format!("{{on: all, nft: ip x, {rule}}}"), Some(&before), &now);
+        for right in [
+            "map: m",
+            "map: m, element: [10.0.0.1 ., goto a]",
+            "map: m, element: 10.0.0.2, exists: false",
+            "set: m, exists: false",
+            "chain: c, packets: 2",
+            "chain: c, rule: 10.0.0.1, packets: 2",
+            "chain: c, rule: 10.0.0.3, exists: false",
+        ] {
+            assert!(wrong(right).is_empty(), "{right}");
+        }
+        let element = r#"ip x map m (elements with "10.0.0.2") is there on node-a; map m: missing"#;
+        assert_eq!(wrong("map: m, element: 10.0.0.2"), [element]);
+        let chain = "ip x chain c is gone on node-a; chain c: still there";
+        assert_eq!(wrong("chain: c, exists: false"), [chain]);
+        assert_eq!(wrong("exists: false"), ["ip x table is gone on node-a; table: still there"]);
+        let packets = r#"3 packets through ip x chain c (rules with "10.0.0.1") on node-a; 2"#;
+        assert_eq!(wrong("chain: c, rule: 10.0.0.1, packets: 3"), [packets]);
+        let none = r#"0 packets through ip x chain c (rules with "10.0.0.2") on node-a; it counts none"#;
+        assert_eq!(wrong("chain: c, rule: 10.0.0.2, packets: 0"), [none]);
+    }
 }

@@ -375,3 +375,39 @@ fn what_would_take_all_memory_is_refused() {
         assert!(refused.contains(&format!("cannot read the manifest {file}: it is no regular file")), "{refused}");
     }
 }
+
+#[test]
+fn tables_of_nftables_are_looked_at_by_chain_map_and_set() {
+    let rules = |rule: &str| format!("{HEAD}steps:\n- name: x\n  rules: [{{on: all, {rule}}}]\n");
+    for rule in [
+        "nft: ip kube-proxy",
+        "nft: ip kube-proxy, mode: iptables, exists: false",
+        "nft: inet mine, chain: input, rule: [counter, drop], packets: 3",
+        "nft: ip6 kube-proxy, map: service-ips, element: tcp . 80",
+        "nft: ip kube-proxy, set: [cluster-ips, nodeport-ips], exists: false",
+    ] {
+        load_text(&rules(rule)).unwrap();
+    }
+    for (rule, says) in [
+        ("rule: x", "expected `chain`, or `nft` for a table of nftables"),
+        ("chain: X, element: x", "`element` goes with `nft`, which names a table"),
+        (
+            "nft: kube-proxy",
+            "nft: expected a family (ip, ip6, inet, arp, bridge, netdev) and a table, such as `ip kube-proxy`",
+        ),
+        ("nft: ip kube-proxy x", "nft: expected a family"),
+        ("nft: ip x, table: filter, chain: one", "`table` and `family` are iptables'"),
+        ("nft: ip x, chain: one, map: two", "expected one of `chain`, `map` and `set`"),
+        ("nft: ip x, map: two, rule: one", "`rule` goes with `chain`"),
+        ("nft: ip x, chain: two, element: one", "`element` goes with `map` or `set`"),
+        ("nft: ip x, packets: 3", "`packets` goes with `chain`, `map` or `set`"),
+    ] {
+        let error = load_text(&rules(rule)).unwrap_err();
+        assert!(error.contains(says), "{rule}: {error}");
+    }
+    let error = load_text(&rules("nft: ip kube-proxy").replace("name: s\n", "name: s\nmodes: [ipvs]\n")).unwrap_err();
+    assert!(
+        error.contains("a rule of nftables mode (`mode: nftables`, or none) on node-a, node-b, in ipvs by then"),
+        "{error}"
+    );
+}

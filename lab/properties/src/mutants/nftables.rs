@@ -344,7 +344,7 @@ fn refusals() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn firewall() -> Vec<Mutant> {
     vec![
-        broken("no load balancer's address has source ranges", |s| clear(s, "firewall-ips")),
+        broken("no load balancer's address has source ranges", |s| clear(s, "firewall-restricted")),
         broken("source ranges let nobody in", |s| clear(s, "firewall-allowed")),
         broken("source ranges are of the next port", |s| each_element(s, "firewall-allowed", |one| shift_port(one, 2))),
         broken("source ranges are their first address", |s| each_element(s, "firewall-allowed", |one| {
@@ -404,7 +404,7 @@ fn marking() -> Vec<Mutant> {
         broken("nothing leaves by way of masquerade", |s| chains(s, "nat-postrouting", |chain| chain.rules.clear())),
         broken("everything is masqueraded", |s| without_statements(s, "masquerading", is_match)),
         broken("hairpins are not masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, asks_status))),
-        broken("no endpoint is a hairpin", |s| clear(s, "hairpin-connections")),
+        broken("no endpoint is a hairpin", |s| clear(s, "hairpins")),
         broken("external addresses are not masqueraded", |s| redirect(s, "service-ips", past("external-"))),
         broken("node ports are not masqueraded", |s| redirect(s, "service-nodeports", past("external-"))),
         broken("cluster IPs are not masqueraded", |s| redirect(s, "service-ips", past("cluster-ip-"))),

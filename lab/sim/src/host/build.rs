@@ -229,7 +229,10 @@ impl HostBuilder {
             Program::compile(rules, &names, &sets).map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };
         let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
-        let beside_iptables = !self.v4.tables.is_empty() || !self.v6.tables.is_empty();
+        let beside_iptables = |family| {
+            let rules = if family == Family::V4 { &self.v4 } else { &self.v6 };
+            !rules.tables.is_empty()
+        };
         let nft = compile::compile(&self.nft, &names, beside_iptables)
             .map_err(|error| HostError::Nft { host: self.name.clone(), error })?;
         let local = self.interfaces.iter().flat_map(|one| &one.addresses).map(|address| address.ip).collect();

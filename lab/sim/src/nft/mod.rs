@@ -22,7 +22,7 @@ pub use kind::Kind;
 pub use statement::{NatKind, Relation, SetOperation, Statement, Verdict};
 
 use crate::protocol::Family;
-use crate::rules::Policy;
+use crate::rules::{Policy, TableName};
 
 /// The family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -231,6 +231,17 @@ fn place(line: usize) -> String {
 impl ReadError {
     fn new(line: usize, problem: impl Into<String>) -> ReadError {
         ReadError { line, problem: problem.into() }
+    }
+}
+
+impl Table {
+    /// Whether it is one that iptables-nft takes for its own: by its name, with base chains that are iptables' built-in ones. `nft` says so
+    /// in a comment only where a rule has an expression of xtables in it.
+    fn has_chains_of_iptables(&self) -> bool {
+        let named = TableName::ALL.into_iter().find(|table| table.name() == self.name);
+        let built_in = |chain: &Chain| named.is_some_and(|table| table.built_in().contains(&chain.name.as_str()));
+        let mut base = self.chains.iter().filter(|chain| chain.base.is_some()).peekable();
+        matches!(self.family, TableFamily::Ip | TableFamily::Ip6) && base.peek().is_some() && base.all(built_in)
     }
 }
 

@@ -8,6 +8,7 @@ mod kill;
 mod metric;
 mod nodes_or;
 mod proxy;
+mod rule;
 mod scan;
 mod start;
 
@@ -25,6 +26,7 @@ pub use metric::{Asked, HealthCheckFile, HealthPath, MetricFile};
 pub use proxy::{
     ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler, Writer,
 };
+pub use rule::{Listing, RuleFamily, RuleFile, Table};
 pub use scan::ScanFile;
 pub use start::{ProxyOverride, StartFile};
 
@@ -300,74 +302,6 @@ pub struct ConnectFile {
     pub to: Spanned<Target>,
     pub family: Option<Spanned<OneFamily>>,
     pub via: Option<Spanned<String>>,
-}
-
-/// One of `rules:` or `counters:`
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct RuleFile {
-    /// Node, nodes or `all`.
-    pub on: OneOrMany<NodeChoice>,
-    #[serde(default)]
-    pub table: Table,
-    /// Of a list, the packets are summed.
-    pub chain: OneOrMany<Text>,
-    /// Parts of the rule's text; without it the chain itself is meant.
-    pub rule: Option<OneOrMany<Text>>,
-    pub packets: Option<PacketCount>,
-    /// `false`: it must be gone.
-    pub exists: Option<bool>,
-    #[serde(default)]
-    pub family: RuleFamily,
-    /// The mode, or modes, whose rule it is: it is looked at where the proxy is in one of them.
-    #[serde(default = "iptables_mode")]
-    pub mode: OneOrMany<Mode>,
-}
-
-fn iptables_mode() -> OneOrMany<Mode> {
-    OneOrMany(vec![Spanned::new(Mode::Iptables, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)])
-}
-
-impl RuleFile {
-    /// The modes whose rule it is.
-    pub fn modes(&self) -> impl Iterator<Item = Mode> {
-        self.mode.0.iter().map(|mode| mode.value)
-    }
-}
-
-/// iptables or ip6tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RuleFamily {
-    /// `iptables`.
-    #[default]
-    Ipv4,
-    /// `ip6tables`.
-    Ipv6,
-}
-
-/// An iptables table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Table {
-    /// `nat`.
-    #[default]
-    Nat,
-    /// `filter`.
-    Filter,
-    /// `mangle`.
-    Mangle,
-}
-
-impl Table {
-    /// As `iptables -t` has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Table::Nat => "nat",
-            Table::Filter => "filter",
-            Table::Mangle => "mangle",
-        }
-    }
 }
 
 /// `exec:` runs a command.

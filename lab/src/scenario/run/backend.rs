@@ -15,7 +15,7 @@ use super::proxies::{SIGKILL, SIGTERM};
 use crate::expect::Wanted;
 use crate::expect::counters::Ruleset;
 use crate::scenario::execute::{Backend, Capability, Health, Seen};
-use crate::scenario::file::{RuleFamily, RuleFile};
+use crate::scenario::file::{Listing, RuleFamily, RuleFile};
 use crate::scenario::look::Modes;
 use crate::scenario::look::{self, Saved};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
@@ -35,6 +35,9 @@ pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
 /// How long a port that is to be open may take to answer, when no other is scanned.
 const ONE_PORT: Duration = Duration::from_secs(5);
+
+/// What `nft list table` says of a table that is not there.
+const NO_SUCH_TABLE: &str = "No such file or directory";
 
 impl Backend for Lab {
     type Error = LabError;
@@ -84,14 +87,9 @@ impl Backend for Lab {
         let (mut saved, modes) = (Saved::new(), self.modes());
         for rule in rules {
             for node in look::nodes_of(rule, &modes)? {
-                let Entry::Vacant(entry) = saved.entry((node.clone(), rule.family)) else { continue };
-                let program = match rule.family {
-                    RuleFamily::Ipv4 => "iptables-save",
-                    RuleFamily::Ipv6 => "ip6tables-save",
-                };
-                let argv = [program.to_owned(), "-c".to_owned()];
-                let text = self.must(&Place::Node(node), &argv).await?;
-                entry.insert(Ruleset::parse(&text));
+                let Entry::Vacant(entry) = saved.entry((node.clone(), rule.listing())) else { continue };
+                let listed = self.listed(Place::Node(node), &entry.key().1).await?;
+                entry.insert(listed);
             }
         }
         Ok(saved)
@@ -244,6 +242,30 @@ impl Backend for Lab {
 }
 
 impl Lab {
+    /// What a node's tables have in them. A table that is not there has nothing.
+    async fn listed(&self, place: Place, what: &Listing) -> Result<Ruleset, LabError> {
+        let save = |program: &str| [program.to_owned(), "-c".to_owned()];
+        match what {
+            Listing::Iptables(RuleFamily::Ipv4) => {
+                Ok(Ruleset::parse(&self.must(&place, &save("iptables-save")).await?))
+            }
+            Listing::Iptables(RuleFamily::Ipv6) => {
+                Ok(Ruleset::parse(&self.must(&place, &save("ip6tables-save")).await?))
+            }
+            Listing::Nft(table) => Ok(Ruleset::parse_nft(&self.table(&place, table).await?)),
+        }
+    }
+
+    /// What `nft list table` prints; nothing of a table that is not there.
+    pub(super) async fn table(&self, place: &Place, table: &str) -> Result<String, LabError> {
+        let argv: Vec<String> =
+            ["nft", "list", "table"].into_iter().chain(table.split(' ')).map(str::to_owned).collect();
+        match self.must(place, &argv).await {
+            Err(LabError::Command { problem, .. }) if problem.contains(NO_SUCH_TABLE) => Ok(String::new()),
+            listed => listed,
+        }
+    }
+
     /// Tells a client the way to an address, or takes it back.
     pub(super) async fn route(&self, route: Option<&ClientRoute>, add: bool) -> Result<(), LabError> {
         if let Some((client, destination, node)) = route {

@@ -57,6 +57,11 @@ impl Marker {
         Some(Marker { node: node.name.clone(), families, port: 0, listeners: Vec::new() })
     }
 
+    /// Those of the service and of its endpoint.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.families.iter().flat_map(|(service, endpoint)| [service.to_string(), endpoint.to_string()]).collect()
+    }
+
     /// Moves the endpoint to a node that is not cut off, if there is one.
     pub(super) fn keep_off(&mut self, cluster: &Cluster, cut_off: &BTreeSet<String>) {
         let spec = cluster.spec();

@@ -15,8 +15,9 @@ use super::calls::RESET;
 use super::counters::Counters;
 use super::lab::{SimError, SimLab};
 use super::targets;
+use crate::expect::counters::Ruleset;
 use crate::scenario::execute::{Backend, Capability, Health, Seen};
-use crate::scenario::file::{RuleFamily, RuleFile};
+use crate::scenario::file::{Listing, RuleFamily, RuleFile};
 use crate::scenario::look::Modes;
 use crate::scenario::look::{self, Saved};
 use crate::scenario::resolve::{self, PATIENCE, ProbePlan, ScanPlan};
@@ -72,14 +73,21 @@ impl Backend for SimLab {
         let (mut saved, modes) = (Saved::new(), self.modes());
         for rule in rules {
             for node in look::nodes_of(rule, &modes)? {
-                let family = match rule.family {
-                    RuleFamily::Ipv4 => Family::V4,
-                    RuleFamily::Ipv6 => Family::V6,
+                let rendered = self.rendered.get(&node);
+                let ruleset = match rule.listing() {
+                    Listing::Iptables(family) => {
+                        let family = match family {
+                            RuleFamily::Ipv4 => Family::V4,
+                            RuleFamily::Ipv6 => Family::V6,
+                        };
+                        let rules = rendered.map(|rendered| rendered.state.rules(family));
+                        let rules = rules.cloned().unwrap_or_else(|| Arc::new(Rules::empty(family)));
+                        let machine = Place::Node(node.clone()).to_string();
+                        Counters::ruleset(self.counters.as_ref(), &machine, &rules)
+                    }
+                    Listing::Nft(_) => Ruleset::parse_nft(rendered.map_or("", |rendered| &rendered.tables)),
                 };
-                let rules = self.rendered.get(&node).map(|rendered| rendered.state.rules(family));
-                let rules = rules.cloned().unwrap_or_else(|| Arc::new(Rules::empty(family)));
-                let machine = Place::Node(node.clone()).to_string();
-                saved.insert((node, rule.family), Counters::ruleset(self.counters.as_ref(), &machine, &rules));
+                saved.insert((node, rule.listing()), ruleset);
             }
         }
         Ok(saved)

@@ -56,7 +56,12 @@ impl Counters {
                     let place = (rules.family, table.clone(), chain_name.clone(), number);
                     let packets = counted.and_then(|counted| counted.get(&place)).copied().unwrap_or_default();
                     let text = rule.to_string().trim_start().to_owned();
-                    ruleset.rules.push(Rule { table: table.clone(), chain: chain_name.clone(), text, packets });
+                    ruleset.rules.push(Rule {
+                        table: table.clone(),
+                        chain: chain_name.clone(),
+                        text,
+                        packets: Some(packets),
+                    });
                 }
             }
         }

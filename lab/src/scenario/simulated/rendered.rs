@@ -15,6 +15,8 @@ pub struct Rendered {
     pub health: BTreeMap<(Family, u16), usize>,
     /// Listening ports that only connections which stand need.
     pub held: BTreeSet<Port>,
+    /// Its tables of nftables, as text.
+    pub tables: String,
 }
 
 /// The headings of what `svcproxy render` prints; before the first of a family's come its rules, if there is no other.
@@ -84,6 +86,7 @@ impl Rendered {
         state.read_sets(&format!("sets of {node}"), &sets)?;
         state.read_servers(&format!("virtual servers of {node}"), &servers)?;
         state.read_addresses(&format!("addresses of {node}"), &addresses)?;
+        rendered.tables = tables;
         Ok(rendered)
     }
 }

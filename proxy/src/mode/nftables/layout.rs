@@ -1,5 +1,6 @@
 //! What is in the table whatever the services. Names of chains, sets and maps are those of kube-proxy's own nftables mode where they mean
-//! the same; those of base chains and their priorities are what other programs may rely on
+//! the same, and none of its others is used: kube-proxy, which keeps a table that it finds, cannot make a set whose name has another type
+//! there. Those of base chains and their priorities are what other programs may rely on
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
 use ipnet::IpNet;
@@ -14,7 +15,7 @@ pub const TABLE: &str = "kube-proxy";
 /// The table in which the kernel is asked what it can do.
 pub const PROBE: &str = "svcproxy-probe";
 /// What the table says of itself, and by which it is known. The number is that of the layout: a table of another one is replaced.
-pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 2";
+pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 3";
 
 /// Cluster IPs.
 pub const CLUSTER_IPS: &str = "cluster-ips";
@@ -23,9 +24,9 @@ pub const SERVICE_CIDRS: &str = "service-cidrs";
 /// The addresses that accept node ports, where not every local one does.
 pub const NODEPORT_IPS: &str = "nodeport-ips";
 /// Endpoints that may be their own clients, as source and destination.
-pub const HAIRPINS: &str = "hairpin-connections";
+pub const HAIRPINS: &str = "hairpins";
 /// Load-balancer addresses with source ranges.
-pub const RESTRICTED: &str = "firewall-ips";
+pub const RESTRICTED: &str = "firewall-restricted";
 /// Who may use them.
 pub const ALLOWED: &str = "firewall-allowed";
 /// Services that nobody answers: dropped or refused.

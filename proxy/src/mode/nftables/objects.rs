@@ -146,7 +146,7 @@ impl ServiceObjects {
         key(place, self.protocol, self.port)
     }
 
-    /// Its elements, each once. Other service ports may have the same in `cluster-ips` and `hairpin-connections`.
+    /// Its elements, each once. Other service ports may have the same in `cluster-ips` and `hairpins`.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         self.in_common().chain(self.alone())
     }

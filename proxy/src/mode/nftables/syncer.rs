@@ -91,7 +91,7 @@ impl<K: NftTable> Syncer<K> {
         drop(numbers);
         let wanted = Wanted::new(node, &ledger);
         let way = match before {
-            Before::Ours(saved) => wanted.from_ours(&self.table, saved, found),
+            Before::Ours(saved) => wanted.change_of_ours(&self.table, saved, found),
             Before::Other => wanted.anew(TableChange::Replace),
             Before::Nothing => wanted.anew(TableChange::Make),
         };

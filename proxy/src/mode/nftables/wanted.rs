@@ -58,7 +58,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// From our own table, as it stands, to what is wanted.
-    pub(super) fn from_ours<K: NftTable>(&self, table: &K, saved: Saved, found: Found) -> Way {
+    pub(super) fn change_of_ours<K: NftTable>(&self, table: &K, saved: Saved, found: Found) -> Way {
         match self.fitting_sizes(table, &saved, &found) {
             Some(sizes) => self.difference(table, saved, found, sizes),
             None => self.anew(TableChange::Replace),

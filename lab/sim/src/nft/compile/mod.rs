@@ -38,16 +38,17 @@ struct Compiler<'a> {
     counters: usize,
 }
 
-/// With `beside_iptables` the tables of iptables-nft are left out: their rules are known from `iptables-save`.
+/// Tables of iptables-nft are left out in families whose rules are known from `iptables-save` (`beside_iptables`).
 pub(crate) fn compile(
     ruleset: &Arc<Ruleset>,
     interfaces: &[Arc<str>],
-    beside_iptables: bool,
+    beside_iptables: impl Fn(Family) -> bool,
 ) -> Result<Program, Missing> {
     let mut program = Program { ruleset: Arc::clone(ruleset), ..Program::default() };
     let mut counters = 0;
     for (at, table) in ruleset.tables.iter().enumerate() {
-        let out = table.flags.iter().any(|flag| flag == "dormant") || (beside_iptables && table.by_iptables);
+        let out = table.flags.iter().any(|flag| flag == "dormant")
+            || (table.by_iptables && Family::ALL.into_iter().any(|of| table.family.sees(of) && beside_iptables(of)));
         if out || table.family == TableFamily::Arp {
             program.tables.push(CompiledTable { chains: Vec::new(), sets: Vec::new() });
             continue;

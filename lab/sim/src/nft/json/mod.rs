@@ -5,7 +5,7 @@ mod statement;
 
 use serde_json::Value;
 
-use super::{Base, Chain, Holds, ReadError, Rule, Ruleset, Set, Statement, Table, TableFamily, Type};
+use super::{Base, Chain, Holds, ReadError, Rule, Ruleset, Set, Table, TableFamily, Type};
 use crate::rules::Policy;
 
 type Read<T> = Result<T, ReadError>;
@@ -69,20 +69,9 @@ pub(super) fn read(text: &str) -> Read<Ruleset> {
         }
     }
     for table in &mut ruleset.tables {
-        table.by_iptables = is_by_iptables(table);
+        table.by_iptables = table.has_chains_of_iptables();
     }
     Ok(ruleset)
-}
-
-/// JSON does not say it: a table of iptables-nft's name whose rules have matches or targets of xtables.
-fn is_by_iptables(table: &Table) -> bool {
-    let named = matches!(table.name.as_str(), "filter" | "nat" | "mangle" | "raw" | "security")
-        && matches!(table.family, TableFamily::Ip | TableFamily::Ip6);
-    let statements = table.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
-    named
-        && statements
-            .into_iter()
-            .any(|statement| matches!(statement, Statement::Unknown(text) if text.starts_with("{\"xt\"") || text == "\"xt\""))
 }
 
 fn of<'a>(ruleset: &'a mut Ruleset, value: &Value, kind: &str) -> Read<&'a mut Table> {

@@ -9,7 +9,7 @@ use crate::nft::{Binary, Expr};
 /// Headers whose fields are modelled, and those whose rules are at least read as such.
 const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
 /// Keys of `meta` that `nft` prints without it.
-const BARE_META: [&str; 4] = ["iif", "iifname", "oif", "oifname"];
+const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
 /// An operator, and how strongly it binds.
 const BINARIES: [(&str, Binary, u8); 9] = [

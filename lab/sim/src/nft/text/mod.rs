@@ -29,7 +29,7 @@ pub(super) fn read(text: &str) -> Read<Ruleset> {
             return Err(ReadError::new(line, format!("expected a table: {}", tokens.rest_of_line())));
         }
         let mut table = table(&mut tokens)?;
-        table.by_iptables = managed.iter().any(|at| (after..line).contains(at));
+        table.by_iptables = managed.iter().any(|at| (after..line).contains(at)) || table.has_chains_of_iptables();
         after = line;
         ruleset.tables.push(table);
     }

@@ -69,12 +69,17 @@ impl Written {
 impl Excuse {
     fn reason(&self, mode: Mode, version: Option<&Version>) -> Option<&str> {
         let of_mode = self.modes.is_empty() || self.modes.contains(&mode);
-        let of_version = self.versions.as_ref().is_none_or(|versions| {
-            // A pre-release is one of the release that it comes before: VersionReq says no to it without one of its own.
-            version.is_some_and(|version| versions.matches(&Version::new(version.major, version.minor, version.patch)))
-        });
+        let of_version = fits(self.versions.as_ref(), version);
         (of_mode && of_version).then_some(self.reason.as_str())
     }
+}
+
+/// Whether `version`, if it is known, is one of `versions`; where none are named every one is.
+pub(super) fn fits(versions: Option<&VersionReq>, version: Option<&Version>) -> bool {
+    versions.is_none_or(|versions| {
+        // A pre-release is one of the release that it comes before: VersionReq says no to it without one of its own.
+        version.is_some_and(|version| versions.matches(&Version::new(version.major, version.minor, version.patch)))
+    })
 }
 
 /// The first version in what a command has printed, such as `Kubernetes v1.36.2`.

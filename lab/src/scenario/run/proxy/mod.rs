@@ -10,6 +10,7 @@ use svclab_cluster::process::ProcessSpec;
 
 pub use self::command::Places;
 use self::excuse::Excuses;
+use self::has::Has;
 pub(super) use self::ready::HEALTH;
 pub use self::ready::Ready;
 
@@ -17,6 +18,7 @@ use crate::scenario::file::Mode;
 
 mod command;
 mod excuse;
+mod has;
 mod ready;
 
 /// A service proxy, and how it is started on a node.
@@ -38,7 +40,7 @@ pub struct ForeignProxy {
     pub command: Vec<String>,
     /// The modes that it has; none written: all.
     #[serde(default)]
-    modes: Vec<Mode>,
+    modes: Vec<Has>,
     /// A command that prints its version.
     version: Option<Vec<String>>,
     /// What that has printed.
@@ -167,6 +169,11 @@ impl ForeignProxy {
                 self.found = Some(found.ok_or_else(none)?);
             }
             None => {
+                if let Some(Has { mode, .. }) = self.modes.iter().find(|has| has.versions.is_some()) {
+                    return Err(format!(
+                        "modes: `versions` of {mode} goes with `version`, a command that prints the proxy's version"
+                    ));
+                }
                 if let Some((scenario, _)) = self.excused.iter().find(|(_, excuse)| excuse.asks_for_the_version()) {
                     return Err(format!(
                         "excused.{scenario}: `versions` goes with `version`, a command that prints the proxy's version"
@@ -184,10 +191,14 @@ impl ForeignProxy {
 
     /// Why it is not run in a scenario in this mode.
     pub fn excuse(&self, scenario: &str, mode: Mode) -> Option<String> {
-        if !self.modes.is_empty() && !self.modes.contains(&mode) {
-            return Some(format!("{} has no {mode} mode", self.name));
+        let version = self.found.as_ref();
+        let has = |other: &Has| other.mode == mode && other.is_in(version);
+        if !self.modes.is_empty() && !self.modes.iter().any(has) {
+            // In another version it may have it.
+            let who = if self.modes.iter().any(|has| has.mode == mode) { self.title() } else { self.name.clone() };
+            return Some(format!("{who} has no {mode} mode"));
         }
-        self.excused.get(scenario)?.reason(mode, self.found.as_ref()).map(str::to_owned)
+        self.excused.get(scenario)?.reason(mode, version).map(str::to_owned)
     }
 
     /// The configuration of another's proxy in place of that for this project's own.
@@ -241,6 +252,8 @@ mod tests {
             ("name: x\ncommand: [/bin/sh, '{nodes}']\n", "{nodes} is none of {node}"),
             ("name: x\ncommands: [/bin/sh]\n", "commands"),
             ("name: x\ncommand: [/bin/sh]\nmodes: [netfilter]\n", "netfilter"),
+            ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, since: '1.8'}]\n", "unknown field `since`"),
+            ("name: x\ncommand: [/bin/sh]\nmodes: [{mode: ipvs, versions: '>=1.8'}]\n", "`versions` of ipvs goes with"),
             ("name: x\ncommand: [/bin/sh]\ninit: []\n", "init: expected a program"),
             ("name: x\ncommand: [/bin/sh]\nready: {command: [/nonexistent]}\n", "ready.command: there is no program"),
             ("name: x\ncommand: [/bin/sh]\nready: soon\n", "expected `marker`"),
@@ -286,7 +299,7 @@ mod tests {
         let at = |version: &str| {
             let text = format!(
                 "name: x\ncommand: [/bin/sh]\nversion: [sh, -c, 'echo Kubernetes v{version}']\n\
-                 excused: {{flush: {{reason: it waits, versions: '<1.31'}}}}\n"
+                 modes: [ipvs, {{mode: nftables, versions: '>=1.31'}}]\nexcused: {{flush: {{reason: it waits, versions: '<1.31'}}}}\n"
             );
             std::fs::write(&path, text).unwrap();
             ForeignProxy::read(&path).unwrap()
@@ -294,6 +307,8 @@ mod tests {
         assert_eq!(at("1.30.5").excuse("flush", Mode::Ipvs).as_deref(), Some("it waits"));
         assert_eq!(at("1.36.2").excuse("flush", Mode::Ipvs), None);
         assert_eq!(at("1.36.2").title(), "x 1.36.2");
+        assert_eq!(at("1.30.5").excuse("hairpin", Mode::Nftables).as_deref(), Some("x 1.30.5 has no nftables mode"));
+        assert_eq!(at("1.36.2").excuse("hairpin", Mode::Nftables), None);
     }
 
     #[test]

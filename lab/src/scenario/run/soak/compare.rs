@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::marker;
 use super::listeners;
+use crate::expect::counters::Ruleset;
 
 /// Rules of every chain, by `FAMILY TABLE CHAIN`; a chain without rules is there, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,6 +76,38 @@ impl Rules {
         addresses.sort();
     }
 
+    /// Reads what `nft list table` prints. How large a set may grow is no difference, nor are the clients that it remembers, nor
+    /// which of a frontend's endpoints has which number, as long as each number from 0 on is one's. `marker` has the
+    /// addresses of the lab's own service.
+    pub(super) fn read_nft(&mut self, listed: &str, marker: &[String]) {
+        let (ruleset, key) = (Ruleset::parse_nft(listed), marker::key());
+        let names = |table: &str, object: &str| format!("{table} {object}");
+        let objects = ruleset.chains.iter().filter(|(_, object)| !object.contains(&key));
+        self.0.extend(objects.map(|(table, object)| (names(table, object), Vec::new())));
+        let of_marker =
+            |text: &str| text.contains(&key) || text.split(' ').any(|word| marker.iter().any(|own| own == word));
+        let mut numbered = BTreeSet::new();
+        for declared in ruleset.declared.iter().filter(|declared| !declared.text.starts_with("size ")) {
+            let name = names(&declared.table, &declared.chain);
+            if declared.text.contains(" numgen ") {
+                numbered.insert(name.clone());
+            }
+            self.0.entry(name).or_default().push(declared.text.clone());
+        }
+        let remembered = |text: &str| text.contains(" expires ");
+        for rule in ruleset.rules.iter().filter(|rule| !remembered(&rule.text) && !of_marker(&rule.text)) {
+            if let Some(rules) = self.0.get_mut(&names(&rule.table, &rule.chain)) {
+                rules.push(rule.text.clone());
+            }
+        }
+        for (name, elements) in self.0.iter_mut().filter(|(name, _)| !name.contains(" chain ")) {
+            if numbered.contains(name) {
+                *elements = unnumbered(elements);
+            }
+            elements.sort();
+        }
+    }
+
     /// Lets the order of rules go as well: of a proxy that has none.
     pub(super) fn sort(&mut self) {
         self.0.values_mut().for_each(|rules| rules.sort());
@@ -101,6 +134,31 @@ impl Rules {
         let chains: BTreeSet<&String> = self.0.keys().chain(fresh.0.keys()).collect();
         chains.into_iter().filter_map(|chain| difference(chain, self.0.get(chain), fresh.0.get(chain))).collect()
     }
+}
+
+/// Elements such as `10.96.0.1 . tcp . 80 . 1 : 10.244.1.2 . 8080`, the numbers and the endpoints of a frontend each in order.
+fn unnumbered(elements: &[String]) -> Vec<String> {
+    let (mut frontends, mut others) = (BTreeMap::<&str, (Vec<u32>, Vec<&str>)>::new(), Vec::new());
+    for element in elements {
+        let parts = element.split_once(" : ").and_then(|(key, endpoint)| {
+            let (frontend, number) = key.rsplit_once(" . ")?;
+            Some((frontend, number.parse().ok()?, endpoint))
+        });
+        let Some((frontend, number, endpoint)) = parts else {
+            others.push(element.clone());
+            continue;
+        };
+        let (numbers, endpoints) = frontends.entry(frontend).or_default();
+        numbers.push(number);
+        endpoints.push(endpoint);
+    }
+    for (frontend, (mut numbers, mut endpoints)) in frontends {
+        numbers.sort_unstable();
+        endpoints.sort_unstable();
+        let pairs = numbers.iter().zip(endpoints);
+        others.extend(pairs.map(|(number, endpoint)| format!("{frontend} . {number} : {endpoint}")));
+    }
+    others
 }
 
 /// The kernel's own chains (iptables(8)).
@@ -170,6 +228,54 @@ mod tests {
         ] {
             let found = state(sets, servers, addresses).differences(&fresh);
             assert!(matches!(&found[..], [one] if one.contains(says)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn sets_and_maps_of_nftables_count_as_well() {
+        let state = |text: &str| {
+            let mut rules = Rules::default();
+            rules.read_nft(text, &["10.96.255.253".to_owned()]);
+            rules
+        };
+        let table = |map: &str, set: &str, chain: &str| {
+            state(&format!(
+                "table ip x {{\n map m {{\n typeof ip daddr . numgen random mod 2 : ip daddr\n size 7\n elements = {{ {map} }}\n }}\n\
+                 set s {{\n type ipv4_addr\n timeout 3h\n {set}\n }}\n chain c {{\n {chain}\n }}\n}}\n"
+            ))
+        };
+        let fresh = table("10.0.0.1 . 0 : 10.1.0.1, 10.0.0.1 . 1 : 10.1.0.2", "size 9", "jump a\n jump b");
+        for same in [
+            table("10.0.0.1 . 1 : 10.1.0.1, 10.0.0.1 . 0 : 10.1.0.2", "size 8", "jump a\n jump b"),
+            table(
+                "10.0.0.1 . 0 : 10.1.0.1, 10.0.0.1 . 1 : 10.1.0.2, 10.96.255.253 . 0 : 10.1.0.1",
+                "elements = { 10.1.0.9 timeout 3h expires 2h }",
+                "jump a\n jump b\n goto service-X-svclab/marker/tcp/",
+            ),
+        ] {
+            assert_eq!(same.differences(&fresh), Vec::<String>::new());
+        }
+        for (other, says) in [
+            (
+                table("10.0.0.1 . 0 : 10.1.0.1, 10.0.0.1 . 2 : 10.1.0.2", "", "jump a\n jump b"),
+                "ip x map m differs; too much: 10.0.0.1 . 2",
+            ),
+            (
+                table("10.0.0.1 . 0 : 10.1.0.1, 10.0.0.1 . 1 : 10.1.0.3", "", "jump a\n jump b"),
+                "ip x map m differs; too much: 10.0.0.1 . 1",
+            ),
+            (
+                table("10.0.0.1 . 0 : 10.1.0.1, 10.0.0.1 . 1 : 10.1.0.2", "", "jump b\n jump a"),
+                "ip x chain c differs; the order",
+            ),
+            (
+                table("10.0.0.1 . 0 : 10.1.0.1, 10.0.0.1 . 1 : 10.1.0.2", "flags timeout", "jump a\n jump b"),
+                "ip x set s differs; too much: flags",
+            ),
+            (state("table ip x {\n set t {\n type ipv4_addr\n }\n}\n"), "ip x chain c is missing"),
+        ] {
+            let found = other.differences(&fresh);
+            assert!(found.iter().any(|found| found.starts_with(says)), "{says}: {found:?}");
         }
     }
 

@@ -24,6 +24,7 @@ use watch::Watched;
 
 use super::error::LabError;
 use super::lab::Lab;
+use super::marker::Marker;
 use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
 use crate::expect::Mismatch;
@@ -48,6 +49,8 @@ const LOOKS: usize = 10;
 const DEVICE: &str = "kube-ipvs0";
 /// Differences that are printed for each node.
 const TOLD: usize = 3;
+/// What nftables mode has, kube-proxy's as well.
+const TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
 
 /// How to soak.
 #[derive(Debug, Clone)]
@@ -301,6 +304,12 @@ async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, LabError> {
         rules.read_sets(&shown("ipset save").await?);
         rules.read_servers(&shown("ipvsadm -Sn").await?);
         rules.read_addresses(DEVICE, &shown("ip -o addr show dev kube-ipvs0").await?);
+    }
+    if lab.proxies.mode_of(node) == Mode::Nftables {
+        let marker = lab.marker.as_ref().map(Marker::addresses).unwrap_or_default();
+        for table in TABLES {
+            rules.read_nft(&lab.table(&Place::Node(node.to_owned()), table).await?, &marker);
+        }
     }
     rules.sort_jumps();
     if lab.proxies.mode_of(node) == Mode::Userspace {
