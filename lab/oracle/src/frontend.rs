@@ -8,7 +8,7 @@ use crate::modes;
 use crate::nodeport::{self, Accepts};
 use crate::question::{Place, Question};
 use crate::rules::{Reasons, Rule};
-use crate::service::{FrontendKind, ServicePort};
+use crate::service::{self, FrontendKind, ServicePort};
 use crate::world::{Objects, World};
 
 /// What a destination is.
@@ -22,12 +22,12 @@ pub(crate) enum Destination<'a> {
     OtherPortOfVip,
     /// Nobody's, but on a cluster IP, where the mode shuts them.
     OtherPortOfClusterIp,
+    /// No service's, in a range that cluster IPs come from, where the mode shuts them.
+    UnusedClusterIp,
     /// A loopback address, from elsewhere.
     Martian,
     /// None of that.
     Nothing,
-    /// A node port on a loopback address, where a program answers.
-    Listener,
     /// A node port at an address about which the documentation contradicts what proxies do.
     Unclear,
 }
@@ -63,7 +63,6 @@ pub(crate) fn find<'a>(
             Accepts::Yes => claims.push((port, FrontendKind::NodePort)),
             Accepts::No => {}
             Accepts::Unclear => return Destination::Unclear,
-            Accepts::ByListener => return Destination::Listener,
         }
     }
     let claims = best(claims, question, reasons);
@@ -72,6 +71,11 @@ pub(crate) fn find<'a>(
         [] if semantics.binds_addresses && is_vip(ports, to) => Destination::OtherPortOfVip,
         [] if semantics.shuts_cluster_ips && ports.iter().any(|port| port.cluster_ip == to) => {
             Destination::OtherPortOfClusterIp
+        }
+        [] if semantics.shuts_cluster_ips && objects.is_in_service_cidr(to) => {
+            // Another proxy's service has it: to the one that is asked about, it is nobody's.
+            let of_another = objects.services.iter().any(|service| service::has_cluster_ip(service, to));
+            if of_another { Destination::Unclear } else { Destination::UnusedClusterIp }
         }
         [] => Destination::Nothing,
         [(port, kind), others @ ..] if others.iter().all(|other| same((port, *kind), *other)) => {

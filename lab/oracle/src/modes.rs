@@ -2,6 +2,8 @@
 //!
 //! Each column is of one mode; `docs/limitations.md` and the scenarios that name their `modes` say the same in words.
 
+use std::net::IpAddr;
+
 use crate::settings::{Mode, ProxySettings, Scheduler};
 
 /// How one of several endpoints is chosen.
@@ -47,6 +49,8 @@ pub(crate) struct ModeSemantics {
     pub(crate) relays: bool,
     /// SCTP service ports refuse.
     pub(crate) refuses_sctp: bool,
+    /// So do those of UDP.
+    pub(crate) refuses_udp: bool,
     /// Services' addresses are addresses of every node. So a node calls them from themselves, and other ports are shut.
     pub(crate) binds_addresses: bool,
     /// A frontend has one list of endpoints for everybody: policy Local holds the node and its pods to it as well.
@@ -71,6 +75,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             affinity: AffinityScope::ServicePort,
             relays: false,
             refuses_sctp: false,
+            refuses_udp: false,
             binds_addresses: false,
             one_list: false,
             masquerades_own_node: false,
@@ -84,6 +89,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             affinity: AffinityScope::Frontend,
             relays: false,
             refuses_sctp: false,
+            refuses_udp: false,
             binds_addresses: true,
             one_list: true,
             masquerades_own_node: true,
@@ -97,6 +103,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             affinity: AffinityScope::ServicePort,
             relays: false,
             refuses_sctp: false,
+            refuses_udp: false,
             binds_addresses: false,
             one_list: false,
             masquerades_own_node: false,
@@ -110,6 +117,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             affinity: AffinityScope::ServicePort,
             relays: true,
             refuses_sctp: true,
+            refuses_udp: false,
             binds_addresses: false,
             one_list: false,
             masquerades_own_node: false,
@@ -118,6 +126,22 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             shuts_cluster_ips: false,
             primary_node_ports: false,
         },
+    }
+}
+
+/// The same for what goes to this address: in nftables mode node ports on loopback addresses are relayed, over TCP alone.
+pub(crate) fn semantics_at(settings: &ProxySettings, to: IpAddr) -> ModeSemantics {
+    let everywhere = semantics(settings);
+    if !everywhere.listens_on_localhost || !to.is_loopback() {
+        return everywhere;
+    }
+    ModeSemantics {
+        picking: Picking::InTurn,
+        relays: true,
+        refuses_sctp: true,
+        refuses_udp: true,
+        localhost: true,
+        ..everywhere
     }
 }
 

@@ -1,6 +1,8 @@
 //! On which of a node's addresses node ports answer: `nodePortAddresses` and `localhostNodePorts`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
 
 use crate::address::Family;
 use crate::modes;
@@ -15,8 +17,6 @@ pub(crate) enum Accepts {
     No,
     /// There are ranges, all of the other family.
     Unclear,
-    /// Over TCP a program on the node answers, which no rule leads to; other protocols refuse.
-    ByListener,
 }
 
 /// Whether `address` of `node` does.
@@ -25,12 +25,12 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
     let family = Family::of(address);
     if address.is_loopback() {
         let semantics = modes::semantics(settings);
-        let possible = semantics.localhost && settings.localhost_node_ports && family == Family::V4;
-        if semantics.listens_on_localhost && names_loopback(settings, address) {
+        if semantics.listens_on_localhost {
             reasons.add(Rule::LocalhostListeners, address.to_string());
-            return Accepts::ByListener;
+            return if listens(settings, address) { Accepts::Yes } else { Accepts::No };
         }
         reasons.add(Rule::LocalhostNodePorts, address.to_string());
+        let possible = semantics.localhost && settings.localhost_node_ports && family == Family::V4;
         if !possible {
             return Accepts::No;
         }
@@ -56,11 +56,16 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
     if named { Accepts::Yes } else { Accepts::No }
 }
 
-/// A range of all addresses asks for no listener, nor does the word for them (KEP-6032).
-fn names_loopback(settings: &ProxySettings, address: IpAddr) -> bool {
-    settings.node_port_addresses.iter().any(|entry| match entry {
+/// Whether relays listen there (KEP-6032): on 127.0.0.1 and ::1, where an entry is about loopback addresses and nothing else.
+fn listens(settings: &ProxySettings, address: IpAddr) -> bool {
+    let family = Family::of(address);
+    let of_loopback = |range: IpNet| range.network().is_loopback() && range.broadcast().is_loopback();
+    let asks = |entry: NodePortAddress| match entry {
         NodePortAddress::Localhost => true,
-        NodePortAddress::Range(range) => range.contains(&address) && range.network().is_loopback(),
+        NodePortAddress::Range(range) => of_loopback(range) && range.contains(&address),
         NodePortAddress::Primary | NodePortAddress::All => false,
-    })
+    };
+    let everything = settings.node_port_addresses.contains(&NodePortAddress::All);
+    let is_localhost = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&address);
+    is_localhost && !everything && settings.node_port_addresses(family).any(asks)
 }

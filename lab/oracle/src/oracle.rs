@@ -63,7 +63,7 @@ impl<'a> Oracle<'a> {
         match frontend::find(self.objects, self.world, ports, question, reasons) {
             Destination::Service { port, kind, node } => {
                 let arrival = arrival::at(self.objects, self.world, question, node, source);
-                let semantics = modes::semantics(&self.world.proxy);
+                let semantics = modes::semantics_at(&self.world.proxy, question.to.ip());
                 self.decide(&Case { to: question.to, port, kind, arrival, semantics }, reasons)
             }
             Destination::Shared | Destination::Unclear => Verdict::Undefined,
@@ -75,9 +75,10 @@ impl<'a> Oracle<'a> {
                 reasons.add(Rule::OtherPortOfClusterIp, question.to.to_string());
                 Verdict::Reject
             }
-            // Over TCP the relay's own tests and a scenario hold what is promised.
-            Destination::Listener if question.protocol == Protocol::Tcp => Verdict::Undefined,
-            Destination::Listener => Verdict::Reject,
+            Destination::UnusedClusterIp => {
+                reasons.add(Rule::UnusedClusterIp, question.to.to_string());
+                Verdict::Drop
+            }
             Destination::Martian => {
                 reasons.add(Rule::Martian, question.to.to_string());
                 Verdict::Drop
@@ -100,7 +101,11 @@ impl<'a> Oracle<'a> {
             }
         };
         let anybody = policy::any_usable(&endpoints);
-        let unspoken = semantics.refuses_sctp && port.name.protocol == Protocol::Sctp;
+        let unspoken = match port.name.protocol {
+            Protocol::Sctp => semantics.refuses_sctp,
+            Protocol::Udp => semantics.refuses_udp,
+            Protocol::Tcp => false,
+        };
         if !firewall::allows(self.objects, self.world, case, reasons) {
             // Where there is nobody anyway, no page says which of the two the client is to notice.
             return if anybody && !unspoken { Verdict::Drop } else { Verdict::Refuse };

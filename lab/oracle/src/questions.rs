@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::address::Family;
+use crate::address::{self, Family};
 use crate::arrival::{home, is_node};
 use crate::cluster::Cluster;
 use crate::question::{Place, Protocol, Question};
 use crate::service::{self, FrontendKind};
 use crate::world::NodePlace;
+
+/// Of a range's addresses the one that no generated service has.
+const UNUSED: usize = 4000;
 
 /// What can be sent to, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +79,7 @@ impl Cluster {
                 aims.extend(untouched.map(|address| Aim { to: SocketAddr::new(address, 80), protocol: Protocol::Tcp }));
             }
         }
+        aims.extend(self.unused_cluster_ips());
         for (pod, ports) in self.servers() {
             let addresses = self.world.pod(&pod).map(|pod| pod.addresses.clone()).unwrap_or_default();
             let first = ports.first();
@@ -87,6 +91,16 @@ impl Cluster {
             );
         }
         aims
+    }
+
+    /// Addresses that no service has, one of each range that cluster IPs come from.
+    fn unused_cluster_ips(&self) -> impl Iterator<Item = Aim> {
+        let ranges = self.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
+        let ranges = ranges.flatten().filter_map(|range| address::parse_range(range));
+        let last = ranges.flat_map(|range| range.hosts().nth(UNUSED));
+        last.flat_map(|address| {
+            [Protocol::Tcp, Protocol::Udp].map(|protocol| Aim { to: SocketAddr::new(address, 80), protocol })
+        })
     }
 
     fn node_addresses(&self, family: Family) -> Vec<IpAddr> {

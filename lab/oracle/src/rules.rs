@@ -29,6 +29,7 @@ pub enum Rule {
     Martian,
     OtherPortOfVip,
     OtherPortOfClusterIp,
+    UnusedClusterIp,
     Ready,
     Terminating,
     Merged,
@@ -116,6 +117,7 @@ impl Rule {
             Rule::Martian => row("martian", "what comes from elsewhere for a loopback address is dropped", "RFC 1122 3.2.1.3; CVE-2020-8558"),
             Rule::OtherPortOfVip => row("other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
             Rule::OtherPortOfClusterIp => row("other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
+            Rule::UnusedClusterIp => row("unused-cluster-ip", "in nftables mode what goes to an address of a ServiceCIDR that no service has is dropped", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
             // Which endpoints.
             Rule::Ready => row("ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
             Rule::Terminating => row("terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
@@ -148,7 +150,7 @@ impl Rule {
             Rule::ExternalMasquerade => row("external-masquerade", "under externalTrafficPolicy Cluster the client's address is replaced by the node's", "page tutorials/services/source-ip, Source IP for Services with Type=NodePort; API ServiceSpec.externalTrafficPolicy"),
             Rule::OwnNode => row("own-node", "what the node itself sends to an external address has the node's address", "upstream's test InternalExternalMasquerade, rows 'node to …' and 'localhost to …'"),
             Rule::Kept => row("kept", "in all other cases the client's address is kept", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP"),
-            Rule::Relayed => row("relayed", "in userspace mode endpoints see the node that relays", "docs/limitations.md, userspace mode"),
+            Rule::Relayed => row("relayed", "in userspace mode, and behind node ports on loopback addresses in nftables mode, endpoints see the node that relays", "docs/limitations.md, userspace mode"),
             Rule::AsymmetricReply => row("astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),
             Rule::HealthCheck => row("health-check", "healthCheckNodePort answers 200 while the node has ready endpoints of its own in that family, else 503", "API ServiceSpec.healthCheckNodePort; KEP-1669, KEP-3836"),
         }
@@ -156,11 +158,11 @@ impl Rule {
 
     /// Every rule.
     #[rustfmt::skip]
-    pub const ALL: [Rule; 50] = [
+    pub const ALL: [Rule; 51] = [
         Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp,
         Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Undecided, Rule::Family,
         Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::LocalhostListeners, Rule::Martian,
-        Rule::OtherPortOfVip, Rule::OtherPortOfClusterIp, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
+        Rule::OtherPortOfVip, Rule::OtherPortOfClusterIp, Rule::UnusedClusterIp, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
         Rule::ZoneHints, Rule::NoHints, Rule::ClusterPolicy, Rule::InternalLocal, Rule::ExternalLocal,
         Rule::ShortCircuit, Rule::OneListPerServer, Rule::NoEndpoints, Rule::NoLocalEndpoints, Rule::SourceRanges,
         Rule::SourceRangesOwnNode, Rule::SourceRangesFamily, Rule::NotRelayed, Rule::Even, Rule::Scheduled,

@@ -152,6 +152,7 @@ impl Cluster {
         let services = self.objects.services.iter().filter_map(|service| serde_json::to_value(service).ok());
         let slices = self.objects.slices.iter().filter_map(|slice| serde_json::to_value(slice).ok());
         let services = services.map(|service| typed("Service", "v1", service));
+        // The lab's API server has a ServiceCIDR of the same ranges in any case.
         pods.chain(services).chain(slices.map(|slice| typed("EndpointSlice", "discovery.k8s.io/v1", slice))).collect()
     }
 

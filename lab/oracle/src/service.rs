@@ -122,6 +122,11 @@ pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
     texts.iter().filter_map(|text| address::parse(text)).find(|address| Family::of(*address) == family)
 }
 
+/// Whether this is one of its cluster IPs, whoever handles it.
+pub(crate) fn has_cluster_ip(service: &Service, address: IpAddr) -> bool {
+    service.spec.as_ref().and_then(|spec| cluster_ip(spec, Family::of(address))) == Some(address)
+}
+
 /// The service ports that `service` has in `family`; none if it is left alone or has no cluster IP there.
 pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
     let (None, Some(spec)) = (left_alone(service), &service.spec) else { return Vec::new() };

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::address::{self, Family};
 use crate::settings::ProxySettings;
@@ -19,11 +20,19 @@ pub struct Objects {
     pub slices: Vec<EndpointSlice>,
     /// Nodes: zone label, primary addresses, pod ranges.
     pub nodes: Vec<Node>,
+    /// ServiceCIDRs: where cluster IPs come from.
+    pub service_cidrs: Vec<ServiceCIDR>,
 }
 
 impl Objects {
     pub(crate) fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))
+    }
+
+    /// Whether cluster IPs come from a range that has this address.
+    pub(crate) fn is_in_service_cidr(&self, address: IpAddr) -> bool {
+        let ranges = self.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref()).flatten();
+        ranges.filter_map(|range| address::parse_range(range)).any(|range| range.contains(&address))
     }
 
     /// The address that the Node object names first, by family: what `primary` means. Internal addresses go before

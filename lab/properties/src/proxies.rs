@@ -1,6 +1,7 @@
 //! A node's proxies, one per family, over kernels in memory; and what those kernels then print.
 
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use svclab_oracle::{Mode, Objects, World};
@@ -13,6 +14,7 @@ use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
+use svcproxy::mode::localhost::WithLocalhost;
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::Syncer as NftablesSyncer;
 use svcproxy::mode::rules::cleanup::cleanup;
@@ -20,11 +22,12 @@ use svcproxy::mode::userspace::syncer::Syncer as UserspaceSyncer;
 use svcproxy::model::{Family, Protocol, ServicePortName};
 use svcproxy::nftables::Element;
 use svcproxy::nftables::text::Table;
+use svcproxy::plan::node::node_port_relay;
 use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source::{self, Change};
 
 use crate::node;
-use svclab_sim::relays::{Relay, Relays};
+use svclab_sim::relays::{Port, Relay, Relays};
 
 /// What the node's commands would print.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,8 +57,8 @@ pub enum Kernel {
     Ipvs(Box<IpvsKernel>),
     /// A packet filter, and sockets that listen. Those end with their proxy.
     Userspace(Box<(iptables::Fake, relay::Fake)>),
-    /// A table of nftables.
-    Nftables(Box<nft_table::Fake>),
+    /// A table of nftables, and sockets that listen on a loopback address, where they are wanted. Those end with their proxy.
+    Nftables(Box<(nft_table::Fake, Option<relay::Fake>)>),
 }
 
 impl Kernel {
@@ -66,7 +69,7 @@ impl Kernel {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
             Mode::Iptables => Kernel::Iptables(iptables::Fake::default()),
             Mode::Userspace => Kernel::Userspace(Box::default()),
-            Mode::Nftables => Kernel::Nftables(Box::new(nft_table::Fake::new(family))),
+            Mode::Nftables => Kernel::Nftables(Box::new((nft_table::Fake::new(family), None))),
         }
     }
 
@@ -86,7 +89,7 @@ impl Kernel {
     /// What the kernel refused.
     pub fn clean_up(&mut self) -> Result<(), String> {
         match self {
-            Kernel::Nftables(table) => table.delete().map(drop).map_err(|error| error.to_string()),
+            Kernel::Nftables(all) => all.0.delete().map(drop).map_err(|error| error.to_string()),
             _ => match self.rules() {
                 Some(rules) => cleanup(rules).map(drop).map_err(|error| error.to_string()),
                 None => Ok(()),
@@ -99,8 +102,13 @@ impl Kernel {
             Kernel::Iptables(rules) => rules,
             Kernel::Ipvs(all) => &all.rules,
             Kernel::Userspace(all) => &all.0,
-            Kernel::Nftables(table) => {
-                into.nft.push_str(&listed(family, table));
+            Kernel::Nftables(all) => {
+                into.nft.push_str(&listed(family, &all.0));
+                let Some(listeners) = &all.1 else { return };
+                let listening = listeners.listening.iter().map(|(listener, port)| (listener, *port));
+                let mut found = relays(family, listening, |name| listeners.active.get(name).cloned());
+                found.values_mut().for_each(|relay| relay.address = Some(family.localhost()));
+                into.relays.extend(found);
                 return;
             }
         };
@@ -142,6 +150,17 @@ pub fn relays<'a>(
         ((family, protocol, port), relay)
     });
     relays.collect()
+}
+
+/// A node port of a family that is relayed on a loopback address, and leads to these.
+#[must_use]
+pub fn localhost_relay(family: Family, address: IpAddr, port: u16, to: &[SocketAddr]) -> (Port, Relay) {
+    let family = match family {
+        Family::V4 => svclab_sim::protocol::Family::V4,
+        Family::V6 => svclab_sim::protocol::Family::V6,
+    };
+    let relay = Relay { to: to.to_vec(), address: Some(address), ..Relay::default() };
+    ((family, Number::TCP, port), relay)
 }
 
 fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
@@ -207,7 +226,7 @@ enum Proxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
     Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
-    Nftables(Box<FamilyProxy<NftablesSyncer<nft_table::Fake>>>),
+    Nftables(Box<FamilyProxy<WithLocalhost<NftablesSyncer<nft_table::Fake>, relay::Fake>>>),
 }
 
 /// A node's proxies.
@@ -302,7 +321,10 @@ impl Proxies {
         let kernels = self.of.iter_mut().map(|(_, proxy)| match proxy {
             Proxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
             Proxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
-            Proxy::Nftables(proxy) => Kernel::Nftables(Box::new(proxy.mode().table().clone())),
+            Proxy::Nftables(proxy) => {
+                let relays = proxy.mode().relays().cloned();
+                Kernel::Nftables(Box::new((proxy.mode().mode().table().clone(), relays)))
+            }
             Proxy::Userspace(proxy) => {
                 let syncer = proxy.mode();
                 Kernel::Userspace(Box::new((syncer.kernel().clone(), syncer.relays().clone())))
@@ -340,7 +362,8 @@ impl Proxy {
                 Proxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Nftables(kernel) => {
-                let syncer = NftablesSyncer::new(*kernel);
+                let relays = node_port_relay(config, family).map(|_| relay::Fake::default());
+                let syncer = WithLocalhost::new(NftablesSyncer::new(kernel.0), relays);
                 Proxy::Nftables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Userspace(all) => {
@@ -361,6 +384,9 @@ pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     };
     for node in &objects.nodes {
         take(source::admit_node(node.clone()).map(Some));
+    }
+    for cidr in &objects.service_cidrs {
+        take(source::admit_service_cidr(cidr.clone()).map(Some));
     }
     for service in &objects.services {
         take(source::admit_service(service.clone()).map(Some));

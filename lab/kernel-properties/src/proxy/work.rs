@@ -13,10 +13,11 @@ use svcproxy::kernel::writer::Writer;
 use svcproxy::kernel::{addresses, nft_table, sysctl};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
+use svcproxy::mode::localhost::{WithLocalhost, relayed};
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::{self, iptables, ipvs, nftables, userspace};
 use svcproxy::model::Family;
-use svcproxy::plan::node::routes_loopback;
+use svcproxy::plan::node::{node_port_relay, routes_loopback};
 use svcproxy::relay::engine::Shared;
 use svcproxy::relay::limits::Limits;
 use svcproxy::relay::{Backends, Engine, tcp, udp};
@@ -28,6 +29,9 @@ const SILENT: Duration = Duration::from_secs(3600);
 
 /// By then nothing is put off any more.
 const LATER: Duration = Duration::from_secs(60);
+
+/// Proxies whose relays go on until they are dropped, and where these lead.
+type Brought = (Box<dyn std::any::Any>, Relays);
 
 /// A proxy of userspace mode.
 type Relaying = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
@@ -42,12 +46,12 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Brings the node's kernel to the objects. In userspace mode the relays go on.
+    /// Brings the node's kernel to the objects. Relays, where the mode has such, go on.
     pub(super) fn carry_out(self) -> Result<Option<AtWork>, String> {
         // The settings of the cluster before may have needed it; a proxy only ever sets it.
         sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(said)?;
         match self.config.mode {
-            Mode::Userspace => AtWork::start(self).map(Some),
+            Mode::Userspace => AtWork::start(move || self.bring_relays()).map(Some),
             Mode::Ipvs => {
                 ipvs::prepare::apply(false).map_err(said)?;
                 let settings = ipvs::syncer::Settings::of(&self.config.ipvs);
@@ -57,7 +61,10 @@ impl Work {
                 };
                 self.bring_all(open).map(|_| None)
             }
-            Mode::Nftables => self.bring_tables().map(|()| None),
+            Mode::Nftables if self.families.iter().any(|family| node_port_relay(&self.config, *family).is_some()) => {
+                AtWork::start(move || self.bring_tables()).map(Some)
+            }
+            Mode::Nftables => self.bring_tables().map(|_| None),
             Mode::Iptables => {
                 if routes_loopback(&self.config) {
                     sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
@@ -68,15 +75,33 @@ impl Work {
     }
 
     /// Those of nftables mode, which put off the deletion of what nothing leads to any more.
-    fn bring_tables(&self) -> Result<(), String> {
+    fn bring_tables(&self) -> Result<Brought, String> {
         let own = addresses::read().map_err(said)?;
+        let (mut proxies, mut relays) = (Vec::new(), Relays::new());
         for family in &self.families {
             let table = nft_table::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
+            let address = node_port_relay(&self.config, *family);
             let syncer = nftables::syncer::Syncer::new(table);
-            let mut proxy = self.bring(FamilyProxy::with_mode(self.config.clone(), *family, syncer), &own)?;
+            let mode = WithLocalhost::new(syncer, address.map(|address| Engine::on(address, shared())));
+            let mut proxy = self.bring(FamilyProxy::with_mode(self.config.clone(), *family, mode), &own)?;
             proxy.follow_up(Instant::now() + LATER).map_err(said)?;
+            let plans = proxy.plans();
+            let found = plans.iter().filter_map(|plan| Some((relayed(plan)?, address?)));
+            relays.extend(found.map(|((port, to), address)| proxies::localhost_relay(*family, address, port, to)));
+            proxies.push(proxy);
         }
-        Ok(())
+        Ok((Box::new(proxies), relays))
+    }
+
+    /// Those of userspace mode.
+    fn bring_relays(&self) -> Result<Brought, String> {
+        let (shared, range) = (shared(), self.config.port_range);
+        let mut proxies = self.bring_all(|commands| {
+            let relays = Engine::new(commands.family(), Arc::clone(&shared));
+            Ok(userspace::syncer::Syncer::new(commands, relays, range))
+        })?;
+        let relays = proxies.iter_mut().flat_map(relays).collect();
+        Ok((Box::new(proxies), relays))
     }
 
     /// The proxies of all families, after their work.
@@ -112,25 +137,19 @@ pub(super) struct AtWork {
 
 impl AtWork {
     /// The thread is born into the namespace of the one that calls, and tasks that relay open their sockets in theirs.
-    fn start(work: Work) -> Result<AtWork, String> {
+    fn start(bring: impl FnOnce() -> Result<Brought, String> + Send + 'static) -> Result<AtWork, String> {
         let (ready, started) = mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
         let live = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let begin = |runtime: &tokio::runtime::Runtime| {
                 let _context = runtime.enter();
-                let shared = shared();
-                let range = work.config.port_range;
-                work.bring_all(|commands| {
-                    let relays = Engine::new(commands.family(), Arc::clone(&shared));
-                    Ok(userspace::syncer::Syncer::new(commands, relays, range))
-                })
+                bring()
             };
-            let proxies = runtime.map_err(said).and_then(|runtime| Ok((begin(&runtime)?, runtime)));
-            match proxies {
+            let brought = runtime.map_err(said).and_then(|runtime| Ok((begin(&runtime)?, runtime)));
+            match brought {
                 Err(why) => drop(ready.send(Err(why))),
-                Ok((mut proxies, runtime)) => {
-                    let relays = proxies.iter_mut().flat_map(relays).collect();
+                Ok(((_proxies, relays), runtime)) => {
                     if ready.send(Ok(relays)).is_ok() {
                         // An error is the end as well: nobody holds the other side.
                         let _ = runtime.block_on(ended);

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde_json::json;
 
 use super::recipe::{Declared, Detect, Families, NodePorts, NodeRecipe, Recipe};
@@ -51,6 +52,11 @@ pub(super) fn pod_range(family: Family) -> Option<IpNet> {
     range(["10.244.0.0/16", "fd00:10:244::/56"], family)
 }
 
+/// Where cluster IPs come from.
+fn service_range(family: Family) -> Option<IpNet> {
+    range(["10.96.0.0/16", "fd00:10:96::/112"], family)
+}
+
 /// Address number `last` in the range of the pods of node number `node`.
 fn in_pod_range(node: usize, last: usize, family: Family) -> Option<IpAddr> {
     address([format!("10.244.{}.{last}", node + 1), format!("fd00:10:244:{:x}::{last:x}", node + 1)], family)
@@ -82,7 +88,8 @@ impl Recipe {
             proxy: self.settings(families),
             nodes,
         };
-        let mut objects = Objects { nodes: objects, ..Objects::default() };
+        let service_cidrs = self.service_cidrs.then(|| service_cidr(families)).flatten().into_iter().collect();
+        let mut objects = Objects { nodes: objects, service_cidrs, ..Objects::default() };
         for index in 0..self.services.len() {
             objects.services.extend(services::build(self, index));
             objects.slices.extend(slices::build(self, index, &world));
@@ -196,6 +203,11 @@ fn node_object(recipe: &NodeRecipe, place: &NodePlace, index: usize, families: &
         "status": {"addresses": addresses},
     }))
     .ok()
+}
+
+fn service_cidr(families: &[Family]) -> Option<ServiceCIDR> {
+    let ranges: Vec<IpNet> = families.iter().filter_map(|family| service_range(*family)).collect();
+    serde_json::from_value(json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}})).ok()
 }
 
 pub(super) fn node_name(index: usize) -> String {

@@ -68,5 +68,6 @@ fn nothing() -> Recipe {
             node_ports: NodePorts::Unset,
             localhost_node_ports: true,
         },
+        service_cidrs: false,
     }
 }

@@ -22,6 +22,8 @@ pub struct Recipe {
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
+    /// There is a ServiceCIDR of the ranges that cluster IPs come from.
+    pub service_cidrs: bool,
 }
 
 /// Families of the cluster.

@@ -17,28 +17,34 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     // What is drawn last changes nothing of the rest of a seed's cluster.
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
-    let whole = (machines, vec(service(), 1..=4), proxy(), rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
-    whole.prop_map(
-        |((families, point_to_point, nodes, pods), services, proxy, link_gateways, overlay, reverse_path, second)| {
-            Recipe {
-                families,
-                point_to_point,
-                link_gateways,
-                overlay,
-                second,
-                reverse_path,
-                nodes,
-                pods,
-                services,
-                proxy,
-            }
-        },
-    )
+    let wiring = (rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
+    let whole = (machines, vec(service(), 1..=4), proxy(), wiring, rarely(0.5));
+    whole.prop_map(|((families, point_to_point, nodes, pods), services, proxy, wiring, service_cidrs)| {
+        let (link_gateways, overlay, reverse_path, second) = wiring;
+        Recipe {
+            families,
+            point_to_point,
+            link_gateways,
+            overlay,
+            second,
+            reverse_path,
+            nodes,
+            pods,
+            services,
+            proxy,
+            service_cidrs,
+        }
+    })
 }
 
 /// Recipes on the machines of `frame`: its families, wiring, nodes and pods stay, services and settings are drawn.
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
-    (vec(service(), 1..=4), proxy()).prop_map(move |(services, proxy)| Recipe { services, proxy, ..frame.clone() })
+    (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
+        services,
+        proxy,
+        service_cidrs,
+        ..frame.clone()
+    })
 }
 
 fn node() -> impl Strategy<Value = NodeRecipe> {

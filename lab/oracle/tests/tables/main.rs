@@ -11,6 +11,7 @@ mod health;
 mod lab;
 mod masquerade;
 mod modes;
+mod nftables;
 mod odd;
 mod policies;
 mod scenarios;

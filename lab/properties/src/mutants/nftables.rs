@@ -335,6 +335,7 @@ fn refusals() -> Vec<Mutant> {
         broken("no node port is refused", |s| unasked(s, "filter-input", "nodeport-endpoints-check")),
         broken("other ports of cluster IPs pass through", |s| unasked(s, "filter-forward", "cluster-ips-check")),
         broken("other ports of cluster IPs pass from the node", |s| unasked(s, "filter-output", "cluster-ips-check")),
+        broken("addresses that no service has are let through", |s| clear(s, "service-cidrs")),
         broken("no address is a cluster IP", |s| clear(s, "cluster-ips")),
         broken("the first address is no cluster IP", |s| elements(s, "cluster-ips", |all| { all.drain(..1.min(all.len())); })),
     ]

@@ -12,10 +12,10 @@ fn promises_are_kept(mode: Mode) {
     let tally = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
     println!("{}: {tally:?}", mode.name());
     // A hundred of 40,000: claims are drawn that meet, and are judged.
-    assert!(tally.disputed * 400 > tally.questions, "{tally:?}");
+    assert!(tally.disputed * 500 > tally.questions, "{tally:?}");
     let share = |verdict: usize| tally.verdicts[verdict] * 1000 / tally.questions;
     let [deliver, drop, reject, either, untouched, undefined] = [0, 1, 2, 3, 4, 5].map(share);
-    // In thousandths; drawn are 317 to 358, 22 to 25, 113 to 384, 1 to 2, 223 to 491, and 10 for which there is no promise.
+    // In thousandths; drawn are 298 to 358, 22 to 79, 113 to 384, 1 to 2, 223 to 491, and 10 to 13 for which there is no promise.
     assert!(deliver >= 250 && drop >= 15 && reject >= 80 && either >= 1 && untouched >= 150, "{tally:?}");
     assert!(undefined <= 20, "too much is judged by nothing: {tally:?}");
 }

@@ -48,7 +48,8 @@ fn iptables_and_userspace_agree() {
 
 #[test]
 fn iptables_and_nftables_agree() {
-    agree(Mode::Nftables, 202, 2);
+    // Ports and addresses of cluster IPs that no service has are shut in one of them, and half of the clusters have ServiceCIDRs.
+    agree(Mode::Nftables, 202, 1);
 }
 
 /// At least so many flows alike for one that is not compared.

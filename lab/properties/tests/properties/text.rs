@@ -126,8 +126,8 @@ fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<
         let written: usize = kernels
             .iter_mut()
             .map(|kernel| match kernel {
-                Kernel::Nftables(table) => {
-                    table.table.iter().flat_map(|table| table.chains.values()).map(|chain| chain.rules.len()).sum()
+                Kernel::Nftables(all) => {
+                    all.0.table.iter().flat_map(|table| table.chains.values()).map(|chain| chain.rules.len()).sum()
                 }
                 other => {
                     let chains = other.rules().into_iter().flat_map(|rules| rules.tables.values());
