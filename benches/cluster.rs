@@ -14,8 +14,10 @@ use crate::subject::{Change, ObjectKey};
 
 /// The port of every service and of every endpoint.
 pub const PORT: u16 = 80;
-/// Of each ten services the one with a node port.
+/// Of each ten services the one with a node port, as long as there are any.
 const NODE_PORT: u32 = 5;
+/// kube-apiserver's `--service-node-port-range`, by default.
+const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 /// Of each ten services the one that speaks UDP.
 const UDP: u32 = 9;
 
@@ -99,7 +101,12 @@ impl Size {
                 _ => pod_ip(self, index, position),
             };
             let conditions = EndpointConditions { ready: Some(true), ..EndpointConditions::default() };
-            Endpoint { addresses: vec![address.to_string()], conditions: Some(conditions), ..Endpoint::default() }
+            Endpoint {
+                addresses: vec![address.to_string()],
+                conditions: Some(conditions),
+                node_name: Some("another-node".to_owned()),
+                ..Endpoint::default()
+            }
         };
         let count = match state {
             Endpoints::None => 0,
@@ -140,7 +147,8 @@ pub fn is_udp(index: u32) -> bool {
 
 /// The node port of a service, if it has one.
 pub fn node_port(index: u32) -> Option<u16> {
-    (index % 10 == NODE_PORT).then(|| u16::try_from(30_000 + index / 10).unwrap_or(u16::MAX))
+    let port = NODE_PORTS.start().checked_add(u16::try_from(index / 10).ok()?)?;
+    (index % 10 == NODE_PORT && NODE_PORTS.contains(&port)).then_some(port)
 }
 
 fn protocol(index: u32) -> &'static str {

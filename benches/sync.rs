@@ -39,7 +39,7 @@ fn run() -> Result<()> {
         left_out.extend(guest::run(&mut bench)?);
         left_out.extend(packets::run(&mut bench, &runtime, options.large)?);
     }
-    left_out.extend(client_view::run(&mut bench, &runtime, &options.proxies)?);
+    left_out.extend(client_view::run(&mut bench, &runtime, &options.proxies, options.large)?);
     bench.finish();
     if is_measuring { page::write(&bench, &left_out) } else { Ok(()) }
 }

@@ -20,7 +20,7 @@ use crate::packets::wires::{BACKEND, Wires};
 use crate::results::Detail;
 use api::Api;
 use attempt::{Answer, until};
-pub use programs::{Program, VARIANTS};
+pub use programs::{NFTABLES, Program, VARIANTS};
 
 /// Groups of this part, and what they are.
 pub const GROUPS: [(&str, &str); 4] = [
@@ -42,12 +42,18 @@ const START: &str = "seen-first-sync";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const SIZES: [Size; 2] = [Size { services: 1000, endpoints: 10 }, Size { services: 5000, endpoints: 10 }];
+/// With `--large`, this proxy's nftables mode alone.
+const LARGE: [Size; 3] = [
+    Size { services: 20_000, endpoints: 10 },
+    Size { services: 44_000, endpoints: 2 },
+    Size { services: 5000, endpoints: 50 },
+];
 
 /// Measures this proxy and those that are described in `files`, side by side; returns what had to be left out.
 ///
 /// # Errors
 /// When a description is of no use, or anything that is measured fails.
-pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf]) -> Result<Vec<String>> {
+pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf], large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     let programs = Program::all(files)?;
     for size in SIZES {
@@ -60,6 +66,11 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf]) -> Result<Ve
                 }
             }
         }
+    }
+    let own = Program::Own;
+    for size in LARGE.into_iter().filter(|_| large) {
+        let series = format!("{}-{}", own.name(), NFTABLES.name);
+        of(bench, runtime, &series, size, || Scene::build(runtime, &own, &NFTABLES, size))?;
     }
     Ok(left_out)
 }

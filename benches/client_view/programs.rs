@@ -33,8 +33,11 @@ pub const VARIANTS: [Variant; 3] = [
         program: "xtables-nft-multi",
         up_to: (10_000, "iptables-nft-restore 1.8.9 takes over five minutes for it"),
     },
-    Variant { name: "nftables", mode: "nftables", program: "xtables-nft-multi", up_to: (u32::MAX, "") },
+    NFTABLES,
 ];
+/// nftables mode.
+pub const NFTABLES: Variant =
+    Variant { name: "nftables", mode: "nftables", program: "xtables-nft-multi", up_to: (u32::MAX, "") };
 
 impl Variant {
     /// Why a cluster of this size is left out for a program, if it is. This project's own writes nft tables by netlink.

@@ -84,7 +84,9 @@ impl<T: NftTable> NftTable for Observed<T> {
         seen.asked.chains += change.add_chains.len() + change.write_rules.len();
         seen.asked.removed_chains += change.delete_chains.len();
         if self.counts_batches {
-            batches(&change, Family::V4, layout::TABLE, |batch| count(&mut seen.asked, batch))?;
+            batches(&change, &mut std::iter::empty(), Family::V4, layout::TABLE, |batch| {
+                count(&mut seen.asked, batch)
+            })?;
             if let Some(sent) = &mut seen.sent {
                 sent.push(Sent::Change(Box::new(change.into_owned())));
             }

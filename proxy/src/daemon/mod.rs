@@ -90,6 +90,7 @@ where
             metrics,
             events,
             synced: Arc::new(synced),
+            families: runners.len(),
         };
         let mut tasks = JoinSet::new();
         // Closed at the end.

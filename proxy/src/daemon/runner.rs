@@ -34,6 +34,9 @@ use crate::source::Batch;
 
 /// After a failure, what goes on beside syncs is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
+/// So long after its first sync a family waits for those of the others before it listens to other programs' writes, which makes large syncs
+/// slower.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// One family's proxy, and what it looks at.
 pub struct Runner<M, C> {
@@ -58,6 +61,8 @@ pub(super) struct Shared {
     pub(super) events: Recorder,
     /// Families that have synced at least once.
     pub(super) synced: Arc<watch::Sender<Vec<Family>>>,
+    /// How many families there are.
+    pub(super) families: usize,
 }
 
 /// Changes for a runner. They wait in memory while it is busy, which deadlines of commands bound.
@@ -79,8 +84,10 @@ struct Running<M, C> {
     refusals: Refusals,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
+    /// What was taken in and is to be synced: to free the objects of a large cluster takes as long as a part of the sync.
+    taken: Vec<Arc<Batch>>,
     complete: bool,
-    synced_once: bool,
+    first_synced: Option<Instant>,
 }
 
 impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
@@ -97,19 +104,24 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             schedule,
             seen: Applied::default(),
             pending: Vec::new(),
+            taken: Vec::new(),
             complete: false,
-            synced_once: false,
+            first_synced: None,
         };
+        let mut synced = running.shared.synced.subscribe();
         running.blocking(|runner| runner.family.look_ahead());
         loop {
             let next = running.schedule.next(running.runner.family.is_due());
-            let listens = running.synced_once && !running.schedule.will_look();
+            let (first_synced, families) = (running.first_synced, running.shared.families);
+            let has_listened = running.runner.watch.listens();
+            let listens = first_synced.is_some() && has_listened && !running.schedule.will_look();
             tokio::select! {
                 delivery = inbox.recv() => match delivery {
                     Some(delivery) => running.take(delivery),
                     None => return,
                 },
                 () = running.runner.watch.changed(), if listens => running.schedule.look_soon(Instant::now()),
+                () = quiet(&mut synced, families, first_synced), if !has_listened => running.listen(),
                 () = sleep_until(next), if running.complete => {}
             }
             while let Ok(delivery) = inbox.try_recv() {
@@ -125,7 +137,25 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
     }
 }
 
+/// Until this family has synced, and all others as well, or it has waited for them for a while.
+async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first_synced: Option<Instant>) {
+    let Some(first_synced) = first_synced else { return std::future::pending().await };
+    tokio::select! {
+        _ = synced.wait_for(|synced| synced.len() >= families) => {}
+        () = sleep_until(first_synced + QUIET) => {}
+    }
+}
+
 impl<M: Mode + Send, C: Conntrack> Running<M, C> {
+    /// Listens to other programs' writes. What they wrote since the first sync has to be looked at.
+    fn listen(&mut self) {
+        let family = self.runner.family.family();
+        if let Err(error) = self.runner.watch.listen() {
+            warn!(%family, %error, "cannot listen to other programs' writes: they are noticed each sync period only");
+        }
+        self.schedule.look_soon(Instant::now());
+    }
+
     fn take(&mut self, delivery: Delivery) {
         let Delivery { batch, pending, complete } = delivery;
         self.seen.manifests = batch.resource_version.clone().or(self.seen.manifests.take());
@@ -141,6 +171,9 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
             self.pending.push(pending);
             if self.complete && !batch.changes.is_empty() {
                 self.shared.metrics.queued(family.family());
+            }
+            if self.complete {
+                self.taken.push(batch);
             }
         }
         if self.complete {
@@ -200,6 +233,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
             }
         }
         self.report_due();
+        self.taken.clear();
         if full {
             let family = &mut self.runner.family;
             memory::compact(|| family.compact());
@@ -224,8 +258,8 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
         proxy.take_triggers().for_each(|time| metrics.programmed(family, SystemTime::from(time)));
         health_checks.lock().unwrap_or_else(PoisonError::into_inner).sync(proxy, events);
-        if !self.synced_once {
-            self.synced_once = true;
+        if self.first_synced.is_none() {
+            self.first_synced = Some(Instant::now());
             self.shared.synced.send_modify(|families| families.push(family));
         }
         if report.is_empty() {

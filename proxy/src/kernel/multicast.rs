@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv, socket,
+};
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -19,6 +21,15 @@ impl MulticastListener {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
         Ok(MulticastListener(fd))
+    }
+
+    /// Listens to these groups from now on, and to no others.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn listen(&self, groups: u32) -> io::Result<()> {
+        let own: NetlinkAddr = getsockname(self.0.as_raw_fd())?;
+        Ok(bind(self.0.as_raw_fd(), &NetlinkAddr::new(own.pid(), groups))?)
     }
 
     /// Takes everything that is queued; whether there was anything. A queue that ran over (ENOBUFS) had something, too.

@@ -33,7 +33,7 @@ pub struct Watch {
 
 enum Signs {
     /// Messages about the nft variant's tables.
-    Nft(AsyncFd<MulticastListener>),
+    Nft { changes: AsyncFd<MulticastListener>, listens: bool },
     /// Sizes of the legacy tables.
     Legacy {
         /// `None` where the kernel has no such tables.
@@ -50,14 +50,34 @@ enum Signs {
 type Sizes = [Option<Size>; Table::ALL.len()];
 
 impl Watch {
-    /// Watches the nft variant's tables of this network namespace.
+    /// Watches the nft variant's tables of this network namespace, once it is told to [listen](Watch::listen).
     ///
     /// # Errors
     /// When the kernel refuses the socket.
     pub fn nft(family: Family) -> io::Result<Watch> {
-        let changes = MulticastListener::of(SockProtocol::NetlinkNetFilter, 1 << (NFNLGRP_NFTABLES - 1))?;
+        let changes = MulticastListener::of(SockProtocol::NetlinkNetFilter, 0)?;
         // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
-        Ok(Watch { family, signs: Signs::Nft(unsafe { AsyncFd::register(changes) }?) })
+        let changes = unsafe { AsyncFd::register(changes) }?;
+        Ok(Watch { family, signs: Signs::Nft { changes, listens: false } })
+    }
+
+    /// Whether changes are noticed.
+    pub fn listens(&self) -> bool {
+        !matches!(self.signs, Signs::Nft { listens: false, .. })
+    }
+
+    /// Notices changes from now on. As long as anybody listens in a network namespace, the kernel writes a message for each rule and element
+    /// of every transaction there: a first sync takes nearly twice as long.
+    ///
+    /// # Errors
+    /// When the kernel refuses; changes are not noticed then.
+    pub fn listen(&mut self) -> io::Result<()> {
+        if let Signs::Nft { changes, listens } = &mut self.signs {
+            // Not again and again, where it is refused.
+            *listens = true;
+            changes.get_ref().listen(1 << (NFNLGRP_NFTABLES - 1))?;
+        }
+        Ok(())
     }
 
     /// Watches legacy tables. Needs a tokio runtime around it.
@@ -76,7 +96,7 @@ impl Watch {
     /// Takes what there is now for seen. To be called before a look at the tables.
     pub fn forget(&mut self) {
         match &mut self.signs {
-            Signs::Nft(changes) => {
+            Signs::Nft { changes, .. } => {
                 changes.get_ref().take();
             }
             Signs::Legacy { seen, tables, .. } => *seen = sizes(tables.as_ref()),
@@ -107,7 +127,7 @@ impl Watch {
     pub async fn changed(&mut self) {
         let family = self.family;
         match &mut self.signs {
-            Signs::Nft(changes) => loop {
+            Signs::Nft { changes, .. } => loop {
                 let Ok(mut ready) = changes.readable().await else { return std::future::pending().await };
                 let changed = changes.get_ref().take_if(|message| nft_family(message) == Some(family));
                 ready.clear_ready();

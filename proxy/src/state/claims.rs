@@ -95,6 +95,15 @@ impl Claims {
     /// A Service was this and is that. Returns who, of all Services, won or lost what by it.
     pub(super) fn replace(&mut self, before: Option<&Known>, after: &Known) -> Vec<(Claim, ServicePortName)> {
         let (before, after) = (before.map(Known::claims).unwrap_or_default(), after.claims());
+        if before.is_empty() && self.are_free(&after) {
+            // A first list of a large cluster is made of these.
+            let given = after.into_iter().map(|(claim, claimant)| {
+                let name = claimant.name.clone();
+                self.insert(claim, claimant);
+                (claim, name)
+            });
+            return given.collect();
+        }
         let mut winners: BTreeMap<Claim, Option<ServicePortName>> = BTreeMap::new();
         for (claim, claimant) in before.difference(&after) {
             winners.entry(*claim).or_insert_with(|| self.winner(*claim).map(|winner| winner.name.clone()));
@@ -106,6 +115,12 @@ impl Claims {
         }
         let moved = winners.into_iter().flat_map(|(claim, was)| self.moved(claim, was).map(move |name| (claim, name)));
         moved.collect()
+    }
+
+    /// Whether nobody else has any of these, and nobody of them claims the same as another.
+    fn are_free(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
+        let alike = claims.iter().zip(claims.iter().skip(1)).any(|((one, _), (other, _))| one == other);
+        !alike && claims.iter().all(|(claim, _)| !self.claimants.contains_key(claim))
     }
 
     /// Who had a claim and who has it now, if that is not the same.

@@ -7,7 +7,7 @@ pub mod service;
 mod triggers;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -64,9 +64,10 @@ pub struct State {
     external_ips: bool,
     services: BTreeMap<ObjectKey, Known>,
     claims: Claims,
-    /// Each Service's slices with their names, in their order: most have one, for which a map would be large.
-    slices: BTreeMap<ObjectKey, Vec<(String, Slice)>>,
-    slice_owner: BTreeMap<ObjectKey, String>,
+    /// Each Service's slices with their names, in their order: most have one, for which a map would be large. Nobody walks over all of them, so
+    /// that they need no order, which a first list of a large cluster would pay for.
+    slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
+    slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
     /// Of each ServiceCIDR, the ranges of this family.
     service_cidrs: BTreeMap<String, Vec<IpNet>>,
@@ -94,8 +95,8 @@ impl Changed {
     }
 
     /// Adds what changed later.
-    pub fn merge(&mut self, later: Changed) {
-        self.service_ports.extend(later.service_ports);
+    pub fn merge(&mut self, mut later: Changed) {
+        self.service_ports.append(&mut later.service_ports);
         self.node |= later.node;
         self.service_cidrs |= later.service_cidrs;
     }
@@ -110,8 +111,8 @@ impl State {
             external_ips: true,
             services: BTreeMap::new(),
             claims: Claims::default(),
-            slices: BTreeMap::new(),
-            slice_owner: BTreeMap::new(),
+            slices: HashMap::new(),
+            slice_owner: HashMap::new(),
             node: NodeInfo::default(),
             service_cidrs: BTreeMap::new(),
             changed: BTreeSet::new(),
@@ -250,9 +251,13 @@ impl State {
 
     /// Whether it is there.
     fn mark_service(&mut self, service: &ObjectKey) -> bool {
-        let ports = self.services.get(service).into_iter().flat_map(|known| &known.ports);
-        self.changed.extend(ports.map(|port| port.name.clone()));
-        self.services.contains_key(service)
+        let Some(known) = self.services.get(service) else { return false };
+        for port in &known.ports {
+            if !self.changed.contains(&port.name) {
+                self.changed.insert(port.name.clone());
+            }
+        }
+        true
     }
 
     /// From now on, trigger times after `since` are kept for [`State::take_triggers`].

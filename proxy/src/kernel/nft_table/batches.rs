@@ -11,9 +11,9 @@ use crate::nftables::change::TableChange;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Change, Element, Name, Rule, Value};
 
-/// Bytes of a batch after which it is sent, where a change may be made in several: 14,000 elements of IPv4. The kernel holds up all other
+/// Bytes of a batch after which it is sent, where a change may be made in several: 12,000 elements of IPv4. The kernel holds up all other
 /// writers while it applies one.
-const AT_ONCE: usize = 1 << 20;
+const AT_ONCE: usize = 512 << 10;
 /// Elements that are added or deleted in one piece, give or take those of a frontend.
 const PIECE: usize = 2000;
 
@@ -33,13 +33,14 @@ impl Target {
     }
 }
 
-/// Writes `change`, and elements that come besides, into batches, in the memory of `batch`, and hands each to `send` before the next one is written.
+/// Writes `change`, and elements that come besides, into batches, in the memory of `batch`, and hands each to `send` before the next one is
+/// written. `send` may leave another batch in its place.
 pub(super) fn each(
     change: &Change,
     more: &mut dyn Iterator<Item = Element>,
     target: Target,
     batch: &mut Batch,
-    send: impl FnMut(&Batch) -> Result<(), NftTableError>,
+    send: impl FnMut(&mut Batch) -> Result<(), NftTableError>,
 ) -> Result<(), NftTableError> {
     batch.clear();
     let at_most = if change.table == TableChange::Replace { target.room } else { target.room.min(AT_ONCE) };
@@ -57,7 +58,7 @@ struct Sending<'a, S> {
     send: S,
 }
 
-impl<S: FnMut(&Batch) -> Result<(), NftTableError>> Sending<'_, S> {
+impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
     fn all(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let (table, family) = (self.target.table(), self.target.family);
         let comment = nf_tables::field::comment_user_data(self.target.comment);
@@ -133,23 +134,11 @@ impl<S: FnMut(&Batch) -> Result<(), NftTableError>> Sending<'_, S> {
         }
     }
 
-    /// What goes and what comes of one frontend is in one piece, and a piece in one batch.
+    /// A piece is in one batch.
     fn elements(&mut self, change: &Change) -> Result<(), NftTableError> {
-        let bytes = usize::from(self.target.family.address_bits()) / 8;
-        let (gone, come) = (sorted(&change.delete_elements, bytes), sorted(&change.add_elements, bytes));
-        let (mut gone, mut come) = (&gone[..], &come[..]);
-        while let Some(end) = [gone.get(PIECE - 1).or(gone.last()), come.get(PIECE - 1).or(come.last())]
-            .into_iter()
-            .flatten()
-            .map(|element| frontend(element, bytes))
-            .min()
-        {
-            let (out, rest) = gone.split_at(gone.partition_point(|element| frontend(element, bytes) <= end));
-            let (into, more) = come.split_at(come.partition_point(|element| frontend(element, bytes) <= end));
-            (gone, come) = (rest, more);
-            self.piece(out, into.iter().copied())?;
-        }
-        Ok(())
+        let address = usize::from(self.target.family.address_bits()) / 8;
+        let (gone, come) = (sorted(&change.delete_elements, address), sorted(&change.add_elements, address));
+        pieces(&gone, &come, PIECE, address).try_for_each(|(gone, come)| self.piece(gone, come.iter().copied()))
     }
 
     fn piece<'a>(
@@ -206,6 +195,23 @@ fn frontend(element: &Element, address: usize) -> &[u8] {
     key.get(..key.len().saturating_sub(more)).unwrap_or(key)
 }
 
+/// Cuts what goes and what comes into pieces of at most `most` elements each, but for those of one frontend: these are together.
+fn pieces<'a>(
+    mut gone: &'a [&'a Element],
+    mut come: &'a [&'a Element],
+    most: usize,
+    address: usize,
+) -> impl Iterator<Item = (&'a [&'a Element], &'a [&'a Element])> {
+    std::iter::from_fn(move || {
+        let ends = [gone, come].map(|elements| elements.get(most - 1).or(elements.last()));
+        let end = ends.into_iter().flatten().map(|element| frontend(element, address)).min()?;
+        let (out, rest) = gone.split_at(gone.partition_point(|element| frontend(element, address) <= end));
+        let (into, more) = come.split_at(come.partition_point(|element| frontend(element, address) <= end));
+        (gone, come) = (rest, more);
+        Some((out, into))
+    })
+}
+
 /// By frontend; within one in the order of sets and keys.
 fn sorted(elements: &[Element], address: usize) -> Vec<&Element> {
     let mut elements: Vec<&Element> = elements.iter().collect();
@@ -226,4 +232,54 @@ fn by_set<'a>(elements: impl Iterator<Item = &'a Element>) -> Vec<(&'static str,
         }
     }
     sets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Protocol;
+    use crate::nftables::{Key, Verdict};
+    use proptest::prelude::*;
+
+    const ADDRESS: usize = 4;
+
+    /// Elements of services, of which each number is one: where packets go on, endpoints, and who may use it.
+    fn elements(services: &[(u8, u8)]) -> Vec<Element> {
+        let of = |(service, count): &(u8, u8)| {
+            let key = Key::default().address([10, 96, 0, *service].into()).protocol(Protocol::Tcp).port(80);
+            let endpoint = |number: u8| Value::endpoint(([10, 244, *service, number], 80).into());
+            let endpoints: Vec<Element> = (0..*count)
+                .map(|number| Element { set: "endpoints", key: key.number(number.into()), value: endpoint(number) })
+                .collect();
+            let verdict = Element { set: "services", key, value: Value::Verdict(Verdict::Drop) };
+            let range = Element::range("allowed", key, "192.0.2.0/24".parse().unwrap());
+            endpoints.into_iter().chain([verdict, range])
+        };
+        services.iter().flat_map(of).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_frontend_is_in_one_piece(
+            before in prop::collection::btree_map(any::<u8>(), 0u8..20, 0..30),
+            after in prop::collection::btree_map(any::<u8>(), 0u8..20, 0..30),
+            most in 1usize..40,
+        ) {
+            let [before, after] = [before, after].map(|all| elements(&all.into_iter().collect::<Vec<_>>()));
+            let (gone, come) = (sorted(&before, ADDRESS), sorted(&after, ADDRESS));
+            let pieces: Vec<_> = pieces(&gone, &come, most, ADDRESS).collect();
+            let (out, into): (Vec<_>, Vec<_>) = pieces.iter().copied().unzip();
+            prop_assert_eq!((out.concat(), into.concat()), (gone.clone(), come.clone()));
+            let mut seen: Vec<&[u8]> = Vec::new();
+            for (gone, come) in &pieces {
+                let mut here: Vec<&[u8]> = gone.iter().chain(come.iter()).map(|e| frontend(e, ADDRESS)).collect();
+                here.sort_unstable();
+                here.dedup();
+                prop_assert!(!here.is_empty() && here.iter().all(|frontend| !seen.contains(frontend)));
+                // No more than asked for, and the rest of the last frontend.
+                prop_assert!(gone.len() < most + 22 && come.len() < most + 22);
+                seen.extend(here);
+            }
+        }
+    }
 }

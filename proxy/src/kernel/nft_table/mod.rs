@@ -5,6 +5,7 @@ mod encode;
 pub mod fake;
 mod flowtable;
 mod netlink;
+mod pipeline;
 
 use std::collections::BTreeMap;
 
@@ -29,18 +30,19 @@ fn error(operation: impl Into<String>, reason: impl ToString) -> NftTableError {
     NftTableError { operation: operation.into(), reason: reason.to_string() }
 }
 
-/// The batches of nf_tables that [`Netlink`] makes of a change; nothing is sent.
+/// The batches of nf_tables that [`Netlink`] makes of a change, and of elements that come besides; nothing is sent.
 ///
 /// # Errors
 /// When something of it cannot be written down.
 pub fn batches(
     change: &Change,
+    more: &mut dyn Iterator<Item = Element>,
     family: Family,
     table: &'static str,
     mut each: impl FnMut(&nf_tables::Batch),
 ) -> Result<(), NftTableError> {
     let target = batches::Target { family, name: table, comment: "", room: usize::MAX };
-    batches::each(change, &mut std::iter::empty(), target, &mut nf_tables::Batch::new(), |batch| {
+    batches::each(change, more, target, &mut nf_tables::Batch::new(), |batch| {
         each(batch);
         Ok(())
     })

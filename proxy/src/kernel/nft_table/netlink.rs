@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nf_tables::{Batch, ReadError, RuleInfo, Socket, Table};
 
 use super::batches::{self, Target};
+use super::pipeline;
 use super::{Fingerprint, Look, NftTable, NftTableError, Saved, SavedChain, SavedSet, Shape, Standing, encode, error};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
@@ -172,7 +173,7 @@ impl NftTable for Netlink {
         let Netlink { socket, batch, observer, expected, .. } = self;
         let target =
             Target { family: self.family, name: self.name, comment: self.comment, room: socket.largest_batch() };
-        let result = batches::each(change, more, target, batch, |batch| {
+        let mut send = |batch: &Batch| {
             let begun = Instant::now();
             let sent = socket.commit(batch).map(drop);
             if let Some(observer) = observer {
@@ -181,7 +182,13 @@ impl NftTable for Netlink {
             // A commit that changes something makes the next generation.
             *expected = expected.filter(|_| sent.is_ok()).map(|generation| generation.wrapping_add(1));
             sent.map_err(|source| error(format!("change the table {} ({})", target.name, target.family), source))
-        });
+        };
+        let mut more = more.peekable();
+        let result = if more.peek().is_none() {
+            batches::each(change, &mut more, target, batch, |batch| send(batch))
+        } else {
+            pipeline::with(send, |send| batches::each(change, &mut more, target, batch, send))
+        };
         if self.batch.capacity() > KEPT {
             self.batch = Batch::new();
         }

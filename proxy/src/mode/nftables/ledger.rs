@@ -100,6 +100,17 @@ impl Ledger {
         self.shared.keys().copied()
     }
 
+    /// Whether something leads to a chain.
+    pub(super) fn uses(&self, shared: Shared) -> bool {
+        self.shared.contains_key(&shared)
+    }
+
+    /// Chains that nothing leads to, and that are likely to be needed. The cost is that of the numbers of endpoints that there are.
+    pub(super) fn spares(&self) -> BTreeSet<Shared> {
+        let neighbours = self.shared().flat_map(Shared::neighbours);
+        neighbours.filter(|neighbour| !self.shared.contains_key(neighbour)).collect()
+    }
+
     /// Takes in what service ports are from now on (`None`: gone), and says what that changes. The cost is that of these service ports, whatever
     /// the number of others.
     pub(super) fn replace(&mut self, changed: Vec<(ServicePortName, Option<ServiceObjects>)>) -> Difference {

@@ -13,8 +13,8 @@ use crate::nftables::{Change, Name};
 use crate::plan::NodePlan;
 
 /// Kernels before 6.2 answer EBUSY to the deletion of a chain within the moment in which the last element that led there goes
-/// (kubernetes/kubernetes#122604).
-const UNTIL_DELETED: Duration = Duration::from_secs(1);
+/// (kubernetes/kubernetes#122604). What may be needed later does not hold up the sync either.
+const SETTLE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(super) struct Sent {
@@ -28,6 +28,10 @@ pub(super) struct Sent {
     sets: BTreeSet<Name>,
     /// Of them, those that nothing leads to any more, and since when.
     unused: BTreeMap<Unused, Instant>,
+    /// Chains that nothing leads to yet.
+    spares: BTreeSet<Shared>,
+    /// Those of them that are still to be made, and since when.
+    missing: BTreeMap<Shared, Instant>,
     /// How often the chains are used that are there whatever the services, where that does not depend on them.
     pub(super) uses: Vec<(Name, usize)>,
 }
@@ -52,7 +56,17 @@ impl Sent {
         }
         let unused = way.unused.into_iter().map(|unused| (unused, now)).collect();
         let (node, uses) = (wanted.node.clone(), wanted.uses());
-        Sent { node, ledger: Ledger::default(), sizes: way.sizes, chains, sets, unused, uses }
+        Sent {
+            node,
+            ledger: Ledger::default(),
+            sizes: way.sizes,
+            chains,
+            sets,
+            unused,
+            spares: wanted.spares.clone(),
+            missing: BTreeMap::new(),
+            uses,
+        }
     }
 
     /// Takes in the ranges that cluster IPs come from, and adds what that changes.
@@ -75,8 +89,17 @@ impl Sent {
             }
         }
         let mut change = Change { delete_elements: gone, add_elements: come, ..Change::default() };
-        let shared_come = shared_come.into_iter().map(|shared: Shared| (shared.name(), shared.chain(&self.node)));
-        for (name, chain) in shared_come.chain(chains_come) {
+        let numbers_changed = !shared_come.is_empty() || !shared_gone.is_empty();
+        for shared in shared_come {
+            let name = shared.name();
+            self.missing.remove(&shared);
+            self.unused.remove(&Unused::Chain(name.clone()));
+            // What is in it follows from what it is.
+            if self.chains.insert(name.clone()) {
+                change.add_chains.insert(name, shared.chain(&self.node));
+            }
+        }
+        for (name, chain) in chains_come {
             self.unused.remove(&Unused::Chain(name.clone()));
             if self.chains.insert(name.clone()) {
                 change.add_chains.insert(name, chain);
@@ -90,16 +113,48 @@ impl Sent {
                 change.add_sets.push((name, set));
             }
         }
-        let chains = shared_gone.into_iter().map(Shared::name).chain(chains_gone).map(Unused::Chain);
+        let chains = chains_gone.into_iter().map(Unused::Chain);
         self.unused.extend(chains.chain(sets_gone.into_iter().map(Unused::Set)).map(|unused| (unused, now)));
+        if numbers_changed {
+            self.replace_spares(&shared_gone, now);
+        }
         Some(change)
     }
 
-    /// Deletes chains and sets that nothing has led to for a while.
-    pub(super) fn deletions(&mut self, now: Instant) -> Change {
-        let is_due = |(_, since): &(&Unused, &Instant)| **since + UNTIL_DELETED <= now;
-        let due: Vec<Unused> = self.unused.iter().filter(is_due).map(|(unused, _)| unused.clone()).collect();
+    /// Other numbers of endpoints have other neighbours; `gone`: chains that nothing leads to any more.
+    fn replace_spares(&mut self, gone: &BTreeSet<Shared>, now: Instant) {
+        let spares = self.ledger.spares();
+        let is_used = |shared: &Shared| self.ledger.uses(*shared);
+        for shared in self.spares.iter().chain(gone).filter(|shared| !spares.contains(shared) && !is_used(shared)) {
+            let name = shared.name();
+            self.missing.remove(shared);
+            if self.chains.contains(&name) {
+                self.unused.insert(Unused::Chain(name), now);
+            }
+        }
+        for shared in &spares {
+            let name = shared.name();
+            self.unused.remove(&Unused::Chain(name.clone()));
+            if !self.chains.contains(&name) {
+                self.missing.entry(*shared).or_insert(now);
+            }
+        }
+        self.spares = spares;
+    }
+
+    /// Deletes chains and sets that nothing has led to for a while, and makes chains that may be needed soon.
+    pub(super) fn upkeep(&mut self, now: Instant) -> Change {
+        let is_due = |since: &Instant| *since + SETTLE <= now;
+        let due: Vec<Unused> =
+            self.unused.iter().filter(|(_, since)| is_due(since)).map(|(unused, _)| unused.clone()).collect();
+        let missing: Vec<Shared> =
+            self.missing.iter().filter(|(_, since)| is_due(since)).map(|(shared, _)| *shared).collect();
         let mut change = Change::default();
+        for shared in missing {
+            self.missing.remove(&shared);
+            self.chains.insert(shared.name());
+            change.add_chains.insert(shared.name(), shared.chain(&self.node));
+        }
         for unused in due {
             self.unused.remove(&unused);
             match unused {
@@ -118,8 +173,8 @@ impl Sent {
         change
     }
 
-    /// When there will be something to delete.
-    pub(super) fn next_deletion(&self) -> Option<Instant> {
-        self.unused.values().min().map(|since| *since + UNTIL_DELETED)
+    /// When there will be something to do for [`Sent::upkeep`].
+    pub(super) fn next_upkeep(&self) -> Option<Instant> {
+        self.unused.values().chain(self.missing.values()).min().map(|since| *since + SETTLE)
     }
 }

@@ -82,6 +82,21 @@ impl Shared {
         targets.into_iter().flatten().chain([self])
     }
 
+    /// Where it looks a number up in a map: the same for one endpoint less and for one more. The kernel walks over all elements of a map when
+    /// a chain comes that looks there, so these chains are made before they are needed.
+    pub fn neighbours(self) -> impl Iterator<Item = Shared> {
+        let (fewer, more) = match self.does {
+            Does::Pick(count) => (count.checked_sub(1).map(Does::Pick), count.checked_add(1).map(Does::Pick)),
+            Does::PickShortCircuit(count) => {
+                (count.checked_sub(1).map(Does::PickShortCircuit), count.checked_add(1).map(Does::PickShortCircuit))
+            }
+            Does::ClusterIp(_) | Does::External(_) | Does::Local { .. } => (None, None),
+        };
+        let both = [fewer, more].into_iter().flatten();
+        let some = both.filter(|does| !matches!(does, Does::Pick(0) | Does::PickShortCircuit(0)));
+        some.map(move |does| Shared { does, ..self })
+    }
+
     /// What is in it.
     pub fn chain(self, node: &NodePlan) -> Chain {
         match self.does {

@@ -214,8 +214,8 @@ impl<K: NftTable> Mode for Syncer<K> {
 
     fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, NftTableError> {
         let Some(sent) = &mut self.sent else { return Ok(None) };
-        let change = sent.deletions(now);
-        let next = sent.next_deletion();
+        let change = sent.upkeep(now);
+        let next = sent.next_upkeep();
         if let Err(error) = self.table.commit(&change) {
             self.require_full_sync();
             return Err(error);

@@ -6,6 +6,7 @@ use super::found::Found;
 use super::layout;
 use super::ledger::Ledger;
 use super::sent::Unused;
+use super::shared::Shared;
 use crate::kernel::nft_table::{NftTable, Saved};
 use crate::nftables::change::TableChange;
 use crate::nftables::{Chain, Change, Element, Name, Set};
@@ -21,6 +22,8 @@ pub(super) struct Wanted<'a> {
     pub(super) fixed: Vec<(Name, Chain)>,
     /// Chains of service ports, those that they have in common as well.
     pub(super) chains: BTreeMap<Name, Chain>,
+    /// Those of them that nothing leads to yet.
+    pub(super) spares: BTreeSet<Shared>,
     /// Sets of service ports.
     pub(super) sets: BTreeMap<Name, Set>,
 }
@@ -38,14 +41,15 @@ pub(super) struct Way {
 
 impl<'a> Wanted<'a> {
     pub(super) fn new(node: &'a NodePlan, ledger: &'a Ledger) -> Wanted<'a> {
-        let mut chains: BTreeMap<Name, Chain> =
-            ledger.shared().map(|shared| (shared.name(), shared.chain(node))).collect();
+        let spares = ledger.spares();
+        let shared = ledger.shared().chain(spares.iter().copied());
+        let mut chains: BTreeMap<Name, Chain> = shared.map(|shared| (shared.name(), shared.chain(node))).collect();
         let mut sets = BTreeMap::new();
         for own in ledger.own() {
             chains.extend(own.chains.iter().map(|(name, chain)| (name.clone(), chain.clone())));
             sets.extend(own.sets.iter().map(|(name, set)| (name.clone(), set.clone())));
         }
-        Wanted { node, ledger, fixed: layout::chains(node), chains, sets }
+        Wanted { node, ledger, fixed: layout::chains(node), chains, spares, sets }
     }
 
     /// All elements, each once.
