@@ -18,14 +18,19 @@ use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::Syncer;
 use svcproxy::model::Family;
 use svcproxy::nftables::change::TableChange;
-use svcproxy::nftables::{Name, Value};
+use svcproxy::nftables::{Chain, Name, Value};
 use svcproxy::source::Change;
 
 type Proxy = FamilyProxy<Syncer<Fake>>;
 
 fn proxy(table: Fake) -> Proxy {
+    with_settings(table, false)
+}
+
+fn with_settings(table: Fake, masquerade_all: bool) -> Proxy {
     let config = Config {
         mode: Mode::Nftables,
+        masquerade_all,
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         node_port_addresses: NodePortAddresses::Primary,
         ..Config::for_node("node-a")
@@ -40,10 +45,11 @@ fn content(proxy: &mut Proxy) -> Content {
     proxy.mode().table().table.clone().unwrap()
 }
 
-/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, sets, and elements.
+/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, and the rules of those that do not know of
+/// single endpoints; sets, and elements.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
-    chains: BTreeMap<Name, usize>,
+    chains: BTreeMap<Name, (usize, String)>,
     sets: BTreeSet<Name>,
     elements: BTreeSet<(&'static str, Vec<u8>, String)>,
 }
@@ -67,10 +73,19 @@ fn meaning(content: &Content) -> Meaning {
         assert!(numbers.iter().copied().eq(0..u32::try_from(numbers.len()).unwrap()), "{of:?} has gaps: {numbers:?}");
     }
     Meaning {
-        chains: content.chains.iter().map(|(name, chain)| (name.clone(), chain.rules.len())).collect(),
+        chains: content
+            .chains
+            .iter()
+            .map(|(name, chain)| (name.clone(), (chain.rules.len(), rules(name, chain))))
+            .collect(),
         sets: content.sets.keys().cloned().collect(),
         elements,
     }
+}
+
+fn rules(name: &str, chain: &Chain) -> String {
+    let is_own = ["service-", "endpoint-"].iter().any(|prefix| name.starts_with(prefix));
+    if is_own { String::new() } else { format!("{:?}", chain.rules) }
 }
 
 /// Until nothing is left to do; deleted is what nothing has led to for a second. What is refused is tried again.
@@ -89,8 +104,9 @@ enum Step {
     Sync,
     /// The next change is refused.
     Refuse,
-    /// The proxy is killed, and another one starts.
-    Restart,
+    /// The proxy is killed. Another one starts, which masquerades all or not, and syncs when it knows of this part of the objects, in
+    /// quarters.
+    Restart(bool, usize),
     /// Another program empties a chain, or takes away elements.
     Tamper(bool),
     FollowUp,
@@ -120,7 +136,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (0u8..4).prop_map(|index| Step::Apply(Change::Service(key(&format!("svc-{index}")), None))),
         4 => Just(Step::Sync),
         1 => Just(Step::Refuse),
-        1 => Just(Step::Restart),
+        2 => (any::<bool>(), 0..=4usize).prop_map(|(masquerade_all, part)| Step::Restart(masquerade_all, part)),
         1 => any::<bool>().prop_map(Step::Tamper),
         1 => Just(Step::FollowUp),
     ]
@@ -130,6 +146,7 @@ proptest! {
     #[test]
     fn histories_end_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
         let (mut now, mut applied) = (proxy(Fake::new(Family::V4)), Vec::new());
+        let mut settings = false;
         for step in steps {
             match step {
                 Step::Apply(change) => {
@@ -138,10 +155,13 @@ proptest! {
                 }
                 Step::Sync => drop(now.sync()),
                 Step::Refuse => now.mode().table().refuses += 1,
-                Step::Restart => {
-                    let table = now.mode().table().clone();
-                    now = proxy(table);
-                    now.apply(&applied);
+                Step::Restart(masquerade_all, part) => {
+                    settings = masquerade_all;
+                    now = with_settings(now.mode().table().clone(), settings);
+                    let (first, then) = applied.split_at(applied.len() * part / 4);
+                    now.apply(first);
+                    drop(now.sync());
+                    now.apply(then);
                 }
                 Step::Tamper(rules) => {
                     if let Some(content) = &mut now.mode().table().table {
@@ -157,14 +177,14 @@ proptest! {
             }
         }
         settle(&mut now);
-        let mut clean = proxy(Fake::new(Family::V4));
+        let mut clean = with_settings(Fake::new(Family::V4), settings);
         clean.apply(&applied);
         settle(&mut clean);
         prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
         // Who starts now finds everything as it should be.
         let before = content(&mut now);
         let table = now.mode().table().clone();
-        let mut next = proxy(table);
+        let mut next = with_settings(table, settings);
         next.apply(&applied);
         let report = next.sync().unwrap();
         let own = before.chains.keys().any(|name| name.starts_with("endpoint-"));
@@ -324,4 +344,26 @@ fn without_service_cidrs_nothing_is_dropped() {
     proxy.apply([&plain(1)]);
     proxy.sync().unwrap();
     assert_eq!(dropped(&mut proxy), Vec::<String>::new());
+}
+
+/// Its rules are another proxy's, whose settings were others.
+#[test]
+fn a_chain_that_stood_unused_gets_the_rules_of_these_settings() {
+    let mut first = with_settings(Fake::new(Family::V4), true);
+    first.apply([&plain(1), &slice(1, &[1])]);
+    first.sync().unwrap();
+    let mut next = proxy(first.mode().table().clone());
+    next.apply([&plain(2)]);
+    next.sync().unwrap();
+    next.apply([&plain(1), &slice(1, &[1])]);
+    next.sync().unwrap();
+    let mut clean = proxy(Fake::new(Family::V4));
+    clean.apply([&plain(1), &plain(2), &slice(1, &[1])]);
+    settle(&mut clean);
+    assert_eq!(
+        meaning(&content(&mut next)).chains["cluster-ip-tcp-1"],
+        meaning(&content(&mut clean)).chains["cluster-ip-tcp-1"]
+    );
+    settle(&mut next);
+    assert_eq!(meaning(&content(&mut next)), meaning(&content(&mut clean)));
 }

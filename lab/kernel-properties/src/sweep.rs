@@ -127,19 +127,19 @@ impl<'a> Sweep<'a> {
     ) -> Result<(), String> {
         let mut dumps = BTreeMap::new();
         for (node, rules) in altered.rules {
-            let (lab, variant) = (self.lab, self.frame.variant);
+            let (lab, variant, before) = (self.lab, self.frame.variant, &before[&node]);
             let replaced = match rules {
                 Rules::Iptables(texts) => {
-                    let replaced = proxy::replace(lab, variant, &node, texts, &before[&node]).await;
-                    match own_tables(self.mode, &before[&node])? {
+                    let replaced = proxy::replace(lab, variant, &node, texts, before).await;
+                    match own_tables(self.mode, before)? {
                         // Of chains with one priority the newest is met first: the simulator takes iptables' to be older.
                         Some(own) if replaced.is_ok() => {
-                            proxy::replace_tables(lab, variant, whole.cluster, &node, own).await
+                            proxy::replace_tables(lab, variant, whole.cluster, &node, own, before).await
                         }
                         _ => replaced,
                     }
                 }
-                Rules::Nftables(text) => proxy::replace_tables(lab, variant, whole.cluster, &node, text).await,
+                Rules::Nftables(text) => proxy::replace_tables(lab, variant, whole.cluster, &node, text, before).await,
             };
             match replaced {
                 Ok(dump) => drop(dumps.insert(node, dump)),

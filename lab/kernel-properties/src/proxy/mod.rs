@@ -123,7 +123,7 @@ pub async fn replace(
     Ok(all)
 }
 
-/// Puts a table of nftables in the place of the proxy's; what stands there after it, where `before` stood.
+/// Puts a table of nftables in the place of the proxy's; what stands there after it, where `before` stood. Relays go on.
 ///
 /// # Errors
 /// What the kernel does not take.
@@ -133,13 +133,15 @@ pub async fn replace_tables(
     cluster: &Cluster,
     node: &str,
     text: String,
+    before: &Dump,
 ) -> Result<Dump, String> {
     let commands = commands(variant, cluster, node);
     let work = move || {
         commands.replace_tables(&text)?;
         commands.dump()
     };
-    lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?
+    let dump = lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())??;
+    Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 
 /// Has every node forget all connections: the next cluster's packets must not be taken for this one's. In IPVS mode servers that

@@ -26,7 +26,9 @@ pub(super) struct Sent {
     chains: BTreeSet<Name>,
     /// Sets of service ports that stand.
     sets: BTreeSet<Name>,
-    /// Of them, those that nothing leads to any more, and since when.
+    /// Of the chains, those that an earlier proxy made and that were of no use to this one: its settings may have been others, and so the rules.
+    foreign: BTreeSet<Name>,
+    /// Of chains and sets, those that nothing leads to any more, and since when.
     unused: BTreeMap<Unused, Instant>,
     /// Chains that nothing leads to yet.
     spares: BTreeSet<Shared>,
@@ -48,11 +50,17 @@ impl Sent {
     pub(super) fn all(wanted: &Wanted<'_>, way: Way, now: Instant) -> Sent {
         let mut chains: BTreeSet<Name> = wanted.chains.keys().cloned().collect();
         let mut sets: BTreeSet<Name> = wanted.sets.keys().cloned().collect();
+        let mut foreign = BTreeSet::new();
         for unused in &way.unused {
             match unused {
-                Unused::Chain(name) => chains.insert(name.clone()),
-                Unused::Set(name) => sets.insert(name.clone()),
-            };
+                Unused::Chain(name) => {
+                    chains.insert(name.clone());
+                    foreign.insert(name.clone());
+                }
+                Unused::Set(name) => {
+                    sets.insert(name.clone());
+                }
+            }
         }
         let unused = way.unused.into_iter().map(|unused| (unused, now)).collect();
         let (node, uses) = (wanted.node.clone(), wanted.uses());
@@ -62,6 +70,7 @@ impl Sent {
             sizes: way.sizes,
             chains,
             sets,
+            foreign,
             unused,
             spares: wanted.spares.clone(),
             missing: BTreeMap::new(),
@@ -91,16 +100,13 @@ impl Sent {
         let mut change = Change { delete_elements: gone, add_elements: come, ..Change::default() };
         let numbers_changed = !shared_come.is_empty() || !shared_gone.is_empty();
         for shared in shared_come {
-            let name = shared.name();
             self.missing.remove(&shared);
-            self.unused.remove(&Unused::Chain(name.clone()));
-            // What is in it follows from what it is.
-            if self.chains.insert(name.clone()) {
-                change.add_chains.insert(name, shared.chain(&self.node));
-            }
+            self.unused.remove(&Unused::Chain(shared.name()));
+            self.make(shared, &mut change);
         }
         for (name, chain) in chains_come {
             self.unused.remove(&Unused::Chain(name.clone()));
+            self.foreign.remove(&name);
             if self.chains.insert(name.clone()) {
                 change.add_chains.insert(name, chain);
             } else {
@@ -121,6 +127,16 @@ impl Sent {
         Some(change)
     }
 
+    /// Makes a chain, unless it stands. What is in it follows from what it is, where this proxy has made it.
+    fn make(&mut self, shared: Shared, change: &mut Change) {
+        let name = shared.name();
+        if self.chains.insert(name.clone()) {
+            change.add_chains.insert(name, shared.chain(&self.node));
+        } else if self.foreign.remove(&name) {
+            change.write_rules.insert(name, shared.chain(&self.node).rules);
+        }
+    }
+
     /// Other numbers of endpoints have other neighbours; `gone`: chains that nothing leads to any more.
     fn replace_spares(&mut self, gone: &BTreeSet<Shared>, now: Instant) {
         let spares = self.ledger.spares();
@@ -135,7 +151,7 @@ impl Sent {
         for shared in &spares {
             let name = shared.name();
             self.unused.remove(&Unused::Chain(name.clone()));
-            if !self.chains.contains(&name) {
+            if !self.chains.contains(&name) || self.foreign.contains(&name) {
                 self.missing.entry(*shared).or_insert(now);
             }
         }
@@ -152,14 +168,14 @@ impl Sent {
         let mut change = Change::default();
         for shared in missing {
             self.missing.remove(&shared);
-            self.chains.insert(shared.name());
-            change.add_chains.insert(shared.name(), shared.chain(&self.node));
+            self.make(shared, &mut change);
         }
         for unused in due {
             self.unused.remove(&unused);
             match unused {
                 Unused::Chain(name) => {
                     self.chains.remove(&name);
+                    self.foreign.remove(&name);
                     // Chains that lead to one another can go in any order once they are empty.
                     change.write_rules.insert(name.clone(), Vec::new());
                     change.delete_chains.push(name);
