@@ -25,7 +25,16 @@ fn unable(output: &Output) -> bool {
 
 #[test]
 fn hundreds_of_changes_leave_nothing_behind() {
-    let output = soak(&["--minutes", "0.15", "--changes", "600", "--seed", "4"]);
+    leave_nothing_behind("iptables");
+}
+
+#[test]
+fn hundreds_of_changes_leave_nothing_behind_in_nftables_mode() {
+    leave_nothing_behind("nftables");
+}
+
+fn leave_nothing_behind(mode: &str) {
+    let output = soak(&["--mode", mode, "--minutes", "0.15", "--changes", "600", "--seed", "4"]);
     if unable(&output) {
         return;
     }
@@ -52,6 +61,23 @@ fn a_rule_too_many_is_found() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("FAILED node-a: IPv4 nat KUBE-SERVICES differs; too much: -d 10.96.0.77/32"), "{stderr}");
     assert!(stderr.contains("svclab soak --minutes 0.02 --changes 20 --seed 4"), "{stderr}");
+}
+
+#[test]
+fn a_chain_and_an_element_too_many_are_found_in_nftables_mode() {
+    let damage = "nft add chain ip kube-proxy tcp-77; nft add element ip kube-proxy cluster-ips '{ 10.96.0.77 }'";
+    let output =
+        soak(&["--mode", "nftables", "--minutes", "0.02", "--changes", "20", "--seed", "4", "--break", damage]);
+    if unable(&output) {
+        return;
+    }
+    let stderr = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    for says in
+        ["ip kube-proxy chain tcp-77 would not be there", "ip kube-proxy set cluster-ips differs; too much: 10.96.0.77"]
+    {
+        assert!(stderr.contains(says), "{says}: {stderr}");
+    }
 }
 
 #[test]

@@ -106,6 +106,9 @@ impl Rules {
             }
             elements.sort();
         }
+        for rules in self.0.values_mut().filter(|rules| rules.iter().any(|rule| rule.starts_with(DRAWS))) {
+            *rules = undrawn(rules);
+        }
     }
 
     /// Lets the order of rules go as well: of a proxy that has none.
@@ -160,6 +163,26 @@ fn unnumbered(elements: &[String]) -> Vec<String> {
     }
     others
 }
+
+/// Rules of a chain that draws one of several endpoints, with the odds and the endpoints each in order: the first may be any of them.
+fn undrawn(rules: &[String]) -> Vec<String> {
+    let (mut odds, mut others) = (Vec::new(), Vec::new());
+    for rule in rules {
+        match rule.rsplit_once("goto ") {
+            Some((condition, to)) if condition.is_empty() || condition.starts_with(DRAWS) => {
+                odds.push(condition.to_owned());
+                others.push(format!("goto {to}"));
+            }
+            _ => others.push(rule.clone()),
+        }
+    }
+    odds.sort();
+    others.sort();
+    [odds, others].concat()
+}
+
+/// How a rule begins that is met by some packets, at random.
+const DRAWS: &str = "numgen random mod ";
 
 /// The kernel's own chains (iptables(8)).
 const KERNELS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
@@ -276,6 +299,26 @@ mod tests {
         ] {
             let found = other.differences(&fresh);
             assert!(found.iter().any(|found| found.starts_with(says)), "{says}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn which_endpoint_of_a_service_with_affinity_is_drawn_first_does_not_count() {
+        let state = |rules: [&str; 5]| {
+            let mut all = Rules::default();
+            all.read_nft(&format!("table ip x {{\n chain service-x {{\n {}\n }}\n}}\n", rules.join("\n ")), &[]);
+            all
+        };
+        let [a, b] = ["ip saddr @affinity-a goto a", "ip saddr @affinity-b goto b"];
+        let fresh = state([a, b, "numgen random mod 3 0 goto a", "numgen random mod 2 0 goto b", "goto c"]);
+        let turned = state([b, a, "numgen random mod 3 0 goto c", "numgen random mod 2 0 goto a", "goto b"]);
+        assert_eq!(turned.differences(&fresh), Vec::<String>::new());
+        for other in [
+            state([a, b, "numgen random mod 4 0 goto a", "numgen random mod 2 0 goto b", "goto c"]),
+            state([a, b, "numgen random mod 3 0 goto a", "numgen random mod 2 0 goto a", "goto c"]),
+            state([a, a, "numgen random mod 3 0 goto a", "numgen random mod 2 0 goto b", "goto c"]),
+        ] {
+            assert_eq!(other.differences(&fresh).len(), 1);
         }
     }
 

@@ -45,6 +45,8 @@ pub const PARTS: u32 = 10;
 const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
 /// Looks at most, until two are alike.
 const LOOKS: usize = 10;
+/// What a proxy in nftables mode puts off it does within this.
+const AT_REST: Duration = Duration::from_millis(1500);
 /// Where IPVS mode puts the addresses of services.
 const DEVICE: &str = "kube-ipvs0";
 /// Differences that are printed for each node.
@@ -253,6 +255,7 @@ fn probes(lab: &Lab, from: &Place) -> Result<Vec<Probe>, LabError> {
 async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) -> Result<(), LabError> {
     let nodes = lab.nodes();
     let mut soaked = Vec::new();
+    settle(lab, &nodes).await?;
     for (number, node) in nodes.iter().enumerate() {
         lab.proxies.end(node, SIGTERM).await?;
         let place = Place::Node(node.clone());
@@ -264,6 +267,7 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
         lab.proxies.start(&lab.cluster, &lab.feed, node).await?;
     }
     report.note(lab.applied(Instant::now()).await?);
+    settle(lab, &nodes).await?;
     for (node, soaked) in nodes.iter().zip(soaked) {
         let fresh = dump(lab, node).await?;
         report.rules += fresh.len();
@@ -272,6 +276,22 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
         report.broken.extend(differences.into_iter().take(TOLD).map(|difference| format!("{node}: {difference}")));
         if count > TOLD {
             report.broken.push(format!("{node}: {} more chains differ", count - TOLD));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until proxies in nftables mode change nothing more: chains go, and others come, a second after the change that they follow from.
+async fn settle(lab: &Lab, nodes: &[String]) -> Result<(), LabError> {
+    for node in nodes.iter().filter(|node| lab.proxies.mode_of(node) == Mode::Nftables) {
+        let mut before = dump_once(lab, node).await?;
+        for _ in 0..LOOKS {
+            tokio::time::sleep(AT_REST).await;
+            let now = dump_once(lab, node).await?;
+            if now == before {
+                break;
+            }
+            before = now;
         }
     }
     Ok(())
