@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct Figures {
     /// From each change of an object to the first right answer on a node, in no order: one entry per change and node.
     pub applied: Vec<Duration>,
-    /// Rules in all tables of both families of all nodes at the end, whoever made them.
+    /// Rules in all tables of iptables of both families of all nodes at the end, whoever made them; in nftables mode rules and elements of the
+    /// proxies' tables as well.
     pub rules: usize,
     /// Chains, likewise.
     pub chains: usize,

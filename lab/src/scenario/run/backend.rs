@@ -36,6 +36,8 @@ const DEAD: Duration = Duration::from_millis(700);
 /// How long a port that is to be open may take to answer, when no other is scanned.
 const ONE_PORT: Duration = Duration::from_secs(5);
 
+/// The tables of nftables mode, kube-proxy's as well.
+pub(super) const NFT_TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
 /// What `nft list table` says of a table that is not there.
 const NO_SUCH_TABLE: &str = "No such file or directory";
 

@@ -2,9 +2,11 @@
 
 use svclab_cluster::traffic::probe::Place;
 
+use super::backend::NFT_TABLES;
 use super::lab::Lab;
 use crate::expect::counters::Ruleset;
 use crate::report::Figures;
+use crate::scenario::file::Mode;
 
 impl Lab {
     /// The figures so far; `None` if the rules cannot be read.
@@ -23,6 +25,11 @@ impl Lab {
                 let saved = Ruleset::parse(&text);
                 figures.rules += saved.rules.len();
                 figures.chains += saved.chains.len();
+            }
+            for table in NFT_TABLES.iter().filter(|_| self.proxies.mode_of(&node) == Mode::Nftables) {
+                let listed = Ruleset::parse_nft(&self.table(&Place::Node(node.clone()), table).await.ok()?);
+                figures.rules += listed.rules.len();
+                figures.chains += listed.chains.iter().filter(|(_, object)| object.starts_with("chain ")).count();
             }
         }
         Some(figures)

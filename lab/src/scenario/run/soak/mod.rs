@@ -22,6 +22,7 @@ use svclab_spec::Protocol;
 use traffic::Traffic;
 use watch::Watched;
 
+use super::backend::NFT_TABLES;
 use super::error::LabError;
 use super::lab::Lab;
 use super::marker::Marker;
@@ -51,8 +52,6 @@ const AT_REST: Duration = Duration::from_millis(1500);
 const DEVICE: &str = "kube-ipvs0";
 /// Differences that are printed for each node.
 const TOLD: usize = 3;
-/// What nftables mode has, kube-proxy's as well.
-const TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
 
 /// How to soak.
 #[derive(Debug, Clone)]
@@ -327,7 +326,7 @@ async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, LabError> {
     }
     if lab.proxies.mode_of(node) == Mode::Nftables {
         let marker = lab.marker.as_ref().map(Marker::addresses).unwrap_or_default();
-        for table in TABLES {
+        for table in NFT_TABLES {
             rules.read_nft(&lab.table(&Place::Node(node.to_owned()), table).await?, &marker);
         }
     }
