@@ -73,7 +73,7 @@ pub(crate) fn find<'a>(
             Destination::OtherPortOfClusterIp
         }
         [] if semantics.shuts_cluster_ips && objects.is_in_service_cidr(to) => {
-            // Another proxy's service has it: to the one that is asked about, it is nobody's.
+            // Another proxy's service may have it, which this proxy does not watch: nothing is promised.
             let of_another = objects.services.iter().any(|service| service::has_cluster_ip(service, to));
             if of_another { Destination::Unclear } else { Destination::UnusedClusterIp }
         }

@@ -122,7 +122,7 @@ pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
     texts.iter().filter_map(|text| address::parse(text)).find(|address| Family::of(*address) == family)
 }
 
-/// Whether this is one of its cluster IPs, whoever handles it.
+/// Whether this is one of its cluster IPs, whichever proxy handles the service.
 pub(crate) fn has_cluster_ip(service: &Service, address: IpAddr) -> bool {
     service.spec.as_ref().and_then(|spec| cluster_ip(spec, Family::of(address))) == Some(address)
 }

@@ -25,7 +25,7 @@ fn other_ports_of_cluster_ips_refuse() {
         client/laptop@node-a | 10.96.0.1:81     | reject
         # An external address is not the cluster's own.
         pod/caller-a         | 198.51.100.7:81  | untouched
-        # What no range has is nobody's.
+        # Without ServiceCIDRs an unused address is not known as one.
         pod/caller-a         | 10.96.0.2:80     | untouched
         ",
     );
@@ -49,7 +49,7 @@ fn unused_addresses_of_service_cidrs_are_dropped() {
         node/node-b          | 10.96.255.255:53/UDP     | drop      | unused-cluster-ip
         client/laptop@node-a | [fd00:10:96::2]:80       | drop      | unused-cluster-ip
         pod/caller-a         | 10.97.0.1:80             | untouched
-        # Another proxy's service has it, and what that one does is its own business.
+        # A cluster IP of a service that another proxy handles.
         pod/caller-a         | 10.96.0.9:80             | undefined
         ",
     );
