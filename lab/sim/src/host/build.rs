@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use super::policy::{MAIN_TABLE, Policy, PolicyRule};
 use super::route::{Resolved, Route, RouteKind};
 use super::{Address, Host, Interface, LOOPBACK, Listener, Sysctls};
 use crate::ipvs::{Forwarding, VirtualServices};
@@ -87,6 +88,7 @@ pub struct HostBuilder {
     name: String,
     interfaces: Vec<Interface>,
     routes: Vec<Route>,
+    policy: Vec<PolicyRule>,
     sysctls: Sysctls,
     neighbours: Vec<(String, IpAddr)>,
     listeners: Vec<Listener>,
@@ -104,6 +106,7 @@ impl HostBuilder {
             name: name.to_owned(),
             interfaces: vec![loopback.address(Ipv6Addr::LOCALHOST.into(), 128)],
             routes: Vec::new(),
+            policy: Vec::new(),
             sysctls: Sysctls::default(),
             neighbours: Vec::new(),
             listeners: Vec::new(),
@@ -126,6 +129,13 @@ impl HostBuilder {
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
+        self
+    }
+
+    /// Adds a rule of policy routing. Once a family has one, it has no others: the local and the main table need theirs as well.
+    #[must_use]
+    pub fn policy(mut self, rule: PolicyRule) -> HostBuilder {
+        self.policy.push(rule);
         self
     }
 
@@ -208,16 +218,20 @@ impl HostBuilder {
             .iter()
             .map(|one| one.bridge.as_ref().map(|bridge| place(&format!("port {}", one.name), bridge)).transpose());
         let bridge_of = bridges.collect::<Result<Vec<_>, _>>()?;
-        let mut routes = self.connected();
+        let mut tables = BTreeMap::from([(MAIN_TABLE, self.connected())]);
         for route in &self.routes {
             let interface = match &route.interface {
                 Some(name) => place(&format!("route {}", route.to), name)?,
                 None => LOOPBACK,
             };
             let Route { to, via, source, metric, kind, .. } = *route;
-            routes.push(Resolved { to, via, interface, source, metric, kind });
+            tables.entry(route.table).or_default().push(Resolved { to, via, interface, source, metric, kind });
         }
-        routes.sort_by_key(|route| (std::cmp::Reverse(route.to.prefix().unwrap_or(0)), route.metric));
+        for routes in tables.values_mut() {
+            routes.sort_by_key(|route| (std::cmp::Reverse(route.to.prefix().unwrap_or(0)), route.metric));
+        }
+        let routes = tables.remove(&MAIN_TABLE).unwrap_or_default();
+        let policy = Policy::new(&self.policy, tables, |name| places.get(name).copied());
         let mut neighbours = BTreeSet::new();
         for (interface, address) in &self.neighbours {
             neighbours.insert((place(&format!("neighbour {address}"), interface)?, *address));
@@ -242,6 +256,7 @@ impl HostBuilder {
             names,
             bridge_of,
             routes,
+            policy,
             local,
             sysctls: self.sysctls,
             neighbours,

@@ -5,6 +5,7 @@
 
 mod address;
 mod build;
+pub(crate) mod policy;
 pub(crate) mod route;
 mod sysctl;
 
@@ -14,8 +15,9 @@ use std::sync::Arc;
 
 pub use address::{Address, AddressError};
 pub use build::{HostBuilder, HostError};
+pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
-pub use sysctl::Sysctls;
+pub use sysctl::{InterfaceSysctls, Sysctls};
 
 use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
@@ -34,13 +36,15 @@ pub struct Interface {
     pub bridge: Option<String>,
     /// Whether the bridge may send a packet back through this port.
     pub hairpin: bool,
+    /// Kernel settings of its own; without them the machine's hold.
+    pub sysctls: Option<InterfaceSysctls>,
 }
 
 impl Interface {
     /// An interface with nothing on it.
     #[must_use]
     pub fn new(name: &str) -> Interface {
-        Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false }
+        Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false, sysctls: None }
     }
 
     /// Adds an address; a prefix that is too long is reported when the host is built. An IPv4 address of a network that
@@ -66,6 +70,13 @@ impl Interface {
     #[must_use]
     pub fn with(mut self, address: Address) -> Interface {
         self.addresses.push(address);
+        self
+    }
+
+    /// Gives it kernel settings of its own.
+    #[must_use]
+    pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> Interface {
+        self.sysctls = Some(sysctls);
         self
     }
 
@@ -97,7 +108,9 @@ pub struct Host {
     pub(crate) names: Vec<Arc<str>>,
     /// For each interface, the bridge that it is a port of.
     pub(crate) bridge_of: Vec<Option<usize>>,
+    /// The main table.
     pub(crate) routes: Vec<route::Resolved>,
+    pub(crate) policy: policy::Policy,
     pub(crate) local: BTreeSet<IpAddr>,
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
@@ -133,6 +146,11 @@ impl Host {
             IpAddr::V6(address) => address.is_loopback(),
         };
         loopback || self.local.contains(&address)
+    }
+
+    /// The settings that hold for an interface.
+    pub(crate) fn settings(&self, interface: usize) -> InterfaceSysctls {
+        self.interfaces.get(interface).and_then(|one| one.sysctls).unwrap_or_else(|| self.sysctls.of_interfaces())
     }
 
     /// The interface of that name.

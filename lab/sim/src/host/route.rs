@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::policy::{LOCAL_TABLE, MAIN_TABLE};
 use super::{Address, Host, Interface, LOOPBACK};
 use crate::masked::{Masked, bits};
 use crate::protocol::Family;
@@ -18,6 +19,10 @@ pub enum RouteKind {
     Unreachable,
     /// Refuses by administration.
     Prohibit,
+    /// To this machine, whoever has the address (`ip route add local`).
+    Local,
+    /// Ends the look-up in this table: the next rule of policy routing is asked.
+    Throw,
 }
 
 /// A route, beyond those that addresses bring along.
@@ -35,6 +40,8 @@ pub struct Route {
     pub metric: u32,
     /// What it does.
     pub kind: RouteKind,
+    /// Its table: [`MAIN_TABLE`] unless policy routing has others.
+    pub table: u32,
 }
 
 impl Route {
@@ -48,13 +55,20 @@ impl Route {
     #[must_use]
     pub fn link(to: Masked, interface: &str) -> Route {
         let interface = Some(interface.to_owned());
-        Route { to, via: None, interface, source: None, metric: 0, kind: RouteKind::Unicast }
+        Route { to, via: None, interface, source: None, metric: 0, kind: RouteKind::Unicast, table: MAIN_TABLE }
     }
 
     /// Nowhere.
     #[must_use]
     pub fn nowhere(to: Masked, kind: RouteKind) -> Route {
-        Route { to, via: None, interface: None, source: None, metric: 0, kind }
+        Route { to, via: None, interface: None, source: None, metric: 0, kind, table: MAIN_TABLE }
+    }
+
+    /// In another table than the main one.
+    #[must_use]
+    pub fn in_table(mut self, table: u32) -> Route {
+        self.table = table;
+        self
     }
 
     /// With a source address for what starts here.
@@ -100,25 +114,68 @@ pub(crate) enum Decision {
     NoRoute,
 }
 
+/// What routing looks at (`struct flowi4`, `struct flowi6`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) to: IpAddr,
+    /// The source; a socket that is not bound to one has none yet.
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) mark: u32,
+    /// The interface that it came in by; the loopback one of what starts here.
+    pub(crate) input: usize,
+}
+
+impl Look {
+    /// For what starts here, from no address yet.
+    pub(crate) fn out(to: IpAddr) -> Look {
+        Look { to, from: None, mark: 0, input: LOOPBACK }
+    }
+}
+
 impl Host {
-    /// Where a packet to `to` goes.
+    /// Where a packet to `to` goes that nothing else is known of.
     pub(crate) fn route(&self, to: IpAddr) -> Decision {
+        self.look_up(&Look::out(to))
+    }
+
+    /// Where a packet goes: the first rule of policy routing that decides (`fib_rules_lookup`). Without rules the local table is
+    /// asked, then the main one.
+    pub(crate) fn look_up(&self, look: &Look) -> Decision {
+        if self.policy.rules_of(look.to).is_empty() {
+            let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
+            return decided.unwrap_or(Decision::NoRoute);
+        }
+        self.policy.decide(self, look)
+    }
+
+    /// The local table: this machine's addresses, broadcasts, and what else was routed here.
+    pub(super) fn local_table(&self, to: IpAddr) -> Option<Decision> {
         if self.is_local(to) {
-            return Decision::Local;
+            return Some(Decision::Local);
         }
         if self.is_broadcast(to) {
-            return Decision::Broadcast;
+            return Some(Decision::Broadcast);
         }
+        self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
+    }
+
+    /// What a table says, if it says anything. Routes with a prefix of `suppressed` bits or fewer do not count.
+    pub(super) fn in_table(&self, routes: &[Resolved], to: IpAddr, suppressed: Option<u8>) -> Option<Decision> {
         // Sorted by length, then metric: the first that fits is the one.
-        let Some(route) = self.routes.iter().find(|route| route.to.contains(to)) else {
-            return Decision::NoRoute;
-        };
-        if route.kind != RouteKind::Unicast {
-            return Decision::Refused(route.kind);
+        let route = routes.iter().find(|route| route.to.contains(to))?;
+        if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
+            return None;
         }
-        let next_hop = route.via.unwrap_or(to);
-        let source = route.source.or_else(|| self.source_for(route.interface, next_hop, to));
-        Decision::Out(Way { interface: route.interface, next_hop, source })
+        Some(match route.kind {
+            RouteKind::Throw => return None,
+            RouteKind::Local => Decision::Local,
+            RouteKind::Unicast => {
+                let next_hop = route.via.unwrap_or(to);
+                let source = route.source.or_else(|| self.source_for(route.interface, next_hop, to));
+                Decision::Out(Way { interface: route.interface, next_hop, source })
+            }
+            refused => Decision::Refused(refused),
+        })
     }
 
     /// A network's broadcast address, or a multicast one.

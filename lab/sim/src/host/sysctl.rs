@@ -35,6 +35,38 @@ pub struct Sysctls {
     pub vs_expire_quiescent_template: bool,
 }
 
+/// Settings of an interface, as they come out of its own and those of `all` (include/linux/inetdevice.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InterfaceSysctls {
+    /// `net.ipv4.conf.IFACE.forwarding`: what comes in here is forwarded.
+    pub forwarding: bool,
+    /// `route_localnet`, of the interface or of `all` (`IN_DEV_ORCONF`).
+    pub route_localnet: bool,
+    /// `accept_local`, of the interface or of `all`.
+    pub accept_local: bool,
+    /// `rp_filter`, the greater of the interface's and `all`'s (`IN_DEV_MAXCONF`).
+    pub rp_filter: u8,
+    /// `src_valid_mark`, of the interface or of `all`: the look-up of `rp_filter` has the packet's mark.
+    pub src_valid_mark: bool,
+    /// `arp_ignore`, the greater of the interface's and `all`'s.
+    pub arp_ignore: u8,
+}
+
+impl Sysctls {
+    /// What holds for an interface that has no settings of its own.
+    #[must_use]
+    pub fn of_interfaces(&self) -> InterfaceSysctls {
+        InterfaceSysctls {
+            forwarding: self.ip_forward,
+            route_localnet: self.route_localnet,
+            accept_local: self.accept_local,
+            rp_filter: self.rp_filter,
+            src_valid_mark: false,
+            arp_ignore: self.arp_ignore,
+        }
+    }
+}
+
 impl Default for Sysctls {
     fn default() -> Sysctls {
         Sysctls {

@@ -54,7 +54,7 @@ impl Network {
 fn has(host: &Host, interface: usize, address: IpAddr) -> bool {
     let own = || host.interfaces[interface].addresses.iter().any(|own| own.ip == address);
     match address {
-        IpAddr::V4(v4) if host.sysctls.arp_ignore == 0 => !v4.is_loopback() && host.is_local(address),
+        IpAddr::V4(v4) if host.settings(interface).arp_ignore == 0 => !v4.is_loopback() && host.is_local(address),
         _ => own(),
     }
 }

@@ -25,7 +25,7 @@ impl Walker<'_> {
         if skb.packet.destination != meant {
             // br_nf_pre_routing_finish: what now goes to a neighbour at this bridge stays in it, even if its sender
             // addressed this machine; that is why a pod that calls itself needs a port in hairpin mode.
-            return match self.host.route(skb.packet.destination) {
+            return match self.host.look_up(&skb.look()) {
                 Decision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
                 _ => self.routed(skb),
             };

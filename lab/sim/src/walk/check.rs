@@ -6,7 +6,7 @@ use super::program::{Check, PhysdevCheck, Step};
 use super::{Skb, Walker};
 use crate::conntrack::{Connection, Direction, Tracked};
 use crate::host::RouteKind;
-use crate::host::route::Decision;
+use crate::host::route::{Decision, Look};
 use crate::packet::{Body, Packet};
 use crate::rules::Test;
 use crate::rules::matches::{
@@ -86,10 +86,16 @@ impl Walker<'_> {
     /// `rpfilter_mt`.
     fn rpfilter(&self, asked: Rpfilter, skb: &Skb) -> bool {
         let input = skb.input.filter(|input| !self.is_loopback(*input));
-        let passes = input.is_none_or(|input| match self.host.route(skb.packet.source) {
-            Decision::Out(way) => asked.loose || way.interface == input,
-            Decision::Local => asked.accept_local,
-            _ => false,
+        let passes = input.is_none_or(|input| {
+            match self.host.look_up(&Look {
+                from: Some(skb.packet.destination),
+                mark: if asked.valid_mark { skb.mark } else { 0 },
+                ..Look::out(skb.packet.source)
+            }) {
+                Decision::Out(way) => asked.loose || way.interface == input,
+                Decision::Local => asked.accept_local,
+                _ => false,
+            }
         });
         passes != asked.invert
     }

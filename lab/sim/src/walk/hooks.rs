@@ -4,7 +4,7 @@ use super::{Destination, HookResult, Leaves, Skb, Walker};
 use crate::conntrack::nat::Manip;
 use crate::conntrack::{Direction, Tracked};
 use crate::host::RouteKind;
-use crate::host::route::Decision;
+use crate::host::route::{Decision, Look};
 use crate::protocol::Family;
 use crate::rules::TableName;
 use crate::rules::target::RejectWith;
@@ -43,7 +43,7 @@ impl Walker<'_> {
         if let Some(why) = self.martian(&skb) {
             return self.lose(why);
         }
-        match self.host.route(skb.packet.destination) {
+        match self.host.look_up(&skb.look()) {
             Decision::Local => {
                 skb.way = Some(Destination::Here);
                 self.note(Event::Routed { interface: None, next_hop: None });
@@ -51,7 +51,7 @@ impl Walker<'_> {
             }
             Decision::Out(way) => {
                 let forwards = match skb.packet.family() {
-                    Family::V4 => self.host.sysctls.ip_forward,
+                    Family::V4 => self.host.settings(skb.input.unwrap_or(crate::host::LOOPBACK)).forwarding,
                     Family::V6 => self.host.sysctls.ipv6_forward,
                 };
                 if !forwards {
@@ -93,19 +93,23 @@ impl Walker<'_> {
     fn martian(&self, skb: &Skb) -> Option<Lost> {
         let input = skb.input.filter(|input| !self.is_loopback(*input))?;
         let (source, destination) = (skb.packet.source, skb.packet.destination);
+        let settings = self.host.settings(input);
         let loopback = source.is_loopback() || destination.is_loopback();
-        if loopback && !(source.is_ipv4() && self.host.sysctls.route_localnet) {
+        if loopback && !(source.is_ipv4() && settings.route_localnet) {
             return Some(Lost::Loopback);
         }
-        if source.is_ipv4() && !self.host.sysctls.accept_local && self.host.is_local(source) {
+        if source.is_ipv4() && !settings.accept_local && self.host.is_local(source) {
             return Some(Lost::MartianSource);
         }
-        let back = match self.host.sysctls.rp_filter {
+        let back = match settings.rp_filter {
             0 => return None,
             _ if source.is_ipv6() => return None,
-            _ => self.host.route(source),
+            _ => {
+                let mark = if settings.src_valid_mark { skb.mark } else { 0 };
+                self.host.look_up(&Look { from: Some(destination), mark, ..Look::out(source) })
+            }
         };
-        match (self.host.sysctls.rp_filter, back) {
+        match (settings.rp_filter, back) {
             (1, Decision::Out(way)) if way.interface == input => None,
             (1, _) => Some(Lost::ReversePath),
             (_, Decision::Out(_)) => None,
@@ -136,7 +140,8 @@ impl Walker<'_> {
     /// `ip_route_output`, for the first time or after something changed (`ip_route_me_harder`).
     pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), Lost> {
         let before = skb.way;
-        match self.host.route(skb.packet.destination) {
+        let look = Look { input: crate::host::LOOPBACK, ..skb.look() };
+        match self.host.look_up(&look) {
             Decision::Local => {
                 skb.way = Some(Destination::Here);
                 if before != skb.way {
@@ -147,7 +152,8 @@ impl Walker<'_> {
                 // A kernel lets ::1 out, even masqueraded, but the answer never arrives (tried on 6.18): IPv6 has no
                 // route_localnet. Here it ends at once.
                 let loopback = skb.packet.source.is_loopback();
-                if loopback && !(skb.packet.source.is_ipv4() && self.host.sysctls.route_localnet) {
+                let routed = self.host.settings(way.interface).route_localnet;
+                if loopback && !(skb.packet.source.is_ipv4() && routed) {
                     return Err(Lost::Loopback);
                 }
                 let (interface, next_hop) = (way.interface, way.next_hop);
@@ -257,7 +263,15 @@ impl Walker<'_> {
         on!(self.nft_filters(Hook::Output, skb, RAW + 1..=CONNTRACK));
         self.track(skb);
         on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
+        let mark = skb.mark;
         on!(self.table(TableName::Mangle, Hook::Output, skb));
+        // `ipt_mangle_out`: another mark is another way, where policy routing asks for marks.
+        if skb.mark != mark
+            && self.host.policy.asks_marks(skb.packet.family())
+            && let Err(why) = self.route_out(skb)
+        {
+            return HookResult::Ends(self.lose(why));
+        }
         on!(self.nft_filters(Hook::Output, skb, MANGLE + 1..=NAT_DST));
         let before = (skb.packet.source, skb.packet.destination);
         on!(self.nat(Manip::Destination, Hook::Output, skb));

@@ -20,6 +20,7 @@ use std::net::IpAddr;
 
 use crate::chance::Chance;
 use crate::conntrack::{Attached, Connections, Tracked};
+use crate::host::route::Look;
 use crate::host::{Host, LOOPBACK};
 use crate::packet::Packet;
 use crate::protocol::Family;
@@ -90,6 +91,12 @@ impl Skb {
             by_ipvs: false,
             way: None,
         }
+    }
+
+    /// What routing looks at.
+    pub(crate) fn look(&self) -> Look {
+        let input = self.input.unwrap_or(LOOPBACK);
+        Look { to: self.packet.destination, from: Some(self.packet.source), mark: self.mark, input }
     }
 
     pub(crate) fn tracked(&self) -> Tracked {

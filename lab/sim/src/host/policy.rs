@@ -1,0 +1,156 @@
+//! Policy routing: rules that choose a table of routes by source, mark and incoming interface (net/core/fib_rules.c, ip-rule(8)).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::Host;
+use super::route::{Decision, Look, Resolved, RouteKind};
+use crate::masked::Masked;
+use crate::protocol::Family;
+
+/// `RT_TABLE_MAIN`.
+pub const MAIN_TABLE: u32 = 254;
+/// `RT_TABLE_LOCAL`.
+pub const LOCAL_TABLE: u32 = 255;
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyAction {
+    /// Asks a table; if that says nothing, the next rule is asked.
+    Lookup {
+        /// The table.
+        table: u32,
+        /// Routes with a prefix of so many bits or fewer do not count (`suppress_prefixlength`).
+        suppress: Option<u8>,
+    },
+    /// Goes on at the first rule of that priority.
+    Goto(u32),
+    /// Nothing.
+    Nop,
+    /// Refuses, or swallows.
+    Refuse(RouteKind),
+}
+
+/// A rule of policy routing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRule {
+    /// Whose packets.
+    pub family: Family,
+    /// The lower is asked first.
+    pub priority: u32,
+    /// Source range.
+    pub from: Option<Masked>,
+    /// Destination range.
+    pub to: Option<Masked>,
+    /// Incoming interface; `lo` is what starts on this machine.
+    pub input: Option<String>,
+    /// Outgoing interface that a socket is bound to: no socket here is, so that such a rule holds for no packet.
+    pub output: Option<String>,
+    /// Value and mask of the mark.
+    pub mark: Option<(u32, u32)>,
+    /// Holds for everything that it does not describe.
+    pub invert: bool,
+    /// What it does.
+    pub action: PolicyAction,
+}
+
+/// A rule with its interface's place.
+#[derive(Debug, Clone)]
+pub(super) struct Selector {
+    rule: PolicyRule,
+    /// `None` within: the rule names an interface that is not there, and holds for no packet.
+    input: Option<Option<usize>>,
+}
+
+/// Rules of both families by priority, and the tables beside the main one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Policy {
+    v4: Vec<Selector>,
+    v6: Vec<Selector>,
+    tables: BTreeMap<u32, Vec<Resolved>>,
+}
+
+impl Policy {
+    /// `place` finds an interface by its name.
+    pub(super) fn new(
+        rules: &[PolicyRule],
+        tables: BTreeMap<u32, Vec<Resolved>>,
+        place: impl Fn(&str) -> Option<usize>,
+    ) -> Policy {
+        let of = |family| {
+            let own = rules.iter().filter(|rule| rule.family == family);
+            let own = own.map(|rule| Selector { input: rule.input.as_deref().map(&place), rule: rule.clone() });
+            let mut own: Vec<Selector> = own.collect();
+            // Stable: of equals the one that was listed first.
+            own.sort_by_key(|selector| selector.rule.priority);
+            own
+        };
+        Policy { v4: of(Family::V4), v6: of(Family::V6), tables }
+    }
+
+    pub(super) fn rules_of(&self, like: IpAddr) -> &[Selector] {
+        if like.is_ipv4() { &self.v4 } else { &self.v6 }
+    }
+
+    pub(super) fn table(&self, table: u32) -> Option<&[Resolved]> {
+        self.tables.get(&table).map(Vec::as_slice)
+    }
+
+    /// Whether a mark may change the way of a packet.
+    pub(crate) fn asks_marks(&self, family: Family) -> bool {
+        let rules = if family == Family::V4 { &self.v4 } else { &self.v6 };
+        rules.iter().any(|selector| selector.rule.mark.is_some())
+    }
+
+    /// What the first rule says that says anything.
+    pub(super) fn decide(&self, host: &Host, look: &Look) -> Decision {
+        let rules = self.rules_of(look.to);
+        let mut at = 0;
+        while let Some(selector) = rules.get(at) {
+            at += 1;
+            if !selector.holds(look) {
+                continue;
+            }
+            match selector.rule.action {
+                PolicyAction::Nop => {}
+                PolicyAction::Refuse(kind) => return Decision::Refused(kind),
+                // A jump goes forward only (`fib_nl_newrule`).
+                PolicyAction::Goto(priority) => {
+                    let target = rules[at..].iter().position(|other| other.rule.priority >= priority);
+                    at = target.map_or(rules.len(), |further| at + further);
+                }
+                PolicyAction::Lookup { table, suppress } => {
+                    if let Some(decision) = self.ask(host, table, suppress, look) {
+                        return decision;
+                    }
+                }
+            }
+        }
+        Decision::NoRoute
+    }
+
+    fn ask(&self, host: &Host, table: u32, suppress: Option<u8>, look: &Look) -> Option<Decision> {
+        match table {
+            LOCAL_TABLE => host.local_table(look.to),
+            MAIN_TABLE => host.in_table(&host.routes, look.to, suppress),
+            other => host.in_table(self.table(other)?, look.to, suppress),
+        }
+    }
+}
+
+impl Selector {
+    /// `fib_rule_match`, `fib4_rule_match`, `fib6_rule_match`.
+    fn holds(&self, look: &Look) -> bool {
+        let rule = &self.rule;
+        let within = |range: &Masked, address: IpAddr| range.contains(address);
+        let all = self.input.is_none_or(|input| input == Some(look.input))
+            && rule.output.is_none()
+            && rule.mark.is_none_or(|(value, mask)| (value ^ look.mark) & mask == 0)
+            && rule.to.as_ref().is_none_or(|range| within(range, look.to))
+            && rule
+                .from
+                .as_ref()
+                .is_none_or(|range| look.from.map_or(range.prefix() == Some(0), |from| within(range, from)));
+        all != rule.invert
+    }
+}
