@@ -78,14 +78,26 @@ pub(crate) fn at<'a>(
     // A pod's packets come in by its own interface, others' by the network's; the node's own come in by none.
     let interface = match (at_home, own) {
         (_, true) => None,
-        (true, false) => Some(match world.cni {
-            Cni::Bridge => "cni0",
-            Cni::PointToPoint | Cni::Ptp => "veth",
-        }),
+        (true, false) => Some(pod_interface(world, &question.from)),
         // An overlay's name is as little a pod's as this one.
-        (false, false) => Some("eth0"),
+        (false, false) => Some(world.incoming.others.as_deref().unwrap_or("eth0")),
     };
     Arrival { node, source, own, at_home, pod: detect(objects, world, node, source, interface) }
+}
+
+/// The interface by which a pod's packets come in to its node.
+fn pod_interface<'a>(world: &'a World, from: &Place) -> &'a str {
+    let named = match from {
+        Place::Pod(name) => world.incoming.pods.get(name),
+        _ => None,
+    };
+    named.map_or_else(
+        || match world.cni {
+            Cni::Bridge => "cni0",
+            Cni::PointToPoint | Cni::Ptp => "veth",
+        },
+        String::as_str,
+    )
 }
 
 /// `None`: there is nothing to tell pods by, in this family.

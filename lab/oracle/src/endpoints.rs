@@ -1,6 +1,6 @@
 //! The endpoints of a service port: from all of its slices, each address once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointPort, EndpointSlice};
@@ -39,9 +39,30 @@ impl Endpoint {
     }
 }
 
+/// Slices by the namespace and the name of their service.
+pub(crate) struct SlicesOf<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
+
+impl<'a> SlicesOf<'a> {
+    pub(crate) fn new(slices: &'a [EndpointSlice]) -> SlicesOf<'a> {
+        let mut of: HashMap<&str, HashMap<&str, Vec<&EndpointSlice>>> = HashMap::new();
+        for slice in slices {
+            let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
+            let Some(service) = service else { continue };
+            let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
+            of.entry(namespace).or_default().entry(service).or_default().push(slice);
+        }
+        SlicesOf(of)
+    }
+
+    fn get(&self, port: &ServicePort) -> &[&'a EndpointSlice] {
+        let of_service = self.0.get(port.name.namespace.as_str()).and_then(|all| all.get(port.name.service.as_str()));
+        of_service.map_or(&[], Vec::as_slice)
+    }
+}
+
 /// Every copy of every endpoint of `port`, in the order of the slices.
-pub(crate) fn copies(slices: &[EndpointSlice], port: &ServicePort) -> Vec<Endpoint> {
-    let of_service = slices.iter().filter(|slice| belongs(slice, port));
+pub(crate) fn copies(slices: &SlicesOf<'_>, port: &ServicePort) -> Vec<Endpoint> {
+    let of_service = slices.get(port).iter().filter(|slice| belongs(slice, port));
     of_service
         .flat_map(|slice| {
             let numbers: Vec<u16> = slice.ports.iter().flatten().filter_map(|entry| number(entry, port)).collect();
@@ -55,12 +76,7 @@ pub(crate) fn copies(slices: &[EndpointSlice], port: &ServicePort) -> Vec<Endpoi
 
 fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
     let labels = slice.metadata.labels.as_ref();
-    let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
-    service == Some(&port.name.service)
-        && slice.metadata.namespace.as_deref().unwrap_or_default() == port.name.namespace
-        && slice.address_type == port.family.name()
-        && !labelled(labels, PROXY_NAME_LABEL)
-        && !labelled(labels, HEADLESS_LABEL)
+    slice.address_type == port.family.name() && !labelled(labels, PROXY_NAME_LABEL) && !labelled(labels, HEADLESS_LABEL)
 }
 
 /// API ServicePort.name: it must match the slice port's name. A slice port without a number leads nowhere.

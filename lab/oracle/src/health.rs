@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::address::Family;
-use crate::endpoints;
+use crate::endpoints::{self, SlicesOf};
 use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
@@ -38,11 +38,12 @@ impl HealthCheck {
 /// families.
 #[must_use]
 pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
+    let slices = SlicesOf::new(&objects.slices);
     let of_service = |service: &k8s_openapi::api::core::v1::Service| {
         let Some(port) = asked(service) else { return Vec::new() };
         let of_family = |family: Family| {
             let ports = service::ports(service, family);
-            let own: Option<Vec<BTreeSet<IpAddr>>> = ports.iter().map(|port| ready_here(objects, port, node)).collect();
+            let own: Option<Vec<BTreeSet<IpAddr>>> = ports.iter().map(|port| ready_here(&slices, port, node)).collect();
             (!ports.is_empty()).then(|| HealthCheck {
                 namespace: service.metadata.namespace.clone().unwrap_or_default(),
                 service: service.metadata.name.clone().unwrap_or_default(),
@@ -87,8 +88,8 @@ fn asked(service: &k8s_openapi::api::core::v1::Service) -> Option<u16> {
 }
 
 /// Addresses of ready endpoints on the node; `None` if copies of one contradict each other.
-fn ready_here(objects: &Objects, port: &service::ServicePort, node: &str) -> Option<BTreeSet<IpAddr>> {
-    let copies = endpoints::copies(&objects.slices, port);
+fn ready_here(slices: &SlicesOf<'_>, port: &service::ServicePort, node: &str) -> Option<BTreeSet<IpAddr>> {
+    let copies = endpoints::copies(slices, port);
     let endpoints = endpoints::merged(&copies, node, &mut Reasons::default()).ok()?;
     let mine = endpoints.into_iter().filter(|endpoint| endpoint.ready && endpoint.is_local(node));
     Some(mine.map(|endpoint| endpoint.address.ip()).collect())

@@ -3,9 +3,10 @@
 use crate::address::Family;
 use crate::arrival::{self, Case};
 use crate::delivery;
-use crate::endpoints;
+use crate::endpoints::{self, SlicesOf};
 use crate::firewall;
 use crate::frontend::{self, Destination};
+use crate::frontends::{self, Frontend};
 use crate::health;
 use crate::modes;
 use crate::policy;
@@ -38,11 +39,18 @@ impl<'a> Oracle<'a> {
     /// Reads services and slices, once for many questions.
     #[must_use]
     pub fn new(objects: &'a Objects, world: &'a World) -> Oracle<'a> {
+        let slices = SlicesOf::new(&objects.slices);
         let ports = |family| {
             let ports = objects.services.iter().flat_map(|service| service::ports(service, family));
-            ports.map(|port| ServicePort { endpoints: endpoints::copies(&objects.slices, &port), ..port }).collect()
+            ports.map(|port| ServicePort { endpoints: endpoints::copies(&slices, &port), ..port }).collect()
         };
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
+    }
+
+    /// Every address of every service port that is this proxy's, with who may be behind it; of a node port there is one entry,
+    /// without an address.
+    pub fn frontends(&self) -> impl Iterator<Item = Frontend> + '_ {
+        self.v4.iter().chain(&self.v6).flat_map(frontends::of)
     }
 
     /// What Kubernetes promises.

@@ -1,6 +1,6 @@
 //! What there is beside the objects of the API: machines, pods, and how the proxies are set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -144,6 +144,16 @@ pub struct Client {
     pub addresses: Vec<IpAddr>,
 }
 
+/// By which interfaces packets come in to their nodes on machines that the laboratory has not wired: `detectLocalMode`
+/// BridgeInterface and InterfaceNamePrefix ask for them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Incoming {
+    /// A pod's, by its node's end; of others [`Cni`] says it.
+    pub pods: BTreeMap<PodName, String>,
+    /// Everybody else's; `eth0` if it is not given.
+    pub others: Option<String>,
+}
+
 /// Machines and settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
@@ -159,6 +169,8 @@ pub struct World {
     pub cni: Cni,
     /// What nodes ask of sources.
     pub reverse_path: ReversePath,
+    /// Names of interfaces, where those of the laboratory's wiring do not hold.
+    pub incoming: Incoming,
     /// Settings of every node's proxy.
     pub proxy: ProxySettings,
 }

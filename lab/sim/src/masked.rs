@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
+
 use crate::protocol::Family;
 
 /// An address as a number, left-aligned in its family's width.
@@ -36,6 +38,23 @@ pub struct Masked {
     pub family: Family,
     value: u128,
     mask: u128,
+}
+
+/// An address alone.
+impl From<IpAddr> for Masked {
+    fn from(address: IpAddr) -> Masked {
+        let family = Family::of(address);
+        Masked { family, value: bits(address), mask: prefix_mask(family, family.bits()) }
+    }
+}
+
+/// A network by its prefix.
+impl From<IpNet> for Masked {
+    fn from(net: IpNet) -> Masked {
+        let family = Family::of(net.addr());
+        let mask = prefix_mask(family, net.prefix_len());
+        Masked { family, value: bits(net.addr()) & mask, mask }
+    }
 }
 
 impl Masked {

@@ -12,7 +12,7 @@ use super::{services, slices};
 use crate::address::{self, Family};
 use crate::cluster::Cluster;
 use crate::settings::{DetectLocal, NodePortAddress, ProxySettings};
-use crate::world::{Client, Cni, NodePlace, Objects, PodName, PodPlace, World};
+use crate::world::{Client, Cni, Incoming, NodePlace, Objects, PodName, PodPlace, World};
 
 /// The families of a recipe, primary first.
 pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
@@ -85,6 +85,7 @@ impl Recipe {
                 (true, true) => Cni::Ptp,
             },
             reverse_path: self.reverse_path,
+            incoming: Incoming::default(),
             proxy: self.settings(families),
             nodes,
         };

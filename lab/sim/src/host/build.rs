@@ -88,6 +88,7 @@ pub struct HostBuilder {
     name: String,
     interfaces: Vec<Interface>,
     routes: Vec<Route>,
+    all_routes: bool,
     policy: Vec<PolicyRule>,
     sysctls: Sysctls,
     neighbours: Vec<(String, IpAddr)>,
@@ -106,6 +107,7 @@ impl HostBuilder {
             name: name.to_owned(),
             interfaces: vec![loopback.address(Ipv6Addr::LOCALHOST.into(), 128)],
             routes: Vec::new(),
+            all_routes: false,
             policy: Vec::new(),
             sysctls: Sysctls::default(),
             neighbours: Vec::new(),
@@ -129,6 +131,22 @@ impl HostBuilder {
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
+        self
+    }
+
+    /// Adds an address of the loopback interface.
+    #[must_use]
+    pub fn loopback_address(mut self, address: Address) -> HostBuilder {
+        if let Some(loopback) = self.interfaces.first_mut() {
+            loopback.addresses.push(address);
+        }
+        self
+    }
+
+    /// The routes that were added are all that there are: addresses bring none along.
+    #[must_use]
+    pub fn all_routes(mut self) -> HostBuilder {
+        self.all_routes = true;
         self
     }
 
@@ -218,7 +236,7 @@ impl HostBuilder {
             .iter()
             .map(|one| one.bridge.as_ref().map(|bridge| place(&format!("port {}", one.name), bridge)).transpose());
         let bridge_of = bridges.collect::<Result<Vec<_>, _>>()?;
-        let mut tables = BTreeMap::from([(MAIN_TABLE, self.connected())]);
+        let mut tables = BTreeMap::from([(MAIN_TABLE, if self.all_routes { Vec::new() } else { self.connected() })]);
         for route in &self.routes {
             let interface = match &route.interface {
                 Some(name) => place(&format!("route {}", route.to), name)?,

@@ -8,6 +8,7 @@ mod build;
 pub(crate) mod policy;
 pub(crate) mod route;
 mod sysctl;
+mod way;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ pub use build::{HostBuilder, HostError};
 pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
 pub use sysctl::{InterfaceSysctls, Sysctls};
+pub use way::WayTo;
 
 use crate::ipvs::VirtualServices;
 use crate::masked::Masked;

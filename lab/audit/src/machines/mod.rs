@@ -1,0 +1,238 @@
+//! A node's snapshot as machines of the simulator: the node, and around it who its routes and neighbours say is there.
+//!
+//! A caller and everybody whom a question is about is a machine of its own, on the interface to which the node's routes lead;
+//! behind a gateway if there is one. All other endpoints behind one gateway are addresses of that gateway, so that 50,000 of them cost
+//! nothing. What the snapshot does not say is assumed, and listed in [`Machines::assumed`].
+
+mod node;
+mod state;
+mod stations;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use svclab_sim::cluster::NodeState;
+use svclab_sim::host::{Host, HostBuilder, Interface, Listener, Route, Sysctls, WayTo};
+use svclab_sim::masked::Masked;
+use svclab_sim::network::{HostId, Network};
+use svclab_sim::protocol::Protocol;
+use svclab_snapshot::Snapshot;
+
+use crate::error::NodeError;
+use stations::{Finder, Station};
+
+pub use state::state;
+pub use stations::Names;
+
+/// A machine of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name in what is printed, such as `pod/default/web`.
+    pub name: String,
+    /// Its addresses, one of a family as a rule.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Who is around the node.
+#[derive(Debug, Clone, Default)]
+pub struct Around {
+    /// Machines of their own.
+    pub peers: Vec<Peer>,
+    /// Further addresses that packets may be sent to.
+    pub crowd: BTreeSet<IpAddr>,
+    /// Names of addresses.
+    pub names: Names,
+    /// Ports at which programs wait on the node itself; `None`: at all.
+    pub sockets: Option<BTreeSet<(Protocol, u16)>>,
+}
+
+/// The node and its neighbourhood.
+#[derive(Debug, Clone)]
+pub struct Machines {
+    /// The machines on their links.
+    pub network: Network,
+    /// The node.
+    pub node: HostId,
+    /// What had to be assumed, in sentences.
+    pub assumed: BTreeSet<String>,
+}
+
+/// The name of a machine's interface towards the node.
+const NEAR: &str = "eth0";
+/// That of the addresses behind a gateway.
+const BEHIND: &str = "behind";
+
+impl Machines {
+    /// Builds them.
+    ///
+    /// # Errors
+    /// A snapshot without a network, or parts of it that do not go together.
+    pub fn build(snapshot: &Snapshot, state: &NodeState, around: &Around) -> Result<Machines, NodeError> {
+        let listed = snapshot.network.as_ref().ok_or(NodeError::NoNetwork)?;
+        let mut assumed = BTreeSet::new();
+        let name = format!("node/{}", snapshot.node_name.as_deref().unwrap_or(&snapshot.host));
+        let builder = node::builder(&name, listed, &snapshot.sysctls, state, &mut assumed);
+        // Who is where depends on the node's routes, and the node's ports on who is where.
+        let node = builder.clone().build()?;
+        let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
+        let builder = sockets(with_ports(builder, listed, &stations), around);
+        let mut network = Network::new();
+        let node = builder.build()?;
+        let links = Links { node: &node, stations: &stations };
+        let mut added = Vec::new();
+        for station in &stations {
+            added.push(links.add(&mut network, station)?);
+        }
+        let node_id = network.add(node.clone());
+        let mut ends: std::collections::BTreeMap<&str, Vec<(HostId, &str)>> = std::collections::BTreeMap::new();
+        for (station, id) in stations.iter().zip(added) {
+            let end = station.port.as_deref().unwrap_or(&station.interface);
+            ends.entry(end).or_insert_with(|| vec![(node_id, end)]).push((id, NEAR));
+        }
+        for ends in ends.into_values() {
+            network.link(&ends).map_err(NodeError::Network)?;
+        }
+        Ok(Machines { network, node: node_id, assumed })
+    }
+
+    /// The machine of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<HostId> {
+        self.network.find(name)
+    }
+}
+
+/// The node with the ports of bridges that had to be assumed: in hairpin mode if the others are.
+fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, stations: &[Station]) -> HostBuilder {
+    let missing: BTreeSet<(&str, &str)> = stations
+        .iter()
+        .filter_map(|station| Some((station.port.as_deref()?, station.interface.as_str())))
+        .filter(|(port, _)| !listed.links.iter().any(|link| link.name == *port))
+        .collect();
+    missing.into_iter().fold(builder, |builder, (port, bridge)| {
+        let mut others = listed.links.iter().filter(|link| link.controller.as_deref() == Some(bridge));
+        builder.interface(Interface::new(port).port_of(bridge, others.all(|link| link.hairpin)))
+    })
+}
+
+fn sockets(builder: HostBuilder, around: &Around) -> HostBuilder {
+    match &around.sockets {
+        Some(sockets) => sockets.iter().fold(builder, |builder, (protocol, port)| builder.listen(*protocol, *port)),
+        None => everywhere(builder),
+    }
+}
+
+/// A machine that waits at every port.
+fn everywhere(builder: HostBuilder) -> HostBuilder {
+    [Protocol::TCP, Protocol::UDP, Protocol::SCTP]
+        .into_iter()
+        .fold(builder, |builder, protocol| builder.listener(Listener { protocol, address: None, port: None }))
+}
+
+struct Links<'a> {
+    node: &'a Host,
+    stations: &'a [Station],
+}
+
+impl Links<'_> {
+    /// Adds a station and the machines behind it.
+    fn add(&self, network: &mut Network, station: &Station) -> Result<HostId, NodeError> {
+        let near = station
+            .addresses
+            .iter()
+            .fold(Interface::new(NEAR), |near, own| near.address(*own, self.length(station, *own)));
+        let sysctls = Sysctls { ip_forward: true, ipv6_forward: true, ..Sysctls::default() };
+        let mut host = everywhere(Host::builder(&station.name).sysctls(sysctls).interface(near));
+        let others = station.others.iter().fold(Interface::new(BEHIND), |others, own| others.address(*own, bits(*own)));
+        host = host.interface(others);
+        for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            host = self.towards_node(host, station, family);
+        }
+        // The way to other gateways' machines does not pass the node.
+        for other in
+            self.stations.iter().filter(|other| other.interface == station.interface && other.name != station.name)
+        {
+            for address in other.behind.iter().flat_map(|peer| &peer.addresses) {
+                if let Some(via) = other.addresses.iter().find(|via| via.is_ipv4() == address.is_ipv4()) {
+                    host = host.route(Route::via(Masked::from(*address), *via, NEAR));
+                }
+            }
+        }
+        for (index, peer) in station.behind.iter().enumerate() {
+            let link = format!("peer{index}");
+            host = host.interface(Interface::new(&link));
+            for address in &peer.addresses {
+                host = host.route(Route::link(Masked::from(*address), &link));
+            }
+        }
+        let id = network.add(host.build()?);
+        for (index, peer) in station.behind.iter().enumerate() {
+            let behind = network.add(alone(peer)?);
+            network.link(&[(id, &format!("peer{index}")), (behind, NEAR)]).map_err(NodeError::Network)?;
+        }
+        Ok(id)
+    }
+
+    /// The prefix length that an address has on the link: that of the node's own network there, if it is in it.
+    fn length(&self, station: &Station, address: IpAddr) -> u8 {
+        let own = self.node.addresses_of(&station.interface).iter();
+        let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));
+        near.map_or(bits(address), |net| net.prefix_len())
+    }
+
+    /// The default route by way of the node: by its address there, else as the only one at the far end.
+    fn towards_node(&self, host: HostBuilder, station: &Station, family: IpAddr) -> HostBuilder {
+        let everything = Masked::from(IpNet::new(family, 0).unwrap_or_else(|_| IpNet::from(family)));
+        let own = self.node.addresses_of(&station.interface).iter();
+        let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
+        // Of IPv6 a neighbour's link-local address is a gateway as well as any; a global one is preferred for what is printed.
+        match own.clone().find(|own| !is_link_local(*own)).or_else(|| own.clone().next()) {
+            Some(via) => host.route(Route::via(everything, via, NEAR)),
+            None => {
+                let via = link_local(family);
+                host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via)
+            }
+        }
+    }
+}
+
+/// A machine at the far end of a link of its own.
+fn alone(peer: &Peer) -> Result<Host, NodeError> {
+    let near = peer.addresses.iter().fold(Interface::new(NEAR), |near, own| near.address(*own, bits(*own)));
+    let mut host = everywhere(Host::builder(&peer.name).interface(near));
+    for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+        let everything = Masked::from(IpNet::new(family, 0).unwrap_or_else(|_| IpNet::from(family)));
+        let via = link_local(family);
+        host = host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via);
+    }
+    Ok(host.build()?)
+}
+
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// A gateway that is whoever is at the far end.
+fn link_local(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() {
+        Ipv4Addr::new(169, 254, 1, 1).into()
+    } else {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()
+    }
+}
+
+impl Machines {
+    /// Whether an address is the node's own.
+    #[must_use]
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        self.network.host(self.node).way_to(address) == WayTo::Itself
+    }
+}

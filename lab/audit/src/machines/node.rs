@@ -1,0 +1,207 @@
+//! The node itself: its interfaces, addresses, routes, rules of policy routing and kernel settings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use svclab_sim::cluster::NodeState;
+use svclab_sim::host::{
+    Address, Host, HostBuilder, Interface, InterfaceSysctls, PolicyAction, PolicyRule, Route, RouteKind, Sysctls,
+};
+use svclab_sim::masked::Masked;
+use svclab_sim::protocol::Family;
+use svclab_snapshot::network::{Link, Network, Route as Listed, Rule};
+
+/// The loopback interface's name.
+const LOOPBACK: &str = "lo";
+
+/// The machine, without sockets, and what had to be assumed.
+pub(super) fn builder(
+    name: &str,
+    network: &Network,
+    sysctls: &BTreeMap<String, String>,
+    state: &NodeState,
+    assumed: &mut BTreeSet<String>,
+) -> HostBuilder {
+    let settings = Settings(sysctls);
+    if sysctls.is_empty() {
+        assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
+    }
+    let mut host = Host::builder(name).all_routes().sysctls(settings.machine());
+    for link in &network.links {
+        if link.name == LOOPBACK {
+            for address in addresses(network, LOOPBACK).filter(|address| !address.ip.is_loopback()) {
+                host = host.loopback_address(address);
+            }
+            continue;
+        }
+        host = host.interface(interface(network, link, &settings));
+    }
+    host = network.routes.iter().flat_map(|route| routes(network, route, assumed)).fold(host, HostBuilder::route);
+    host = network.rules.iter().filter_map(|rule| policy(rule, assumed)).fold(host, HostBuilder::policy);
+    host = host.rules(state.v4.clone()).rules(state.v6.clone()).nft(state.nft.clone());
+    host.sets(state.sets.clone()).virtual_services(state.servers.clone())
+}
+
+/// An interface's addresses in the order in which they were added: the kernel lists those of IPv6 the other way round
+/// (`ipv6_link_dev_addr`).
+fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item = Address> + 'a {
+    let of = move |v4: bool| {
+        let own = network.addresses.iter().filter(move |one| one.interface == interface);
+        own.filter(move |one| one.address.addr().is_ipv4() == v4).map(|one| Address {
+            ip: one.address.addr(),
+            prefix: one.address.prefix_len(),
+            secondary: one.secondary || one.deprecated,
+        })
+    };
+    let last_first: Vec<Address> = of(false).collect();
+    of(true).chain(last_first.into_iter().rev())
+}
+
+fn interface(network: &Network, link: &Link, settings: &Settings<'_>) -> Interface {
+    let mut interface = Interface::new(&link.name);
+    if let Some(own) = settings.interface(&link.name) {
+        interface = interface.sysctls(own);
+    }
+    interface = addresses(network, &link.name).fold(interface, Interface::with);
+    match link.controller.as_deref().filter(|controller| is_bridge(network, controller)) {
+        Some(bridge) => interface.port_of(bridge, link.hairpin),
+        None => interface,
+    }
+}
+
+/// Whether an interface is a bridge: what is a port of a bond or a VRF is no port here.
+pub(super) fn is_bridge(network: &Network, name: &str) -> bool {
+    network.links.iter().any(|link| link.name == name && link.kind.as_deref() == Some("bridge"))
+}
+
+/// A route of the listing; of several ways the first.
+fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> Option<Route> {
+    let to = Masked::from(route.to);
+    let kind = match route.kind.as_str() {
+        "unicast" => RouteKind::Unicast,
+        "blackhole" => RouteKind::Blackhole,
+        "unreachable" => RouteKind::Unreachable,
+        "prohibit" => RouteKind::Prohibit,
+        "throw" => RouteKind::Throw,
+        // Those of the node's own addresses come with the addresses.
+        "local" if !is_own(network, route.to) => RouteKind::Local,
+        _ => return None,
+    };
+    let made = if kind == RouteKind::Unicast {
+        let hop = route.hops.first()?;
+        let Some(interface) =
+            hop.interface.as_deref().filter(|name| network.links.iter().any(|link| link.name == *name))
+        else {
+            assumed.insert(format!(
+                "the route to {} in table {} leads nowhere: its interface is not listed",
+                route.to, route.table
+            ));
+            return None;
+        };
+        if route.hops.len() > 1 {
+            assumed.insert(format!("of the {} ways of the route to {} the first is taken", route.hops.len(), route.to));
+        }
+        match hop.via {
+            Some(gateway) => Route::via(to, gateway, interface),
+            None => Route::link(to, interface),
+        }
+    } else {
+        Route::nowhere(to, kind)
+    };
+    Some(Route { source: route.source, metric: route.metric, table: route.table, ..made })
+}
+
+fn is_own(network: &Network, to: IpNet) -> bool {
+    let loopback = to.addr().is_loopback();
+    loopback
+        || (to.prefix_len() == to.max_prefix_len()
+            && network.addresses.iter().any(|own| own.address.addr() == to.addr()))
+}
+
+/// A rule of policy routing; one that asks for what is not modelled is left out.
+fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
+    let mut left_out = |what: &str| {
+        assumed.insert(format!(
+            "the {} routing rule with priority {} holds for no packet: {what} is not modelled",
+            rule.family, rule.priority
+        ));
+        None
+    };
+    if !rule.unknown.is_empty() {
+        return left_out(&rule.unknown.join(", "));
+    }
+    let action = match rule.action.as_str() {
+        "lookup" => PolicyAction::Lookup {
+            table: rule.table,
+            suppress: rule.suppress_prefix.and_then(|length| u8::try_from(length).ok()),
+        },
+        "goto" => PolicyAction::Goto(rule.table),
+        "nop" => PolicyAction::Nop,
+        "blackhole" => PolicyAction::Refuse(RouteKind::Blackhole),
+        "unreachable" => PolicyAction::Refuse(RouteKind::Unreachable),
+        "prohibit" => PolicyAction::Refuse(RouteKind::Prohibit),
+        other => return left_out(other),
+    };
+    Some(PolicyRule {
+        family: if rule.family == "ipv6" { Family::V6 } else { Family::V4 },
+        priority: rule.priority,
+        from: rule.from.map(Masked::from),
+        to: rule.to.map(Masked::from),
+        input: rule.input.clone(),
+        output: rule.output.clone(),
+        mark: rule.mark,
+        invert: rule.invert,
+        action,
+    })
+}
+
+/// Kernel settings by their names.
+struct Settings<'a>(&'a BTreeMap<String, String>);
+
+impl Settings<'_> {
+    fn number(&self, name: &str) -> Option<u8> {
+        self.0.get(name)?.trim().parse().ok()
+    }
+
+    fn on(&self, name: &str, otherwise: bool) -> bool {
+        self.number(name).map_or(otherwise, |value| value != 0)
+    }
+
+    fn machine(&self) -> Sysctls {
+        let node = if self.0.is_empty() { Sysctls::node() } else { Sysctls::default() };
+        Sysctls {
+            ip_forward: self.on("net.ipv4.ip_forward", node.ip_forward),
+            ipv6_forward: self.on("net.ipv6.conf.all.forwarding", node.ipv6_forward),
+            route_localnet: self.on("net.ipv4.conf.all.route_localnet", node.route_localnet),
+            rp_filter: self.number("net.ipv4.conf.all.rp_filter").unwrap_or(node.rp_filter),
+            accept_local: self.on("net.ipv4.conf.all.accept_local", node.accept_local),
+            arp_ignore: self.number("net.ipv4.conf.all.arp_ignore").unwrap_or(node.arp_ignore),
+            bridge_nf_call_iptables: self.on("net.bridge.bridge-nf-call-iptables", node.bridge_nf_call_iptables),
+            bridge_nf_call_ip6tables: self.on("net.bridge.bridge-nf-call-ip6tables", node.bridge_nf_call_ip6tables),
+            tcp_be_liberal: self.on("net.netfilter.nf_conntrack_tcp_be_liberal", node.tcp_be_liberal),
+            tcp_loose: self.on("net.netfilter.nf_conntrack_tcp_loose", node.tcp_loose),
+            vs_conntrack: self.on("net.ipv4.vs.conntrack", node.vs_conntrack),
+            vs_sloppy_tcp: self.on("net.ipv4.vs.sloppy_tcp", node.vs_sloppy_tcp),
+            vs_conn_reuse_mode: self.number("net.ipv4.vs.conn_reuse_mode").unwrap_or(node.vs_conn_reuse_mode),
+            vs_expire_nodest_conn: self.on("net.ipv4.vs.expire_nodest_conn", node.vs_expire_nodest_conn),
+            vs_expire_quiescent_template: self
+                .on("net.ipv4.vs.expire_quiescent_template", node.vs_expire_quiescent_template),
+        }
+    }
+
+    /// `include/linux/inetdevice.h`: of some settings the greater of the interface's and `all`'s holds, of others either.
+    fn interface(&self, name: &str) -> Option<InterfaceSysctls> {
+        let own = |key: &str| self.number(&format!("net.ipv4.conf.{name}.{key}"));
+        own("rp_filter").or_else(|| own("forwarding"))?;
+        let all = |key: &str| self.number(&format!("net.ipv4.conf.all.{key}")).unwrap_or(0);
+        let greater = |key: &str| own(key).unwrap_or(0).max(all(key));
+        Some(InterfaceSysctls {
+            forwarding: own("forwarding").unwrap_or_else(|| u8::from(self.on("net.ipv4.ip_forward", false))) != 0,
+            route_localnet: greater("route_localnet") != 0,
+            accept_local: greater("accept_local") != 0,
+            rp_filter: greater("rp_filter"),
+            src_valid_mark: greater("src_valid_mark") != 0,
+            arp_ignore: greater("arp_ignore"),
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! Who is on which of the node's links: the node's own routes and neighbours decide it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use svclab_sim::host::{Host, WayTo};
+use svclab_snapshot::network::Network;
+
+use super::Peer;
+use super::node::is_bridge;
+
+/// A machine on a link of the node's, with whom it is the gateway of.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Station {
+    /// Its name.
+    pub(super) name: String,
+    /// The node's interface.
+    pub(super) interface: String,
+    /// The port, if the interface is a bridge.
+    pub(super) port: Option<String>,
+    /// Its addresses on the link.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Machines behind it.
+    pub(super) behind: Vec<Peer>,
+    /// Addresses behind it that need no machine of their own.
+    pub(super) others: BTreeSet<IpAddr>,
+}
+
+/// Names of addresses, of a pod or a node.
+pub type Names = BTreeMap<IpAddr, String>;
+
+/// What stations are found by.
+pub(super) struct Finder<'a> {
+    pub(super) network: &'a Network,
+    pub(super) node: &'a Host,
+    pub(super) names: &'a Names,
+    pub(super) assumed: &'a mut BTreeSet<String>,
+    /// Ports that were assumed to be somebody's.
+    taken: BTreeSet<String>,
+    /// By interface and name; on a link with two ends by interface alone.
+    stations: BTreeMap<(String, String), Station>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(
+        network: &'a Network,
+        node: &'a Host,
+        names: &'a Names,
+        assumed: &'a mut BTreeSet<String>,
+    ) -> Finder<'a> {
+        Finder { network, node, names, assumed, taken: BTreeSet::new(), stations: BTreeMap::new() }
+    }
+
+    /// Everybody's stations: `peers` are machines of their own, of the `crowd` only those that a link has to itself.
+    pub(super) fn find(mut self, peers: &[Peer], crowd: &BTreeSet<IpAddr>) -> Vec<Station> {
+        for peer in peers {
+            for address in &peer.addresses {
+                self.peer(peer, *address);
+            }
+        }
+        let own: BTreeSet<IpAddr> = peers.iter().flat_map(|peer| peer.addresses.iter().copied()).collect();
+        for address in crowd.difference(&own) {
+            self.one_of_many(*address);
+        }
+        self.stations.into_values().collect()
+    }
+
+    fn peer(&mut self, peer: &Peer, address: IpAddr) {
+        let WayTo::Out { interface, next_hop } = self.node.way_to(address) else { return };
+        if next_hop == address {
+            self.station(&interface, next_hop, &peer.name);
+            return;
+        }
+        let name = self.gateway_name(next_hop);
+        if name == peer.name {
+            // The machine itself is the gateway to its further addresses.
+            self.station(&interface, next_hop, &name).others.insert(address);
+            return;
+        }
+        let behind = &mut self.station(&interface, next_hop, &name).behind;
+        match behind.iter_mut().find(|known| known.name == peer.name) {
+            Some(known) => known.addresses.push(address),
+            None => behind.push(Peer { name: peer.name.clone(), addresses: vec![address] }),
+        }
+    }
+
+    fn one_of_many(&mut self, address: IpAddr) {
+        let WayTo::Out { interface, next_hop } = self.node.way_to(address) else { return };
+        if next_hop != address {
+            let name = self.gateway_name(next_hop);
+            self.station(&interface, next_hop, &name).others.insert(address);
+            return;
+        }
+        let name = self.names.get(&address).cloned().unwrap_or_else(|| address.to_string());
+        let shared = !self.is_pair(&interface) && !is_bridge(self.network, &interface);
+        let name = if shared { format!("machines on {interface}") } else { name };
+        self.station(&interface, next_hop, &name);
+    }
+
+    fn gateway_name(&self, next_hop: IpAddr) -> String {
+        self.names.get(&next_hop).cloned().unwrap_or_else(|| format!("gateway {next_hop}"))
+    }
+
+    /// The station that has `address` on the link.
+    fn station(&mut self, interface: &str, address: IpAddr, name: &str) -> &mut Station {
+        let pair = self.is_pair(interface);
+        let key = (interface.to_owned(), if pair { String::new() } else { name.to_owned() });
+        let port = match self.stations.get(&key) {
+            Some(known) => known.port.clone(),
+            None if is_bridge(self.network, interface) => Some(self.port(interface, address)),
+            None => None,
+        };
+        let station = self.stations.entry(key).or_insert_with(|| Station {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            port,
+            ..Station::default()
+        });
+        station.addresses.insert(address);
+        station
+    }
+
+    /// A link with two ends, of which the node has one.
+    fn is_pair(&self, interface: &str) -> bool {
+        self.network.links.iter().any(|link| link.name == interface && link.kind.as_deref() == Some("veth"))
+    }
+
+    /// The port behind which a neighbour is: as the bridge's forwarding table has it, else one that nobody has.
+    fn port(&mut self, bridge: &str, address: IpAddr) -> String {
+        let ports = || self.network.links.iter().filter(|link| link.controller.as_deref() == Some(bridge));
+        let known = self.network.neighbours.iter().find(|one| one.interface == bridge && one.address == address);
+        let behind = known.and_then(|known| {
+            let learned = self.network.forwarding.iter().find(|entry| entry.mac == known.mac);
+            learned.map(|entry| entry.port.clone()).filter(|port| ports().any(|link| link.name == *port))
+        });
+        if let Some(port) = behind {
+            self.taken.insert(port.clone());
+            return port;
+        }
+        let learned: BTreeSet<&str> = self.network.forwarding.iter().map(|entry| entry.port.as_str()).collect();
+        let free = ports().map(|link| &link.name).filter(|name| !self.taken.contains(*name));
+        let free = free.min_by_key(|name| learned.contains(name.as_str())).cloned();
+        let port = free.unwrap_or_else(|| format!("{bridge}-port{}", self.taken.len()));
+        self.assumed.insert(format!(
+            "{address} is behind port {port} of {bridge}: the bridge has not learned its hardware address"
+        ));
+        self.taken.insert(port.clone());
+        port
+    }
+}
