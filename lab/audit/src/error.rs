@@ -33,6 +33,17 @@ pub enum NodeError {
     /// The snapshot has no interfaces and routes.
     #[error("the archive has no interfaces and routes (network.json): collect it again")]
     NoNetwork,
+    /// The snapshot has no objects.
+    #[error("the archive has no Services and EndpointSlices: collect it again with --kubeconfig")]
+    NoObjects,
+    /// A caller to whom the node has no route.
+    #[error(
+        "the node has no route to {name}: it cannot be answered there, nor is it known by which interface it calls"
+    )]
+    NoWay {
+        /// The caller.
+        name: String,
+    },
     /// Something in the snapshot cannot be.
     #[error("{what}: {problem}")]
     Wrong {

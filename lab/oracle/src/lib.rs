@@ -24,7 +24,7 @@
 //! A [`Cluster`] is all of it in one value, with [`Cluster::questions`], and [`Cluster::scenario_yaml`] for what a test has
 //! found; [`generate`] makes clusters.
 
-mod address;
+pub mod address;
 mod affinity;
 mod arrival;
 mod cluster;

@@ -1,16 +1,14 @@
 //! One question, two judges: what the oracle promises, against what the simulator finds in the rules.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use svclab_oracle::{Backend, Cluster, Delivery, Place, Promise, Question, Reply, Rule, Verdict, World};
+use svclab_audit::judge::{self, Judge, Kind};
+use svclab_oracle::{Cluster, Place, PodName, Promise, Question, Verdict, World};
 use svclab_sim::fraction::Fraction;
-use svclab_sim::network::{Broken, Flow, HostId, Network, NetworkError, Outcomes, Verdict as Found};
-use svclab_sim::trace::Lost;
+use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, Verdict as Found};
+use svclab_sim::trace;
 
-use crate::affinity;
-use crate::disagreement;
 use crate::machines::{self, LOAD_BALANCER, Machines};
 
 /// What can be wrong.
@@ -62,6 +60,20 @@ pub struct Fault {
     pub property: Property,
     /// In a sentence.
     pub says: String,
+}
+
+impl From<judge::Fault> for Fault {
+    fn from(fault: judge::Fault) -> Fault {
+        let property = match fault.kind {
+            Kind::WrongEndpoint | Kind::MissingEndpoint => Property::Who,
+            Kind::Share => Property::Distribution,
+            Kind::Source | Kind::Answer => Property::Snat,
+            Kind::NotTranslated if fault.found.as_ref().is_some_and(|found| found.saw().is_some()) => Property::Who,
+            Kind::NotTranslated | Kind::Dropped | Kind::Rejected | Kind::Delivered | Kind::Refusal => Property::Verdict,
+            Kind::Affinity => Property::Affinity,
+        };
+        Fault { property, says: fault.says }
+    }
 }
 
 /// Both judges' words on one question.
@@ -131,15 +143,16 @@ pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promis
             return judgement;
         }
     };
+    let machine_of = |pod: &PodName| machines::machine_of_pod(world, pod);
+    let judge = Judge { world, network, machine_of: Some(&machine_of), strays: true };
     let faults = match &promise.verdict {
         Verdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
         Verdict::Deliver(delivery) => {
-            let mut faults = delivered(world, network, &found, delivery);
-            let affinity = affinity::faults(world, network, &flow, delivery);
-            faults.extend(affinity.into_iter().map(|says| fault(Property::Affinity, says)));
-            faults
+            let mut faults = judge.faults(&flow, &found, &promise);
+            faults.extend(judge.affinity(&flow, delivery));
+            faults.into_iter().map(Fault::from).collect()
         }
-        _ => refused(network, &found, &promise),
+        _ => judge.faults(&flow, &found, &promise).into_iter().map(Fault::from).collect(),
     };
     Judgement { promise, outcomes: Some(found), faults }
 }
@@ -162,113 +175,10 @@ fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Ve
     match bare {
         Some(bare) if words(bare) == words(found) => Vec::new(),
         Some(bare) => {
-            let all = bare.outcomes.iter().map(|one| disagreement::said(network, &one.verdict));
+            let all = bare.outcomes.iter().map(|one| trace::verdict(network, &one.verdict));
             let all: Vec<String> = all.collect();
             vec![fault(Property::Untouched, format!("without rules: {}", all.join(", ")))]
         }
         None => vec![fault(Property::Untouched, "without rules there is no such packet".to_owned())],
     }
-}
-
-/// Drop, reject, or either.
-fn refused(network: &Network, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
-    let (drops, rejects) = match promise.verdict {
-        Verdict::Drop => (true, false),
-        Verdict::Reject => (false, true),
-        _ => (true, true),
-    };
-    // What comes from nowhere is dropped by the kernel itself; everything else that is promised to be dropped, by a rule.
-    let martian = promise.rests_on(Rule::Martian);
-    let fits = |verdict: &Found| match verdict {
-        Found::Dropped { why: Lost::Rule(_) | Lost::NftRule(_), .. } => drops,
-        Found::Dropped { .. } => drops && martian,
-        Found::Rejected { delivered, .. } | Found::Refused { delivered, .. } => rejects && *delivered,
-        Found::Answered { .. } | Found::Unanswered { .. } => false,
-    };
-    let wrong = found.outcomes.iter().map(|one| &one.verdict).filter(|verdict| !fits(verdict));
-    let wrong = wrong.map(|verdict| disagreement::said(network, verdict));
-    wrong.map(|says| fault(Property::Verdict, format!("promised: {}; found: {says}", promise.verdict))).collect()
-}
-
-/// The machine and address of the socket that got it, with the source that it saw and what came of the answer.
-fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&Broken>)> {
-    match verdict {
-        Found::Answered { by, at, saw } => Some((*by, *at, *saw, None)),
-        Found::Unanswered { by, at, saw, why } => Some((*by, *at, *saw, Some(why))),
-        _ => None,
-    }
-}
-
-fn delivered(world: &World, network: &Network, found: &Outcomes, delivery: &Delivery) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let mut shares: BTreeMap<SocketAddr, Fraction> = BTreeMap::new();
-    for one in &found.outcomes {
-        let Some((by, at, saw, broken)) = reached(&one.verdict) else {
-            faults.push(fault(
-                Property::Verdict,
-                format!("to be delivered, and: {}", disagreement::said(network, &one.verdict)),
-            ));
-            continue;
-        };
-        let machine = network.host(by).name();
-        let is = |backend: &&Backend| {
-            let pod = backend.pod.as_ref().and_then(|pod| machines::machine_of_pod(world, pod));
-            backend.address == at && pod.as_deref().is_none_or(|pod| pod == machine)
-        };
-        let Some(backend) = delivery.backends.iter().find(is) else {
-            faults.push(fault(Property::Who, format!("{machine} gets it at {at}, and is not one of them")));
-            continue;
-        };
-        let sum = shares.entry(at).or_insert_with(Fraction::zero);
-        *sum = sum.plus(&one.probability);
-        if !backend.sees.contains(&saw.ip()) {
-            faults.push(fault(Property::Snat, format!("{machine} at {at} sees {}", saw.ip())));
-        }
-        faults.extend(answered(network, backend, broken).map(|says| fault(Property::Snat, says)));
-    }
-    faults.extend(who(delivery, &shares));
-    faults
-}
-
-/// What the client sees of the answer.
-fn answered(network: &Network, backend: &Backend, broken: Option<&Broken>) -> Option<String> {
-    // The client has never heard of whoever answers; often its node drops such an answer before it does.
-    let astray = |why: &Broken| match why {
-        Broken::WrongSource { from } => matches!(backend.reply, Reply::AsymmetricReply(own) if own == *from),
-        Broken::Lost { why: Lost::Rule(rule), .. } => rule.chain() == "KUBE-FORWARD",
-        _ => false,
-    };
-    match (backend.reply, broken) {
-        (Reply::From(_), None) => None,
-        (Reply::AsymmetricReply(_), Some(why)) if astray(why) => None,
-        (Reply::From(_), Some(why)) => {
-            Some(format!("{} answers, but {}", backend.address, disagreement::broken(network, why)))
-        }
-        (Reply::AsymmetricReply(_), None) => {
-            Some(format!("the answer of {} should go astray, and arrives", backend.address))
-        }
-        (Reply::AsymmetricReply(_), Some(why)) => {
-            let why = disagreement::broken(network, why);
-            Some(format!("the answer of {} should come from its own address, and {why}", backend.address))
-        }
-    }
-}
-
-/// Whether each is met, and as often as promised.
-fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for backend in &delivery.backends {
-        match (shares.get(&backend.address), backend.share) {
-            (Some(found), Some(share)) if !found.within(&Fraction::new(1, share.of.into()), 1, 1_000_000_000) => {
-                let says = format!("{} has a share of {found}, not {share}", backend.address);
-                faults.push(fault(Property::Distribution, says));
-            }
-            (None, Some(_)) => faults.push(fault(Property::Who, format!("{} never gets it", backend.address))),
-            _ => {}
-        }
-    }
-    if shares.is_empty() {
-        faults.push(fault(Property::Who, "no endpoint gets it".to_owned()));
-    }
-    faults
 }

@@ -6,7 +6,6 @@
 //! over [`machines`] with the addresses and links of the oracle's world. [`judge`] puts a question to both judges and compares, [`disagreement`] tells a disagreement,
 //! [`sweep`] does so for clusters that nobody wrote by hand, and [`mutants`] breaks rules to see who notices.
 
-mod affinity;
 pub mod disagreement;
 pub mod judge;
 pub mod machines;

@@ -4,14 +4,15 @@
 //! behind a gateway if there is one. All other endpoints behind one gateway are addresses of that gateway, so that 50,000 of them cost
 //! nothing. What the snapshot does not say is assumed, and listed in [`Machines::assumed`].
 
+mod destinations;
 mod node;
 mod state;
 mod stations;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::{Host, HostBuilder, Interface, Listener, Route, Sysctls, WayTo};
 use svclab_sim::masked::Masked;
@@ -22,6 +23,7 @@ use svclab_snapshot::Snapshot;
 use crate::error::NodeError;
 use stations::{Finder, Station};
 
+pub use destinations::destinations;
 pub use state::state;
 pub use stations::Names;
 
@@ -56,6 +58,8 @@ pub struct Machines {
     pub node: HostId,
     /// What had to be assumed, in sentences.
     pub assumed: BTreeSet<String>,
+    /// Who has which address.
+    at: BTreeMap<IpAddr, HostId>,
 }
 
 /// The name of a machine's interface towards the node.
@@ -80,12 +84,12 @@ impl Machines {
         let mut network = Network::new();
         let node = builder.build()?;
         let links = Links { node: &node, stations: &stations };
-        let mut added = Vec::new();
+        let (mut added, mut at) = (Vec::new(), BTreeMap::new());
         for station in &stations {
-            added.push(links.add(&mut network, station)?);
+            added.push(links.add(&mut network, station, &mut at)?);
         }
         let node_id = network.add(node.clone());
-        let mut ends: std::collections::BTreeMap<&str, Vec<(HostId, &str)>> = std::collections::BTreeMap::new();
+        let mut ends: BTreeMap<&str, Vec<(HostId, &str)>> = BTreeMap::new();
         for (station, id) in stations.iter().zip(added) {
             let end = station.port.as_deref().unwrap_or(&station.interface);
             ends.entry(end).or_insert_with(|| vec![(node_id, end)]).push((id, NEAR));
@@ -93,13 +97,19 @@ impl Machines {
         for ends in ends.into_values() {
             network.link(&ends).map_err(NodeError::Network)?;
         }
-        Ok(Machines { network, node: node_id, assumed })
+        Ok(Machines { network, node: node_id, assumed, at })
     }
 
-    /// The machine of that name.
+    /// The machine around the node that has an address.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<HostId> {
-        self.network.find(name)
+    pub fn at(&self, address: IpAddr) -> Option<HostId> {
+        self.at.get(&address).copied()
+    }
+
+    /// Whether an address is the node's own.
+    #[must_use]
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        self.network.host(self.node).way_to(address) == WayTo::Itself
     }
 }
 
@@ -137,7 +147,12 @@ struct Links<'a> {
 
 impl Links<'_> {
     /// Adds a station and the machines behind it.
-    fn add(&self, network: &mut Network, station: &Station) -> Result<HostId, NodeError> {
+    fn add(
+        &self,
+        network: &mut Network,
+        station: &Station,
+        at: &mut BTreeMap<IpAddr, HostId>,
+    ) -> Result<HostId, NodeError> {
         let near = station
             .addresses
             .iter()
@@ -167,8 +182,10 @@ impl Links<'_> {
             }
         }
         let id = network.add(host.build()?);
+        at.extend(station.addresses.iter().chain(&station.others).map(|address| (*address, id)));
         for (index, peer) in station.behind.iter().enumerate() {
             let behind = network.add(alone(peer)?);
+            at.extend(peer.addresses.iter().map(|address| (*address, behind)));
             network.link(&[(id, &format!("peer{index}")), (behind, NEAR)]).map_err(NodeError::Network)?;
         }
         Ok(id)
@@ -183,7 +200,7 @@ impl Links<'_> {
 
     /// The default route by way of the node: by its address there, else as the only one at the far end.
     fn towards_node(&self, host: HostBuilder, station: &Station, family: IpAddr) -> HostBuilder {
-        let everything = Masked::from(IpNet::new(family, 0).unwrap_or_else(|_| IpNet::from(family)));
+        let everything = everything(family);
         let own = self.node.addresses_of(&station.interface).iter();
         let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
         // Of IPv6 a neighbour's link-local address is a gateway as well as any; a global one is preferred for what is printed.
@@ -202,11 +219,16 @@ fn alone(peer: &Peer) -> Result<Host, NodeError> {
     let near = peer.addresses.iter().fold(Interface::new(NEAR), |near, own| near.address(*own, bits(*own)));
     let mut host = everywhere(Host::builder(&peer.name).interface(near));
     for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-        let everything = Masked::from(IpNet::new(family, 0).unwrap_or_else(|_| IpNet::from(family)));
+        let everything = everything(family);
         let via = link_local(family);
         host = host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via);
     }
     Ok(host.build()?)
+}
+
+/// All addresses of a family.
+fn everything(like: IpAddr) -> Masked {
+    Masked::from(if like.is_ipv4() { IpNet::V4(Ipv4Net::default()) } else { IpNet::V6(Ipv6Net::default()) })
 }
 
 fn bits(address: IpAddr) -> u8 {
@@ -226,13 +248,5 @@ fn link_local(like: IpAddr) -> IpAddr {
         Ipv4Addr::new(169, 254, 1, 1).into()
     } else {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()
-    }
-}
-
-impl Machines {
-    /// Whether an address is the node's own.
-    #[must_use]
-    pub fn is_own(&self, address: IpAddr) -> bool {
-        self.network.host(self.node).way_to(address) == WayTo::Itself
     }
 }

@@ -2,6 +2,7 @@
 
 mod nft_rule;
 mod rule;
+mod sentence;
 mod svg;
 mod text;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 pub use nft_rule::NftRule;
 pub use rule::RuleRef;
+pub use sentence::{broken, verdict};
 pub use svg::{draw, draw_outcomes};
 pub use text::{render, render_tree};
 

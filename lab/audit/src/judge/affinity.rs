@@ -34,7 +34,7 @@ fn somebody_else(address: IpAddr) -> IpAddr {
 }
 
 /// What is wrong with the affinity of a delivery to several endpoints, in a sentence each.
-pub(crate) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
+pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
     // Who stays with whom is in the memory of a relay, in userspace mode, and of loopback node ports in nftables mode.
     let relayed = match world.proxy.mode {
         Mode::Userspace => true,

@@ -1,0 +1,192 @@
+//! Who decided, and the likely cause of what is wrong: from the rule that decided on the packet's way.
+
+use std::net::SocketAddr;
+
+use svclab_oracle::Mode;
+use svclab_sim::network::{Journey, Outcomes, Verdict};
+use svclab_sim::trace::{Event, Lost};
+
+use crate::judge::{Fault, Kind};
+use crate::settings::Proxy;
+
+/// What decided on a packet's way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decider {
+    /// Whose it is.
+    pub(super) program: Program,
+    /// Its place and text.
+    pub(super) text: String,
+}
+
+/// Who writes rules, as far as names tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    /// A service proxy in this mode: chains of Kubernetes' names, the tables called kube-proxy, virtual servers.
+    Proxy(Mode),
+    /// Another program.
+    Other(&'static str),
+    /// Nobody whose names are known.
+    Unknown,
+}
+
+/// The beginnings of chains' names, and whose they are.
+const PREFIXES: [(&str, &str); 22] = [
+    ("cali-", "Calico"),
+    ("DOCKER", "docker"),
+    ("CNI-", "a CNI plugin (portmap)"),
+    ("FLANNEL", "flannel"),
+    ("FLANNEL-", "flannel"),
+    ("CILIUM_", "Cilium"),
+    ("OLD_CILIUM_", "Cilium"),
+    ("KUBE-ROUTER", "kube-router"),
+    ("KUBE-POD-FW-", "kube-router"),
+    ("KUBE-NWPLCY-", "kube-router"),
+    ("KUBE-MARK-DROP", "kubelet"),
+    ("KUBE-KUBELET-CANARY", "kubelet"),
+    ("WEAVE", "Weave"),
+    ("ISTIO_", "Istio"),
+    ("LINKERD_", "Linkerd"),
+    ("PROXY_INIT_", "Linkerd"),
+    ("ufw", "ufw"),
+    ("f2b-", "fail2ban"),
+    ("LIBVIRT_", "libvirt"),
+    ("NETAVARK", "podman"),
+    ("ts-", "Tailscale"),
+    ("nixos-", "NixOS' firewall"),
+];
+
+/// Whose a chain of iptables is.
+fn of_chain(chain: &str) -> Program {
+    if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
+        return Program::Other(name);
+    }
+    if chain.starts_with("KUBE-PORTALS") {
+        Program::Proxy(Mode::Userspace)
+    } else if chain.starts_with("KUBE-") {
+        Program::Proxy(Mode::Iptables)
+    } else {
+        Program::Unknown
+    }
+}
+
+fn of_table(table: &str, chain: &str) -> Program {
+    match table {
+        "kube-proxy" => Program::Proxy(Mode::Nftables),
+        "firewalld" => Program::Other("firewalld"),
+        // Tables of iptables-nft, where there was no `iptables-save`.
+        _ => of_chain(chain),
+    }
+}
+
+/// The rule that translated, rejected or dropped the packet of a journey: the last of them on its way there.
+pub(super) fn decider(journey: &Journey) -> Option<Decider> {
+    let (mut last, mut decided) = (None, None);
+    for event in &journey.request.trace {
+        match event {
+            Event::Matched(rule) => {
+                last = Some(Decider {
+                    program: of_chain(rule.chain()),
+                    text: format!("{} in {}: {rule}", rule.number(), rule.table()),
+                });
+            }
+            Event::NftMatched(rule) => {
+                let program = of_table(rule.table(), rule.chain());
+                last = Some(Decider { program, text: format!("{}: {rule}", rule.place()) });
+            }
+            Event::Scheduled { service, server, .. } => {
+                let text = format!("the virtual server {service} leads to {server}");
+                decided = Some(Decider { program: Program::Proxy(Mode::Ipvs), text });
+            }
+            Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
+            Event::Lost(Lost::Rule(_) | Lost::NftRule(_)) => decided.clone_from(&last),
+            Event::Lost(Lost::Policy(table, hook)) => {
+                let text = format!("the policy of {} in {table}", hook.chain());
+                decided = Some(Decider { program: Program::Unknown, text });
+            }
+            Event::Lost(Lost::NftPolicy(chain)) => {
+                let text = format!("the policy of {}", chain.place());
+                decided = Some(Decider { program: of_table(chain.table(), chain.chain()), text });
+            }
+            _ => {}
+        }
+    }
+    decided
+}
+
+/// The first journey that ended so.
+pub(super) fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&Verdict>) -> Option<&'a Journey> {
+    let ways = found.ways.iter().map(|(_, journey)| journey);
+    match verdict {
+        // Through a relay an outcome has no way of its own.
+        Some(verdict) => ways.clone().find(|journey| journey.verdict == *verdict).or_else(|| ways.clone().next()),
+        None => ways.clone().next(),
+    }
+}
+
+/// What endpoints the objects have for the service, of all states, and whether an address is another's.
+pub(super) struct Endpoints<'a> {
+    pub(super) own: &'a [(SocketAddr, Option<String>)],
+    pub(super) is_any: bool,
+}
+
+/// The likely cause, in a sentence.
+pub(super) fn cause(fault: &Fault, decider: Option<&Decider>, proxy: &Proxy, endpoints: &Endpoints<'_>) -> String {
+    let other = decider.and_then(|decider| shadow(decider, proxy));
+    if let Some(other) = other.filter(|_| fault.kind != Kind::MissingEndpoint) {
+        return other;
+    }
+    match fault.kind {
+        Kind::NotTranslated => {
+            format!("nothing of the proxy's (mode {}) stands for this address and port", proxy.settings.mode.name())
+        }
+        Kind::Dropped | Kind::Rejected => match decider {
+            Some(decider) => format!("decided by {}", decider.text),
+            None => "no rule decided it: the way there does not exist, or kernel settings forbid it".to_owned(),
+        },
+        Kind::WrongEndpoint => wrong_endpoint(fault, endpoints),
+        Kind::MissingEndpoint => "no rule leads to it: the endpoint is new, or the proxy has missed it".to_owned(),
+        Kind::Share => "the probabilities of the rules do not belong to the number of endpoints".to_owned(),
+        Kind::Source => {
+            "the rules that mark packets for masquerade, or the masquerade rule, are missing or too many".to_owned()
+        }
+        Kind::Answer => "the way back is another, or a rule meets the answer".to_owned(),
+        Kind::Delivered => match decider {
+            Some(decider) => format!("led there by {}", decider.text),
+            None => "nothing on the way refuses it".to_owned(),
+        },
+        Kind::Refusal => "another kind of refusal stands there".to_owned(),
+        Kind::Affinity => "the rules that remember clients are missing, or have another time-out".to_owned(),
+    }
+}
+
+fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
+    let at = fault.found.as_ref().and_then(|found| match found {
+        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(*at),
+        _ => None,
+    });
+    match at {
+        Some(at) if endpoints.own.iter().any(|(address, _)| *address == at) => {
+            "it is an endpoint of this service that must not be used now: not ready, terminating, or ruled out by policy or hints".to_owned()
+        }
+        Some(at) if endpoints.own.iter().any(|(address, _)| address.ip() == at.ip()) => {
+            "the port is another than the endpoint's".to_owned()
+        }
+        Some(_) if endpoints.is_any => "it is an endpoint of another service".to_owned(),
+        _ => "it is no endpoint of any service: left from an earlier one, or written by somebody else".to_owned(),
+    }
+}
+
+/// A decision of a program that is not this proxy, or of another mode.
+fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
+    match decider.program {
+        Program::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
+        Program::Proxy(mode) => Some(format!("left over from {} mode: {}", mode.name(), decider.text)),
+        Program::Other(name) => Some(format!("a rule of {name} catches it: {}", decider.text)),
+        Program::Unknown => Some(format!("a rule that is not the proxy's catches it: {}", decider.text)),
+    }
+}
+
+/// Modes IPVS and userspace write rules of iptables as well.
+fn belongs(written: Mode, mode: Mode) -> bool {
+    written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
+}

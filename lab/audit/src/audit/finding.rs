@@ -1,0 +1,343 @@
+//! What an audit has found, gathered: one finding for each service port, kind and cause, with the calls that show it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use svclab_oracle::{Frontend, FrontendKind, Promise};
+use svclab_sim::network::{Outcomes, Verdict};
+use svclab_sim::trace;
+use svclab_snapshot::Objects;
+
+use super::cause::{Endpoints, cause, decider, journey_of};
+use super::{Asked, Audit};
+use crate::cluster::Known;
+use crate::judge::{Fault, Kind};
+use crate::machines::Machines;
+use crate::settings::Proxy;
+
+/// Findings that keep a packet's way, of each kind; the ways of thousands alike say nothing new.
+const WAYS: usize = 50;
+/// Calls that a finding names.
+const CALLS: usize = 12;
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// A promise that is not kept.
+    Broken(Kind),
+    /// Rules for an address and port that no service has.
+    StaleFrontend,
+}
+
+impl FindingKind {
+    /// Its name in reports.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            FindingKind::Broken(kind) => kind.id(),
+            FindingKind::StaleFrontend => "stale-frontend",
+        }
+    }
+
+    /// What it means, in a sentence.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            FindingKind::Broken(Kind::NotTranslated) => "The service's address is not served here",
+            FindingKind::Broken(Kind::Dropped) => "Packets are dropped that should be delivered",
+            FindingKind::Broken(Kind::Rejected) => "Packets are rejected that should be delivered",
+            FindingKind::Broken(Kind::WrongEndpoint) => "Packets reach somebody who is no endpoint to be used",
+            FindingKind::Broken(Kind::MissingEndpoint) => "An endpoint never gets packets",
+            FindingKind::Broken(Kind::Share) => "Endpoints have shares that are not even",
+            FindingKind::Broken(Kind::Source) => "Endpoints see a source address that they should not see",
+            FindingKind::Broken(Kind::Answer) => "Answers do not come back as they should",
+            FindingKind::Broken(Kind::Delivered) => "Packets are delivered that should be refused",
+            FindingKind::Broken(Kind::Refusal) => "Packets are refused in the wrong way",
+            FindingKind::Broken(Kind::Affinity) => "Session affinity does not hold",
+            FindingKind::StaleFrontend => "An address and port are served that no service has",
+        }
+    }
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Of which kind ([`FindingKind::id`]).
+    pub kind: &'static str,
+    /// That in a sentence.
+    pub title: &'static str,
+    /// The service port, or what looks like one.
+    pub service: String,
+    /// Its protocol.
+    pub protocol: &'static str,
+    /// By which of its addresses: `cluster IP`, `node port`, …
+    pub frontend: &'static str,
+    /// Who calls, and whom: the first calls that show it.
+    pub calls: Vec<String>,
+    /// How many calls show it.
+    pub count: usize,
+    /// What Kubernetes promises.
+    pub promised: String,
+    /// The rules that the promise rests on, each with its document.
+    pub because: Vec<String>,
+    /// What would happen.
+    pub found: String,
+    /// The likely cause.
+    pub cause: String,
+    /// The packet's way through the rules; empty if findings of the same kind have theirs.
+    pub way: String,
+}
+
+/// Calls that could not be judged, by why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotJudged {
+    /// Why.
+    pub why: String,
+    /// How many.
+    pub count: usize,
+    /// The first of them.
+    pub first: String,
+}
+
+/// The whole audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The node.
+    pub node: String,
+    /// When the snapshot was taken.
+    pub taken: String,
+    /// The proxy's mode.
+    pub mode: &'static str,
+    /// Services' ports that were looked at.
+    pub service_ports: usize,
+    /// Addresses of them.
+    pub frontends: usize,
+    /// Calls that were judged.
+    pub calls: usize,
+    /// Calls of which Kubernetes promises nothing.
+    pub no_promise: usize,
+    /// Frontends that changed too late to be judged.
+    pub unsettled: usize,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// What could not be judged.
+    pub not_judged: Vec<NotJudged>,
+    /// What was assumed.
+    pub assumed: Vec<String>,
+    /// What could not be read when the snapshot was taken.
+    pub unread: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// Whether anything was judged at all.
+    #[must_use]
+    pub fn judged(&self) -> bool {
+        self.calls > 0
+    }
+}
+
+/// What makes findings one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    kind: FindingKind,
+    service: String,
+    protocol: &'static str,
+    frontend: FrontendKind,
+    cause: String,
+}
+
+/// Findings as they come.
+pub(super) struct Gathered<'a> {
+    machines: &'a Machines,
+    known: &'a Known,
+    proxy: &'a Proxy,
+    findings: BTreeMap<Key, Finding>,
+    ways: BTreeMap<FindingKind, usize>,
+    not_judged: BTreeMap<String, NotJudged>,
+    pub(super) asked: usize,
+    pub(super) no_promise: usize,
+    pub(super) unsettled: usize,
+    /// Calls whose source was not judged, for nobody knows how the proxy is set.
+    pub(super) unknown_source: usize,
+}
+
+impl<'a> Gathered<'a> {
+    pub(super) fn new(machines: &'a Machines, known: &'a Known, proxy: &'a Proxy) -> Gathered<'a> {
+        Gathered {
+            machines,
+            known,
+            proxy,
+            findings: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            not_judged: BTreeMap::new(),
+            asked: 0,
+            no_promise: 0,
+            unsettled: 0,
+            unknown_source: 0,
+        }
+    }
+
+    pub(super) fn not_judged(&mut self, asked: &Asked<'_>, why: String) {
+        let entry = self.not_judged.entry(why.clone());
+        entry.or_insert_with(|| NotJudged { why, count: 0, first: call(asked) }).count += 1;
+    }
+
+    pub(super) fn fault(&mut self, asked: &Asked<'_>, promise: &Promise, fault: Fault, found: Option<&Outcomes>) {
+        let journey = found.and_then(|found| journey_of(found, fault.found.as_ref()));
+        let decided = journey.and_then(decider);
+        let endpoints = Endpoints { own: &asked.frontend.endpoints, is_any: self.is_endpoint(&fault) };
+        let cause = cause(&fault, decided.as_ref(), self.proxy, &endpoints);
+        let kind = FindingKind::Broken(fault.kind);
+        let because = promise.because.iter().map(ToString::to_string).collect();
+        let found = fault.says;
+        let way = journey.map(trace::render).unwrap_or_default();
+        self.add(asked, kind, cause, promise.verdict.to_string(), because, found, way);
+    }
+
+    fn is_endpoint(&self, fault: &Fault) -> bool {
+        match fault.found {
+            Some(Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. }) => {
+                self.known.endpoints.contains_key(&at.ip())
+            }
+            _ => false,
+        }
+    }
+
+    /// Rules for what no service has.
+    pub(super) fn stale(&mut self, asked: &Asked<'_>, found: &Outcomes) {
+        let journey = journey_of(found, None);
+        let decided = journey.and_then(decider).map(|decider| decider.text).unwrap_or_default();
+        let sentences = found.outcomes.iter().map(|one| trace::verdict(&self.machines.network, &one.verdict));
+        let says = sentences.collect::<BTreeSet<_>>().into_iter().take(3).collect::<Vec<_>>().join("; ");
+        let because = vec!["no-service: what goes to no service's address and port is not touched [page reference/networking/virtual-ips]".to_owned()];
+        let way = journey.map(trace::render).unwrap_or_default();
+        let cause = format!("left from a service that is gone, or the service is new to the archive: {decided}");
+        self.add(asked, FindingKind::StaleFrontend, cause, "not a service".to_owned(), because, says, way);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the columns of a finding, used in two places")]
+    fn add(
+        &mut self,
+        asked: &Asked<'_>,
+        kind: FindingKind,
+        cause: String,
+        promised: String,
+        because: Vec<String>,
+        found: String,
+        way: String,
+    ) {
+        let key = Key {
+            kind,
+            service: asked.frontend.service.to_string(),
+            protocol: asked.frontend.protocol.name(),
+            frontend: asked.frontend.kind,
+            cause: cause.clone(),
+        };
+        let ways = self.ways.entry(kind).or_default();
+        let finding = self.findings.entry(key).or_insert_with(|| {
+            *ways += 1;
+            Finding {
+                kind: kind.id(),
+                title: kind.title(),
+                service: asked.frontend.service.to_string(),
+                protocol: asked.frontend.protocol.name(),
+                frontend: name(asked.frontend.kind),
+                calls: Vec::new(),
+                count: 0,
+                promised,
+                because,
+                found,
+                cause,
+                way: if *ways <= WAYS { way } else { String::new() },
+            }
+        });
+        let call = call(asked);
+        if finding.calls.last() != Some(&call) {
+            finding.count += 1;
+            if finding.calls.len() < CALLS {
+                finding.calls.push(call);
+            }
+        }
+    }
+
+    pub(super) fn report(self, audit: &Audit<'_>, frontends: &[Frontend]) -> Report {
+        let ports: BTreeSet<_> = frontends.iter().map(|frontend| &frontend.service).collect();
+        let mut assumed: Vec<String> = self.machines.assumed.iter().cloned().collect();
+        if !audit.proxy.configured {
+            let sources = "how the proxy tells pods from others is not known: source addresses are not judged";
+            assumed.push(format!("{sources} ({} calls)", self.unknown_source));
+        }
+        let unread = audit.snapshot.unread.iter().map(|one| format!("{}: {}", one.what, one.why));
+        Report {
+            node: audit.known.node.clone(),
+            taken: audit.snapshot.taken.clone(),
+            mode: audit.proxy.settings.mode.name(),
+            service_ports: ports.len(),
+            frontends: frontends.len(),
+            calls: self.asked,
+            no_promise: self.no_promise,
+            unsettled: self.unsettled,
+            findings: self.findings.into_values().collect(),
+            not_judged: self.not_judged.into_values().collect(),
+            assumed,
+            unread: unread.collect(),
+        }
+    }
+}
+
+fn call(asked: &Asked<'_>) -> String {
+    format!("{} → {}/{}", asked.source.label, asked.to, asked.frontend.protocol)
+}
+
+fn name(kind: FrontendKind) -> &'static str {
+    match kind {
+        FrontendKind::ClusterIp => "cluster IP",
+        FrontendKind::NodePort => "node port",
+        FrontendKind::ExternalIp => "external IP",
+        FrontendKind::LoadBalancerIp => "load-balancer IP",
+    }
+}
+
+/// When the control plane last changed an EndpointSlice for something that happened to a pod (API EndpointsLastChangeTriggerTime).
+const CHANGED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// Services that changed, or whose slices did, less than `seconds` before the snapshot was taken.
+pub(super) fn unsettled(objects: &Objects, taken: &str, seconds: i64) -> BTreeSet<(String, String)> {
+    let Ok(taken) = taken.parse::<Timestamp>() else { return BTreeSet::new() };
+    let late = |time: Timestamp| taken.as_second() - time.as_second() < seconds;
+    let created = |metadata: &ObjectMeta| {
+        let times = [&metadata.creation_timestamp, &metadata.deletion_timestamp];
+        times.into_iter().flatten().any(|Time(time)| late(*time))
+    };
+    let changed = |metadata: &ObjectMeta| {
+        let text = metadata.annotations.as_ref().and_then(|annotations| annotations.get(CHANGED));
+        text.and_then(|text| text.parse::<Timestamp>().ok()).is_some_and(late)
+    };
+    let name = |text: &Option<String>| text.clone().unwrap_or_default();
+    let services = objects.services.iter().filter(|service| created(&service.metadata));
+    let services = services.map(|service| (name(&service.metadata.namespace), name(&service.metadata.name)));
+    let slices = objects.slices.iter().filter(|slice| created(&slice.metadata) || changed(&slice.metadata));
+    let slices = slices.filter_map(|slice| {
+        let service = slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name")?;
+        Some((name(&slice.metadata.namespace), service.clone()))
+    });
+    services.chain(slices).collect()
+}

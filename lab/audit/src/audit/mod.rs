@@ -1,0 +1,308 @@
+//! Whether all rules of a node are right: for every service port, every address of it and every kind of caller, what Kubernetes promises
+//! against what becomes of the packet.
+
+mod cause;
+mod finding;
+mod sources;
+mod stale;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use svclab_oracle::{
+    Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict,
+};
+use svclab_sim::cluster::NodeState;
+use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
+use svclab_sim::protocol::Protocol as Number;
+use svclab_snapshot::Snapshot;
+
+use crate::cluster::{self, Known, own_addresses};
+use crate::error::NodeError;
+use crate::judge::{Fault, Judge, Kind};
+use crate::machines::{Around, Machines, destinations, state};
+use crate::settings::Proxy;
+
+pub use finding::{Finding, FindingKind, NotJudged, Report};
+pub use sources::{Source, SourceKind};
+
+use finding::Gathered;
+use sources::{Finder, Sources};
+
+/// Addresses of the node at which a node port is asked for, at most, beside loopback.
+const NODE_ADDRESSES: usize = 4;
+
+/// How to audit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// The proxy's mode, where the configuration does not say it or is not to be believed.
+    pub mode: Option<Mode>,
+    /// Objects that changed so many seconds before the snapshot was taken, or later, are not judged.
+    pub settle_seconds: i64,
+}
+
+/// Audits a node.
+///
+/// # Errors
+/// A snapshot without objects or a network, or one that is not understood.
+pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError> {
+    let Some(objects) = &snapshot.objects else { return Err(NodeError::NoObjects) };
+    let state = state(snapshot)?;
+    let known = Known::of(snapshot);
+    let proxy = Proxy::of(snapshot, &state, options.mode)?;
+    // Frontends do not depend on who is around; callers do on them.
+    let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
+    let frontends: Vec<Frontend> = services.oracle().frontends().collect();
+    let alone = Around { names: known.names.clone(), ..Around::default() };
+    let node = Machines::build(snapshot, &state, &alone)?;
+    let finder = Finder { snapshot, known: &known, node: node.network.host(node.node) };
+    let sources = finder.find(&frontends);
+    let cluster =
+        cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
+    let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
+    let around = Around {
+        peers: sources.peers.clone(),
+        crowd,
+        names: known.names.clone(),
+        sockets: Some(known.sockets.clone()),
+    };
+    let machines = Machines::build(snapshot, &state, &around)?;
+    let audit = Audit {
+        snapshot,
+        known: &known,
+        proxy: &proxy,
+        cluster: &cluster,
+        oracle: cluster.oracle(),
+        machines: &machines,
+        sources: &sources,
+        unsettled: finding::unsettled(objects, &snapshot.taken, options.settle_seconds),
+    };
+    let mut gathered = Gathered::new(&machines, &known, &proxy);
+    for frontend in &frontends {
+        audit.frontend(frontend, &mut gathered);
+    }
+    audit.stale(&state, &frontends, &mut gathered);
+    Ok(gathered.report(&audit, &frontends))
+}
+
+/// Everything that questions are put with.
+struct Audit<'a> {
+    snapshot: &'a Snapshot,
+    known: &'a Known,
+    proxy: &'a Proxy,
+    cluster: &'a Cluster,
+    oracle: Oracle<'a>,
+    machines: &'a Machines,
+    sources: &'a Sources,
+    /// Services that changed too late, by namespace and name.
+    unsettled: BTreeSet<(String, String)>,
+}
+
+/// A question that was put.
+struct Asked<'a> {
+    frontend: &'a Frontend,
+    source: &'a Source,
+    to: SocketAddr,
+}
+
+impl Audit<'_> {
+    fn frontend(&self, frontend: &Frontend, gathered: &mut Gathered) {
+        let service = (frontend.service.namespace.clone(), frontend.service.service.clone());
+        if self.unsettled.contains(&service) {
+            gathered.unsettled += 1;
+            return;
+        }
+        for (index, to) in self.destinations(frontend).into_iter().enumerate() {
+            for source in self.callers(frontend, to, index == 0) {
+                self.question(&Asked { frontend, source, to }, gathered);
+            }
+        }
+    }
+
+    /// Where the frontend is called: its address, or for a node port the node's own.
+    fn destinations(&self, frontend: &Frontend) -> Vec<SocketAddr> {
+        let at = |address: IpAddr| SocketAddr::new(address, frontend.port);
+        if let Some(address) = frontend.address {
+            return vec![at(address)];
+        }
+        let first = self.known.nodes.get(&self.known.node).into_iter().flatten().copied();
+        let of_family = |address: &IpAddr| Family::of(*address) == frontend.family && !is_link_local(*address);
+        let mut own: Vec<IpAddr> = Vec::new();
+        for address in first.chain(own_addresses(self.snapshot)).filter(of_family) {
+            if !own.contains(&address) && self.machines.is_own(address) {
+                own.push(address);
+            }
+        }
+        own.truncate(NODE_ADDRESSES);
+        own.push(match frontend.family {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        });
+        own.into_iter().map(at).collect()
+    }
+
+    /// Who calls it: at the first of several addresses everybody, at the others a pod, the node and a host outside.
+    fn callers<'s>(&'s self, frontend: &Frontend, to: SocketAddr, first: bool) -> Vec<&'s Source> {
+        let of_family = |source: &&Source| source.address.is_none_or(|address| Family::of(address) == frontend.family);
+        if to.ip().is_loopback() {
+            return self.sources.common.iter().filter(|source| source.kind == SourceKind::Loopback).collect();
+        }
+        let common = self.sources.common.iter().filter(of_family).filter(|source| match source.kind {
+            SourceKind::Loopback => false,
+            SourceKind::RemotePod => frontend.kind == FrontendKind::NodePort && first,
+            _ => true,
+        });
+        let mut callers: Vec<&Source> = common.collect();
+        if first {
+            let own = frontend.endpoints.iter().filter_map(|(address, _)| self.sources.endpoints.get(&address.ip()));
+            callers.extend(own.take(1));
+        }
+        if frontend.kind == FrontendKind::LoadBalancerIp {
+            let ranges = frontend.source_ranges.iter();
+            let listed = ranges.filter_map(|range| self.sources.ranges.iter().find(|(known, _)| known == range));
+            callers.extend(listed.map(|(_, source)| source));
+        }
+        callers
+    }
+
+    fn question(&self, asked: &Asked<'_>, gathered: &mut Gathered) {
+        let flow = self.flow(asked);
+        let mut question = Question::new(asked.source.place.clone(), asked.to, asked.frontend.protocol);
+        match self.machines.network.first_packet(&flow) {
+            Ok(packet) => question.source = Some(packet.source),
+            Err(NetworkError::NoSource { .. }) => {}
+            Err(error) => return gathered.not_judged(asked, error.to_string()),
+        }
+        let promise = self.oracle.ask(&question);
+        if matches!(promise.verdict, Verdict::Untouched | Verdict::Undefined) {
+            gathered.no_promise += 1;
+            return;
+        }
+        gathered.asked += 1;
+        let found = match self.machines.network.outcomes(&flow) {
+            Ok(found) => found,
+            Err(error @ NetworkError::NoSource { .. }) => {
+                let fault = Fault { kind: Kind::NotTranslated, says: error.to_string(), found: None };
+                return gathered.fault(asked, &promise, fault, None);
+            }
+            Err(error) => return gathered.not_judged(asked, error.to_string()),
+        };
+        for fault in self.faults(&flow, &found, &promise) {
+            if fault.kind == Kind::Source && !self.proxy.configured {
+                gathered.unknown_source += 1;
+                continue;
+            }
+            gathered.fault(asked, &promise, fault, Some(&found));
+        }
+    }
+
+    fn flow(&self, asked: &Asked<'_>) -> Flow {
+        let (from, source) = match (asked.source.kind, asked.source.address) {
+            (SourceKind::Loopback, _) => (self.machines.node, Some(asked.to.ip())),
+            (_, Some(address)) => (self.machines.at(address).unwrap_or(self.machines.node), Some(address)),
+            (_, None) => (self.machines.node, None),
+        };
+        Flow { from, source, source_port: 40_000, to: asked.to, protocol: number(asked.frontend.protocol) }
+    }
+
+    fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
+        if promise.rests_on(Rule::Relayed) && matches!(promise.verdict, Verdict::Deliver(_)) {
+            return self.not_relayed(flow, found);
+        }
+        let judge =
+            Judge { world: &self.cluster.world, network: &self.machines.network, machine_of: None, strays: false };
+        let mut faults = judge.faults(flow, found, promise);
+        if let Verdict::Deliver(delivery) = &promise.verdict
+            && delivery.affinity.is_some()
+            && faults.is_empty()
+        {
+            faults.extend(judge.affinity(flow, delivery));
+        }
+        faults
+    }
+
+    /// Where the proxy relays, its memory decides who answers, and no snapshot has that: what can be judged is that the packet reaches
+    /// another port of the node.
+    fn not_relayed(&self, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
+        let relayed = |verdict: &Found| match verdict {
+            Found::Answered { by, at, .. } | Found::Unanswered { by, at, .. } | Found::Refused { by, at, .. } => {
+                *by == self.machines.node && at.port() != flow.to.port()
+            }
+            Found::Rejected { .. } | Found::Dropped { .. } => false,
+        };
+        let wrong = found.outcomes.iter().filter(|one| !relayed(&one.verdict));
+        let fault = |verdict: &Found| Fault {
+            kind: match verdict {
+                Found::Dropped { .. } => Kind::Dropped,
+                Found::Rejected { .. } => Kind::Rejected,
+                _ => Kind::NotTranslated,
+            },
+            says: format!(
+                "to be relayed by the proxy, and: {}",
+                svclab_sim::trace::verdict(&self.machines.network, verdict)
+            ),
+            found: Some(verdict.clone()),
+        };
+        wrong.map(|one| fault(&one.verdict)).collect()
+    }
+
+    /// Frontends that no service has any more.
+    fn stale(&self, state: &NodeState, frontends: &[Frontend], gathered: &mut Gathered) {
+        let mut known: BTreeMap<(Option<IpAddr>, u16, Protocol), ()> = BTreeMap::new();
+        known.extend(frontends.iter().map(|one| ((one.address, one.port, one.protocol), ())));
+        let left_alone = stale::left_alone(self.cluster);
+        for lead in stale::leads(state) {
+            let stands = known.contains_key(&(lead.address, lead.port, lead.protocol))
+                // A node port by a node's address.
+                || lead.address.is_some_and(|address| self.machines.is_own(address))
+                    && known.contains_key(&(None, lead.port, lead.protocol));
+            if stands || lead.address.is_some_and(|address| left_alone.contains(&address)) {
+                continue;
+            }
+            self.lead(&lead, gathered);
+        }
+    }
+
+    /// Whether something that looks like a frontend takes packets: then it is one that no service has.
+    fn lead(&self, lead: &stale::Lead, gathered: &mut Gathered) {
+        let family = lead.address.map_or(lead.family, Family::of);
+        let first = || {
+            let own = self.known.nodes.get(&self.known.node).into_iter().flatten();
+            own.copied()
+                .chain(own_addresses(self.snapshot))
+                .find(|own| Family::of(*own) == family && self.machines.is_own(*own))
+        };
+        let Some(address) = lead.address.or_else(first) else { return };
+        let to = SocketAddr::new(address, lead.port);
+        let callers = self.sources.common.iter().filter(|source| {
+            matches!(source.kind, SourceKind::Pod | SourceKind::Outside)
+                && source.address.is_some_and(|address| Family::of(address) == family)
+        });
+        for source in callers {
+            let frontend = lead.frontend(family);
+            let asked = Asked { frontend: &frontend, source, to };
+            let flow = self.flow(&asked);
+            let Ok(found) = self.machines.network.outcomes(&flow) else { continue };
+            gathered.asked += 1;
+            if stale::taken(&flow, &found) {
+                gathered.stale(&asked, &found);
+                return;
+            }
+        }
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+fn number(protocol: Protocol) -> Number {
+    match protocol {
+        Protocol::Tcp => Number::TCP,
+        Protocol::Udp => Number::UDP,
+        Protocol::Sctp => Number::SCTP,
+    }
+}

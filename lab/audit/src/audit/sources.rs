@@ -1,0 +1,268 @@
+//! Who calls in an audit: one of each kind that a promise tells apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use svclab_oracle::{Client, Family, Frontend, Place, PodName, address};
+use svclab_sim::host::{Host, WayTo};
+use svclab_snapshot::Snapshot;
+
+use crate::cluster::{Known, Pod, own_addresses};
+use crate::explain::outside;
+use crate::machines::Peer;
+
+/// Source ranges whose clients are asked for, at most.
+const RANGES: usize = 64;
+
+/// What kind of caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceKind {
+    /// A pod of this node that is no endpoint of what it calls.
+    Pod,
+    /// An endpoint of this node that calls its own service.
+    Endpoint,
+    /// The node.
+    Node,
+    /// The node, from its loopback address.
+    Loopback,
+    /// A pod of another node.
+    RemotePod,
+    /// A host outside.
+    Outside,
+    /// A host in a source range of a load balancer.
+    InRange,
+}
+
+/// A caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its kind.
+    pub kind: SourceKind,
+    /// For the oracle.
+    pub place: Place,
+    /// Its address; the node's own is the kernel's choice.
+    pub address: Option<IpAddr>,
+    /// In words.
+    pub label: String,
+}
+
+/// All callers, and what they are to the machines and to the oracle.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// Callers that are the same for every service, of both families.
+    pub common: Vec<Source>,
+    /// Endpoints of this node with a network of their own, by address.
+    pub endpoints: BTreeMap<IpAddr, Source>,
+    /// A caller in each source range.
+    pub ranges: Vec<(IpNet, Source)>,
+    /// Pods that the oracle knows.
+    pub pods: Vec<Pod>,
+    /// Hosts outside that the oracle knows.
+    pub clients: Vec<Client>,
+    /// Callers with machines of their own.
+    pub peers: Vec<Peer>,
+    /// The interface by which hosts outside come.
+    pub uplink: Option<String>,
+}
+
+/// What callers are found by.
+pub struct Finder<'a> {
+    /// The snapshot.
+    pub snapshot: &'a Snapshot,
+    /// What the objects say of addresses.
+    pub known: &'a Known,
+    /// The node, for its routes.
+    pub node: &'a Host,
+}
+
+impl Finder<'_> {
+    /// Finds them, for the services that are there.
+    #[must_use]
+    pub fn find(&self, frontends: &[Frontend]) -> Sources {
+        let mut sources = Sources::default();
+        let families: BTreeSet<Family> = frontends.iter().map(|frontend| frontend.family).collect();
+        for family in families {
+            self.local_endpoints(family, &mut sources);
+            self.plain_pod(family, &mut sources);
+            self.remote_pod(family, &mut sources);
+            self.outside(family, &mut sources);
+            let node = self.known.node.clone();
+            let source = |kind, place, label: &str| Source { kind, place, address: None, label: label.to_owned() };
+            sources.common.push(source(SourceKind::Node, Place::Node(node.clone()), "the node"));
+            sources.common.push(source(SourceKind::Loopback, Place::Loopback(node), "the node's loopback address"));
+        }
+        sources.common.dedup_by(|one, other| one == other);
+        self.ranges(frontends, &mut sources);
+        sources
+    }
+
+    fn is_node(&self, address: IpAddr) -> bool {
+        self.known.nodes.values().any(|own| own.contains(&address))
+            || own_addresses(self.snapshot).any(|own| own == address)
+    }
+
+    fn interface_towards(&self, address: IpAddr) -> Option<String> {
+        match self.node.way_to(address) {
+            WayTo::Out { interface, .. } => Some(interface),
+            _ => None,
+        }
+    }
+
+    fn local_endpoints(&self, family: Family, sources: &mut Sources) {
+        let own = self.known.endpoints.values().filter(|one| one.node.as_deref() == Some(self.known.node.as_str()));
+        for endpoint in own.filter(|one| Family::of(one.address) == family && !self.is_node(one.address)) {
+            let Some(interface) = self.interface_towards(endpoint.address) else { continue };
+            let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
+            let source = Source {
+                kind: SourceKind::Endpoint,
+                place: Place::Pod(name.clone()),
+                address: Some(endpoint.address),
+                label: format!("{} itself", self.known.name(endpoint.address)),
+            };
+            sources.endpoints.insert(endpoint.address, source);
+            self.add_pod(sources, name, &self.known.node, endpoint.address, Some(interface));
+        }
+    }
+
+    fn add_pod(&self, sources: &mut Sources, name: PodName, node: &str, address: IpAddr, interface: Option<String>) {
+        let peer = self.known.name(address);
+        match sources.pods.iter_mut().find(|pod| pod.name == name) {
+            Some(pod) => pod.addresses.push(address),
+            None => sources.pods.push(Pod { name, node: node.to_owned(), addresses: vec![address], interface }),
+        }
+        match sources.peers.iter_mut().find(|known| known.name == peer) {
+            Some(known) => known.addresses.push(address),
+            None => sources.peers.push(Peer { name: peer, addresses: vec![address] }),
+        }
+    }
+
+    /// A pod of this node that is no endpoint: a neighbour on an interface of pods, else an address of the node's pod range that
+    /// nobody has.
+    fn plain_pod(&self, family: Family, sources: &mut Sources) {
+        let Some(address) = self.neighbour(family).or_else(|| self.unused(family)) else { return };
+        let Some(interface) = self.interface_towards(address) else { return };
+        let name = nameless(address);
+        let label = format!("a pod of this node ({address})");
+        let place = Place::Pod(name.clone());
+        sources.common.push(Source { kind: SourceKind::Pod, place, address: Some(address), label });
+        self.add_pod(sources, name, &self.known.node, address, Some(interface));
+    }
+
+    fn neighbour(&self, family: Family) -> Option<IpAddr> {
+        let network = self.snapshot.network.as_ref()?;
+        let ranges = self.pod_ranges();
+        let near = network.neighbours.iter().map(|one| one.address);
+        let routed = network.routes.iter().filter(|route| route.to.prefix_len() == route.to.max_prefix_len());
+        let routed = routed.filter(|route| route.kind == "unicast").map(|route| route.to.addr());
+        near.chain(routed).find(|address| {
+            Family::of(*address) == family
+                && !self.known.endpoints.contains_key(address)
+                && !self.is_node(*address)
+                && ranges.iter().any(|range| range.contains(address))
+                && self.is_direct(*address)
+        })
+    }
+
+    fn unused(&self, family: Family) -> Option<IpAddr> {
+        let range = self.pod_ranges().into_iter().find(|range| Family::of_range(*range) == family)?;
+        // The last ones are the least likely to be somebody's soon; the very last of IPv4 is for broadcasts.
+        let candidates = (2..250).rev().filter_map(|number| nth(range, number));
+        candidates.into_iter().find(|address| {
+            !self.known.endpoints.contains_key(address) && !self.is_node(*address) && self.is_direct(*address)
+        })
+    }
+
+    fn is_direct(&self, address: IpAddr) -> bool {
+        matches!(self.node.way_to(address), WayTo::Out { next_hop, .. } if next_hop == address)
+    }
+
+    fn pod_ranges(&self) -> Vec<IpNet> {
+        let objects = self.snapshot.objects.as_ref();
+        let nodes = objects.map(|objects| objects.nodes.as_slice()).unwrap_or_default();
+        let own = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(self.known.node.as_str()));
+        let ranges = own.and_then(|node| node.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
+        ranges.iter().filter_map(|text| address::parse_range(text)).collect()
+    }
+
+    fn remote_pod(&self, family: Family, sources: &mut Sources) {
+        let others = self.known.endpoints.values().filter(|one| {
+            Family::of(one.address) == family
+                && one.node.as_deref().is_some_and(|node| node != self.known.node)
+                && !self.is_node(one.address)
+                && self.interface_towards(one.address).is_some()
+        });
+        let Some(endpoint) = others.into_iter().next() else { return };
+        let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
+        let node = endpoint.node.clone().unwrap_or_default();
+        let label = format!("{} of another node", self.known.name(endpoint.address));
+        let place = Place::Pod(name.clone());
+        sources.common.push(Source { kind: SourceKind::RemotePod, place, address: Some(endpoint.address), label });
+        self.add_pod(sources, name, &node, endpoint.address, None);
+    }
+
+    fn outside(&self, family: Family, sources: &mut Sources) {
+        let like = match family {
+            Family::V4 => IpAddr::from([0, 0, 0, 0]),
+            Family::V6 => IpAddr::from([0u16; 8]),
+        };
+        let far = outside(like);
+        let uplink = self.interface_towards(far);
+        // Without a default route whoever is on the nodes' own network is as far outside as there is.
+        let address = if uplink.is_some() { Some(far) } else { self.beside_the_node(family) };
+        let Some(address) = address else { return };
+        sources.uplink = sources.uplink.take().or_else(|| self.interface_towards(address));
+        let source = self.client(sources, address, SourceKind::Outside, format!("a host outside ({address})"));
+        sources.common.push(source);
+    }
+
+    fn beside_the_node(&self, family: Family) -> Option<IpAddr> {
+        let first = self.known.nodes.get(&self.known.node)?.iter().find(|own| Family::of(**own) == family)?;
+        let network = self.snapshot.network.as_ref()?;
+        let range = network.addresses.iter().find(|own| own.address.addr() == *first)?.address;
+        let free = (2..250).rev().filter_map(|number| nth(range.trunc(), number));
+        free.into_iter().find(|address| range.contains(address) && !self.is_node(*address) && self.is_direct(*address))
+    }
+
+    fn client(&self, sources: &mut Sources, address: IpAddr, kind: SourceKind, label: String) -> Source {
+        let name = format!("client {address}");
+        if !sources.clients.iter().any(|client| client.name == name) {
+            sources.clients.push(Client { name: name.clone(), addresses: vec![address] });
+            sources.peers.push(Peer { name: self.known.name(address), addresses: vec![address] });
+        }
+        let place = Place::Outside { client: name, enters: self.known.node.clone() };
+        Source { kind, place, address: Some(address), label }
+    }
+
+    fn ranges(&self, frontends: &[Frontend], sources: &mut Sources) {
+        let ranges: BTreeSet<IpNet> =
+            frontends.iter().flat_map(|frontend| frontend.source_ranges.iter().copied()).collect();
+        for range in ranges.into_iter().take(RANGES) {
+            let candidates = (0..64).filter_map(|number| nth(range, number));
+            let free = candidates.into_iter().find(|address| {
+                range.contains(address)
+                    && !self.is_node(*address)
+                    && !self.known.endpoints.contains_key(address)
+                    && self.interface_towards(*address).is_some()
+                    && self.interface_towards(*address) == sources.uplink
+            });
+            let Some(address) = free else { continue };
+            let label = format!("a host outside in {range} ({address})");
+            let source = self.client(sources, address, SourceKind::InRange, label);
+            sources.ranges.push((range, source));
+        }
+    }
+}
+
+fn nameless(address: IpAddr) -> PodName {
+    PodName { namespace: "(of this node)".to_owned(), name: address.to_string() }
+}
+
+/// The n-th address of a range, if it has so many.
+fn nth(range: IpNet, number: u32) -> Option<IpAddr> {
+    let address = match range.network() {
+        IpAddr::V4(first) => IpAddr::V4(first.to_bits().checked_add(number)?.into()),
+        IpAddr::V6(first) => IpAddr::V6(first.to_bits().checked_add(u128::from(number))?.into()),
+    };
+    range.contains(&address).then_some(address)
+}

@@ -1,0 +1,154 @@
+//! Frontends that stand there and that no service has: what looks like one, and whether it takes packets.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use svclab_oracle::{Cluster, Family, Frontend, FrontendKind, Protocol, ServicePortName, address};
+use svclab_sim::cluster::NodeState;
+use svclab_sim::network::{Flow, Outcomes, Verdict};
+use svclab_sim::nft::{ElementKey, Expr};
+use svclab_sim::protocol::Protocol as Number;
+use svclab_sim::rules::matches::Match;
+use svclab_sim::rules::{Rule, Rules, Target};
+
+use super::cause::{Program, decider};
+
+/// Something that leads packets for an address, or for every address of the node, and a port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lead {
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: u16,
+    pub(super) protocol: Protocol,
+    /// Where there is no address.
+    pub(super) family: Family,
+}
+
+impl Lead {
+    /// As a frontend of no service.
+    pub(super) fn frontend(&self, family: Family) -> Frontend {
+        let kind = if self.address.is_some() { FrontendKind::ClusterIp } else { FrontendKind::NodePort };
+        let name = match self.address {
+            Some(address) => format!("{address}:{}", self.port),
+            None => format!("node port {}", self.port),
+        };
+        Frontend {
+            service: ServicePortName {
+                namespace: "(no service)".to_owned(),
+                service: name,
+                port: String::new(),
+                protocol: self.protocol,
+            },
+            kind,
+            address: self.address,
+            port: self.port,
+            protocol: self.protocol,
+            family,
+            source_ranges: Vec::new(),
+            endpoints: Vec::new(),
+        }
+    }
+}
+
+/// All of them: rules in chains of Kubernetes' names, elements of the tables called kube-proxy, virtual servers.
+pub(super) fn leads(state: &NodeState) -> BTreeSet<Lead> {
+    let mut leads = BTreeSet::new();
+    for rules in [&state.v4, &state.v6] {
+        leads.extend(of_rules(rules));
+    }
+    let tables = state.nft.tables.iter().filter(|table| table.name == "kube-proxy");
+    for set in tables.flat_map(|table| &table.sets) {
+        leads.extend(set.elements.iter().filter_map(|element| of_element(&element.key)));
+    }
+    leads.extend(state.servers.services.iter().filter_map(|service| {
+        let address = service.address.ip();
+        let protocol = protocol(service.protocol)?;
+        Some(Lead { address: Some(address), port: service.address.port(), protocol, family: Family::of(address) })
+    }));
+    leads
+}
+
+fn of_rules(rules: &Rules) -> impl Iterator<Item = Lead> + '_ {
+    let family = match rules.family {
+        svclab_sim::protocol::Family::V4 => Family::V4,
+        svclab_sim::protocol::Family::V6 => Family::V6,
+    };
+    let chains = rules.tables.iter().flat_map(|table| &table.chains);
+    let own = chains.filter(|chain| chain.name.starts_with("KUBE-"));
+    own.flat_map(|chain| &chain.rules).filter_map(move |rule| of_rule(rule, family))
+}
+
+fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
+    if !matches!(
+        rule.target,
+        Target::Jump(_) | Target::Goto(_) | Target::Dnat(_) | Target::Redirect(_) | Target::Reject(_) | Target::Drop
+    ) {
+        return None;
+    }
+    let protocol = protocol(rule.header.protocol.filter(|test| !test.not)?.is)?;
+    let ports = rule.matches.iter().find_map(|one| match one {
+        Match::Ports(ports) => ports.destination.filter(|test| !test.not).map(|test| test.is),
+        _ => None,
+    })?;
+    let port = (ports.first == ports.last).then_some(ports.first)?;
+    let address = match rule.header.destination {
+        None => None,
+        Some(test) if !test.not && test.is.prefix() == Some(if family == Family::V4 { 32 } else { 128 }) => {
+            Some(test.is.address())
+        }
+        Some(_) => return None,
+    };
+    Some(Lead { address, port, protocol, family })
+}
+
+/// `address . protocol . port`, or `protocol . port` of a node port.
+fn of_element(key: &ElementKey) -> Option<Lead> {
+    let ElementKey::Parts(parts) = key else { return None };
+    let words: Vec<&str> =
+        parts.iter().map(|part| if let Expr::Word(word) = part { word.as_str() } else { "" }).collect();
+    let named = |name: &str| Protocol::ALL.into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(name));
+    match words.as_slice() {
+        [address, protocol, port] => {
+            let address: IpAddr = address.parse().ok()?;
+            Some(Lead {
+                address: Some(address),
+                port: port.parse().ok()?,
+                protocol: named(protocol)?,
+                family: Family::of(address),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn protocol(number: Number) -> Option<Protocol> {
+    match number {
+        Number::TCP => Some(Protocol::Tcp),
+        Number::UDP => Some(Protocol::Udp),
+        Number::SCTP => Some(Protocol::Sctp),
+        _ => None,
+    }
+}
+
+/// Whether a service proxy's rules have decided what becomes of the packet.
+pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
+    let moved = |verdict: &Verdict| match verdict {
+        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } | Verdict::Refused { at, .. } => *at != flow.to,
+        Verdict::Rejected { .. } | Verdict::Dropped { .. } => true,
+    };
+    let by_proxy = found
+        .ways
+        .iter()
+        .any(|(_, journey)| decider(journey).is_some_and(|decider| matches!(decider.program, Program::Proxy(_))));
+    by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
+}
+
+/// Addresses of services that this proxy leaves alone: another may have rules for them.
+pub(super) fn left_alone(cluster: &Cluster) -> BTreeSet<IpAddr> {
+    let another = |service: &&k8s_openapi::api::core::v1::Service| {
+        let labels = service.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.contains_key("service.kubernetes.io/service-proxy-name"))
+    };
+    let specs = cluster.objects.services.iter().filter(another).filter_map(|service| service.spec.as_ref());
+    let texts = specs.flat_map(|spec| spec.cluster_ips.iter().flatten().chain(spec.external_ips.iter().flatten()));
+    texts.filter_map(|text| address::parse(text)).collect()
+}

@@ -1,0 +1,191 @@
+//! The cluster as the node knows it: the oracle's world from the objects, and who has which address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1::Node;
+use svclab_oracle::{Client, Cluster, Cni, Incoming, NodePlace, PodName, PodPlace, ReversePath, World, address};
+use svclab_sim::protocol::Protocol as Number;
+use svclab_snapshot::{Objects, Snapshot};
+
+use crate::machines::Names;
+use crate::settings::Proxy;
+
+/// An endpoint of a slice.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// The node that it is on.
+    pub node: Option<String>,
+    /// The pod.
+    pub pod: Option<PodName>,
+}
+
+/// What the objects say of addresses.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// The node's name.
+    pub node: String,
+    /// Names of addresses, for what is printed and for machines.
+    pub names: Names,
+    /// Endpoints, each address once.
+    pub endpoints: BTreeMap<IpAddr, Endpoint>,
+    /// Protocols and ports at which endpoints with the node's own addresses wait.
+    pub sockets: BTreeSet<(Number, u16)>,
+    /// Addresses of nodes, by node.
+    pub nodes: BTreeMap<String, Vec<IpAddr>>,
+}
+
+impl Known {
+    /// Gathers it.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Known {
+        let nothing = Objects::default();
+        let objects = snapshot.objects.as_ref().unwrap_or(&nothing);
+        let own: BTreeSet<IpAddr> = own_addresses(snapshot).collect();
+        let mut known = Known::default();
+        for node in &objects.nodes {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let addresses = addresses_of(node);
+            known.names.extend(addresses.iter().map(|address| (*address, format!("node/{name}"))));
+            known.nodes.insert(name, addresses);
+        }
+        known.node = node_name(snapshot, &known.nodes, &own);
+        for slice in &objects.slices {
+            let ports = slice
+                .ports
+                .iter()
+                .flatten()
+                .filter_map(|port| Some((number(port.protocol.as_deref())?, u16::try_from(port.port?).ok()?)));
+            let ports: Vec<(Number, u16)> = ports.collect();
+            for endpoint in slice.endpoints.iter().flatten() {
+                let Some(address) = endpoint.addresses.first().and_then(|text| address::parse(text)) else { continue };
+                if own.contains(&address) {
+                    known.sockets.extend(ports.iter().copied());
+                }
+                let target = endpoint.target_ref.as_ref().filter(|target| target.kind.as_deref() == Some("Pod"));
+                let pod = target.and_then(|target| {
+                    Some(PodName { namespace: target.namespace.clone()?, name: target.name.clone()? })
+                });
+                if let Some(pod) = &pod {
+                    known.names.entry(address).or_insert_with(|| format!("pod/{pod}"));
+                }
+                let entry = Endpoint { address, node: endpoint.node_name.clone(), pod };
+                known.endpoints.entry(address).or_insert(entry);
+            }
+        }
+        known
+    }
+
+    /// The name of the machine that has an address.
+    #[must_use]
+    pub fn name(&self, address: IpAddr) -> String {
+        self.names.get(&address).cloned().unwrap_or_else(|| address.to_string())
+    }
+
+    /// Where it is an endpoint: the pod's name, else the address.
+    #[must_use]
+    pub fn named(&self, at: SocketAddr) -> String {
+        match self.names.get(&at.ip()) {
+            Some(name) => format!("{name} at {at}"),
+            None => at.to_string(),
+        }
+    }
+}
+
+/// Every address of the node's, loopback's left out.
+pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
+    let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
+    listed.map(|own| own.address.addr()).filter(|own| !own.is_loopback())
+}
+
+/// Addresses that a Node object names, internal ones first.
+fn addresses_of(node: &Node) -> Vec<IpAddr> {
+    let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+    let of_type = |kind: &'static str| {
+        let own = listed.iter().filter(move |entry| entry.type_ == kind);
+        own.filter_map(|entry| address::parse(&entry.address))
+    };
+    of_type("InternalIP").chain(of_type("ExternalIP")).collect()
+}
+
+/// The node's name: as it was collected, else that of the Node object that has an address of the machine's, else the host's.
+fn node_name(snapshot: &Snapshot, nodes: &BTreeMap<String, Vec<IpAddr>>, own: &BTreeSet<IpAddr>) -> String {
+    if let Some(name) = &snapshot.node_name {
+        return name.clone();
+    }
+    let mine = nodes.iter().find(|(_, addresses)| addresses.iter().any(|address| own.contains(address)));
+    mine.map_or_else(|| snapshot.host.clone(), |(name, _)| name.clone())
+}
+
+fn number(protocol: Option<&str>) -> Option<Number> {
+    Some(match protocol.unwrap_or("TCP") {
+        "TCP" => Number::TCP,
+        "UDP" => Number::UDP,
+        "SCTP" => Number::SCTP,
+        _ => return None,
+    })
+}
+
+/// A pod of the oracle's world that is no endpoint, or not only one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name.
+    pub name: PodName,
+    /// The node it is on.
+    pub node: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The node's interface by which its packets come in, if it is on this node.
+    pub interface: Option<String>,
+}
+
+/// The oracle's cluster. In its world are this node with all its addresses, the others as their objects name them, and of the pods those
+/// that are given, for an index of 50,000 would be searched for every question.
+#[must_use]
+pub fn cluster(
+    snapshot: &Snapshot,
+    known: &Known,
+    proxy: &Proxy,
+    pods: &[Pod],
+    clients: Vec<Client>,
+    uplink: Option<String>,
+) -> Cluster {
+    let objects = snapshot.objects.clone().unwrap_or_default();
+    let own: Vec<IpAddr> = own_addresses(snapshot).collect();
+    let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
+    // What the Node object names comes first: the node calls from there.
+    let mut addresses: Vec<IpAddr> = first.iter().copied().filter(|address| own.contains(address)).collect();
+    addresses.extend(own.iter().filter(|address| !first.contains(address)));
+    let mut nodes = vec![NodePlace { name: known.node.clone(), addresses, ..NodePlace::default() }];
+    for (name, addresses) in known.nodes.iter().filter(|(name, _)| **name != known.node) {
+        nodes.push(NodePlace { name: name.clone(), addresses: addresses.clone(), ..NodePlace::default() });
+    }
+    let interfaces = pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.interface.clone()?)));
+    let incoming = Incoming { pods: interfaces.collect(), others: uplink };
+    let on_host = |pod: &Pod| pod.addresses.iter().any(|address| own.contains(address));
+    let places = pods.iter().map(|pod| PodPlace {
+        name: pod.name.clone(),
+        node: pod.node.clone(),
+        addresses: pod.addresses.clone(),
+        host_network: on_host(pod),
+    });
+    let world = World {
+        nodes,
+        pods: places.collect(),
+        clients,
+        load_balancer: Vec::new(),
+        cni: Cni::Bridge,
+        reverse_path: ReversePath::Off,
+        incoming,
+        proxy: proxy.settings.clone(),
+    };
+    let objects = svclab_oracle::Objects {
+        services: objects.services,
+        slices: objects.slices,
+        nodes: objects.nodes,
+        service_cidrs: objects.service_cidrs,
+    };
+    Cluster { objects, world }
+}

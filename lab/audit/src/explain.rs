@@ -1,0 +1,138 @@
+//! Why a packet goes where it goes, on a node of which there is a snapshot.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use svclab_sim::cluster::NodeState;
+use svclab_sim::network::{Flow, HostId, Outcomes, Verdict};
+use svclab_sim::protocol::Protocol;
+use svclab_snapshot::Snapshot;
+
+use crate::cluster::Known;
+use crate::error::NodeError;
+use crate::machines::{Around, Machines, Peer, destinations};
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// The node itself.
+    Node,
+    /// Who has this address; the node from it, if it is the node's.
+    Address(IpAddr),
+    /// A host beyond the default route.
+    Outside,
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Who calls.
+    pub from: Caller,
+    /// Whom.
+    pub to: SocketAddr,
+    /// Over what.
+    pub protocol: Protocol,
+}
+
+/// What can become of a call.
+#[derive(Debug, Clone)]
+pub struct Explained {
+    /// All of it.
+    pub outcomes: Outcomes,
+    /// The machines that it names.
+    pub machines: Machines,
+    /// What had to be assumed, in sentences.
+    pub assumed: BTreeSet<String>,
+}
+
+/// Hosts that are nobody's (RFC 5737, TEST-NET-3; RFC 3849).
+const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 77));
+const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77));
+
+/// An address of nobody's, of the family of another one.
+#[must_use]
+pub fn outside(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() { OUTSIDE_V4 } else { OUTSIDE_V6 }
+}
+
+/// Endpoints that get machines of their own, at most: a picture of more says nothing.
+const NAMED: usize = 32;
+
+/// Everything that can become of a call. The rules are walked twice: the first time shows which endpoints have a part in it, and they are
+/// machines of their own the second time.
+///
+/// # Errors
+/// A snapshot that is not understood, a caller to whom there is no way back, and rules that leave open what becomes of the packet.
+pub fn explain(snapshot: &Snapshot, state: &NodeState, known: &Known, call: &Call) -> Result<Explained, NodeError> {
+    let address = match call.from {
+        Caller::Node => None,
+        Caller::Address(address) => Some(address),
+        Caller::Outside => Some(outside(call.to.ip())),
+    };
+    let caller = address.map(|address| Peer { name: known.name(address), addresses: vec![address] });
+    let mut around = Around {
+        peers: caller.iter().cloned().collect(),
+        crowd: known.endpoints.keys().copied().chain(destinations(state)).chain([call.to.ip()]).collect(),
+        names: known.names.clone(),
+        sockets: None,
+    };
+    let first = walk(snapshot, state, &around, call, caller.as_ref())?;
+    for address in reached(&first.outcomes).into_iter().take(NAMED) {
+        if !around.peers.iter().any(|peer| peer.addresses.contains(&address)) {
+            around.peers.push(Peer { name: known.name(address), addresses: vec![address] });
+        }
+    }
+    let mut explained =
+        if around.peers.len() > 1 { walk(snapshot, state, &around, call, caller.as_ref())? } else { first };
+    if matches!(call.from, Caller::Outside) {
+        explained.assumed.insert(format!("the caller outside has the address {}", outside(call.to.ip())));
+    }
+    explained.assumed.extend(sockets(&explained));
+    Ok(explained)
+}
+
+fn walk(
+    snapshot: &Snapshot,
+    state: &NodeState,
+    around: &Around,
+    call: &Call,
+    caller: Option<&Peer>,
+) -> Result<Explained, NodeError> {
+    let machines = Machines::build(snapshot, state, around)?;
+    let (from, source) = place(&machines, caller)?;
+    let flow = Flow { from, source, source_port: 40_000, to: call.to, protocol: call.protocol };
+    let outcomes = machines.network.outcomes(&flow)?;
+    Ok(Explained { outcomes, assumed: machines.assumed.clone(), machines })
+}
+
+/// The machine that calls, and the address that it calls from, if that is not its own choice.
+fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<IpAddr>), NodeError> {
+    let Some(peer) = caller else { return Ok((machines.node, None)) };
+    let address = peer.addresses.first().copied();
+    if address.is_some_and(|address| machines.is_own(address)) {
+        return Ok((machines.node, address));
+    }
+    let found = address.and_then(|address| machines.at(address));
+    found.map(|host| (host, address)).ok_or_else(|| NodeError::NoWay { name: peer.name.clone() })
+}
+
+/// Addresses at which packets have arrived, and that are not the node's.
+fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
+    let at = outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
+        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } | Verdict::Refused { at, .. } => Some(at.ip()),
+        _ => None,
+    });
+    at.collect()
+}
+
+/// What is assumed of programs that wait.
+fn sockets(explained: &Explained) -> Option<String> {
+    let taken = explained.outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
+        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(at.to_string()),
+        _ => None,
+    });
+    let taken: BTreeSet<String> = taken.collect();
+    let listed: Vec<String> = taken.iter().take(4).cloned().collect();
+    let more = if taken.len() > 4 { format!(" and {} more", taken.len() - 4) } else { String::new() };
+    (!listed.is_empty()).then(|| format!("a program waits at {}{more}", listed.join(", ")))
+}

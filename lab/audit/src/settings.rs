@@ -1,0 +1,224 @@
+//! The settings of the proxy on the node: from its configuration, or as far as what it has written shows them.
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use svclab_oracle::{DetectLocal, Mode, NodePortAddress, ProxySettings, Scheduler};
+use svclab_sim::cluster::NodeState;
+use svclab_snapshot::Snapshot;
+
+use crate::error::NodeError;
+
+/// The fields of a `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1) that a promise depends on. Others are not looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Configuration {
+    mode: Option<String>,
+    #[serde(rename = "clusterCIDR")]
+    cluster_cidr: Option<String>,
+    detect_local_mode: Option<String>,
+    detect_local: Option<DetectLocalFile>,
+    node_port_addresses: Option<Vec<String>>,
+    iptables: Option<Iptables>,
+    nftables: Option<Masquerade>,
+    ipvs: Option<Ipvs>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DetectLocalFile {
+    bridge_interface: Option<String>,
+    interface_name_prefix: Option<String>,
+    #[serde(rename = "clusterCIDRs")]
+    cluster_cidrs: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Iptables {
+    masquerade_all: Option<bool>,
+    localhost_node_ports: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Masquerade {
+    masquerade_all: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ipvs {
+    scheduler: Option<String>,
+}
+
+/// What is known of the proxy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proxy {
+    /// Its settings.
+    pub settings: ProxySettings,
+    /// Whether its configuration was read: without it nobody knows how it tells pods from others, and on which addresses node
+    /// ports answer.
+    pub configured: bool,
+}
+
+impl Proxy {
+    /// From the snapshot's configuration; `mode` goes before what that says.
+    ///
+    /// # Errors
+    /// A configuration that is none, or a mode that is not known.
+    pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<Proxy, NodeError> {
+        let Some(text) = &snapshot.proxy_config else {
+            let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
+            return Ok(Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: false });
+        };
+        let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        let named = match file.mode.as_deref() {
+            // kube-proxy's default on Linux (cmd/kube-proxy/app/server_linux.go).
+            None | Some("") => Mode::Iptables,
+            Some(name) => {
+                let known = Mode::ALL.into_iter().find(|mode| mode.name() == name);
+                known.ok_or_else(|| wrong(&format!("mode {name:?} is none that is known")))?
+            }
+        };
+        let mode = mode.unwrap_or(named);
+        let masquerade_all = match mode {
+            Mode::Nftables => file.nftables.as_ref().and_then(|one| one.masquerade_all),
+            _ => file.iptables.as_ref().and_then(|one| one.masquerade_all),
+        };
+        let settings = ProxySettings {
+            mode,
+            detect_local: detect_local(&file)?,
+            masquerade_all: masquerade_all.unwrap_or(false),
+            node_port_addresses: node_port_addresses(file.node_port_addresses.as_deref().unwrap_or_default())?,
+            localhost_node_ports: file.iptables.as_ref().and_then(|one| one.localhost_node_ports).unwrap_or(true),
+            scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
+        };
+        Ok(Proxy { settings, configured: true })
+    }
+}
+
+const UNKNOWN_MODE: &str =
+    "the archive has no configuration of the proxy, and no rules that show its mode: name it with --mode";
+
+fn wrong(problem: &str) -> NodeError {
+    NodeError::Wrong { what: "the proxy's configuration".to_owned(), problem: problem.to_owned() }
+}
+
+/// The mode of whoever has written what stands there; nothing if nobody has.
+fn written_by(state: &NodeState) -> Option<Mode> {
+    let has_chain = |prefix: &str| {
+        let tables = state.v4.tables.iter().chain(&state.v6.tables);
+        tables.flat_map(|table| &table.chains).any(|chain| chain.name.starts_with(prefix))
+    };
+    if state.nft.tables.iter().any(|table| table.name == "kube-proxy") {
+        Some(Mode::Nftables)
+    } else if !state.servers.services.is_empty() {
+        Some(Mode::Ipvs)
+    } else if has_chain("KUBE-SERVICES") {
+        Some(Mode::Iptables)
+    } else if has_chain("KUBE-PORTALS") {
+        Some(Mode::Userspace)
+    } else {
+        None
+    }
+}
+
+fn ranges(texts: &[String]) -> Result<Vec<IpNet>, NodeError> {
+    let ranges =
+        texts.iter().map(|text| text.trim().parse::<IpNet>().map_err(|_| wrong(&format!("{text:?} is no range"))));
+    ranges.collect()
+}
+
+fn detect_local(file: &Configuration) -> Result<DetectLocal, NodeError> {
+    let inner = file.detect_local.as_ref();
+    match file.detect_local_mode.as_deref().unwrap_or_default() {
+        "" | "ClusterCIDR" => {
+            let listed = inner.and_then(|inner| inner.cluster_cidrs.clone()).unwrap_or_default();
+            let by_commas = file.cluster_cidr.as_deref().unwrap_or_default();
+            let split = by_commas.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+            let texts: Vec<String> = if listed.is_empty() { split.collect() } else { listed };
+            Ok(if texts.is_empty() { DetectLocal::Off } else { DetectLocal::ClusterCidr(ranges(&texts)?) })
+        }
+        "NodeCIDR" => Ok(DetectLocal::NodeCidr),
+        "BridgeInterface" => {
+            let name = inner.and_then(|inner| inner.bridge_interface.clone()).unwrap_or_default();
+            Ok(DetectLocal::BridgeInterface(name))
+        }
+        "InterfaceNamePrefix" => {
+            let prefix = inner.and_then(|inner| inner.interface_name_prefix.clone()).unwrap_or_default();
+            Ok(DetectLocal::InterfaceNamePrefix(prefix))
+        }
+        other => Err(wrong(&format!("detectLocalMode {other:?} is none that is known"))),
+    }
+}
+
+fn node_port_addresses(texts: &[String]) -> Result<Vec<NodePortAddress>, NodeError> {
+    let one = |text: &String| match text.as_str() {
+        "primary" => Ok(NodePortAddress::Primary),
+        "localhost" => Ok(NodePortAddress::Localhost),
+        "all" => Ok(NodePortAddress::All),
+        range => {
+            let range = range.parse().map_err(|_| wrong(&format!("nodePortAddresses: {range:?} is no range")))?;
+            Ok(NodePortAddress::Range(range))
+        }
+    };
+    texts.iter().map(one).collect()
+}
+
+fn scheduler(name: &str) -> Result<Scheduler, NodeError> {
+    Ok(match name {
+        "" | "rr" => Scheduler::RoundRobin,
+        "wrr" => Scheduler::WeightedRoundRobin,
+        "lc" | "wlc" | "sed" | "nq" => Scheduler::LeastConnections,
+        "lblc" | "lblcr" => Scheduler::Locality,
+        "dh" => Scheduler::DestinationHash,
+        "sh" => Scheduler::SourceHash,
+        "mh" => Scheduler::Maglev,
+        other => return Err(wrong(&format!("scheduler {other:?} is not modelled"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Proxy, NodeError> {
+        let snapshot = Snapshot { proxy_config: Some(text.to_owned()), ..Snapshot::default() };
+        Proxy::of(&snapshot, &NodeState::default(), None)
+    }
+
+    #[test]
+    fn a_configuration_is_read() {
+        let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n\
+            clusterCIDR: 10.244.0.0/16,fd00:10:244::/56\nnftables: {masqueradeAll: true}\nnodePortAddresses: [primary, 192.0.2.0/24]\n";
+        let proxy = of(text).unwrap();
+        assert!(proxy.configured);
+        assert_eq!(proxy.settings.mode, Mode::Nftables);
+        assert!(proxy.settings.masquerade_all);
+        let ranges = ["10.244.0.0/16", "fd00:10:244::/56"].map(|text| text.parse().unwrap());
+        assert_eq!(proxy.settings.detect_local, DetectLocal::ClusterCidr(ranges.to_vec()));
+        let addresses = [NodePortAddress::Primary, NodePortAddress::Range("192.0.2.0/24".parse().unwrap())];
+        assert_eq!(proxy.settings.node_port_addresses, addresses);
+        let json =
+            r#"{"mode":"","detectLocalMode":"InterfaceNamePrefix","detectLocal":{"interfaceNamePrefix":"cali"}}"#;
+        let proxy = of(json).unwrap();
+        assert_eq!(proxy.settings.detect_local, DetectLocal::InterfaceNamePrefix("cali".to_owned()));
+        assert_eq!(proxy.settings.mode, Mode::Iptables);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, problem) in [
+            ("mode: ebpf", "mode \"ebpf\" is none that is known"),
+            ("clusterCIDR: ten", "\"ten\" is no range"),
+            ("nodePortAddresses: [here]", "\"here\" is no range"),
+            ("ipvs: {scheduler: magic}", "scheduler \"magic\" is not modelled"),
+            ("detectLocalMode: Magic", "detectLocalMode \"Magic\" is none that is known"),
+        ] {
+            let error = of(text).unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+        let error = Proxy::of(&Snapshot::default(), &NodeState::default(), None).unwrap_err().to_string();
+        assert!(error.contains("--mode"), "{error}");
+    }
+}
