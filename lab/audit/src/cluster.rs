@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use svclab_oracle::{Client, Cluster, Cni, Incoming, NodePlace, PodName, PodPlace, ReversePath, World, address};
 use svclab_sim::protocol::Protocol as Number;
@@ -16,7 +17,7 @@ use crate::settings::Proxy;
 pub struct Endpoint {
     /// Its address.
     pub address: IpAddr,
-    /// The node that it is on.
+    /// The node that it is on; none if slices do not agree.
     pub node: Option<String>,
     /// The pod.
     pub pod: Option<PodName>,
@@ -72,7 +73,11 @@ impl Known {
                     known.names.entry(address).or_insert_with(|| format!("pod/{pod}"));
                 }
                 let entry = Endpoint { address, node: endpoint.node_name.clone(), pod };
-                known.endpoints.entry(address).or_insert(entry);
+                let first = known.endpoints.entry(address).or_insert_with(|| entry.clone());
+                // An address that was given to another pod while the first one terminates.
+                if first.node != entry.node {
+                    first.node = None;
+                }
             }
         }
         known
@@ -94,10 +99,19 @@ impl Known {
     }
 }
 
-/// Every address of the node's, loopback's left out.
+/// Where IPVS mode puts services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
+const SERVICE_ADDRESSES: &str = "kube-ipvs0";
+
+/// Every address of the node's, but for loopback's and services'.
 pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
+    own_networks(snapshot).map(|own| own.addr())
+}
+
+/// The same with their networks' prefix lengths.
+pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
     let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
-    listed.map(|own| own.address.addr()).filter(|own| !own.is_loopback())
+    let own = listed.filter(|own| own.interface != SERVICE_ADDRESSES).map(|own| own.address);
+    own.filter(|own| !own.addr().is_loopback())
 }
 
 /// Addresses that a Node object names, internal ones first.

@@ -14,4 +14,5 @@ pub mod nft_meaning;
 pub mod node;
 pub mod programs;
 pub mod proxies;
+pub mod snapshots;
 pub mod sweep;

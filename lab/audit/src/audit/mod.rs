@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use svclab_oracle::{
-    Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict,
+    Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict, address,
 };
 use svclab_sim::cluster::NodeState;
 use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::Snapshot;
 
-use crate::cluster::{self, Known, own_addresses};
+use crate::cluster::{self, Known, own_addresses, own_networks};
 use crate::error::NodeError;
 use crate::judge::{Fault, Judge, Kind};
 use crate::machines::{Around, Machines, destinations, state};
@@ -28,9 +28,15 @@ pub use sources::{Source, SourceKind};
 
 use finding::Gathered;
 use sources::{Finder, Sources};
+use stale::Lead;
 
 /// Addresses of the node at which a node port is asked for, at most, beside loopback.
 const NODE_ADDRESSES: usize = 4;
+
+/// How far from a service's port one is asked for that is nobody's, as a rule; if it is somebody's, that is asked about once more.
+const OTHER_PORT: u16 = 1000;
+/// Where in a range of cluster IPs an unused one is looked for: allocators give lower ones away first (KEP-3070 reserves them).
+const UNUSED_FROM: usize = 4000;
 
 /// How to audit.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,6 +87,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     for frontend in &frontends {
         audit.frontend(frontend, &mut gathered);
     }
+    audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
     Ok(gathered.report(&audit, &frontends))
 }
@@ -117,6 +124,36 @@ impl Audit<'_> {
                 self.question(&Asked { frontend, source, to }, gathered);
             }
         }
+        self.other_port(frontend, gathered);
+    }
+
+    /// A port of a cluster IP that no service has: in some modes those are shut.
+    fn other_port(&self, frontend: &Frontend, gathered: &mut Gathered) {
+        let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
+        let to = SocketAddr::new(address, other_port(frontend));
+        self.by_pod_and_node(frontend, to, gathered);
+    }
+
+    fn by_pod_and_node(&self, frontend: &Frontend, to: SocketAddr, gathered: &mut Gathered) {
+        let asked = |kind| matches!(kind, SourceKind::Pod | SourceKind::Node);
+        for source in self.callers(frontend, to, false).into_iter().filter(|source| asked(source.kind)) {
+            self.question(&Asked { frontend, source, to }, gathered);
+        }
+    }
+
+    /// An address of each range of cluster IPs that no service has: in some modes it is shut.
+    fn unused_cluster_ips(&self, frontends: &[Frontend], gathered: &mut Gathered) {
+        let used: BTreeSet<IpAddr> = frontends.iter().filter_map(|frontend| frontend.address).collect();
+        let ranges =
+            self.cluster.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
+        for range in ranges.flatten().filter_map(|text| address::parse_range(text)) {
+            let mut free = range.hosts().skip(UNUSED_FROM).filter(|address| !used.contains(address));
+            let Some(address) = free.next() else { continue };
+            let lead =
+                Lead { address: Some(address), port: 80, protocol: Protocol::Tcp, family: Family::of_range(range) };
+            let frontend = lead.frontend(lead.family);
+            self.by_pod_and_node(&frontend, SocketAddr::new(address, 80), gathered);
+        }
     }
 
     /// Where the frontend is called: its address, or for a node port the node's own.
@@ -128,7 +165,9 @@ impl Audit<'_> {
         let first = self.known.nodes.get(&self.known.node).into_iter().flatten().copied();
         let of_family = |address: &IpAddr| Family::of(*address) == frontend.family && !is_link_local(*address);
         let mut own: Vec<IpAddr> = Vec::new();
-        for address in first.chain(own_addresses(self.snapshot)).filter(of_family) {
+        // An address alone is as a rule the end of a tunnel, to which pods have no way; the Node object's are asked for in any case.
+        let networks = own_networks(self.snapshot).filter(|own| own.prefix_len() < own.max_prefix_len());
+        for address in first.chain(networks.map(|own| own.addr())).filter(of_family) {
             if !own.contains(&address) && self.machines.is_own(address) {
                 own.push(address);
             }
@@ -174,7 +213,9 @@ impl Audit<'_> {
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         }
         let promise = self.oracle.ask(&question);
-        if matches!(promise.verdict, Verdict::Untouched | Verdict::Undefined) {
+        // Whether the proxy listens on loopback addresses no rule tells.
+        let listened = promise.rests_on(Rule::LocalhostListeners) && matches!(promise.verdict, Verdict::Deliver(_));
+        if listened || promise.verdict == Verdict::Undefined {
             gathered.no_promise += 1;
             return;
         }
@@ -187,7 +228,14 @@ impl Audit<'_> {
             }
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         };
-        for fault in self.faults(&flow, &found, &promise) {
+        if promise.verdict == Verdict::Untouched {
+            if stale::taken(&flow, &found) {
+                gathered.stale(asked, &found);
+            }
+            return;
+        }
+        let thorough = asked.source.kind == SourceKind::Pod && asked.frontend.address.is_some();
+        for fault in self.faults(&flow, &found, &promise, thorough) {
             if fault.kind == Kind::Source && !self.proxy.configured {
                 gathered.unknown_source += 1;
                 continue;
@@ -205,15 +253,20 @@ impl Audit<'_> {
         Flow { from, source, source_port: 40_000, to: asked.to, protocol: number(asked.frontend.protocol) }
     }
 
-    fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
+    /// `thorough`: that a client without affinity has none is looked at as well.
+    fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise, thorough: bool) -> Vec<Fault> {
         if promise.rests_on(Rule::Relayed) && matches!(promise.verdict, Verdict::Deliver(_)) {
             return self.not_relayed(flow, found);
         }
         let judge =
             Judge { world: &self.cluster.world, network: &self.machines.network, machine_of: None, strays: false };
         let mut faults = judge.faults(flow, found, promise);
+        // Whoever gets nothing at all misses its endpoints as well: the first says it.
+        if faults.iter().any(|fault| matches!(fault.kind, Kind::NotTranslated | Kind::Dropped | Kind::Rejected)) {
+            faults.retain(|fault| fault.kind != Kind::MissingEndpoint);
+        }
         if let Verdict::Deliver(delivery) = &promise.verdict
-            && delivery.affinity.is_some()
+            && (delivery.affinity.is_some() || thorough)
             && faults.is_empty()
         {
             faults.extend(judge.affinity(flow, delivery));
@@ -290,6 +343,10 @@ impl Audit<'_> {
             }
         }
     }
+}
+
+fn other_port(frontend: &Frontend) -> u16 {
+    frontend.port.wrapping_add(OTHER_PORT).max(1)
 }
 
 fn is_link_local(address: IpAddr) -> bool {

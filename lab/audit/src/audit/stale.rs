@@ -97,6 +97,10 @@ fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
         }
         Some(_) => return None,
     };
+    // A refusal by port alone is no frontend: userspace mode keeps callers from its own listening ports so.
+    if address.is_none() && matches!(rule.target, Target::Reject(_) | Target::Drop) {
+        return None;
+    }
     Some(Lead { address, port, protocol, family })
 }
 

@@ -4,12 +4,12 @@ mod affinity;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use svclab_oracle::{Backend, Delivery, PodName, Promise, Reply, Rule, Verdict, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Broken, Flow, HostId, Network, Outcomes, Verdict as Found};
-use svclab_sim::trace::{self, Lost};
+use svclab_sim::trace::{self, Event, Lost};
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,7 +159,7 @@ impl Judge<'_> {
         let mut shares: BTreeMap<SocketAddr, Fraction> = BTreeMap::new();
         for one in &found.outcomes {
             let Some((by, at, saw, broken)) = reached(&one.verdict) else {
-                faults.push(self.undelivered(flow, &one.verdict));
+                faults.push(self.undelivered(flow, found, &one.verdict));
                 continue;
             };
             let machine = self.network.host(by).name();
@@ -183,15 +183,15 @@ impl Judge<'_> {
     }
 
     /// A packet that reaches no socket, and should.
-    fn undelivered(&self, flow: &Flow, verdict: &Found) -> Fault {
+    fn undelivered(&self, flow: &Flow, found: &Outcomes, verdict: &Found) -> Fault {
         let kind = match verdict {
             Found::Refused { at, .. } if *at == flow.to => Kind::NotTranslated,
             Found::Rejected { .. } | Found::Refused { .. } => Kind::Rejected,
             Found::Dropped {
                 why: Lost::Rule(_) | Lost::NftRule(_) | Lost::Policy(..) | Lost::NftPolicy(_), ..
             } => Kind::Dropped,
-            // Sent on as it was, and nobody there has the address.
-            Found::Dropped { why: Lost::NoNeighbour(hop), .. } if *hop == flow.to.ip() => Kind::NotTranslated,
+            // Sent on as it was, to where nobody has the address.
+            _ if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
             _ => Kind::Dropped,
         };
         Fault::new(kind, format!("to be delivered, and: {}", trace::verdict(self.network, verdict)), Some(verdict))
@@ -235,6 +235,17 @@ fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&B
         Found::Unanswered { by, at, saw, why } => Some((*by, *at, *saw, Some(why))),
         _ => None,
     }
+}
+
+/// Where the packet was going when it came to its end.
+fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
+    let (_, journey) = found.ways.iter().find(|(_, journey)| journey.verdict == *verdict)?;
+    journey.request.trace.iter().rev().find_map(|event| match event {
+        Event::Sent { packet, .. } | Event::Arrived { packet, .. } | Event::Translated { packet, .. } => {
+            Some(packet.destination)
+        }
+        _ => None,
+    })
 }
 
 /// Whether each is met, and as often as promised.

@@ -14,10 +14,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use svclab_sim::cluster::NodeState;
-use svclab_sim::host::{Host, HostBuilder, Interface, Listener, Route, Sysctls, WayTo};
+use svclab_sim::host::{
+    Host, HostBuilder, Interface, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule, Route, RouteKind,
+    Sysctls, WayTo,
+};
 use svclab_sim::masked::Masked;
 use svclab_sim::network::{HostId, Network};
-use svclab_sim::protocol::Protocol;
+use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
@@ -159,6 +162,7 @@ impl Links<'_> {
             .fold(Interface::new(NEAR), |near, own| near.address(*own, self.length(station, *own)));
         let sysctls = Sysctls { ip_forward: true, ipv6_forward: true, ..Sysctls::default() };
         let mut host = everywhere(Host::builder(&station.name).sysctls(sysctls).interface(near));
+        host = nothing_back(host);
         let others = station.others.iter().fold(Interface::new(BEHIND), |others, own| others.address(*own, bits(*own)));
         host = host.interface(others);
         for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
@@ -212,6 +216,29 @@ impl Links<'_> {
             }
         }
     }
+}
+
+/// What comes from the node for somebody whom the machine does not know is not sent back: its default route is for what comes from behind it.
+fn nothing_back(mut host: HostBuilder) -> HostBuilder {
+    for family in [Family::V4, Family::V6] {
+        let rule = |priority, input: Option<&str>, action| PolicyRule {
+            family,
+            priority,
+            from: None,
+            to: None,
+            input: input.map(str::to_owned),
+            output: None,
+            mark: None,
+            invert: false,
+            action,
+        };
+        let lookup = |table, suppress| PolicyAction::Lookup { table, suppress };
+        host = host.policy(rule(0, None, lookup(LOCAL_TABLE, None)));
+        host = host.policy(rule(1, Some(NEAR), lookup(MAIN_TABLE, Some(0))));
+        host = host.policy(rule(2, Some(NEAR), PolicyAction::Refuse(RouteKind::Blackhole)));
+        host = host.policy(rule(3, None, lookup(MAIN_TABLE, None)));
+    }
+    host
 }
 
 /// A machine at the far end of a link of its own.

@@ -59,8 +59,12 @@ impl<'a> Finder<'a> {
             }
         }
         let own: BTreeSet<IpAddr> = peers.iter().flat_map(|peer| peer.addresses.iter().copied()).collect();
-        for address in crowd.difference(&own) {
-            self.one_of_many(*address);
+        let others: BTreeSet<IpAddr> = crowd.difference(&own).copied().collect();
+        // Gateways first: whoever is one is no other machine by its own address.
+        let (direct, behind): (Vec<IpAddr>, Vec<IpAddr>) =
+            others.into_iter().partition(|address| self.is_direct(*address));
+        for address in behind.into_iter().chain(direct) {
+            self.one_of_many(address);
         }
         self.stations.into_values().collect()
     }
@@ -92,9 +96,18 @@ impl<'a> Finder<'a> {
             return;
         }
         let name = self.names.get(&address).cloned().unwrap_or_else(|| address.to_string());
+        let gateway = self.gateway_name(next_hop);
+        if self.stations.contains_key(&(interface.clone(), gateway.clone())) || name.starts_with("node/") {
+            self.station(&interface, next_hop, &gateway);
+            return;
+        }
         let shared = !self.is_pair(&interface) && !is_bridge(self.network, &interface);
         let name = if shared { format!("machines on {interface}") } else { name };
         self.station(&interface, next_hop, &name);
+    }
+
+    fn is_direct(&self, address: IpAddr) -> bool {
+        matches!(self.node.way_to(address), WayTo::Out { next_hop, .. } if next_hop == address)
     }
 
     fn gateway_name(&self, next_hop: IpAddr) -> String {
@@ -138,8 +151,8 @@ impl<'a> Finder<'a> {
             return port;
         }
         let learned: BTreeSet<&str> = self.network.forwarding.iter().map(|entry| entry.port.as_str()).collect();
-        let free = ports().map(|link| &link.name).filter(|name| !self.taken.contains(*name));
-        let free = free.min_by_key(|name| learned.contains(name.as_str())).cloned();
+        let mut free = ports().map(|link| &link.name);
+        let free = free.find(|name| !self.taken.contains(*name) && !learned.contains(name.as_str())).cloned();
         let port = free.unwrap_or_else(|| format!("{bridge}-port{}", self.taken.len()));
         self.assumed.insert(format!(
             "{address} is behind port {port} of {bridge}: the bridge has not learned its hardware address"

@@ -1,10 +1,13 @@
 //! Who watches the judges: rules broken in every way that the [`catalogue()`] of a mode has, and which properties notice.
 
+mod audited;
 mod catalogue;
 mod ipvs;
 mod nftables;
 mod tools;
 mod userspace;
+
+pub use audited::{Audited, audited};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

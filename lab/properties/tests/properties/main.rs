@@ -6,6 +6,7 @@
     reason = "a test may panic, and says what it has done"
 )]
 
+mod audits;
 mod clusters;
 mod health;
 mod history;

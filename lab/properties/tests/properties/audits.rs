@@ -1,0 +1,105 @@
+//! Audits of nodes that nobody wrote by hand: what a proxy has just written is clean.
+
+use std::cell::Cell;
+
+use proptest::test_runner::{TestCaseError, TestError};
+use svclab_audit::audit::{Options, Report, audit};
+use svclab_oracle::generate::recipes;
+use svclab_oracle::{Cluster, Mode};
+use svclab_properties::mutants::{Audited, Expectation, audited as audited_mutant, catalogue, fixtures};
+use svclab_properties::proxies::{Proxies, changes};
+use svclab_properties::snapshots::snapshot;
+use svclab_properties::sweep::{cases, in_mode, runner, scenario, seed};
+
+/// The audit of one of the nodes.
+fn audited(cluster: &Cluster) -> Result<Report, String> {
+    let (changes, refused) = changes(&cluster.objects);
+    if !refused.is_empty() {
+        return Err(format!("refused: {}", refused.join("; ")));
+    }
+    let count = cluster.world.nodes.len();
+    // Small clusters come first: by turns, so that every place of a node is seen.
+    let node = cluster.world.nodes.get(cluster.objects.services.len() % count.max(1)).ok_or("no node")?;
+    let mut proxies = Proxies::fresh(&cluster.world, &node.name);
+    proxies.apply(&changes);
+    proxies.sync()?;
+    let snapshot = snapshot(cluster, &node.name, &proxies.dump());
+    audit(&snapshot, &Options::default()).map_err(|error| error.to_string())
+}
+
+fn no_false_alarm(mode: Mode) {
+    let (calls, services) = (Cell::new(0), Cell::new(0));
+    let outcome = runner(seed(), 77, cases() / 4).run(&recipes(), |recipe| {
+        let cluster = in_mode(&recipe, mode);
+        let report = audited(&cluster).map_err(TestCaseError::fail)?;
+        calls.set(calls.get() + report.calls);
+        services.set(services.get() + report.service_ports);
+        if report.is_clean() && report.not_judged.is_empty() {
+            return Ok(());
+        }
+        let report = serde_json::to_string_pretty(&report).unwrap_or_default();
+        Err(TestCaseError::fail(format!("{}\n{}", report.replace("\\n", "\n"), scenario(&cluster))))
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(why, _)) => panic!("mode {}: {why}", mode.name()),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
+    println!("{}: {} calls of {} service ports", mode.name(), calls.get(), services.get());
+    assert!(calls.get() > u64::from(cases()) as usize * 2, "{} calls", calls.get());
+}
+
+#[test]
+fn iptables_mode_is_clean() {
+    no_false_alarm(Mode::Iptables);
+}
+
+#[test]
+fn ipvs_mode_is_clean() {
+    no_false_alarm(Mode::Ipvs);
+}
+
+#[test]
+fn nftables_mode_is_clean() {
+    no_false_alarm(Mode::Nftables);
+}
+
+#[test]
+fn userspace_mode_is_clean() {
+    no_false_alarm(Mode::Userspace);
+}
+
+fn every_mutant_is_found(mode: Mode) {
+    let fixtures = fixtures(mode, 32, 1).unwrap_or_else(|words| panic!("{words}"));
+    let audits = catalogue(mode).into_iter().map(|mutant| {
+        let began = std::time::Instant::now();
+        let audit = audited_mutant(mutant, &fixtures);
+        println!("{audit} {:?}", began.elapsed());
+        audit
+    });
+    let audits: Vec<Audited> = audits.collect();
+    let broken = audits.iter().filter(|audit| audit.mutant.expectation == Expectation::Broken).count();
+    assert!(broken >= 30, "{broken}");
+    let wrong: Vec<String> = audits.iter().filter(|audit| !audit.is_right()).map(ToString::to_string).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_mutant_of_iptables_mode_is_found() {
+    every_mutant_is_found(Mode::Iptables);
+}
+
+#[test]
+fn every_mutant_of_ipvs_mode_is_found() {
+    every_mutant_is_found(Mode::Ipvs);
+}
+
+#[test]
+fn every_mutant_of_nftables_mode_is_found() {
+    every_mutant_is_found(Mode::Nftables);
+}
+
+#[test]
+fn every_mutant_of_userspace_mode_is_found() {
+    every_mutant_is_found(Mode::Userspace);
+}
