@@ -3,8 +3,10 @@
 use super::line::{Ink, Row, Span, Tone};
 use super::share::about;
 use super::ways::{Way, sum};
+use super::words;
 use crate::fraction::Fraction;
 use crate::network::Verdict;
+use crate::trace::Event;
 
 /// Alternatives that have a line of their own, and how many more are named in the line after them.
 const LINES: usize = 3;
@@ -56,13 +58,23 @@ fn line(spans: Vec<Span>, whole: &str) -> Row {
     Row { by: "chance".to_owned(), tone: Tone::Choice, spans, whole: whole.to_owned() }
 }
 
+/// The chain that asks chance.
+fn asks(ways: &[&Way<'_>], from: usize) -> Option<Span> {
+    let chain = match ways.first()?.events.get(from)? {
+        Event::Chance { rule, .. } => words::chain(rule.chain(), true),
+        Event::Drawn { rule, .. } => words::chain(rule.chain(), true),
+        _ => return None,
+    };
+    Some(Span::new(Ink::Code, format!("{chain} →")))
+}
+
 /// The choice among ways of one kind, the first of which goes on.
 pub(super) fn alike(ways: &[&Way<'_>], from: usize) -> Vec<Row> {
     let all = alternatives(ways, from);
     let (whole, each) = (named(&all), each(&all));
     let share = each.clone().unwrap_or_else(|| "shares differ".to_owned());
-    let title = format!("1 of {}, {share}", all.len());
-    let mut rows = vec![line(vec![Span::new(Ink::Strong, title)], &whole)];
+    let title = [Span::new(Ink::Strong, format!("1 of {}", all.len())), Span::new(Ink::Word, share)];
+    let mut rows = vec![line(asks(ways, from).into_iter().chain(title).collect(), &whole)];
     for (number, one) in all.iter().take(if all.len() == LINES + 1 { LINES + 1 } else { LINES }).enumerate() {
         let mut on = if each.is_some() { one.on.clone() } else { format!("{}, {}", about(&one.share), one.on) };
         if number == 0 {
@@ -80,8 +92,9 @@ pub(super) fn alike(ways: &[&Way<'_>], from: usize) -> Vec<Row> {
 
 /// The choice among kinds, of which the first `drawn` go on.
 pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<Row> {
-    let title = format!("{} ways that differ", kinds.len());
-    let mut rows = vec![line(vec![Span::new(Ink::Strong, title)], "Ways that are alike are drawn once.")];
+    let title = Span::new(Ink::Strong, format!("{} ways that differ", kinds.len()));
+    let asks = kinds.first().and_then(|kind| asks(kind, from));
+    let mut rows = vec![line(asks.into_iter().chain([title]).collect(), "Ways that are alike are drawn once.")];
     for (number, kind) in kinds.iter().take(drawn).enumerate() {
         let all = alternatives(kind, from);
         let end = kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default();

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::line::Tone;
 use super::scene;
 use super::ways::{Way, machine};
-use super::words::lost;
-use crate::network::{Broken, Leg, Verdict};
+use super::words::{self, lost};
+use crate::network::{Broken, End, Journey, Leg, Verdict};
 use crate::trace::Event;
 
 pub(super) fn verdict(way: &Way<'_>, lines: Vec<String>) -> scene::Verdict {
@@ -26,7 +27,7 @@ pub(super) fn verdict(way: &Way<'_>, lines: Vec<String>) -> scene::Verdict {
         }
         Verdict::Dropped { why, .. } => (false, format!("Lost on {by}: {}", lost(why))),
     };
-    scene::Verdict { good, text, lines }
+    scene::Verdict { good, text, rule: culprit(journey), lines }
 }
 
 fn broken(why: &Broken, back: &str) -> String {
@@ -37,6 +38,25 @@ fn broken(why: &Broken, back: &str) -> String {
         Broken::Strayed { .. } => format!("the answer goes to {back}"),
         Broken::None => "there is no answer".to_owned(),
     }
+}
+
+/// The rule that dropped or rejected the packet, or the answer to it.
+fn culprit(journey: &Journey) -> Option<String> {
+    let legs = std::iter::once(&journey.request).chain(&journey.reply);
+    let leg = match &journey.verdict {
+        Verdict::Answered { .. } | Verdict::Refused { .. } => return None,
+        Verdict::Unanswered { .. } => legs.last(),
+        Verdict::Rejected { .. } | Verdict::Dropped { .. } => Some(&journey.request),
+    };
+    let ended = leg.is_some_and(|leg| !matches!(leg.end, End::Reached { .. }));
+    leg.filter(|_| ended)?.trace.iter().rev().find_map(|event| match event {
+        Event::Matched(rule) => Some(Some(words::rule(rule)).filter(|row| row.tone == Tone::Bad).map(|row| row.whole)),
+        Event::NftMatched(rule) => {
+            Some(Some(words::nft_rule(rule)).filter(|row| row.tone == Tone::Bad).map(|row| row.whole))
+        }
+        Event::Rejected(_) | Event::Lost(_) => None,
+        _ => Some(None),
+    })?
 }
 
 /// The machine that a leg ends on.

@@ -1,7 +1,7 @@
 //! Places: a column for each machine, time downwards.
 
 use super::columns::{Columns, GUTTER, PAD};
-use super::line::{Ink, Row, Span, Tone, fit, total};
+use super::line::{Ink, Row, Span, Tone, fit, total, wrapped};
 use super::scene::{Lane, Strand, Verdict, Visit};
 use super::shape::{Class, Drawing, Text};
 use super::words;
@@ -12,6 +12,8 @@ pub(super) const SIZE: u32 = 12;
 const ROW: u32 = 17;
 /// From a line's top to the foot of its letters.
 const FOOT: u32 = 13;
+/// Lines of the rule beneath a verdict.
+const RULE: usize = 4;
 
 /// Strands beneath each other, under what was asked.
 pub(super) fn draw(title: &[Span], subtitle: &str, strands: &[Strand]) -> Drawing {
@@ -196,18 +198,19 @@ impl Page {
     }
 
     fn verdict(&mut self, verdict: &Verdict) {
-        let lines = u32::try_from(verdict.lines.len()).unwrap_or(0);
         let class = if verdict.good { Class::GoodBox } else { Class::BadBox };
-        self.drawing.rect(MARGIN, self.y, self.width(), 30 + ROW * lines, class);
+        let (room, top, frame) = (self.width() - 4 * PAD, self.y, self.drawing.reserve());
         self.y += 5;
-        let room = self.width() - 4 * PAD;
-        self.text(MARGIN + 2 * PAD, room, 14, &[Span::new(Ink::Strong, verdict.text.as_str())], &verdict.text);
+        self.text(MARGIN + 2 * PAD, room, 14, &[Span::new(Ink::Strong, verdict.text.as_str())], "");
         self.y += 20;
-        for line in &verdict.lines {
-            self.text(MARGIN + 2 * PAD, room, SIZE, &[Span::new(Ink::Word, line.as_str())], "");
+        let rule = verdict.rule.iter().flat_map(|rule| wrapped(Ink::Code, rule, room, SIZE, RULE));
+        let lines = verdict.lines.iter().map(|line| Span::new(Ink::Word, line.as_str()));
+        for line in rule.chain(lines) {
+            self.text(MARGIN + 2 * PAD, room, SIZE, &[line], "");
             self.y += ROW;
         }
         self.y += 5;
+        self.drawing.fill(frame, MARGIN, top, self.width(), self.y - top, class);
     }
 
     /// A line from `x` on whose top is where the page is, no wider than `room`; told as a whole where it was cut or says less.

@@ -128,6 +128,22 @@ fn cut(span: &Span, room: u32, size: u32) -> Span {
     Span { ink: span.ink, text }
 }
 
+/// The text in lines that fit, broken between words; at most so many of them, the last one cut if there is more.
+pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -> Vec<Span> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split_inclusive(' ') {
+        let count = lines.len();
+        let Some(last) = lines.last_mut() else { break };
+        let longer = format!("{last}{word}");
+        if count < most && !last.is_empty() && width(ink, longer.trim_end(), size) > room {
+            lines.push(word.to_owned());
+        } else {
+            *last = longer;
+        }
+    }
+    lines.into_iter().map(|line| Span::new(ink, line.trim_end())).collect()
+}
+
 /// At most `most` characters: the first and the last ones, as the middle of a made name says the least.
 pub(super) fn middle(name: &str, most: usize) -> String {
     let count = name.chars().count();
@@ -152,6 +168,13 @@ mod tests {
             assert!(total(&fitting, 12) <= room, "{room}: {fitting:?}");
             assert_eq!(cut, fitting.iter().any(|span| span.text.ends_with('…')), "{room}: {fitting:?}");
         }
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        let lines = |most| wrapped(Ink::Code, "one two three four", 60, 12, most).into_iter().map(|span| span.text);
+        assert_eq!(lines(9).collect::<Vec<_>>(), ["one two", "three", "four"]);
+        assert_eq!(lines(2).collect::<Vec<_>>(), ["one two", "three four"]);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) struct Strand {
 pub(super) struct Verdict {
     pub(super) good: bool,
     pub(super) text: String,
+    /// The rule whose doing it is, in full.
+    pub(super) rule: Option<String>,
     /// Probabilities, and who else.
     pub(super) lines: Vec<String>,
 }
@@ -204,9 +206,10 @@ impl Builder {
     /// A rule that chance decided alone, with no ways that part here.
     fn chance(&mut self, rule: &RuleRef, held: bool, share: (u64, u64)) {
         let share = super::share::about(&Fraction::new(share.0, share.1));
-        let verdict = if held { format!("held by chance, {share}") } else { format!("passed by, by chance, {share}") };
+        let verdict = if held { format!("met, {share}") } else { format!("missed, {share}") };
         let mut line = Row { by: "chance".to_owned(), tone: Tone::Choice, ..words::rule(rule) };
-        line.spans.insert(0, Span::new(Ink::Strong, verdict));
+        line.spans.iter_mut().take(2).for_each(|span| span.ink = Ink::Quiet);
+        line.spans.insert(line.spans.len().min(2), Span::new(Ink::Strong, verdict));
         self.rows(vec![line]);
     }
 

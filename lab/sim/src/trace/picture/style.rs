@@ -65,23 +65,38 @@ const USES: [(&str, &str, &str); 36] = [
     (".machine", "stroke", "line"),
 ];
 
-const FACES: &str = "text{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}\n\
-    .code,.quiet,.pass,.deny,.change{font-family:ui-monospace,Menlo,Consolas,\"DejaVu Sans Mono\",monospace}\n\
-    .strong,.deny{font-weight:bold}\n\
-    .to,.fro{fill:none;stroke-width:1.6}\n.fro{stroke-dasharray:6 3}\n";
+/// What no colour is part of: selector and declarations.
+const FACES: [(&str, &str); 5] = [
+    ("text", "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"),
+    (".code,.quiet,.pass,.deny,.change", "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"),
+    (".strong,.deny", "font-weight:bold"),
+    (".to,.fro", "fill:none;stroke-width:1.6"),
+    (".fro", "stroke-dasharray:6 3"),
+];
+
+/// The class of the drawing: a page that it is pasted into keeps its own style.
+pub(super) const ROOT: &str = "svclab-picture";
+
+/// On paper a drawing is as large as the page lets it be, whole, and as by day.
+const PRINT: &str = "width:98vw;height:96vh";
 
 /// The style sheet. Every colour stands there as itself as well: what turns drawings into PDF often knows no variables.
 pub(super) fn sheet() -> String {
-    let mut sheet = String::from(FACES);
+    let mut sheet = String::new();
     let variables = |night: bool| {
         let each = PALETTE.iter().map(|(name, light, dark)| format!("--{name}:{}", if night { dark } else { light }));
         each.collect::<Vec<_>>().join(";")
     };
-    let _ = writeln!(sheet, "svg{{color-scheme:light dark;{}}}", variables(false));
-    let _ = writeln!(sheet, "@media (prefers-color-scheme:dark){{svg{{{}}}}}", variables(true));
+    let _ = writeln!(sheet, ".{ROOT}{{color-scheme:light dark;{}}}", variables(false));
+    let _ = writeln!(sheet, "@media screen and (prefers-color-scheme:dark){{.{ROOT}{{{}}}}}", variables(true));
+    let _ = writeln!(sheet, "@media print{{.{ROOT}{{{PRINT}}}}}");
+    for (selectors, declarations) in FACES {
+        let scoped: Vec<String> = selectors.split(',').map(|selector| format!(".{ROOT} {selector}")).collect();
+        let _ = writeln!(sheet, "{}{{{declarations}}}", scoped.join(","));
+    }
     for (selector, property, colour) in USES {
         let plain = PALETTE.iter().find(|(name, ..)| *name == colour).map_or("#000000", |(_, light, _)| light);
-        let _ = writeln!(sheet, "{selector}{{{property}:{plain};{property}:var(--{colour})}}");
+        let _ = writeln!(sheet, ".{ROOT} {selector}{{{property}:{plain};{property}:var(--{colour})}}");
     }
     sheet
 }

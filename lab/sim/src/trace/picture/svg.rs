@@ -14,14 +14,15 @@ pub(super) fn write(drawing: &Drawing, title: &str) -> String {
     let (width, height) = (drawing.width, drawing.height);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
-         role=\"img\">\n<title>{}</title>\n<style>\n{}</style>\n<defs>\n",
+         class=\"{}\" role=\"img\">\n<title>{}</title>\n<style>\n{}</style>\n<defs>\n",
+        style::ROOT,
         escaped(title),
         escaped(&style::sheet())
     );
     for tip in ["to", "fro"] {
         let _ = writeln!(
             out,
-            "<marker id=\"tip-{tip}\" markerUnits=\"userSpaceOnUse\" markerWidth=\"10\" markerHeight=\"10\" refX=\"9\" refY=\"5\" \
+            "<marker id=\"svclab-tip-{tip}\" markerUnits=\"userSpaceOnUse\" markerWidth=\"10\" markerHeight=\"10\" refX=\"9\" refY=\"5\" \
              orient=\"auto\"><path class=\"tip-{tip}\" d=\"M0 0L10 5L0 10Z\"/></marker>"
         );
     }
@@ -47,7 +48,7 @@ fn shape(out: &mut String, shape: &Shape) {
         Shape::Arrow { start, bend, end, answer } => {
             let class = if *answer { "fro" } else { "to" };
             let path = path(*start, *bend, *end);
-            let _ = writeln!(out, "<path class=\"{class}\" d=\"{path}\" marker-end=\"url(#tip-{class})\"/>");
+            let _ = writeln!(out, "<path class=\"{class}\" d=\"{path}\" marker-end=\"url(#svclab-tip-{class})\"/>");
         }
     }
 }

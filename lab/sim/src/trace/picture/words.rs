@@ -92,7 +92,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
 }
 
 /// A chain's name. kube-proxy's end in 16 characters of a hash, which say nothing beside a comment.
-fn chain(name: &str, commented: bool) -> String {
+pub(super) fn chain(name: &str, commented: bool) -> String {
     if name.chars().count() <= NAME {
         return name.to_owned();
     }
