@@ -61,6 +61,34 @@ fn a_hairpin_differs_from_other_backends() {
 }
 
 #[test]
+fn a_drop_for_some_is_told_with_its_rule() {
+    let drop = "-A FORWARD -d 10.244.1.2/32 -m comment --comment \"nobody may talk to build machines\" -j DROP\n";
+    let mut plan = Plan::web();
+    plan.rules = plan.rules.replacen("-A FORWARD", &format!("{drop}-A FORWARD"), 1);
+    let drawing = draw(&plan.build(), "client", "10.96.0.10:80");
+    assert!(drawing.contains("sent by client: about 2/3 answered, about 1/3 lost"));
+    assert!(drawing.contains("Lost on node-a: dropped by rule 1 of FORWARD in filter"));
+    let lines: String = texts(&drawing).join(" ");
+    assert!(lines.contains(drop.trim_end()), "{lines}");
+    assert_eq!(["verdict good", "verdict bad"].map(|class| drawing.matches(class).count()), [1, 1]);
+}
+
+/// Rules of an unusual kind part the ways one by one: a page has room for five.
+#[test]
+fn more_ways_than_a_page_has_room_for_are_counted() {
+    let mut plan = Plan::new("");
+    let mut rules = String::from("*filter\n:FORWARD ACCEPT [0:0]\n");
+    for _ in 0..9 {
+        rules.push_str("-A FORWARD -m statistic --mode random --probability 0.10000000009 -j DROP\n");
+    }
+    plan.rules = format!("{rules}COMMIT\n");
+    let drawing = draw(&plan.build(), "client", "10.244.0.2:8080");
+    assert_eq!(drawing.matches("class=\"verdict").count(), 5);
+    assert!(drawing.contains("more that differ, together"));
+    check(&drawing, "ten ways");
+}
+
+#[test]
 fn each_way_can_be_drawn_by_itself() {
     let network = Plan::web().build();
     let drawing = draw_outcomes(&network.outcomes(&tcp(&network, "pod-a", "10.96.0.10:80")).unwrap(), true);
@@ -154,6 +182,17 @@ impl Area {
 fn number(node: Node<'_, '_>, name: &str) -> f64 {
     let number = node.attribute(name).unwrap_or_else(|| panic!("{node:?} has no {name}"));
     number.parse().unwrap_or_else(|_| panic!("{name} of {node:?}"))
+}
+
+/// The lines of a drawing, without what rests behind them.
+fn texts(drawing: &str) -> Vec<String> {
+    let document = Document::parse(drawing).unwrap();
+    let lines = document.descendants().filter(|node| node.has_tag_name("text"));
+    let spans = |line: Node<'_, '_>| {
+        let spans = line.children().filter(|node| node.has_tag_name("tspan"));
+        spans.filter_map(|span| span.text().map(str::to_owned)).collect::<Vec<_>>().join(" ")
+    };
+    lines.map(spans).collect()
 }
 
 /// What a line takes in DejaVu's faces, on the average of the one and in every character of the other.

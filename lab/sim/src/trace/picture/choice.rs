@@ -1,7 +1,10 @@
 //! Where chance divides: the alternatives, each with its share.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use super::line::{Ink, Row, Span, Tone};
-use super::share::about;
+use super::share::{about, weight};
 use super::ways::{Way, sum};
 use super::words;
 use crate::fraction::Fraction;
@@ -23,11 +26,18 @@ struct Alternative {
 /// Those of the ways, each once, in their order.
 fn alternatives(ways: &[&Way<'_>], from: usize) -> Vec<Alternative> {
     let mut all: Vec<Alternative> = Vec::new();
+    let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
     for way in ways {
         let (address, on) = way.backend(from);
-        match all.iter_mut().find(|one| one.address == address && one.on == on) {
-            Some(one) => one.share = one.share.plus(way.share),
-            None => all.push(Alternative { address, on, share: way.share.clone() }),
+        match places.entry((address.clone(), on.clone())) {
+            Entry::Occupied(place) => {
+                let one: &mut Alternative = &mut all[*place.get()];
+                one.share = one.share.plus(way.share);
+            }
+            Entry::Vacant(place) => {
+                place.insert(all.len());
+                all.push(Alternative { address, on, share: way.share.clone() });
+            }
         }
     }
     all
@@ -35,17 +45,19 @@ fn alternatives(ways: &[&Way<'_>], from: usize) -> Vec<Alternative> {
 
 /// `about 1/3 each`; nothing if they differ.
 fn each(all: &[Alternative]) -> Option<String> {
-    let first = all.first().map(|one| about(&one.share))?;
-    all.iter().all(|one| about(&one.share) == first).then(|| match all.len() {
-        1 => first.clone(),
-        _ => format!("{first} each"),
-    })
+    let first = all.first()?;
+    let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
+    equal.then(|| format!("{}{}", about(&first.share), if all.len() > 1 { " each" } else { "" }))
 }
 
-fn named(all: &[Alternative]) -> String {
-    let names = all.iter().take(NAMES).map(|one| format!("{} {} ({})", one.address, one.on, about(&one.share)));
+fn named(all: &[Alternative], each: Option<&str>) -> String {
+    let names = all.iter().take(NAMES).map(|one| match each {
+        Some(_) => format!("{} {}", one.address, one.on),
+        None => format!("{} {} ({})", one.address, one.on, about(&one.share)),
+    });
     let more = if all.len() > NAMES { format!(", and {} more", all.len() - NAMES) } else { String::new() };
-    format!("{}{more}", names.collect::<Vec<_>>().join(", "))
+    let each = each.map(|each| format!("{each}: ")).unwrap_or_default();
+    format!("{each}{}{more}", names.collect::<Vec<_>>().join(", "))
 }
 
 fn addresses(all: &[Alternative]) -> String {
@@ -71,7 +83,8 @@ fn asks(ways: &[&Way<'_>], from: usize) -> Option<Span> {
 /// The choice among ways of one kind, the first of which goes on.
 pub(super) fn alike(ways: &[&Way<'_>], from: usize) -> Vec<Row> {
     let all = alternatives(ways, from);
-    let (whole, each) = (named(&all), each(&all));
+    let each = each(&all);
+    let whole = named(&all, each.as_deref());
     let share = each.clone().unwrap_or_else(|| "shares differ".to_owned());
     let title = [Span::new(Ink::Strong, format!("1 of {}", all.len())), Span::new(Ink::Word, share)];
     let mut rows = vec![line(asks(ways, from).into_iter().chain(title).collect(), &whole)];
@@ -97,13 +110,12 @@ pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<R
     let mut rows = vec![line(asks.into_iter().chain([title]).collect(), "Ways that are alike are drawn once.")];
     for (number, kind) in kinds.iter().take(drawn).enumerate() {
         let all = alternatives(kind, from);
-        let end = kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default();
         let spans = vec![
             Span::new(Ink::Strong, letter(number)),
-            Span::new(Ink::Word, format!("{} {end}", about(&sum(kind)))),
+            Span::new(Ink::Word, format!("{},", summary(kind))),
             Span::new(Ink::Code, addresses(&all)),
         ];
-        rows.push(line(spans, &named(&all)));
+        rows.push(line(spans, &named(&all, each(&all).as_deref())));
     }
     if kinds.len() > drawn {
         let rest = kinds.get(drawn..).unwrap_or_default();
@@ -114,14 +126,20 @@ pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<R
     rows
 }
 
+/// `about 2/3 answered`.
+pub(super) fn summary(kind: &[&Way<'_>]) -> String {
+    let end = kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default();
+    format!("{} {end}", about(&sum(kind)))
+}
+
 /// How a way ends, in a word.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
-        Verdict::Answered { .. } => "answered,",
-        Verdict::Unanswered { .. } => "unanswered,",
-        Verdict::Refused { .. } => "refused,",
-        Verdict::Rejected { .. } => "rejected,",
-        Verdict::Dropped { .. } => "lost,",
+        Verdict::Answered { .. } => "answered",
+        Verdict::Unanswered { .. } => "unanswered",
+        Verdict::Refused { .. } => "refused",
+        Verdict::Rejected { .. } => "rejected",
+        Verdict::Dropped { .. } => "lost",
     }
 }
 

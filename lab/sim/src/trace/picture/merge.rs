@@ -8,6 +8,7 @@ use super::choice;
 use super::ending::verdict;
 use super::line::Row;
 use super::scene::{Builder, Strand};
+use super::share::weight;
 use super::ways::{Way, is_chance, shared, sum};
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
@@ -22,7 +23,7 @@ pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
         let way = Way::new(&certain, journey);
         let visits = follow(&way, 0, &[]);
         let verdict = verdict(&way, vec![title.clone()]);
-        Strand { heading: (ways.len() > 1).then(|| title.clone()), visits, verdict }
+        Strand { heading: (ways.len() > 1).then(|| title.clone()), visits, verdict, summary: String::new() }
     };
     ways.iter().map(strand).collect()
 }
@@ -50,7 +51,12 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
         let heading = (number > 0).then(|| choice::heading(number, kind, parts));
         let letter = (kinds.len() > 1).then(|| choice::letter(number));
         let visits = follow(first, begin, &choices);
-        Strand { heading, visits, verdict: verdict(first, choice::probabilities(letter, kind, parts)) }
+        Strand {
+            heading,
+            visits,
+            summary: choice::summary(kind),
+            verdict: verdict(first, choice::probabilities(letter, kind, parts)),
+        }
     });
     strands.collect()
 }
@@ -76,11 +82,6 @@ fn kinds<'w, 'a>(ways: &[&'w Way<'a>]) -> Vec<Vec<&'w Way<'a>>> {
     // Stable: of equals the first in the order of the rules.
     weighed.sort_by_key(|(sum, _)| std::cmp::Reverse(weight(sum)));
     weighed.into_iter().map(|(_, kind)| kind).collect()
-}
-
-/// Millionths: what the kernel's rounding to multiples of 2⁻³¹ leaves between equal shares is no difference.
-fn weight(share: &Fraction) -> u64 {
-    (share.to_f64() * 1e6).round() as u64
 }
 
 /// The way from event `begin` on, with choices before the events that they stand for. Chance's own events are left out there.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::words;
 use crate::fraction::Fraction;
-use crate::network::Journey;
+use crate::network::{Journey, Verdict};
 use crate::trace::Event;
 
 /// One way of a packet and its answer.
@@ -44,7 +44,13 @@ impl<'a> Way<'a> {
         };
         let mut by: Vec<&Arc<str>> = trace.get(from..).unwrap_or_default().iter().filter_map(met).collect();
         let last = by.pop().or_else(|| trace.iter().rev().find_map(machine));
-        let mut on = last.map(|last| format!("on {last}")).unwrap_or_default();
+        let end = match &self.journey.verdict {
+            Verdict::Answered { .. } | Verdict::Unanswered { .. } => "on",
+            Verdict::Refused { .. } => "refused on",
+            Verdict::Rejected { .. } => "rejected on",
+            Verdict::Dropped { .. } => "lost on",
+        };
+        let mut on = last.map(|last| format!("{end} {last}")).unwrap_or_default();
         if !by.is_empty() {
             on = format!("{on} by {}", by.iter().map(|host| &***host).collect::<Vec<_>>().join(", "));
         }
