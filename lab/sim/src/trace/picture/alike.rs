@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use crate::network::{Journey, Verdict};
+use crate::network::{Broken, Journey, Verdict};
 use crate::trace::text::describe;
 use crate::trace::{Event, Lost};
 
@@ -78,9 +78,19 @@ fn word(event: &Event) -> (bool, String) {
 fn ending(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Answered { .. } => "answered".to_owned(),
-        Verdict::Unanswered { .. } => "unanswered".to_owned(),
+        Verdict::Unanswered { why, .. } => format!("unanswered {}", broken(why)),
         Verdict::Refused { delivered, .. } => format!("refused {delivered}"),
         Verdict::Rejected { with, delivered, .. } => format!("rejected {with} {delivered}"),
         Verdict::Dropped { .. } => "dropped".to_owned(),
+    }
+}
+
+fn broken(why: &Broken) -> &'static str {
+    match why {
+        Broken::Lost { .. } => "lost",
+        Broken::Rejected { .. } => "rejected",
+        Broken::WrongSource { .. } => "from elsewhere",
+        Broken::Strayed { .. } => "strayed",
+        Broken::None => "none",
     }
 }

@@ -127,9 +127,25 @@ pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<R
 }
 
 /// `about 2/3 answered`.
-pub(super) fn summary(kind: &[&Way<'_>]) -> String {
-    let end = kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default();
-    format!("{} {end}", about(&sum(kind)))
+fn summary(kind: &[&Way<'_>]) -> String {
+    format!("{} {}", about(&sum(kind)), ending(kind))
+}
+
+/// `about 2/3 answered, about 1/3 lost`; nothing if all ways end alike.
+pub(super) fn endings(kinds: &[Vec<&Way<'_>>]) -> String {
+    let mut ends: Vec<(&str, Fraction)> = Vec::new();
+    for kind in kinds {
+        match ends.iter_mut().find(|(end, _)| *end == ending(kind)) {
+            Some((_, share)) => *share = share.plus(&sum(kind)),
+            None => ends.push((ending(kind), sum(kind))),
+        }
+    }
+    let told = ends.iter().filter(|_| ends.len() > 1).map(|(end, share)| format!("{} {end}", about(share)));
+    told.collect::<Vec<_>>().join(", ")
+}
+
+fn ending(kind: &[&Way<'_>]) -> &'static str {
+    kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default()
 }
 
 /// How a way ends, in a word.

@@ -13,7 +13,7 @@ use super::ways::{Way, is_chance, shared, sum};
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
 
-/// How many that differ are drawn. More are no picture any more; the choice names them.
+/// How many that differ are drawn. More are no picture any more; the choice counts them.
 const DRAWN: usize = 5;
 
 /// Every way by itself.
@@ -51,12 +51,8 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
         let heading = (number > 0).then(|| choice::heading(number, kind, parts));
         let letter = (kinds.len() > 1).then(|| choice::letter(number));
         let visits = follow(first, begin, &choices);
-        Strand {
-            heading,
-            visits,
-            summary: choice::summary(kind),
-            verdict: verdict(first, choice::probabilities(letter, kind, parts)),
-        }
+        let summary = if number == 0 { choice::endings(&kinds) } else { String::new() };
+        Strand { heading, visits, summary, verdict: verdict(first, choice::probabilities(letter, kind, parts)) }
     });
     strands.collect()
 }

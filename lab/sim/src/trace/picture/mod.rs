@@ -55,9 +55,8 @@ fn picture(first: Option<&Journey>, strands: &[Strand]) -> String {
     };
     let (ends, protocol) = words::addresses(packet);
     let title = [Span::new(Ink::Code, ends.as_str()), Span::new(Ink::Soft, protocol.as_str())];
-    let parts: Vec<&str> =
-        strands.iter().map(|strand| strand.summary.as_str()).filter(|part| !part.is_empty()).collect();
-    let parts = if parts.len() > 1 { format!(": {}", parts.join(", ")) } else { String::new() };
+    let summary = strands.first().map(|strand| strand.summary.as_str()).filter(|summary| !summary.is_empty());
+    let parts = summary.map(|summary| format!(": {summary}")).unwrap_or_default();
     let drawing = layout::draw(&title, &format!("sent by {host}{parts}"), strands);
     svg::write(&drawing, &format!("{ends} {protocol}, sent by {host}"))
 }

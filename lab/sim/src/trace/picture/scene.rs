@@ -15,7 +15,7 @@ pub(super) struct Strand {
     /// What it is called, if there are several.
     pub(super) heading: Option<String>,
     pub(super) visits: Vec<Visit>,
-    /// Its share and its end, in a few words.
+    /// Of the first one: how many packets end how, if not all end alike.
     pub(super) summary: String,
     /// What became of the packet.
     pub(super) verdict: Verdict,
