@@ -98,6 +98,12 @@ impl Fraction {
         Fraction { numerator: &self.numerator / &common, denominator: &self.denominator / &common }
     }
 
+    /// In lowest terms, with every digit: `715827883/2147483648`.
+    pub(crate) fn ratio(&self) -> String {
+        let exact = self.reduced();
+        format!("{}/{}", exact.numerator, exact.denominator)
+    }
+
     /// Millionths of a percent, rounded down: enough digits for a person, computed without floating point.
     fn parts(&self) -> (BigUint, BigUint) {
         let scaled = &self.numerator * 100_000_000_u64 / &self.denominator;

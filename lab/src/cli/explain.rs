@@ -68,7 +68,7 @@ pub(super) struct ExplainArgs {
     /// Every way as a tree, instead of one and a list of what can become of the packet.
     #[arg(long)]
     all: bool,
-    /// Draw it, too: the likeliest way, or with --all every way, as SVG.
+    /// Draw it, too, as SVG: ways that are alike once, or with --all every way by itself.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -81,6 +81,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
         oracle: cluster.oracle(),
         machines: &machines,
         sources: &sources,
+        frontends: &frontends,
         unsettled: finding::unsettled(objects, &snapshot.taken, options.settle_seconds),
     };
     let mut gathered = Gathered::new(&machines, &known, &proxy);
@@ -101,6 +102,7 @@ struct Audit<'a> {
     oracle: Oracle<'a>,
     machines: &'a Machines,
     sources: &'a Sources,
+    frontends: &'a [Frontend],
     /// Services that changed too late, by namespace and name.
     unsettled: BTreeSet<(String, String)>,
 }
@@ -130,8 +132,13 @@ impl Audit<'_> {
     /// A port of a cluster IP that no service has: in some modes those are shut.
     fn other_port(&self, frontend: &Frontend, gathered: &mut Gathered) {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
-        let to = SocketAddr::new(address, other_port(frontend));
-        self.by_pod_and_node(frontend, to, gathered);
+        let of_kind =
+            |source: &&Frontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
+        // A node port is at nodes' addresses and not at this one.
+        let node_port = self.frontends.iter().find(of_kind).map(|other| other.port);
+        for port in [Some(other_port(frontend)), node_port].into_iter().flatten() {
+            self.by_pod_and_node(frontend, SocketAddr::new(address, port), gathered);
+        }
     }
 
     fn by_pod_and_node(&self, frontend: &Frontend, to: SocketAddr, gathered: &mut Gathered) {

@@ -1,18 +1,18 @@
 //! What happened to a packet, step by step: data from which text ([`render`]) and drawings can be made.
 
 mod nft_rule;
+mod picture;
 mod rule;
 mod sentence;
-mod svg;
 mod text;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 pub use nft_rule::NftRule;
+pub use picture::{draw, draw_outcomes};
 pub use rule::RuleRef;
 pub use sentence::{broken, verdict};
-pub use svg::{draw, draw_outcomes};
 pub use text::{render, render_tree};
 
 use crate::conntrack::Tracked;

@@ -75,7 +75,7 @@ fn line(text: &mut String, indent: &str, event: &Event) {
 }
 
 /// How deep it stands, and what it says.
-pub(super) fn describe(event: &Event) -> (usize, String) {
+pub(in crate::trace) fn describe(event: &Event) -> (usize, String) {
     match event {
         Event::Sent { host, packet } => (0, format!("{host} sends {packet}")),
         Event::Arrived { host, interface, port: None, packet } => (0, format!("{host}, in by {interface}: {packet}")),

@@ -1,0 +1,96 @@
+//! Which ways are alike: they differ in the backend, its machine and the machines that only pass the packet along, and in nothing
+//! that happens to the packet.
+
+use std::mem;
+
+use crate::network::{Broken, Journey, Verdict};
+use crate::trace::text::describe;
+use crate::trace::{Event, Lost};
+
+/// What happens on a way, without addresses and names. Ways with equal texts are alike.
+pub(super) fn likeness(journey: &Journey) -> String {
+    let mut text = ending(&journey.verdict);
+    for leg in std::iter::once(&journey.request).chain(&journey.reply) {
+        text.push_str("\nleg");
+        let mut visits = visits(&leg.trace);
+        let last = visits.len().saturating_sub(1);
+        for (at, visit) in visits.drain(..).enumerate() {
+            // Who only forwards has no part in what becomes of the packet.
+            if at == 0 || at == last || visit.acts {
+                text.push_str(&visit.text);
+            }
+        }
+    }
+    text
+}
+
+#[derive(Default)]
+struct Visit {
+    text: String,
+    acts: bool,
+}
+
+fn visits(trace: &[Event]) -> Vec<Visit> {
+    let mut visits = Vec::new();
+    let mut now = Visit::default();
+    for event in trace {
+        if matches!(event, Event::Sent { .. } | Event::Arrived { .. }) && !now.text.is_empty() {
+            visits.push(mem::take(&mut now));
+        }
+        let (acts, word) = word(event);
+        now.acts |= acts;
+        if !word.is_empty() {
+            now.text.push('\n');
+            now.text.push_str(&word);
+        }
+    }
+    visits.push(now);
+    visits
+}
+
+/// Whether it changes what becomes of the packet, and what it is called.
+fn word(event: &Event) -> (bool, String) {
+    let quiet = |word: &str| (false, word.to_owned());
+    match event {
+        Event::Sent { .. } => quiet("sent"),
+        Event::Arrived { .. } => quiet("in"),
+        Event::Hook(hook) => quiet(hook.chain()),
+        Event::Tracked(tracked) => quiet(&format!("{tracked:?}")),
+        // Rules count by what they do to the packet.
+        Event::Table(_)
+        | Event::Matched(_)
+        | Event::NftChain(_)
+        | Event::NftMatched(_)
+        | Event::Chance { .. }
+        | Event::Drawn { .. }
+        | Event::Bridged { .. }
+        | Event::Routed { interface: Some(_), .. } => quiet(""),
+        Event::Routed { interface: None, .. } => quiet("here"),
+        Event::Translated { by, .. } => (true, (*by).to_owned()),
+        Event::Scheduled { .. } => (true, "scheduled".to_owned()),
+        Event::Delivered { .. } => (true, "delivered".to_owned()),
+        Event::Refused { .. } => (true, "refused".to_owned()),
+        Event::Lost(Lost::NoNeighbour(_)) => (true, "no neighbour".to_owned()),
+        other => (true, describe(other).1),
+    }
+}
+
+fn ending(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Answered { .. } => "answered".to_owned(),
+        Verdict::Unanswered { why, .. } => format!("unanswered {}", broken(why)),
+        Verdict::Refused { delivered, .. } => format!("refused {delivered}"),
+        Verdict::Rejected { with, delivered, .. } => format!("rejected {with} {delivered}"),
+        Verdict::Dropped { .. } => "dropped".to_owned(),
+    }
+}
+
+fn broken(why: &Broken) -> &'static str {
+    match why {
+        Broken::Lost { .. } => "lost",
+        Broken::Rejected { .. } => "rejected",
+        Broken::WrongSource { .. } => "from elsewhere",
+        Broken::Strayed { .. } => "strayed",
+        Broken::None => "none",
+    }
+}

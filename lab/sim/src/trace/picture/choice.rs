@@ -1,0 +1,195 @@
+//! Where chance divides: the alternatives, each with its share.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::line::{Ink, Row, Span, Tone};
+use super::share::{about, weight};
+use super::ways::{Way, sum};
+use super::words;
+use crate::fraction::Fraction;
+use crate::network::Verdict;
+use crate::trace::Event;
+
+/// Alternatives that have a line of their own, and how many more are named in the line after them.
+const LINES: usize = 3;
+/// Names in a tooltip.
+const NAMES: usize = 200;
+
+/// A place where the packet may end up.
+struct Alternative {
+    address: String,
+    on: String,
+    share: Fraction,
+}
+
+/// Those of the ways, each once, in their order.
+fn alternatives(ways: &[&Way<'_>], from: usize) -> Vec<Alternative> {
+    let mut all: Vec<Alternative> = Vec::new();
+    let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for way in ways {
+        let (address, on) = way.backend(from);
+        match places.entry((address.clone(), on.clone())) {
+            Entry::Occupied(place) => {
+                let one: &mut Alternative = &mut all[*place.get()];
+                one.share = one.share.plus(way.share);
+            }
+            Entry::Vacant(place) => {
+                place.insert(all.len());
+                all.push(Alternative { address, on, share: way.share.clone() });
+            }
+        }
+    }
+    all
+}
+
+/// `about 1/3 each`; nothing if they differ.
+fn each(all: &[Alternative]) -> Option<String> {
+    let first = all.first()?;
+    let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
+    equal.then(|| format!("{}{}", about(&first.share), if all.len() > 1 { " each" } else { "" }))
+}
+
+fn named(all: &[Alternative], each: Option<&str>) -> String {
+    let names = all.iter().take(NAMES).map(|one| match each {
+        Some(_) => format!("{} {}", one.address, one.on),
+        None => format!("{} {} ({})", one.address, one.on, about(&one.share)),
+    });
+    let more = if all.len() > NAMES { format!(", and {} more", all.len() - NAMES) } else { String::new() };
+    let each = each.map(|each| format!("{each}: ")).unwrap_or_default();
+    format!("{each}{}{more}", names.collect::<Vec<_>>().join(", "))
+}
+
+fn addresses(all: &[Alternative]) -> String {
+    let shown: Vec<&str> = all.iter().take(LINES * 2).map(|one| one.address.as_str()).collect();
+    let more = if all.len() > shown.len() { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+fn line(spans: Vec<Span>, whole: &str) -> Row {
+    Row { by: "chance".to_owned(), tone: Tone::Choice, spans, whole: whole.to_owned() }
+}
+
+/// The chain that asks chance.
+fn asks(ways: &[&Way<'_>], from: usize) -> Option<Span> {
+    let chain = match ways.first()?.events.get(from)? {
+        Event::Chance { rule, .. } => words::chain(rule.chain(), true),
+        Event::Drawn { rule, .. } => words::chain(rule.chain(), true),
+        _ => return None,
+    };
+    Some(Span::new(Ink::Code, format!("{chain} →")))
+}
+
+/// The choice among ways of one kind, the first of which goes on.
+pub(super) fn alike(ways: &[&Way<'_>], from: usize) -> Vec<Row> {
+    let all = alternatives(ways, from);
+    let each = each(&all);
+    let whole = named(&all, each.as_deref());
+    let share = each.clone().unwrap_or_else(|| "shares differ".to_owned());
+    let title = [Span::new(Ink::Strong, format!("1 of {}", all.len())), Span::new(Ink::Word, share)];
+    let mut rows = vec![line(asks(ways, from).into_iter().chain(title).collect(), &whole)];
+    for (number, one) in all.iter().take(if all.len() == LINES + 1 { LINES + 1 } else { LINES }).enumerate() {
+        let mut on = if each.is_some() { one.on.clone() } else { format!("{}, {}", about(&one.share), one.on) };
+        if number == 0 {
+            on.push_str(", drawn");
+        }
+        rows.push(line(vec![Span::new(Ink::Code, one.address.as_str()), Span::new(Ink::Soft, on)], &whole));
+    }
+    if all.len() > rows.len() - 1 {
+        let rest = all.get(rows.len() - 1..).unwrap_or_default();
+        let more = format!("and {} more alike:", rest.len());
+        rows.push(line(vec![Span::new(Ink::Word, more), Span::new(Ink::Code, addresses(rest))], &whole));
+    }
+    rows
+}
+
+/// The choice among kinds, of which the first `drawn` go on.
+pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<Row> {
+    let title = Span::new(Ink::Strong, format!("{} ways that differ", kinds.len()));
+    let asks = kinds.first().and_then(|kind| asks(kind, from));
+    let mut rows = vec![line(asks.into_iter().chain([title]).collect(), "Ways that are alike are drawn once.")];
+    for (number, kind) in kinds.iter().take(drawn).enumerate() {
+        let all = alternatives(kind, from);
+        let spans = vec![
+            Span::new(Ink::Strong, letter(number)),
+            Span::new(Ink::Word, format!("{},", summary(kind))),
+            Span::new(Ink::Code, addresses(&all)),
+        ];
+        rows.push(line(spans, &named(&all, each(&all).as_deref())));
+    }
+    if kinds.len() > drawn {
+        let rest = kinds.get(drawn..).unwrap_or_default();
+        let share = rest.iter().fold(Fraction::zero(), |share, kind| share.plus(&sum(kind)));
+        let text = format!("{} more that differ, together {}, are not drawn", rest.len(), about(&share));
+        rows.push(line(vec![Span::new(Ink::Word, text)], "--all draws every way."));
+    }
+    rows
+}
+
+/// `about 2/3 answered`.
+fn summary(kind: &[&Way<'_>]) -> String {
+    format!("{} {}", about(&sum(kind)), ending(kind))
+}
+
+/// `about 2/3 answered, about 1/3 lost`; nothing if all ways end alike.
+pub(super) fn endings(kinds: &[Vec<&Way<'_>>]) -> String {
+    let mut ends: Vec<(&str, Fraction)> = Vec::new();
+    for kind in kinds {
+        match ends.iter_mut().find(|(end, _)| *end == ending(kind)) {
+            Some((_, share)) => *share = share.plus(&sum(kind)),
+            None => ends.push((ending(kind), sum(kind))),
+        }
+    }
+    let told = ends.iter().filter(|_| ends.len() > 1).map(|(end, share)| format!("{} {end}", about(share)));
+    told.collect::<Vec<_>>().join(", ")
+}
+
+fn ending(kind: &[&Way<'_>]) -> &'static str {
+    kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default()
+}
+
+/// How a way ends, in a word.
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Answered { .. } => "answered",
+        Verdict::Unanswered { .. } => "unanswered",
+        Verdict::Refused { .. } => "refused",
+        Verdict::Rejected { .. } => "rejected",
+        Verdict::Dropped { .. } => "lost",
+    }
+}
+
+pub(super) fn letter(number: usize) -> String {
+    let letter = u8::try_from(number).ok().and_then(|number| b'A'.checked_add(number)).map(char::from);
+    letter.unwrap_or('?').to_string()
+}
+
+/// Over a kind that parts from the first one.
+pub(super) fn heading(number: usize, kind: &[&Way<'_>], from: usize) -> String {
+    let all = alternatives(kind, from);
+    format!("{}: {} of the packets go on like this, to {}", letter(number), about(&sum(kind)), addresses(&all))
+}
+
+/// Beneath the verdict: the exact probability of the way that was drawn, and of all that are alike.
+pub(super) fn probabilities(letter: Option<String>, kind: &[&Way<'_>], from: usize) -> Vec<String> {
+    let all = alternatives(kind, from);
+    let whole = sum(kind);
+    let letter = letter.map(|letter| format!("{letter}: ")).unwrap_or_default();
+    let Some((first, rest)) = all.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return vec![format!("{letter}{}", exact(&whole))];
+    };
+    vec![
+        format!("{letter}to {}: {}", first.address, exact(&first.share)),
+        format!("together with {} more alike, {}: {}", rest.len(), addresses(rest), exact(&whole)),
+    ]
+}
+
+/// `1/3`, or rounded with the exact figure behind it, where that is short enough to be read.
+fn exact(share: &Fraction) -> String {
+    let (rounded, exact) = (share.to_string(), share.ratio());
+    if rounded == "1" {
+        return "always".to_owned();
+    }
+    let long = !rounded.starts_with('~') || exact.len() > 44;
+    if long { format!("probability {rounded}") } else { format!("probability {rounded}, exactly {exact}") }
+}

@@ -1,0 +1,106 @@
+//! All ways of a packet as few strands: what they share is drawn once, where chance divides stands the choice, and of ways that are
+//! alike one goes on.
+
+use std::collections::BTreeMap;
+
+use super::alike::likeness;
+use super::choice;
+use super::ending::verdict;
+use super::line::Row;
+use super::scene::{Builder, Strand};
+use super::share::weight;
+use super::ways::{Way, is_chance, shared, sum};
+use crate::fraction::Fraction;
+use crate::network::{Journey, Outcomes};
+
+/// How many that differ are drawn. More are no picture any more; the choice counts them.
+const DRAWN: usize = 5;
+
+/// Every way by itself.
+pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
+    let certain = Fraction::one();
+    let strand = |(title, journey): &(String, &Journey)| {
+        let way = Way::new(&certain, journey);
+        let visits = follow(&way, 0, &[]);
+        let verdict = verdict(&way, vec![title.clone()]);
+        Strand { heading: (ways.len() > 1).then(|| title.clone()), visits, verdict, summary: String::new() }
+    };
+    ways.iter().map(strand).collect()
+}
+
+/// One strand for each kind of way, the likeliest kind first.
+pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
+    let ways: Vec<Way<'_>> = outcomes.ways.iter().map(|(share, journey)| Way::new(share, journey)).collect();
+    let all: Vec<&Way<'_>> = ways.iter().collect();
+    let parts = shared(&all);
+    let kinds = kinds(&all);
+    let drawn = kinds.len().min(DRAWN);
+    let strands = kinds.iter().take(drawn).enumerate().map(|(number, kind)| {
+        let Some(first) = kind.first() else { return Strand::default() };
+        let mut choices = Vec::new();
+        if number == 0 && all.len() > 1 {
+            let rows = if kinds.len() == 1 { choice::alike(kind, parts) } else { choice::kinds(&kinds, drawn, parts) };
+            choices.push((parts, rows));
+        }
+        let later = shared(kind);
+        // What the first choice has named is not asked again.
+        if kinds.len() > 1 && kind.len() > 1 && !first.only_chance(parts, later) {
+            choices.push((later, choice::alike(kind, later)));
+        }
+        let begin = if number == 0 { 0 } else { parts };
+        let heading = (number > 0).then(|| choice::heading(number, kind, parts));
+        let letter = (kinds.len() > 1).then(|| choice::letter(number));
+        let visits = follow(first, begin, &choices);
+        let summary = if number == 0 { choice::endings(&kinds) } else { String::new() };
+        Strand { heading, visits, summary, verdict: verdict(first, choice::probabilities(letter, kind, parts)) }
+    });
+    strands.collect()
+}
+
+/// Ways that are alike, in the order of the rules; the likeliest kind first, of equal ones the one that comes first.
+fn kinds<'w, 'a>(ways: &[&'w Way<'a>]) -> Vec<Vec<&'w Way<'a>>> {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kinds: Vec<Vec<&Way<'_>>> = Vec::new();
+    for way in ways {
+        let place = *places.entry(likeness(way.journey)).or_insert(kinds.len());
+        if place == kinds.len() {
+            kinds.push(Vec::new());
+        }
+        kinds[place].push(way);
+    }
+    for kind in &mut kinds {
+        let likeliest = kind.iter().map(|way| weight(way.share)).max();
+        let first = kind.iter().position(|way| Some(weight(way.share)) == likeliest).unwrap_or(0);
+        let first = kind.remove(first);
+        kind.insert(0, first);
+    }
+    let mut weighed: Vec<_> = kinds.into_iter().map(|kind| (sum(&kind), kind)).collect();
+    // Stable: of equals the first in the order of the rules.
+    weighed.sort_by_key(|(sum, _)| std::cmp::Reverse(weight(sum)));
+    weighed.into_iter().map(|(_, kind)| kind).collect()
+}
+
+/// The way from event `begin` on, with choices before the events that they stand for. Chance's own events are left out there.
+fn follow(way: &Way<'_>, begin: usize, choices: &[(usize, Vec<Row>)]) -> Vec<super::scene::Visit> {
+    let mut builder = Builder::default();
+    let back = way.journey.request.trace.len();
+    let mut chosen = false;
+    for (at, event) in way.events.iter().enumerate() {
+        if at == back {
+            builder.answer_begins();
+        }
+        if at == begin && begin > 0 {
+            builder.restart();
+            chosen = true;
+        }
+        for (_, rows) in choices.iter().filter(|(before, _)| *before == at) {
+            builder.rows(rows.clone());
+            chosen = true;
+        }
+        chosen &= is_chance(event);
+        if !chosen {
+            builder.event(event);
+        }
+    }
+    builder.visits()
+}

@@ -1,0 +1,45 @@
+//! Probabilities as people say them, beside the exact ones.
+
+use crate::fraction::Fraction;
+
+/// Millionths: what the kernel's rounding to multiples of 2⁻³¹ leaves between equal shares is no difference. Cheap, where
+/// [`about`] reduces a fraction that has 31 bits for every endpoint.
+pub(super) fn weight(share: &Fraction) -> u64 {
+    (share.to_f64() * 1e6).round() as u64
+}
+
+/// Denominators that a person reads at a glance.
+const SMALL: u32 = 1024;
+
+/// `1/3`, or `about 1/3` of what the kernel keeps as a multiple of 2⁻³¹; a share with no such fraction near it as a percentage.
+pub(super) fn about(share: &Fraction) -> String {
+    let exact = share.to_string();
+    if !exact.starts_with('~') {
+        return exact;
+    }
+    let value = share.to_f64();
+    let near = (2..=SMALL).find_map(|of| {
+        let parts = (value * f64::from(of)).round();
+        // Beneath what a chain of a thousand roundings to 2⁻³¹ can sum up to.
+        let is_near = (value - parts / f64::from(of)).abs() < 8e-6 / f64::from(of).max(8.0);
+        (is_near && parts >= 1.0).then_some((parts, of))
+    });
+    match near {
+        Some((parts, of)) if parts < f64::from(of) => format!("about {parts:.0}/{of}"),
+        _ => exact,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_is_told_as_one() {
+        assert_eq!(about(&Fraction::new(1, 3)), "1/3");
+        assert_eq!(about(&Fraction::new(715_827_883, 1 << 31)), "about 1/3");
+        assert_eq!(about(&Fraction::new(21_474_836, 1 << 31)), "about 1/100");
+        assert_eq!(about(&Fraction::new(123_456_789, 1 << 31)), "~5.748904%");
+        assert_eq!(about(&Fraction::one()), "1");
+    }
+}

@@ -1,0 +1,85 @@
+//! A journey as a list of events, and what sets it apart from others.
+
+use std::sync::Arc;
+
+use super::words;
+use crate::fraction::Fraction;
+use crate::network::{Journey, Verdict};
+use crate::trace::Event;
+
+/// One way of a packet and its answer.
+pub(super) struct Way<'a> {
+    pub(super) share: &'a Fraction,
+    pub(super) journey: &'a Journey,
+    /// There and back.
+    pub(super) events: Vec<&'a Event>,
+}
+
+impl<'a> Way<'a> {
+    pub(super) fn new(share: &'a Fraction, journey: &'a Journey) -> Way<'a> {
+        let back = journey.reply.iter().flat_map(|reply| &reply.trace);
+        Way { share, journey, events: journey.request.trace.iter().chain(back).collect() }
+    }
+
+    /// Whether the events from `from` up to `to` are chance's alone.
+    pub(super) fn only_chance(&self, from: usize, to: usize) -> bool {
+        let events = self.events.get(from..to).unwrap_or_default();
+        events.iter().all(|event| is_chance(event))
+    }
+
+    /// Where the packet ends up: `10.244.1.5:8080`, and the machine, and who passed it along after event `from`.
+    pub(super) fn backend(&self, from: usize) -> (String, String) {
+        let trace = &self.journey.request.trace;
+        let address = trace.iter().rev().find_map(|event| match event {
+            Event::Sent { packet, .. }
+            | Event::Arrived { packet, .. }
+            | Event::Translated { packet, .. }
+            | Event::Delivered { packet, .. }
+            | Event::Refused { packet, .. } => Some(words::destination(packet)),
+            _ => None,
+        });
+        let met = |event: &'a Event| match event {
+            Event::Arrived { host, .. } => Some(host),
+            _ => None,
+        };
+        let mut by: Vec<&Arc<str>> = trace.get(from..).unwrap_or_default().iter().filter_map(met).collect();
+        let last = by.pop().or_else(|| trace.iter().rev().find_map(machine));
+        let end = match &self.journey.verdict {
+            Verdict::Answered { .. } | Verdict::Unanswered { .. } => "on",
+            Verdict::Refused { .. } => "refused on",
+            Verdict::Rejected { .. } => "rejected on",
+            Verdict::Dropped { .. } => "lost on",
+        };
+        let mut on = last.map(|last| format!("{end} {last}")).unwrap_or_default();
+        if !by.is_empty() {
+            on = format!("{on} by {}", by.iter().map(|host| &***host).collect::<Vec<_>>().join(", "));
+        }
+        (address.unwrap_or_default(), on)
+    }
+}
+
+/// The machine that an event happens on, where it says so.
+pub(super) fn machine(event: &Event) -> Option<&Arc<str>> {
+    match event {
+        Event::Sent { host, .. }
+        | Event::Arrived { host, .. }
+        | Event::Delivered { host, .. }
+        | Event::Refused { host, .. } => Some(host),
+        _ => None,
+    }
+}
+
+pub(super) fn is_chance(event: &Event) -> bool {
+    matches!(event, Event::Chance { .. } | Event::Drawn { .. })
+}
+
+/// How many events all of them begin with.
+pub(super) fn shared(ways: &[&Way<'_>]) -> usize {
+    let Some(first) = ways.first() else { return 0 };
+    let same = |at: &usize| ways.iter().all(|way| way.events.get(*at) == first.events.get(*at));
+    (0..first.events.len()).take_while(same).count()
+}
+
+pub(super) fn sum(ways: &[&Way<'_>]) -> Fraction {
+    ways.iter().fold(Fraction::zero(), |sum, way| sum.plus(way.share))
+}

@@ -1,0 +1,193 @@
+//! What a rule does, in the few words that a line has room for.
+
+use super::line::{Ink, Row, Span, Tone, middle};
+use crate::conntrack::Tracked;
+use crate::nft::{NatKind, Statement, Verdict};
+use crate::packet::{Body, Packet, endpoint};
+use crate::rules::{Match, Target};
+use crate::trace::{Lost, NftRule, RuleRef};
+
+/// Characters of a chain's name.
+const NAME: usize = 20;
+
+/// A rule of iptables that matched.
+pub(super) fn rule(rule: &RuleRef) -> Row {
+    let Some(found) = rule.rule() else { return row("", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
+    let remarks = found.matches.iter().filter_map(|one| match one {
+        Match::Comment(comment) => Some(comment.as_str()),
+        _ => None,
+    });
+    let comment = remarks.collect::<Vec<_>>().join("; ");
+    let commented = !comment.is_empty();
+    let (tone, action) = target(&found.target, commented);
+    let mut spans = vec![Span::new(Ink::Quiet, chain(rule.chain(), commented)), action];
+    if commented {
+        spans.push(Span::new(Ink::Soft, comment));
+    }
+    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
+    let whole = format!("{}, {} {}{line}: {rule}", rule.table(), rule.chain(), rule.number());
+    Row { by: rule.table().to_string(), tone, spans, whole }
+}
+
+fn target(target: &Target, commented: bool) -> (Tone, Span) {
+    let plain = |text: &str| (Tone::Plain, Span::new(Ink::Code, text));
+    match target {
+        Target::None => plain("counts"),
+        Target::Accept => (Tone::Plain, Span::new(Ink::Pass, "ACCEPT")),
+        Target::Drop => (Tone::Bad, Span::new(Ink::Deny, "DROP")),
+        Target::Reject(_) => (Tone::Bad, Span::new(Ink::Deny, "REJECT")),
+        Target::Return => plain("RETURN"),
+        Target::Jump(to) | Target::Goto(to) => plain(&format!("→ {}", chain(to, commented))),
+        Target::Mark { .. } => plain("MARK"),
+        Target::Connmark { .. } => plain("CONNMARK"),
+        Target::Dnat(_) => plain("DNAT"),
+        Target::Snat(_) => plain("SNAT"),
+        Target::Masquerade(_) => plain("MASQUERADE"),
+        Target::Redirect(_) => plain("REDIRECT"),
+        Target::Notrack(_) => plain("NOTRACK"),
+        Target::NoEffect { name, .. } => plain(name),
+    }
+}
+
+/// A rule of nftables that matched.
+pub(super) fn nft_rule(rule: &NftRule) -> Row {
+    let Some(found) = rule.rule() else { return row("nft", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
+    let (mut tone, mut spans) = (Tone::Plain, vec![Span::new(Ink::Quiet, chain(rule.chain(), false))]);
+    if let Some((of, action)) = found.statements.iter().rev().find_map(statement) {
+        tone = of;
+        spans.push(action);
+    }
+    match &found.comment {
+        Some(comment) => spans.push(Span::new(Ink::Soft, comment.as_str())),
+        // A jump alone stands there already.
+        None if found.statements.len() > 1 || spans.len() < 2 || spans[1].text.ends_with("map") => {
+            spans.push(Span::new(Ink::Quiet, rule.to_string()));
+        }
+        None => {}
+    }
+    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
+    Row { by: "nft".to_owned(), tone, spans, whole: format!("{}{line}: {rule}", rule.place()) }
+}
+
+/// What a statement decides; nothing of those that only ask.
+fn statement(statement: &Statement) -> Option<(Tone, Span)> {
+    let plain = |text: &str| Some((Tone::Plain, Span::new(Ink::Code, text)));
+    match statement {
+        Statement::Verdict(Verdict::Accept) => Some((Tone::Plain, Span::new(Ink::Pass, "accept"))),
+        Statement::Verdict(Verdict::Drop) => Some((Tone::Bad, Span::new(Ink::Deny, "drop"))),
+        Statement::Verdict(Verdict::Return) => plain("return"),
+        Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => plain(&format!("→ {}", chain(to, false))),
+        Statement::VerdictMap { .. } => plain("→ by map"),
+        Statement::Nat { kind, .. } => plain(match kind {
+            NatKind::Snat => "snat",
+            NatKind::Dnat => "dnat",
+            NatKind::Masquerade => "masquerade",
+            NatKind::Redirect => "redirect",
+        }),
+        Statement::Reject(_) => Some((Tone::Bad, Span::new(Ink::Deny, "reject"))),
+        Statement::Set { .. } => plain("set"),
+        Statement::Notrack => plain("notrack"),
+        _ => None,
+    }
+}
+
+/// A chain's name. kube-proxy's end in 16 characters of a hash, which say nothing beside a comment.
+pub(super) fn chain(name: &str, commented: bool) -> String {
+    if name.chars().count() <= NAME {
+        return name.to_owned();
+    }
+    let hashed = name.rsplit_once('-').filter(|(kind, hash)| {
+        kind.starts_with("KUBE-")
+            && hash.len() == 16
+            && hash.chars().all(|one| one.is_ascii_uppercase() || one.is_ascii_digit())
+    });
+    match hashed {
+        Some((kind, _)) if commented => format!("{kind}…"),
+        Some((kind, hash)) => format!("{kind}-{}…", &hash[..4]),
+        _ => middle(name, NAME),
+    }
+}
+
+/// A machine's name, as wide as a column's head.
+pub(super) fn machine(name: &str) -> String {
+    middle(name, 40)
+}
+
+pub(super) fn row(by: &str, tone: Tone, spans: Vec<Span>) -> Row {
+    let whole = spans.iter().map(|span| span.text.as_str()).collect::<Vec<_>>().join(" ");
+    Row { by: by.to_owned(), tone, spans, whole }
+}
+
+/// `10.0.0.1:40000 → 10.96.0.10:80`, and beside it `TCP SYN`.
+pub(super) fn addresses(packet: &Packet) -> (String, String) {
+    let ends = format!("{} → {}", source(packet), destination(packet));
+    let protocol = packet.protocol().to_string().to_uppercase();
+    let more = match (&packet.body, packet.icmp()) {
+        (Body::Error { .. }, Some(icmp)) => format!(" error, type {} code {}", icmp.kind, icmp.code),
+        (_, Some(_)) => " echo".to_owned(),
+        // Behind the addresses stand the flags.
+        _ => packet.to_string().splitn(5, ' ').nth(4).map(|flags| format!(" {flags}")).unwrap_or_default(),
+    };
+    (ends, format!("{protocol}{more}"))
+}
+
+pub(super) fn source(packet: &Packet) -> String {
+    endpoint(packet.source, packet.ports().map(|(source, _)| source))
+}
+
+pub(super) fn destination(packet: &Packet) -> String {
+    endpoint(packet.destination, packet.ports().map(|(_, destination)| destination))
+}
+
+/// What a translation changed: one end or both.
+pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> Vec<Row> {
+    let whole = match before {
+        Some(before) => format!("{by}: {before} becomes {after}"),
+        None => format!("{by}: {after}"),
+    };
+    let change = |from: String, to: String| {
+        let spans = vec![Span::new(Ink::Change, format!("{from} → {to}"))];
+        Row { by: by.to_owned(), tone: Tone::Change, spans, whole: whole.clone() }
+    };
+    let ends = before.map(|before| [(source(before), source(after)), (destination(before), destination(after))]);
+    let changed = ends.into_iter().flatten().filter(|(from, to)| from != to);
+    let rows: Vec<Row> = changed.map(|(from, to)| change(from, to)).collect();
+    if rows.is_empty() {
+        // Of an error about another packet, only what it quotes may change.
+        let spans = vec![Span::new(Ink::Change, after.to_string())];
+        return vec![Row { by: by.to_owned(), tone: Tone::Change, spans, whole }];
+    }
+    rows
+}
+
+pub(super) fn tracked(tracked: Tracked) -> &'static str {
+    match tracked {
+        Tracked::New => "conntrack NEW",
+        Tracked::Established => "conntrack ESTABLISHED",
+        Tracked::Related => "conntrack RELATED",
+        Tracked::Invalid => "conntrack INVALID",
+        Tracked::Untracked => "conntrack UNTRACKED",
+    }
+}
+
+/// Why, without the rule's text: it stands above, and in full in the tooltip.
+pub(super) fn lost(why: &Lost) -> String {
+    match why {
+        Lost::Rule(rule) => format!("dropped by rule {} of {} in {}", rule.number(), rule.chain(), rule.table()),
+        Lost::NftRule(rule) => format!("dropped by {}", rule.place()),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_short_and_known_again() {
+        assert_eq!(chain("KUBE-SVC-TCOU7JCQXEZGVUNU", true), "KUBE-SVC…");
+        assert_eq!(chain("KUBE-SVC-TCOU7JCQXEZGVUNU", false), "KUBE-SVC-TCOU…");
+        assert_eq!(chain("cali-from-wl-dispatch-4", true), "cali-from-…ispatch-4");
+        assert_eq!(chain("KUBE-MARK-MASQ", true), "KUBE-MARK-MASQ");
+    }
+}
