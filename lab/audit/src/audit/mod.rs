@@ -66,12 +66,10 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     let cluster =
         cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
-    let around = Around {
-        peers: sources.peers.clone(),
-        crowd,
-        names: known.names.clone(),
-        sockets: Some(known.sockets.clone()),
-    };
+    let mut sockets = known.sockets.clone();
+    // Whatever waits at a port that is to be shut must not be reached: so something does.
+    sockets.extend(frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend))));
+    let around = Around { peers: sources.peers.clone(), crowd, names: known.names.clone(), sockets: Some(sockets) };
     let machines = Machines::build(snapshot, &state, &around)?;
     let audit = Audit {
         snapshot,
