@@ -96,6 +96,9 @@ impl Fault {
     }
 }
 
+/// Names the machine that a pod is.
+pub type MachineOf<'a> = &'a dyn Fn(&PodName) -> Option<String>;
+
 /// The circumstances of a comparison.
 #[derive(Clone, Copy)]
 pub struct Judge<'a> {
@@ -104,7 +107,7 @@ pub struct Judge<'a> {
     /// The simulator's machines.
     pub network: &'a Network,
     /// The machine that a pod is, where every pod is one of its own: then the machine counts as well as the address.
-    pub machine_of: Option<&'a dyn Fn(&PodName) -> Option<String>>,
+    pub machine_of: Option<MachineOf<'a>>,
     /// Whether answers that go past the node have to go astray in the way that the kernel has: where other machines are as they are in the
     /// laboratory.
     pub strays: bool,

@@ -1,0 +1,90 @@
+//! An audit as Markdown, for issues and post-mortems.
+
+use std::fmt::Write as _;
+
+use super::{by_kind, count, looked_at, verdict};
+use crate::audit::{Finding, Report};
+
+/// The whole document.
+#[must_use]
+pub fn markdown(report: &Report) -> String {
+    let mut text = format!(
+        "# Service proxy audit of {}\n\n{}.\n\n**{}.**\n",
+        plain(&report.node),
+        plain(&looked_at(report)),
+        verdict(report)
+    );
+    if !report.findings.is_empty() {
+        text.push_str("\n| kind | findings | meaning |\n| --- | ---: | --- |\n");
+        for (kind, title, all) in by_kind(report) {
+            let _ = writeln!(text, "| {kind} | {} | {title} |", all.len());
+        }
+    }
+    for (_, _, all) in by_kind(report) {
+        all.into_iter().for_each(|finding| one(&mut text, finding));
+    }
+    if !report.not_judged.is_empty() {
+        text.push_str("\n## Not judged\n\n");
+    }
+    for one in &report.not_judged {
+        let _ = writeln!(text, "- {} ({})", code(&one.why), count(one.count, "call"));
+    }
+    for (title, lines) in [("Assumed", &report.assumed), ("Not read", &report.unread)] {
+        if !lines.is_empty() {
+            let _ = writeln!(text, "\n## {title}\n");
+        }
+        for line in lines {
+            let _ = writeln!(text, "- {}", plain(line));
+        }
+    }
+    text
+}
+
+fn one(text: &mut String, finding: &Finding) {
+    let _ = writeln!(
+        text,
+        "\n## {}: {} {} ({})\n",
+        finding.kind,
+        plain(&finding.service),
+        finding.protocol,
+        finding.frontend
+    );
+    let _ =
+        writeln!(text, "- **Call:** {}", finding.calls.iter().map(|call| code(call)).collect::<Vec<_>>().join(", "));
+    if finding.count > finding.calls.len() {
+        let _ = writeln!(text, "  and {}", count(finding.count - finding.calls.len(), "more call"));
+    }
+    let _ = writeln!(text, "- **Promised:** {}", code(&finding.promised));
+    for reason in &finding.because {
+        let _ = writeln!(text, "  - {}", plain(reason));
+    }
+    let _ = writeln!(text, "- **Found:** {}\n- **Likely cause:** {}", code(&finding.found), code(&finding.cause));
+    if !finding.way.is_empty() {
+        // No line of a way begins with so many.
+        let _ = writeln!(
+            text,
+            "\n<details><summary>The packet's way</summary>\n\n~~~~~~text\n{}\n~~~~~~\n\n</details>",
+            finding.way.trim_end()
+        );
+    }
+}
+
+/// Text of rules and of names, in which nothing means anything to Markdown.
+fn code(text: &str) -> String {
+    let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let text = text.replace('\n', " ");
+    if longest == 0 { format!("{fence}{text}{fence}") } else { format!("{fence} {text} {fence}") }
+}
+
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '|' | '~' => out.extend(['\\', char]),
+            '\n' => out.push(' '),
+            char => out.push(char),
+        }
+    }
+    out
+}

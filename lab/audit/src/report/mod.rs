@@ -1,0 +1,68 @@
+//! An audit for people and for programs: text, Markdown, JSON, JUnit XML, SARIF.
+
+mod junit;
+mod markdown;
+mod sarif;
+mod text;
+
+use std::collections::BTreeMap;
+
+use crate::audit::{Finding, Report};
+
+pub use junit::junit;
+pub use markdown::markdown;
+pub use sarif::sarif;
+pub use text::text;
+
+/// The report as JSON; its fields are those of [`Report`].
+///
+/// # Errors
+/// None that a report has: its fields are text and numbers.
+pub fn json(report: &Report) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(report).map(|text| text + "\n")
+}
+
+/// Findings by kind, the most frequent first.
+fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> {
+    let mut kinds: BTreeMap<&'static str, Vec<&Finding>> = BTreeMap::new();
+    for finding in &report.findings {
+        kinds.entry(finding.kind).or_default().push(finding);
+    }
+    let mut kinds: Vec<_> =
+        kinds.into_iter().map(|(kind, all)| (kind, all.first().map_or("", |one| one.title), all)).collect();
+    kinds.sort_by_key(|(_, _, all)| std::cmp::Reverse(all.len()));
+    kinds
+}
+
+/// `1 call`, `2 calls`.
+fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// What was looked at, in a sentence.
+fn looked_at(report: &Report) -> String {
+    format!(
+        "{} at {}, mode {}: {} with {}, {} judged",
+        report.node,
+        report.taken,
+        report.mode,
+        count(report.service_ports, "service port"),
+        count(report.frontends, "address"),
+        count(report.calls, "call"),
+    )
+    .replace("addresss", "addresses")
+}
+
+/// The verdict in a sentence.
+fn verdict(report: &Report) -> String {
+    if !report.findings.is_empty() {
+        let services: std::collections::BTreeSet<&str> =
+            report.findings.iter().map(|finding| finding.service.as_str()).collect();
+        return format!("{} of {}", count(report.findings.len(), "finding"), count(services.len(), "service port"));
+    }
+    match (report.judged(), report.not_judged.is_empty()) {
+        (false, _) => "nothing was judged".to_owned(),
+        (true, true) => "nothing is wrong".to_owned(),
+        (true, false) => "nothing is wrong in what could be judged".to_owned(),
+    }
+}
