@@ -1,11 +1,14 @@
 //! What stands on a node, as one value and as one archive: rules of all families, IP sets, virtual servers, interfaces, addresses,
 //! routes, kernel settings, and the objects that a service proxy works from.
 //!
-//! What lives here reads and keeps; it judges nothing, and knows nothing of packets. [`Snapshot::write`] and [`Snapshot::read`]
-//! are the archive.
+//! What lives here reads and keeps; it judges nothing, and knows nothing of packets. [`collect::collect`] looks at the node that it
+//! runs on, [`Snapshot::write`] and [`Snapshot::read`] are the archive. `examples/collect.rs` prints what an archive of this machine
+//! would hold.
 
 pub mod archive;
+pub mod collect;
 pub mod network;
 mod snapshot;
+mod yaml;
 
 pub use snapshot::{Objects, Snapshot, Unread};
