@@ -5,10 +5,20 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{ServiceCIDR, ServiceCIDRStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
+use crate::Objects;
+
 /// Annotations that kube-proxy reads, or has read (kubernetes.io, "Well-Known Labels, Annotations and Taints").
 const ANNOTATIONS: [&str; 2] = ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"];
 /// Where `kubectl apply` keeps whole objects.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// All of them.
+pub(crate) fn objects(objects: &mut Objects) {
+    objects.services.iter_mut().for_each(service);
+    objects.slices.iter_mut().for_each(slice);
+    objects.nodes.iter_mut().for_each(node);
+    objects.service_cidrs.iter_mut().for_each(service_cidr);
+}
 
 /// Fields are named one by one: one that comes new is not kept.
 fn metadata(meta: &mut ObjectMeta) {
