@@ -20,6 +20,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
+use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_netns::sandbox;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::collect::{Options, collect};
@@ -40,11 +41,24 @@ fn main() {
             eprintln!("{missing}");
             std::process::exit(3);
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        return runtime.block_on(what_is_made_is_found());
+        return in_a_namespace();
     }
     let trial = Trial::ignorable_test("what_is_made_is_found", run_inside);
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+}
+
+/// In a namespace that is made after the sandbox's user was mapped: of the sandbox's own, the tables of iptables-legacy are somebody
+/// else's. Everything runs on the one thread that is in it.
+fn in_a_namespace() {
+    let outer = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    outer.block_on(async {
+        let namespace = Namespace::create("node", Isolation::Host).await.unwrap();
+        let work = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(what_is_made_is_found());
+        };
+        namespace.run(work).await.unwrap();
+    });
 }
 
 fn run_inside() -> Result<Completion, Failed> {
@@ -81,6 +95,7 @@ async fn what_is_made_is_found() {
     assert_eq!(setting("net.ipv4.ip_forward"), Some("1"));
     assert!(setting("net.ipv6.conf.all.forwarding").is_some());
     assert!(read.versions.contains_key("nft"), "{:?}", read.versions);
+    assert_eq!(read.host, "node");
     assert_eq!(read.kernel, nix::sys::utsname::uname().unwrap().release().to_string_lossy());
 }
 

@@ -59,6 +59,8 @@ pub(super) async fn connect(
     };
     let client = connected.and_then(|(mut config, name)| {
         config.connect_timeout = Some(CONNECT);
+        // A refusal is told: trying again takes longer than all of it may.
+        config.default_retry = false;
         Client::try_from(config).map(|client| (client, name.clone())).map_err(|error| (name, causes(&error)))
     });
     client.map_err(|(source_name, why)| unread("objects", ApiError::Access { source_name, why }))

@@ -6,7 +6,8 @@ use super::{files, unread};
 use crate::Unread;
 use crate::archive::entries::Part;
 
-const STATISTICS: &str = "/proc/net/stat/nf_conntrack";
+/// In `/proc/net`.
+const STATISTICS: &str = "stat/nf_conntrack";
 
 /// Nothing, and no complaint, where connections are not tracked.
 pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
@@ -17,10 +18,10 @@ pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
             figures.insert(name.to_owned(), number);
         }
     }
-    match files::proc(STATISTICS) {
+    match files::net(STATISTICS) {
         Ok(text) => figures.extend(sums(&text).map_err(|why| unread(Part::Conntrack.path(), why))?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(unread(Part::Conntrack.path(), format!("{STATISTICS}: {error}"))),
+        Err(error) => return Err(unread(Part::Conntrack.path(), format!("/proc/net/{STATISTICS}: {error}"))),
     }
     Ok(figures)
 }
@@ -33,7 +34,8 @@ fn sums(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for line in lines {
         for (name, number) in names.iter().zip(line.split_whitespace().skip(1)) {
-            let number = u64::from_str_radix(number, 16).map_err(|_| format!("{STATISTICS}: {number} is no number"))?;
+            let number = u64::from_str_radix(number, 16)
+                .map_err(|_| format!("/proc/net/{STATISTICS}: {number} is no number"))?;
             let sum = sums.entry((*name).to_owned()).or_default();
             *sum = sum.saturating_add(number);
         }

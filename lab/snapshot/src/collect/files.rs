@@ -21,7 +21,12 @@ pub(super) fn config(path: &Path) -> io::Result<String> {
     bounded(file, LARGEST_CONFIG)
 }
 
-/// Reads a file of `/proc` or `/sys`.
+/// Reads a file of `/proc/net`: of the thread's network namespace, where `/proc/net` itself is the first thread's.
+pub(super) fn net(name: &str) -> io::Result<String> {
+    proc(&format!("/proc/thread-self/net/{name}"))
+}
+
+/// Reads a file of `/proc`.
 pub(super) fn proc(path: &str) -> io::Result<String> {
     bounded(File::open(path)?, LARGEST_PROC)
 }

@@ -8,7 +8,8 @@ use super::{files, ticks, unread};
 use crate::Unread;
 use crate::archive::entries::Part;
 
-const PROC: &str = "/proc/net/ip_vs";
+/// In `/proc/net`; there where the module is loaded.
+const FILE: &str = "ip_vs";
 
 /// A line that is none of the kernel's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,14 +20,19 @@ pub(super) enum ServersError {
     Ticks,
 }
 
+/// Whether there is IPVS here.
+pub(super) fn is_loaded() -> bool {
+    files::net(FILE).is_ok()
+}
+
 /// `ipvsadm` loads the module where it is not loaded: it is run only where it is.
 pub(super) async fn read(limits: Limits) -> Result<Option<(String, Option<String>)>, Unread> {
-    let Ok(text) = files::proc(PROC) else { return Ok(None) };
+    let Ok(text) = files::net(FILE) else { return Ok(None) };
     match run(&["ipvsadm", "-Sn"], limits).await {
         Err(ToolError::Missing { .. }) => {
             let hz = || ticks::per_second(&files::proc("/proc/schedstat").ok()?, &files::proc("/proc/uptime").ok()?);
             let servers = translate(&text, hz()).map_err(|error| unread(Part::Servers.path(), error))?;
-            Ok(Some((servers, Some(format!("{PROC}, which has no scheduler flags")))))
+            Ok(Some((servers, Some(format!("/proc/net/{FILE}, which has no scheduler flags")))))
         }
         answer => answer.map(|text| Some((text, None))).map_err(|error| unread(Part::Servers.path(), error)),
     }

@@ -60,8 +60,8 @@ impl Default for Options {
     }
 }
 
-/// Gathers. Call it on a runtime with timers and input/output; all of the process's threads must be in one network namespace, which is
-/// the one that is looked at.
+/// Gathers. Call it on a runtime with timers and input/output; the network namespace that is looked at is that of the
+/// runtime's threads, which must all be in one.
 pub async fn collect(options: &Options) -> Snapshot {
     let mut snapshot = Snapshot { taken: now(), ..Snapshot::default() };
     let end = Instant::now() + options.deadline;

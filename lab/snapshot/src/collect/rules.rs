@@ -29,8 +29,8 @@ pub(super) async fn read(limits: Limits) -> Findings {
     let ruleset = nft.as_ref().ok().and_then(|text| serde_json::from_str(text).ok());
     let nft_v4 = present(nft_v4, || has_tables(ruleset.as_ref(), "ip"), Part::NftV4);
     let nft_v6 = present(nft_v6, || has_tables(ruleset.as_ref(), "ip6"), Part::NftV6);
-    let legacy_v4 = present(legacy_v4, || is_not_empty("/proc/net/ip_tables_names"), Part::LegacyV4);
-    let legacy_v6 = present(legacy_v6, || is_not_empty("/proc/net/ip6_tables_names"), Part::LegacyV6);
+    let legacy_v4 = present(legacy_v4, || is_not_empty("ip_tables_names"), Part::LegacyV4);
+    let legacy_v6 = present(legacy_v6, || is_not_empty("ip6_tables_names"), Part::LegacyV6);
     let nft = present(nft.map(|text| (text, None)), || module("nf_tables"), Part::Nft);
     let found = [
         (Part::NftV4, nft_v4),
@@ -126,9 +126,10 @@ pub(super) fn module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
 
-fn is_not_empty(path: &str) -> bool {
+/// A file in `/proc/net`.
+fn is_not_empty(name: &str) -> bool {
     // Root alone may read it: who may not does not know that there is nothing.
-    files::proc(path).map_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied, |text| !text.is_empty())
+    files::net(name).map_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied, |text| !text.is_empty())
 }
 
 #[cfg(test)]

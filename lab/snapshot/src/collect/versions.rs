@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::files;
+use super::ipvs;
 use super::tool::{Limits, run};
 
 /// Those that are here, with the first line that each says of itself.
@@ -12,7 +12,7 @@ pub(super) async fn read(limits: Limits) -> BTreeMap<String, String> {
         Some((program.to_owned(), said.lines().next()?.trim().to_owned()))
     };
     // ipvsadm loads the module, whatever it is asked.
-    let ipvsadm = async || if files::proc("/proc/net/ip_vs").is_ok() { ask("ipvsadm").await } else { None };
+    let ipvsadm = async || if ipvs::is_loaded() { ask("ipvsadm").await } else { None };
     let (iptables, nft_variant, legacy, nft, ipset, ipvsadm) = tokio::join!(
         ask("iptables"),
         ask("iptables-nft"),

@@ -59,7 +59,7 @@ pub(crate) fn under(root: &Path, path: &str) -> PathBuf {
 
 /// A proxy that is in this network namespace: a machine may have others, in others.
 pub(in super::super) fn find() -> Option<Process> {
-    let own = std::fs::read_link("/proc/self/ns/net").ok()?;
+    let own = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
     all_processes().ok()?.flatten().find_map(|process| {
         let found = Process::of(process.pid(), process.cmdline().ok()?)?;
         let namespace = std::fs::read_link(format!("/proc/{}/ns/net", process.pid())).ok()?;
