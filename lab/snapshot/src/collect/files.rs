@@ -1,20 +1,15 @@
 //! Files that are read with a bound.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-
-use nix::libc::O_NONBLOCK;
 
 /// Bytes that a configuration file may have.
 pub(super) const LARGEST_CONFIG: u64 = 1 << 20;
 /// Bytes that a file in `/proc` may have.
 const LARGEST_PROC: u64 = 64 << 20;
 
-/// Reads a regular file: a pipe or a device might never end.
-pub(super) fn config(path: &Path) -> io::Result<String> {
-    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+/// Reads what must be a regular file: a device might never end.
+pub(super) fn regular(file: File) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }

@@ -186,6 +186,11 @@ fn unread(what: &str, why: impl Display) -> Unread {
     Unread { what: what.to_owned(), why: why.to_string().lines().next().unwrap_or_default().trim().to_owned() }
 }
 
+/// For files that may be on a mount that does not answer: only on another thread can it be waited for with a deadline.
+async fn elsewhere<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unread> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| unread(what, error))
+}
+
 async fn within<T>(end: Instant, what: &str, work: impl Future<Output = T>) -> Result<T, Unread> {
     timeout_at(end, work)
         .await

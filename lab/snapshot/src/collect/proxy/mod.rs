@@ -1,15 +1,17 @@
 //! The proxy's configuration: from a file that somebody names, from the proxy itself, or from the file that it was started with.
 
+mod inside;
 pub(super) mod process;
 mod zpage;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::{files, unread};
+use super::{elsewhere, unread};
 use crate::Unread;
 use crate::archive::entries::Part;
+pub(super) use inside::Inside;
 use process::Process;
 
 /// A `KubeProxyConfiguration`.
@@ -18,8 +20,8 @@ pub(super) struct Config {
     value: Value,
     /// How it was read.
     pub(super) source: String,
-    /// What paths in it start from: the root directory of the proxy's container.
-    root: PathBuf,
+    /// Where the paths in it are: in the proxy's container, mostly.
+    file: Inside,
 }
 
 /// It makes no sense.
@@ -35,20 +37,20 @@ pub(super) enum ConfigError {
 
 impl Config {
     /// Reads YAML or JSON.
-    pub(super) fn parse(text: &str, source: &str, root: &Path) -> Result<Config, ConfigError> {
+    pub(super) fn parse(text: &str, source: &str, file: Inside) -> Result<Config, ConfigError> {
         let path = || source.to_owned();
         let value: Value = serde_saphyr::from_str(text)
             .map_err(|error| ConfigError::Syntax { path: path(), why: error.to_string() })?;
         if !is_config(&value) {
             return Err(ConfigError::Other { path: path() });
         }
-        Ok(Config { value, source: path(), root: root.to_owned() })
+        Ok(Config { value, source: path(), file })
     }
 
-    /// The kubeconfig that it names, with the root directory that paths in that start from.
-    pub(super) fn kubeconfig(&self) -> Option<(PathBuf, PathBuf)> {
+    /// The kubeconfig that it names.
+    pub(super) fn kubeconfig(&self) -> Option<Inside> {
         let path = self.value.pointer("/clientConnection/kubeconfig")?.as_str().filter(|path| !path.is_empty())?;
-        Some((process::under(&self.root, path), self.root.clone()))
+        Some(self.file.beside(path))
     }
 
     /// What is kept: all but how the proxy reaches the API.
@@ -69,23 +71,24 @@ fn is_config(value: &Value) -> bool {
 
 /// What can be found without the API. A file that was named is the only one that is tried.
 pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Result<Option<Config>, Unread> {
-    let told = |error: ConfigError| unread(Part::ProxyConfig.path(), error);
-    if let Some(path) = named {
-        return file(path, &path.display().to_string(), Path::new("/")).map(Some).map_err(told);
-    }
-    if let Some(config) = zpage::ask().await {
-        return Ok(Some(config));
-    }
-    let Some((process, path)) = process.and_then(|process| Some((process, process.flag("config")?))) else {
-        return Ok(None);
+    let found = match (named, process) {
+        (Some(path), _) => Some((Inside::here(path), "--proxy-config".to_owned())),
+        (None, process) => {
+            let root = process.map_or_else(|| Inside::here(Path::new("/")), |process| process.file("/"));
+            if let Some(config) = zpage::ask(root).await {
+                return Ok(Some(config));
+            }
+            let file = process.and_then(|process| Some((process, process.flag("config")?)));
+            file.map(|(process, path)| (process.file(path), format!("{path} of {}", process.name)))
+        }
     };
-    let source = format!("{path} of {}", process.name);
-    file(&process.path(path), &source, &process.root).map(Some).map_err(told)
-}
-
-fn file(path: &Path, source: &str, root: &Path) -> Result<Config, ConfigError> {
-    let read = |error| ConfigError::Read { path: source.to_owned(), source: error };
-    Config::parse(&files::config(path).map_err(read)?, source, root)
+    let Some((file, source)) = found else { return Ok(None) };
+    let read = move || {
+        let failed = |error| ConfigError::Read { path: source.clone(), source: error };
+        Config::parse(&file.read().map_err(failed)?, &source, file)
+    };
+    let parsed = elsewhere(Part::ProxyConfig.path(), read).await?;
+    parsed.map(Some).map_err(|error| unread(Part::ProxyConfig.path(), error))
 }
 
 #[cfg(test)]
@@ -102,19 +105,18 @@ mode: ipvs
 
     #[test]
     fn how_the_api_is_reached_is_not_kept() {
-        let config = Config::parse(TEXT, "file", Path::new("/proc/7/root")).unwrap();
-        let (path, root) = config.kubeconfig().unwrap();
-        assert_eq!(path, Path::new("/proc/7/root/var/lib/kube-proxy/kubeconfig.conf"));
-        assert_eq!(root, Path::new("/proc/7/root"));
+        let root = Path::new("/proc/7/root");
+        let config = Config::parse(TEXT, "file", Inside::new(root, "/var/lib/kube-proxy/config.conf")).unwrap();
+        assert_eq!(config.kubeconfig(), Some(Inside::new(root, "/var/lib/kube-proxy/kubeconfig.conf")));
         let text = config.text();
         assert!(text.contains("mode: ipvs") && !text.contains("kubeconfig"), "{text}");
-        assert!(Config::parse(&text, "again", Path::new("/")).is_ok());
+        assert!(Config::parse(&text, "again", Inside::here(Path::new("/a"))).is_ok());
     }
 
     #[test]
     fn another_file_is_none() {
         for (text, problem) in [("kind: Pod", "no KubeProxyConfiguration"), ("a: [", "no YAML"), ("- 1", "no Kube")] {
-            let refused = Config::parse(text, "file", Path::new("/")).unwrap_err().to_string();
+            let refused = Config::parse(text, "file", Inside::here(Path::new("/a"))).unwrap_err().to_string();
             assert!(refused.contains(problem), "{refused}");
         }
     }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use procfs::process::all_processes;
 
+use super::Inside;
+
 /// Programs that are service proxies, by the names of their files.
 const NAMES: [&str; 2] = ["kube-proxy", "svcproxy"];
 
@@ -13,7 +15,7 @@ pub(crate) struct Process {
     /// The program's name.
     pub(crate) name: String,
     /// Its root directory, as seen from here: it mostly is in a container.
-    pub(crate) root: PathBuf,
+    root: PathBuf,
     /// Its working directory, likewise.
     directory: PathBuf,
     arguments: Vec<String>,
@@ -46,15 +48,10 @@ impl Process {
         found.filter(|value| !value.is_empty())
     }
 
-    /// A path of the process's, as seen from here.
-    pub(super) fn path(&self, path: &str) -> PathBuf {
-        if path.starts_with('/') { under(&self.root, path) } else { self.directory.join(path) }
+    /// A file, by the process's own path.
+    pub(super) fn file(&self, path: &str) -> Inside {
+        Inside::new(if path.starts_with('/') { &self.root } else { &self.directory }, path)
     }
-}
-
-/// An absolute path below another root directory.
-pub(crate) fn under(root: &Path, path: &str) -> PathBuf {
-    root.join(path.trim_start_matches('/'))
 }
 
 /// A proxy that is in this network namespace: a machine may have others, in others.
@@ -82,8 +79,8 @@ mod tests {
         let proxy = process(&flags).unwrap();
         assert_eq!(proxy.flag("config"), Some("/var/lib/config.conf"));
         assert_eq!(proxy.flag("hostname-override"), None);
-        assert_eq!(proxy.path("/etc/x"), Path::new("/proc/7/root/etc/x"));
-        assert_eq!(proxy.path("x"), Path::new("/proc/7/cwd/x"));
+        assert_eq!(proxy.file("/etc/x"), Inside::new(Path::new("/proc/7/root"), "/etc/x"));
+        assert_eq!(proxy.file("x"), Inside::new(Path::new("/proc/7/cwd"), "x"));
         assert_eq!(process(&["svcproxy", "--hostname-override=n1"]).unwrap().flag("hostname-override"), Some("n1"));
         assert_eq!(process(&["svcproxy", "--config"]).unwrap().flag("config"), None);
         assert!(process(&["kube-proxy-exporter"]).is_none());

@@ -1,6 +1,5 @@
 //! What the proxy says of its configuration.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -13,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::files::LARGEST_CONFIG;
-use super::Config;
+use super::{Config, Inside};
 
 /// Where kube-proxy serves its metrics by default (`metricsBindAddress`).
 const ADDRESS: &str = "127.0.0.1:10249";
@@ -23,14 +22,16 @@ const KEY: &str = "kubeproxy.config.k8s.io";
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Asks for `/configz`. Nobody there, or somebody else, is no error: there are other ways.
-pub(super) async fn ask() -> Option<Config> {
+///
+/// Paths in the answer start from `root`.
+pub(super) async fn ask(root: Inside) -> Option<Config> {
     let body = timeout(DEADLINE, get()).await.ok().flatten()?;
-    understood(&body)
+    understood(&body, root)
 }
 
 /// kube-proxy tells its internal type there, whose fields start with capitals (`"Mode"`): that is no `KubeProxyConfiguration`, and
 /// is left for the file. svcproxy tells what the file would say.
-fn understood(body: &[u8]) -> Option<Config> {
+fn understood(body: &[u8], root: Inside) -> Option<Config> {
     let mut pages: Value = serde_json::from_slice(body).ok()?;
     let mut value = pages.get_mut(KEY)?.take();
     let fields = value.as_object_mut()?;
@@ -40,11 +41,7 @@ fn understood(body: &[u8]) -> Option<Config> {
     }
     fields.entry("apiVersion").or_insert_with(|| format!("{KEY}/v1alpha1").into());
     fields.entry("kind").or_insert_with(|| "KubeProxyConfiguration".into());
-    super::is_config(&value).then(|| Config {
-        value,
-        source: format!("http://{ADDRESS}/configz"),
-        root: Path::new("/").to_owned(),
-    })
+    super::is_config(&value).then(|| Config { value, source: format!("http://{ADDRESS}/configz"), file: root })
 }
 
 async fn get() -> Option<Bytes> {
@@ -68,13 +65,14 @@ mod tests {
 
     #[test]
     fn only_the_published_type_is_taken() {
+        let root = || Inside::new(std::path::Path::new("/"), "/");
         let own = br#"{"kubeproxy.config.k8s.io": {"mode": "nftables", "clientConnection": {"kubeconfig": "/a"}}}"#;
-        let text = understood(own).unwrap().text();
+        let text = understood(own, root()).unwrap().text();
         assert!(text.contains("mode: nftables") && text.contains("kind: KubeProxyConfiguration"), "{text}");
         for other in
             [&br#"{"kubeproxy.config.k8s.io": {"Mode": "iptables", "FeatureGates": {}}}"#[..], b"{}", b"<html>"]
         {
-            assert!(understood(other).is_none());
+            assert!(understood(other, root()).is_none());
         }
     }
 }

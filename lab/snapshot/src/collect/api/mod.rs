@@ -1,29 +1,26 @@
 //! The cluster's objects, from the Kubernetes API. No Secret is read, and nothing is written.
 
+mod access;
+
 use std::fmt::{Debug, Display};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{Api, ListParams};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::proxy::process::under;
-use super::{files, proxy, trim, unread};
+use super::{proxy, trim, unread};
 use crate::archive::entries::Part;
 use crate::{Objects, Unread};
 
+pub(super) use access::connect;
+
 /// Objects that are asked for at once, as `kubectl` does (`--chunk-size`).
 const PAGE: u32 = 500;
-/// A server that does not answer in this time is not there.
-const CONNECT: Duration = Duration::from_secs(10);
-/// Present in every pod that has a service account (kubernetes.io, "Accessing the Kubernetes API from a Pod").
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// kubeadm's ConfigMap of kube-proxy, and the key that the configuration is under.
 const PROXY_CONFIG_MAP: (&str, &str, &str) = ("kube-system", "kube-proxy", "config.conf");
 
@@ -34,79 +31,12 @@ pub(super) enum ApiError {
         "no kubeconfig ($KUBECONFIG, ~/.kube/config, the proxy's) and no service account here; name one with --kubeconfig"
     )]
     Nowhere,
-    #[error("cannot use {source_name}: {why}")]
-    Access { source_name: String, why: String },
+    #[error("cannot use {name}: {why}")]
+    Access { name: String, why: String },
     #[error("listing {what}: {why}")]
     List { what: String, why: String },
     #[error("listing {what}: more than {largest} bytes (--max-size)")]
     Large { what: String, largest: u64 },
-}
-
-/// A client, and what it is called in the manifest. `named` is the kubeconfig of the proxy's, and the root of its paths.
-pub(super) async fn connect(
-    given: Option<&Path>,
-    named: Option<(PathBuf, PathBuf)>,
-) -> Result<(Client, String), Unread> {
-    let connected = match kubeconfig(given, named) {
-        Some((path, root, name)) => {
-            from_file(&path, &root).await.map(|config| (config, name.clone())).map_err(|why| (name, why))
-        }
-        None if Path::new(SERVICE_ACCOUNT).exists() => {
-            let name = "the service account".to_owned();
-            Config::incluster().map(|config| (config, name.clone())).map_err(|error| (name, causes(&error)))
-        }
-        None => return Err(unread("objects", ApiError::Nowhere)),
-    };
-    let client = connected.and_then(|(mut config, name)| {
-        config.connect_timeout = Some(CONNECT);
-        // A refusal is told: trying again takes longer than all of it may.
-        config.default_retry = false;
-        Client::try_from(config).map(|client| (client, name.clone())).map_err(|error| (name, causes(&error)))
-    });
-    client.map_err(|(source_name, why)| unread("objects", ApiError::Access { source_name, why }))
-}
-
-/// The first that there is: its path, the root of the paths in it, and how it is called.
-fn kubeconfig(given: Option<&Path>, named: Option<(PathBuf, PathBuf)>) -> Option<(PathBuf, PathBuf, String)> {
-    let here = || PathBuf::from("/");
-    if let Some(path) = given {
-        return Some((path.to_owned(), here(), "--kubeconfig".to_owned()));
-    }
-    // A list of files is merged by kubectl; the first that exists is enough here.
-    let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
-    let listed = environment.iter().flat_map(std::env::split_paths).find(|path| path.exists());
-    if let Some(path) = listed {
-        return Some((path, here(), "$KUBECONFIG".to_owned()));
-    }
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config")).filter(|path| path.exists());
-    if let Some(path) = home {
-        return Some((path, here(), "~/.kube/config".to_owned()));
-    }
-    let (path, root) = named.filter(|(path, _)| path.exists())?;
-    Some((path, root, "the proxy's kubeconfig".to_owned()))
-}
-
-/// Paths in it start from `root`: in the proxy's container, its token and certificates are elsewhere than here.
-async fn from_file(path: &Path, root: &Path) -> Result<Config, String> {
-    let text = files::config(path).map_err(|error| error.to_string())?;
-    let mut kubeconfig = Kubeconfig::from_yaml(&text).map_err(|error| causes(&error))?;
-    // A relative path starts from the kubeconfig's own directory (kubernetes.io, "Organizing Cluster Access").
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let move_path = |path: &mut Option<String>| {
-        if let Some(path) = path.as_mut().filter(|path| !path.is_empty()) {
-            let moved = if path.starts_with('/') { under(root, path) } else { directory.join(&path) };
-            *path = moved.to_string_lossy().into_owned();
-        }
-    };
-    for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
-        move_path(&mut cluster.certificate_authority);
-    }
-    for user in kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
-        move_path(&mut user.token_file);
-        move_path(&mut user.client_certificate);
-        move_path(&mut user.client_key);
-    }
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(|error| causes(&error))
 }
 
 /// All four kinds, or none: some without the others would look like a cluster that has lost them.
@@ -162,7 +92,8 @@ pub(super) async fn proxy_config_map(client: &Client) -> Result<Option<proxy::Co
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let map = api.get_opt(name).await.ok().flatten();
     let Some(text) = map.and_then(|map| map.data?.remove(key)) else { return Ok(None) };
-    let parsed = proxy::Config::parse(&text, &format!("ConfigMap {namespace}/{name}"), Path::new("/"));
+    let parsed =
+        proxy::Config::parse(&text, &format!("ConfigMap {namespace}/{name}"), proxy::Inside::new(Path::new("/"), "/"));
     parsed.map(Some).map_err(|error| unread(Part::ProxyConfig.path(), error))
 }
 
