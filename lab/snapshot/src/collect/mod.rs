@@ -112,7 +112,10 @@ async fn cluster(options: &Options, end: Instant, snapshot: &mut Snapshot) {
                 within(end, "proxy/config.yaml", api::proxy_config_map(&client)),
             );
             match objects {
-                Ok(Ok(objects)) => snapshot.objects = Some(objects),
+                Ok(Ok((objects, missing))) => {
+                    snapshot.objects = Some(objects);
+                    snapshot.unread.extend(missing);
+                }
                 Ok(Err(unread)) | Err(unread) => snapshot.unread.push(unread),
             }
             for part in [Part::Services, Part::EndpointSlices, Part::Nodes, Part::ServiceCidrs] {

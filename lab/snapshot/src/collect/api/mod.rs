@@ -39,16 +39,28 @@ pub(super) enum ApiError {
     Large { what: String, largest: u64 },
 }
 
-/// All four kinds, or none: some without the others would look like a cluster that has lost them.
-pub(super) async fn objects(client: &Client, largest: u64) -> Result<Objects, Unread> {
-    let listed = tokio::try_join!(
+/// Services and EndpointSlices, both or none: one without the other would look like a cluster that has lost it. The others may be
+/// missing: a proxy's own account is not allowed everything in every version.
+pub(super) async fn objects(client: &Client, largest: u64) -> Result<(Objects, Vec<Unread>), Unread> {
+    let (services, slices, nodes, service_cidrs) = tokio::join!(
         list::<Service>(client, "Services", largest, trim::service),
         list::<EndpointSlice>(client, "EndpointSlices", largest, trim::slice),
         list::<Node>(client, "Nodes", largest, trim::node),
         list::<ServiceCIDR>(client, "ServiceCIDRs", largest, trim::service_cidr),
     );
-    let (services, slices, nodes, service_cidrs) = listed.map_err(|error| unread("objects", error))?;
-    Ok(Objects { services, slices, nodes, service_cidrs })
+    let needed = |error| unread("objects", error);
+    let mut missing = Vec::new();
+    let mut objects =
+        Objects { services: services.map_err(needed)?, slices: slices.map_err(needed)?, ..Objects::default() };
+    match nodes {
+        Ok(nodes) => objects.nodes = nodes,
+        Err(error) => missing.push(unread(Part::Nodes.path(), error)),
+    }
+    match service_cidrs {
+        Ok(service_cidrs) => objects.service_cidrs = service_cidrs,
+        Err(error) => missing.push(unread(Part::ServiceCidrs.path(), error)),
+    }
+    Ok((objects, missing))
 }
 
 /// Page by page. A list that the server forgets midway is begun once more, in one piece. A kind that it does not have is empty.
