@@ -59,7 +59,7 @@ pub(super) fn collect(args: &CollectArgs) -> Result<u8, Exit> {
         snapshot.redact(&key);
     }
     let written = if to_output { to_stdout(&snapshot) } else { to_file(&snapshot, &args.file) };
-    written.map_err(|error| Exit::unable(format!("{}: {error}", args.file.display())))?;
+    written.map_err(|error| Exit::unable(error.to_string()))?;
     eprint!("{}", summary(&snapshot.manifest()));
     Ok(0)
 }

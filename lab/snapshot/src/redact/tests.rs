@@ -1,5 +1,6 @@
 //! No name is left, and everything can still be read.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use svclab_sim::nft::Ruleset;
 use svclab_sim::protocol::Family;
@@ -220,4 +221,39 @@ fn what_is_not_understood_is_left_out() {
     snapshot.redact(&Key::from(KEY));
     assert_eq!(snapshot.nft, None);
     assert_eq!(snapshot.unread[0].what, "rules/nft.json");
+}
+
+proptest! {
+    /// Whatever is in a comment, as `iptables-save` quotes it: the rest of the line stays, and no word of it is left.
+    #[test]
+    fn any_comment_is_replaced_and_nothing_else(words in prop::collection::vec("[A-Z]{3}[a-z\"\\\\'/:-]{9}", 1..5)) {
+        let snapshot = snapshot();
+        let key = Key::from(KEY);
+        let names = Names::of(&snapshot, &key);
+        let quoted: String = words.join(" ").chars().flat_map(|c| {
+            let escape = matches!(c, '"' | '\\' | '\'').then_some('\\');
+            escape.into_iter().chain([c])
+        }).collect();
+        let line = format!("[1:2] -A X -m comment --comment \"{quoted}\" -m tcp --dport 80 -j ACCEPT\n");
+        let replaced = text::rules(&names, &line);
+        let rest = replaced.strip_prefix("[1:2] -A X -m comment --comment \"").unwrap();
+        let comment = rest.strip_suffix("\" -m tcp --dport 80 -j ACCEPT\n").unwrap();
+        prop_assert!(comment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"- ".contains(&byte)), "{}", comment);
+        for word in &words {
+            prop_assert!(!replaced.contains(word));
+        }
+    }
+
+    #[test]
+    fn no_text_panics(any in "\\PC{0,60}", json in "[\\[\\]{}\",:a-zA-Z0-9/_-]{0,60}") {
+        let mut snapshot = Snapshot {
+            nft_v4: Some(format!("-A X --comment {any}\n{any}")),
+            sets: Some(format!("add {any} comment {any}")),
+            nft: Some(format!("[\"{}\", \"a-ABCDEFGH-{}\"]", json.replace('"', ""), json.replace('"', ""))),
+            proxy_config: Some(any.clone()),
+            unread: vec![Unread { what: String::new(), why: any }],
+            ..Snapshot::default()
+        };
+        snapshot.redact(&Key::from(KEY));
+    }
 }

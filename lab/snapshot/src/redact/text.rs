@@ -1,6 +1,8 @@
 //! Names in texts: comments of rules and of elements of sets, and sentences.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
 
 use ipnet::IpNet;
 
@@ -11,7 +13,8 @@ const RULE_OPTIONS: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", 
 /// Of an element (ipset(8)).
 const ELEMENT_OPTIONS: [&str; 1] = ["comment"];
 /// Words of the comments that service proxies and the kubelet write. They tell nothing.
-const WORDS: &str = "-> + a active an and block chain cidr client cluster conntrack connections destination destinations dropping dst \
+static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| ENGLISH.split_ascii_whitespace().collect());
+const ENGLISH: &str = "-> + a active an and block chain cidr client cluster conntrack connections destination destinations dropping dst \
     endpoint endpoints external externally-visible firewall for forwarding from has health check here hairpin healthcheck in incoming \
     ip ips is its kubernetes last led load balancer loadbalancer local localnet marked masquerade must no node nodeport nodeports \
     note of off only own packets pod port portals ports postrouting purpose ranges redirect requiring rule rules sctp self service \
@@ -110,7 +113,7 @@ fn is_public(word: &str) -> bool {
     let lower = bare.to_ascii_lowercase();
     bare.is_empty()
         || is_replacement(bare)
-        || WORDS.split_ascii_whitespace().any(|known| known == lower)
+        || WORDS.contains(&*lower)
         || bare.parse::<u64>().is_ok()
         || bare.parse::<IpAddr>().is_ok()
         || bare.parse::<SocketAddr>().is_ok()
