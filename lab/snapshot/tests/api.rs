@@ -132,6 +132,9 @@ async fn an_api_that_refuses_costs_the_objects_alone() {
     assert!(snapshot.objects.is_none() && snapshot.proxy_config.is_some() && snapshot.network.is_some());
     assert!(why(&snapshot, "objects").contains("503"), "{}", why(&snapshot, "objects"));
     assert!(start.elapsed() < Duration::from_secs(20));
+    let mut bytes = Vec::new();
+    snapshot.write(&mut bytes).unwrap();
+    assert_eq!(Snapshot::read(&bytes[..]).unwrap(), snapshot);
 
     served.server.misbehave(Fault::Accept);
     served.kubeconfig.token = Some("wrong".to_owned());

@@ -4,6 +4,7 @@
 //! the cluster's objects only what a service proxy works from is kept.
 
 mod api;
+mod cluster;
 mod conntrack;
 mod files;
 mod ipvs;
@@ -65,7 +66,8 @@ impl Default for Options {
 pub async fn collect(options: &Options) -> Snapshot {
     let mut snapshot = Snapshot { taken: now(), ..Snapshot::default() };
     let end = Instant::now() + options.deadline;
-    let limits = tool::Limits { deadline: options.tool_deadline, largest: options.max_size };
+    // A tool ends before all of it does: what the others have printed is kept.
+    let limits = tool::Limits { deadline: options.tool_deadline.min(options.deadline / 2), largest: options.max_size };
     (snapshot.host, snapshot.kernel) = node::host_and_kernel();
 
     let (rules, versions, network) = tokio::join!(
@@ -91,64 +93,9 @@ pub async fn collect(options: &Options) -> Snapshot {
         Ok(figures) => snapshot.conntrack = figures,
         Err(unread) => snapshot.unread.push(unread),
     }
-    cluster(options, end, &mut snapshot).await;
+    cluster::read(options, end, &mut snapshot).await;
     size::cut(&mut snapshot, options.max_size);
     snapshot
-}
-
-/// What comes from the proxy and the API: the one may say how to reach the other, and the other way round.
-async fn cluster(options: &Options, end: Instant, snapshot: &mut Snapshot) {
-    let process = proxy::process::find();
-    let local = within(end, "proxy/config.yaml", proxy::local(options.proxy_config.as_deref(), process.as_ref())).await;
-    let (mut config, mut config_unread) = match local {
-        Ok(Ok(config)) => (config, None),
-        Ok(Err(unread)) | Err(unread) => (None, Some(unread)),
-    };
-    let named = config.as_ref().and_then(proxy::Config::kubeconfig);
-    match within(end, "objects", api::connect(options.kubeconfig.as_deref(), named)).await {
-        Ok(Ok((client, source))) => {
-            let (objects, map) = tokio::join!(
-                within(end, "objects", api::objects(&client, options.max_size)),
-                within(end, "proxy/config.yaml", api::proxy_config_map(&client)),
-            );
-            match objects {
-                Ok(Ok((objects, missing))) => {
-                    snapshot.objects = Some(objects);
-                    snapshot.unread.extend(missing);
-                }
-                Ok(Err(unread)) | Err(unread) => snapshot.unread.push(unread),
-            }
-            for part in [Part::Services, Part::EndpointSlices, Part::Nodes, Part::ServiceCidrs] {
-                snapshot.sources.insert(part.path().to_owned(), format!("Kubernetes API, {source}"));
-            }
-            if config.is_none() {
-                match map.and_then(|map| map) {
-                    Ok(found) => config = found,
-                    Err(unread) => config_unread = config_unread.or(Some(unread)),
-                }
-            }
-        }
-        Ok(Err(unread)) | Err(unread) => snapshot.unread.push(unread),
-    }
-    match config {
-        Some(config) => {
-            snapshot.sources.insert(Part::ProxyConfig.path().to_owned(), config.source.clone());
-            snapshot.proxy_config = Some(config.text());
-        }
-        None => snapshot.unread.push(config_unread.unwrap_or_else(|| {
-            unread(
-                Part::ProxyConfig.path(),
-                "no kube-proxy or svcproxy answers or runs here; name a file with --proxy-config",
-            )
-        })),
-    }
-    snapshot.node_name = node::name(options.node_name.as_deref(), process.as_ref(), snapshot);
-    if snapshot.node_name.is_none() && snapshot.objects.is_some() {
-        snapshot.unread.push(unread(
-            "node name",
-            "no Node has this host's name or one of its addresses; name it with --node-name",
-        ));
-    }
 }
 
 /// Texts that were read, and what could not be.
