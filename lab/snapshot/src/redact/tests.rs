@@ -204,6 +204,27 @@ fn rules_can_still_be_read() {
 }
 
 #[test]
+fn other_dumps_can_still_be_read() {
+    let iptables = [
+        include_str!("../../../sim/tests/data/iptables-save.txt"),
+        include_str!("../../../sim/tests/data/service-iptables.txt"),
+    ];
+    for before in iptables {
+        let mut snapshot = Snapshot { nft_v4: Some(before.to_owned()), objects: Some(objects()), ..Snapshot::default() };
+        snapshot.redact(&Key::from(KEY));
+        let after = snapshot.nft_v4.unwrap();
+        let before = Rules::read(Family::V4, before).unwrap();
+        let after = Rules::read(Family::V4, &after).unwrap();
+        let rules = |rules: &Rules| rules.to_string().lines().count();
+        assert_eq!(rules(&before), rules(&after));
+    }
+    let tables = include_str!("../../../sim/tests/data/nft.json");
+    let mut snapshot = Snapshot { nft: Some(tables.to_owned()), objects: Some(objects()), ..Snapshot::default() };
+    snapshot.redact(&Key::from(KEY));
+    Ruleset::read(&snapshot.nft.unwrap()).unwrap();
+}
+
+#[test]
 fn keys_matter_and_twice_is_once() {
     let (first, mut again, mut other) = (redacted(), redacted(), snapshot());
     other.redact(&Key::from([8; 32]));
