@@ -48,6 +48,8 @@ pub struct Snapshot {
     pub proxy_config: Option<String>,
     /// What could not be read, and why.
     pub unread: Vec<Unread>,
+    /// How a part was read where it was not the usual way, by its path in an archive (`rules/ipvs`: `/proc/net/ip_vs`).
+    pub sources: BTreeMap<String, String>,
 }
 
 /// Objects that a service proxy works from.

@@ -3,6 +3,7 @@
 
 mod batch;
 mod check;
+mod collect;
 mod compare;
 mod every_kernel;
 mod every_mode;
@@ -93,6 +94,9 @@ enum Command {
     Check(check::CheckArgs),
     /// Show a packet's way through the rules: why it goes where it goes. Runs nothing, and needs no privileges.
     Explain(explain::ExplainArgs),
+    /// Write what stands on this node into one archive: rules, sets, network, kernel settings and the cluster's objects. Changes
+    /// nothing.
+    Collect(collect::CollectArgs),
     /// Print the objects that a scenario's proxies are given at first, as a List in JSON; runs nothing.
     Objects(objects::ObjectsArgs),
 }
@@ -187,6 +191,7 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Collect(args) => collect::collect(&args),
         Command::Objects(args) => objects::objects(&args),
     };
     match outcome {

@@ -1,0 +1,136 @@
+//! Interfaces, and what hangs on them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use rtnetlink::packet_route::link::{
+    InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
+
+use super::range;
+use crate::network::{Address, Forwarding, Link, Neighbour};
+
+/// States of a neighbour that it may be used in: `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`
+/// (`include/uapi/linux/neighbour.h`).
+const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | PERMANENT;
+/// `NUD_PERMANENT`; in a bridge's table it is an address of the bridge's own.
+const PERMANENT: u16 = 0x80;
+
+/// Names of interfaces by number.
+pub(super) struct Names(BTreeMap<u32, String>);
+
+impl Names {
+    pub(super) fn of(links: &[LinkMessage]) -> Names {
+        Names(links.iter().map(|link| (link.header.index, name(link))).collect())
+    }
+
+    /// An interface may have come after they were listed.
+    pub(super) fn get(&self, index: u32) -> String {
+        self.0.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
+    }
+}
+
+fn name(link: &LinkMessage) -> String {
+    let name = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    });
+    name.unwrap_or_else(|| format!("#{}", link.header.index))
+}
+
+pub(super) fn link(message: &LinkMessage, names: &Names) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        name: name(message),
+        up: message.header.flags.contains(LinkFlags::Up),
+        ..Link::default()
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::Address(bytes) if !bytes.is_empty() => link.mac = Some(hardware(bytes)),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Controller(index) => link.controller = Some(names.get(*index)),
+            LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| note_info(&mut link, info)),
+            _ => {}
+        }
+    }
+    link
+}
+
+fn note_info(link: &mut Link, info: &LinkInfo) {
+    match info {
+        LinkInfo::Kind(InfoKind::Other(kind)) => link.kind = Some(kind.clone()),
+        LinkInfo::Kind(kind) => link.kind = Some(kind.to_string()),
+        LinkInfo::PortData(InfoPortData::BridgePort(settings)) => {
+            link.hairpin = settings.contains(&InfoBridgePort::HairpinMode(true));
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn address(message: &AddressMessage, names: &Names) -> Option<Address> {
+    let find = |wanted: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(wanted);
+    // Of a point-to-point interface `IFA_ADDRESS` is the other end.
+    let local = find(|attribute| if let AddressAttribute::Local(local) = attribute { Some(*local) } else { None });
+    let other = || find(|attribute| if let AddressAttribute::Address(other) = attribute { Some(*other) } else { None });
+    let address = local.or_else(other)?;
+    let all = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Flags(flags) => Some(*flags),
+        _ => None,
+    });
+    let flags = all.unwrap_or(AddressFlags::from_bits_retain(u32::from(message.header.flags.bits())));
+    Some(Address {
+        interface: names.get(message.header.index),
+        address: range(address, message.header.prefix_len)?,
+        secondary: address.is_ipv4() && flags.contains(AddressFlags::Secondary),
+        deprecated: flags.contains(AddressFlags::Deprecated),
+        scope: match message.header.scope {
+            AddressScope::Universe => "global".to_owned(),
+            AddressScope::Site => "site".to_owned(),
+            AddressScope::Link => "link".to_owned(),
+            AddressScope::Host => "host".to_owned(),
+            AddressScope::Nowhere => "nowhere".to_owned(),
+            other => u8::from(other).to_string(),
+        },
+    })
+}
+
+/// Only those that the kernel would send to.
+pub(super) fn neighbour(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
+    let state = u16::from(message.header.state);
+    let address = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::from(*address)),
+        _ => None,
+    })?;
+    (state & USABLE != 0).then_some(())?;
+    Some(Neighbour {
+        interface: names.get(message.header.ifindex),
+        address,
+        mac: hardware(link_layer(message)?),
+        permanent: state & PERMANENT != 0,
+    })
+}
+
+/// What a bridge has learned or was told; its own addresses, which are those of its ports, are left out.
+pub(super) fn forwarding(message: &NeighbourMessage, names: &Names) -> Option<Forwarding> {
+    let of_bridge = message.attributes.iter().any(|attribute| matches!(attribute, NeighbourAttribute::Controller(_)));
+    let own = u16::from(message.header.state) & PERMANENT != 0;
+    if !of_bridge || own {
+        return None;
+    }
+    Some(Forwarding { port: names.get(message.header.ifindex), mac: hardware(link_layer(message)?) })
+}
+
+fn link_layer(message: &NeighbourMessage) -> Option<&[u8]> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) if !bytes.is_empty() => Some(&bytes[..]),
+        _ => None,
+    })
+}
+
+fn hardware(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}

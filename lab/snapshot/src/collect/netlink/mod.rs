@@ -1,0 +1,109 @@
+//! Interfaces, addresses, routes, rules and neighbours, by route netlink: no `ip` is needed.
+//!
+//! The kernel makes one dump at a time for a socket, so they are asked for one after another.
+
+mod links;
+mod policy;
+mod routes;
+
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use futures_util::TryStreamExt;
+use ipnet::IpNet;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::route::RouteMessage;
+use rtnetlink::{Handle, IpVersion};
+
+use super::unread;
+use crate::Unread;
+use crate::archive::entries::Part;
+use crate::network::Network;
+
+/// What could be read, and what not.
+pub(super) async fn read() -> (Option<Network>, Vec<Unread>) {
+    let (connection, handle, _) = match rtnetlink::new_connection() {
+        Ok(opened) => opened,
+        Err(error) => return (None, vec![failed("opening a route netlink socket", error)]),
+    };
+    let task = tokio::spawn(connection);
+    let answer = dump(&handle).await;
+    task.abort();
+    answer
+}
+
+fn failed(what: &str, error: impl Display) -> Unread {
+    unread(Part::Network.path(), format!("{what}: {error}"))
+}
+
+async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
+    // Everything else names interfaces by number.
+    let links = match handle.link().get().execute().try_collect::<Vec<_>>().await {
+        Ok(links) => links,
+        Err(error) => return (None, vec![failed("listing interfaces", error)]),
+    };
+    let names = links::Names::of(&links);
+    let mut network =
+        Network { links: links.iter().map(|link| links::link(link, &names)).collect(), ..Network::default() };
+    let (mut unread, mut narrower) = (Vec::new(), 0);
+    let mut note = |what: &str, error: rtnetlink::Error| unread.push(failed(what, error));
+
+    match handle.address().get().execute().try_collect::<Vec<_>>().await {
+        Ok(found) => network.addresses = found.iter().filter_map(|found| links::address(found, &names)).collect(),
+        Err(error) => note("listing addresses", error),
+    }
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut every = RouteMessage::default();
+        every.header.address_family = family;
+        match handle.route().get(every).execute().try_collect::<Vec<_>>().await {
+            Ok(found) => {
+                narrower += found.iter().filter(|found| routes::is_narrower(found)).count();
+                network.routes.extend(found.iter().filter_map(|found| routes::route(found, &names)));
+            }
+            Err(error) => note("listing routes", error),
+        }
+    }
+    for (version, family) in [(IpVersion::V4, "ipv4"), (IpVersion::V6, "ipv6")] {
+        match handle.rule().get(version).execute().try_collect::<Vec<_>>().await {
+            Ok(found) => network.rules.extend(found.iter().map(|found| policy::rule(found, family))),
+            // A kernel without policy routing in a family has none of its rules.
+            Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EOPNOTSUPP => {}
+            Err(error) => note("listing rules of policy routing", error),
+        }
+    }
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let request = handle.neighbours().get().set_address_family(family);
+        match request.execute().try_collect::<Vec<_>>().await {
+            Ok(found) => network.neighbours.extend(found.iter().filter_map(|found| links::neighbour(found, &names))),
+            Err(error) => note("listing neighbours", error),
+        }
+    }
+    let request = handle.neighbours().get().set_address_family(AddressFamily::Bridge);
+    match request.execute().try_collect::<Vec<_>>().await {
+        Ok(found) => network.forwarding.extend(found.iter().filter_map(|found| links::forwarding(found, &names))),
+        // No bridge driver, no tables of bridges.
+        Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EOPNOTSUPP => {}
+        Err(error) => note("listing what bridges have learned", error),
+    }
+    if narrower > 0 {
+        unread.push(failed(
+            "listing routes",
+            format!("{narrower} hold for one source range or TOS only, which is left out"),
+        ));
+    }
+    (Some(network), unread)
+}
+
+/// A range of no more than the family's length.
+fn range(address: IpAddr, length: u8) -> Option<IpNet> {
+    IpNet::new(address, length).ok()
+}
+
+/// Of 0.0.0.0/0 and ::/0 the kernel tells no address.
+fn nowhere(family: AddressFamily) -> Option<IpAddr> {
+    match family {
+        AddressFamily::Inet => Some(IpAddr::from([0; 4])),
+        AddressFamily::Inet6 => Some(IpAddr::from([0; 16])),
+        _ => None,
+    }
+}

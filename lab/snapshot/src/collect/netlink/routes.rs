@@ -1,0 +1,100 @@
+//! Routes.
+
+use std::net::IpAddr;
+
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
+
+use super::links::Names;
+use super::{nowhere, range};
+use crate::network::{Hop, Route};
+
+/// A route; none if it is of a family that is none of IP's. Routes by nexthop objects have their ways written out by the kernel
+/// (`net.ipv4.nexthop_compat_mode`, on unless switched off).
+pub(super) fn route(message: &RouteMessage, names: &Names) -> Option<Route> {
+    let header = &message.header;
+    let mut table = u32::from(header.table);
+    let mut to = nowhere(header.address_family)?;
+    let mut route_source = None;
+    let mut metric = 0;
+    let mut hops = Vec::new();
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(number) => table = *number,
+            RouteAttribute::Destination(address) => to = ip(address)?,
+            RouteAttribute::PrefSource(address) => route_source = ip(address),
+            RouteAttribute::Priority(priority) => metric = *priority,
+            RouteAttribute::MultiPath(ways) => hops.extend(ways.iter().map(|way| way_of_several(way, names))),
+            _ => {}
+        }
+    }
+    if hops.is_empty() {
+        hops.extend(way(&message.attributes, names));
+    }
+    Some(Route {
+        table,
+        to: range(to, header.destination_prefix_length)?,
+        kind: kind(header.kind),
+        hops,
+        source: route_source,
+        metric,
+    })
+}
+
+/// Whether a route holds for less than a [`Route`] can say: for a source range (IPv6, `from`) or a TOS.
+pub(super) fn is_narrower(message: &RouteMessage) -> bool {
+    message.header.source_prefix_length != 0 || message.header.tos != 0
+}
+
+/// The only way.
+fn way(attributes: &[RouteAttribute], names: &Names) -> Option<Hop> {
+    let interface = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(names.get(*index)),
+        _ => None,
+    });
+    let via = via(attributes);
+    (interface.is_some() || via.is_some()).then_some(Hop { via, interface, weight: 1 })
+}
+
+/// `rtnh_hops` counts the weight from 0 (rtnetlink(7)).
+fn way_of_several(hop: &RouteNextHop, names: &Names) -> Hop {
+    let interface = (hop.interface_index != 0).then(|| names.get(hop.interface_index));
+    Hop { via: via(&hop.attributes), interface, weight: u32::from(hop.hops) + 1 }
+}
+
+/// `RTA_VIA` is the gateway of another family.
+fn via(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+/// As `ip route` calls them.
+fn kind(kind: RouteType) -> String {
+    let name = match kind {
+        RouteType::Unspec => "unspec",
+        RouteType::Unicast => "unicast",
+        RouteType::Local => "local",
+        RouteType::Broadcast => "broadcast",
+        RouteType::Anycast => "anycast",
+        RouteType::Multicast => "multicast",
+        RouteType::BlackHole => "blackhole",
+        RouteType::Unreachable => "unreachable",
+        RouteType::Prohibit => "prohibit",
+        RouteType::Throw => "throw",
+        RouteType::Nat => "nat",
+        RouteType::ExternalResolve => "xresolve",
+        other => return u8::from(other).to_string(),
+    };
+    name.to_owned()
+}

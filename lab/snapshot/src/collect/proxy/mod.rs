@@ -1,0 +1,123 @@
+//! The proxy's configuration: from a file that somebody names, from the proxy itself, or from the file that it was started with.
+
+mod inside;
+pub(super) mod process;
+mod zpage;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{elsewhere, unread};
+use crate::Unread;
+use crate::archive::entries::Part;
+pub(super) use inside::Inside;
+use process::Process;
+
+/// A `KubeProxyConfiguration`.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    value: Value,
+    /// How it was read.
+    pub(super) source: String,
+    /// Where the paths in it are: in the proxy's container, mostly.
+    file: Inside,
+}
+
+/// It makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfigError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path} is no YAML: {why}")]
+    Syntax { path: String, why: String },
+    #[error("{path} is no KubeProxyConfiguration")]
+    Other { path: String },
+}
+
+impl Config {
+    /// Reads YAML or JSON.
+    pub(super) fn parse(text: &str, source: &str, file: Inside) -> Result<Config, ConfigError> {
+        let path = || source.to_owned();
+        let value: Value = serde_saphyr::from_str(text)
+            .map_err(|error| ConfigError::Syntax { path: path(), why: error.to_string() })?;
+        if !is_config(&value) {
+            return Err(ConfigError::Other { path: path() });
+        }
+        Ok(Config { value, source: path(), file })
+    }
+
+    /// The kubeconfig that it names.
+    pub(super) fn kubeconfig(&self) -> Option<Inside> {
+        let path = self.value.pointer("/clientConnection/kubeconfig")?.as_str().filter(|path| !path.is_empty())?;
+        Some(self.file.beside(path))
+    }
+
+    /// What is kept: all but how the proxy reaches the API.
+    pub(super) fn text(&self) -> String {
+        let mut value = self.value.clone();
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("clientConnection");
+        }
+        crate::yaml::text(&value)
+    }
+}
+
+/// Its kind may be left out where the proxy itself tells it.
+fn is_config(value: &Value) -> bool {
+    let kind = value.get("kind").and_then(Value::as_str);
+    value.is_object() && kind.is_none_or(|kind| kind == "KubeProxyConfiguration")
+}
+
+/// What can be found without the API. A file that was named is the only one that is tried.
+pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Result<Option<Config>, Unread> {
+    let found = match (named, process) {
+        (Some(path), _) => Some((Inside::here(path), "--proxy-config".to_owned())),
+        (None, process) => {
+            let root = process.map_or_else(|| Inside::here(Path::new("/")), |process| process.file("/"));
+            if let Some(config) = zpage::ask(root).await {
+                return Ok(Some(config));
+            }
+            let file = process.and_then(|process| Some((process, process.flag("config")?)));
+            file.map(|(process, path)| (process.file(path), format!("{path} of {}", process.name)))
+        }
+    };
+    let Some((file, source)) = found else { return Ok(None) };
+    let read = move || {
+        let failed = |error| ConfigError::Read { path: source.clone(), source: error };
+        Config::parse(&file.read().map_err(failed)?, &source, file)
+    };
+    let parsed = elsewhere(Part::ProxyConfig.path(), read).await?;
+    parsed.map(Some).map_err(|error| unread(Part::ProxyConfig.path(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clientConnection:
+  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
+mode: ipvs
+";
+
+    #[test]
+    fn how_the_api_is_reached_is_not_kept() {
+        let root = Path::new("/proc/7/root");
+        let config = Config::parse(TEXT, "file", Inside::new(root, "/var/lib/kube-proxy/config.conf")).unwrap();
+        assert_eq!(config.kubeconfig(), Some(Inside::new(root, "/var/lib/kube-proxy/kubeconfig.conf")));
+        let text = config.text();
+        assert!(text.contains("mode: ipvs") && !text.contains("kubeconfig"), "{text}");
+        assert!(Config::parse(&text, "again", Inside::here(Path::new("/a"))).is_ok());
+    }
+
+    #[test]
+    fn another_file_is_none() {
+        for (text, problem) in [("kind: Pod", "no KubeProxyConfiguration"), ("a: [", "no YAML"), ("- 1", "no Kube")] {
+            let refused = Config::parse(text, "file", Inside::here(Path::new("/a"))).unwrap_err().to_string();
+            assert!(refused.contains(problem), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The process of the proxy, as `/proc` shows it.
+
+use std::path::{Path, PathBuf};
+
+use procfs::process::all_processes;
+
+use super::Inside;
+
+/// Programs that are service proxies, by the names of their files.
+const NAMES: [&str; 2] = ["kube-proxy", "svcproxy"];
+
+/// A running service proxy.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    /// The program's name.
+    pub(crate) name: String,
+    /// Its root directory, as seen from here: it mostly is in a container.
+    root: PathBuf,
+    /// Its working directory, likewise.
+    directory: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Process {
+    fn of(pid: i32, command: Vec<String>) -> Option<Process> {
+        let (program, arguments) = command.split_first()?;
+        let name = Path::new(program).file_name()?.to_str()?;
+        NAMES.contains(&name).then(|| Process {
+            name: name.to_owned(),
+            root: format!("/proc/{pid}/root").into(),
+            directory: format!("/proc/{pid}/cwd").into(),
+            arguments: arguments.to_vec(),
+        })
+    }
+
+    /// The last value of a flag, given as `--flag=VALUE` or `--flag VALUE`.
+    pub(crate) fn flag(&self, name: &str) -> Option<&str> {
+        let mut found = None;
+        let mut arguments = self.arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let Some(rest) = argument.strip_prefix("--").and_then(|rest| rest.strip_prefix(name)) else { continue };
+            match rest.strip_prefix('=') {
+                Some(value) => found = Some(value),
+                None if rest.is_empty() => found = arguments.next().map(String::as_str),
+                None => {}
+            }
+        }
+        found.filter(|value| !value.is_empty())
+    }
+
+    /// A file, by the process's own path.
+    pub(super) fn file(&self, path: &str) -> Inside {
+        Inside::new(if path.starts_with('/') { &self.root } else { &self.directory }, path)
+    }
+}
+
+/// A proxy that is in this network namespace: a machine may have others, in others.
+pub(in super::super) fn find() -> Option<Process> {
+    let own = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
+    all_processes().ok()?.flatten().find_map(|process| {
+        let found = Process::of(process.pid(), process.cmdline().ok()?)?;
+        let namespace = std::fs::read_link(format!("/proc/{}/ns/net", process.pid())).ok()?;
+        (namespace == own).then_some(found)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(command: &[&str]) -> Option<Process> {
+        Process::of(7, command.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_command_line_tells_the_program_and_its_flags() {
+        let flags =
+            ["/usr/local/bin/kube-proxy", "--config=/a", "--config", "/var/lib/config.conf", "--configs=x", "-v"];
+        let proxy = process(&flags).unwrap();
+        assert_eq!(proxy.flag("config"), Some("/var/lib/config.conf"));
+        assert_eq!(proxy.flag("hostname-override"), None);
+        assert_eq!(proxy.file("/etc/x"), Inside::new(Path::new("/proc/7/root"), "/etc/x"));
+        assert_eq!(proxy.file("x"), Inside::new(Path::new("/proc/7/cwd"), "x"));
+        assert_eq!(process(&["svcproxy", "--hostname-override=n1"]).unwrap().flag("hostname-override"), Some("n1"));
+        assert_eq!(process(&["svcproxy", "--config"]).unwrap().flag("config"), None);
+        assert!(process(&["kube-proxy-exporter"]).is_none());
+        assert!(process(&[]).is_none());
+    }
+}

@@ -1,0 +1,165 @@
+//! Rules, sets and virtual servers, by the tools that print them.
+//!
+//! All of them run at once: none waits for another's lock, since the save commands of iptables-legacy take none, and those of nft
+//! read again when the ruleset has changed meanwhile.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::tool::{Limits, ToolError, run};
+use super::{Findings, files, ipvs, unread};
+use crate::Unread;
+use crate::archive::entries::Part;
+
+/// A text with its source, if that is not the usual one; nothing where there is nothing to read.
+type Found = Result<Option<(String, Option<String>)>, Unread>;
+
+pub(super) async fn read(limits: Limits) -> Findings {
+    let (nft, nft_v4, nft_v6, legacy_v4, legacy_v6, sets, servers) = tokio::join!(
+        run(&["nft", "-j", "list", "ruleset"], limits),
+        saved("iptables", Variant::Nft, limits),
+        saved("ip6tables", Variant::Nft, limits),
+        saved("iptables", Variant::Legacy, limits),
+        saved("ip6tables", Variant::Legacy, limits),
+        sets(limits),
+        ipvs::read(limits),
+    );
+    let mut findings = Findings::default();
+    let ruleset = nft.as_ref().ok().and_then(|text| serde_json::from_str(text).ok());
+    let nft_v4 = present(nft_v4, || has_tables(ruleset.as_ref(), "ip"), Part::NftV4);
+    let nft_v6 = present(nft_v6, || has_tables(ruleset.as_ref(), "ip6"), Part::NftV6);
+    let legacy_v4 = present(legacy_v4, || is_not_empty("ip_tables_names"), Part::LegacyV4);
+    let legacy_v6 = present(legacy_v6, || is_not_empty("ip6_tables_names"), Part::LegacyV6);
+    let nft = present(nft.map(|text| (text, None)), || module("nf_tables"), Part::Nft);
+    let found = [
+        (Part::NftV4, nft_v4),
+        (Part::NftV6, nft_v6),
+        (Part::LegacyV4, legacy_v4),
+        (Part::LegacyV6, legacy_v6),
+        (Part::Nft, nft),
+        (Part::Sets, sets),
+        (Part::Servers, servers),
+    ];
+    for (part, found) in found {
+        match found {
+            Ok(Some((text, source))) => findings.texts.push((part, text, source)),
+            Ok(None) => {}
+            Err(unread) => findings.unread.push(unread),
+        }
+    }
+    findings
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Nft,
+    Legacy,
+}
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match self {
+            Variant::Nft => "nft",
+            Variant::Legacy => "legacy",
+        }
+    }
+
+    /// Which variant a program is that says this of its version: `iptables-save v1.8.9 (nf_tables)`. Before 1.8 there was but one.
+    fn of(version: &str) -> Variant {
+        if version.contains("(nf_tables)") { Variant::Nft } else { Variant::Legacy }
+    }
+}
+
+/// Asks the variant's own program, else the one without a variant in its name, if it is of that variant.
+async fn saved(family: &str, variant: Variant, limits: Limits) -> Result<(String, Option<String>), ToolError> {
+    let program = format!("{family}-{}-save", variant.name());
+    match run(&[&program, "-c"], limits).await {
+        Err(ToolError::Missing { program }) => {
+            let plain = format!("{family}-save");
+            let version = run(&[&plain, "--version"], limits).await?;
+            if Variant::of(&version) != variant {
+                return Err(ToolError::Missing { program });
+            }
+            let text = run(&[&plain, "-c"], limits).await?;
+            Ok((text, Some(format!("{plain} -c ({})", version.trim()))))
+        }
+        answer => Ok((answer?, None)),
+    }
+}
+
+/// A tool that is missing is worth a word only where there is something that it would have printed.
+fn present(
+    answer: Result<(String, Option<String>), ToolError>,
+    has_something: impl FnOnce() -> bool,
+    part: Part,
+) -> Found {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(ToolError::Missing { .. }) if !has_something() => Ok(None),
+        Err(error) => Err(unread(part.path(), error)),
+    }
+}
+
+/// Asking for sets loads the module, which changes the node: where there is none, there are no sets.
+async fn sets(limits: Limits) -> Found {
+    if !module("ip_set") {
+        return Ok(None);
+    }
+    present(run(&["ipset", "save"], limits).await.map(|text| (text, None)), || true, Part::Sets)
+}
+
+/// Whether `nft`, if it could be asked, tells of a table that iptables-nft may have made.
+fn has_tables(ruleset: Option<&Value>, family: &str) -> bool {
+    let Some(objects) = ruleset.and_then(|ruleset| ruleset.get("nftables")?.as_array()) else {
+        return module("nf_tables");
+    };
+    let names = ["filter", "nat", "mangle", "raw", "security"];
+    objects.iter().filter_map(|object| object.get("table")).any(|table| {
+        let is = |key: &str, wanted: &str| table.get(key).and_then(Value::as_str) == Some(wanted);
+        is("family", family) && names.iter().any(|name| is("name", name))
+    })
+}
+
+/// Whether a module is loaded, or built in with parameters (sysfs; `Documentation/ABI/stable/sysfs-module`).
+pub(super) fn module(name: &str) -> bool {
+    Path::new("/sys/module").join(name).exists()
+}
+
+/// A file in `/proc/net`.
+fn is_not_empty(name: &str) -> bool {
+    // Root alone may read it: who may not does not know that there is nothing.
+    files::net(name).map_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied, |text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_version_tells_the_variant() {
+        assert!(Variant::of("iptables-save v1.8.9 (nf_tables)\n") == Variant::Nft);
+        assert!(Variant::of("iptables-save v1.8.7 (legacy)\n") == Variant::Legacy);
+        assert!(Variant::of("iptables-save v1.6.1\n") == Variant::Legacy);
+    }
+
+    #[test]
+    fn a_missing_tool_is_told_of_where_it_is_missed() {
+        let missing = || Err(ToolError::Missing { program: "iptables-legacy-save".to_owned() });
+        assert_eq!(present(missing(), || false, Part::LegacyV4), Ok(None));
+        let told = present(missing(), || true, Part::LegacyV4).unwrap_err();
+        assert_eq!(
+            (told.what.as_str(), told.why.as_str()),
+            ("rules/iptables-legacy.v4", "there is no iptables-legacy-save on this machine")
+        );
+    }
+
+    #[test]
+    fn tables_of_iptables_are_known_by_name() {
+        let ruleset = json!({"nftables": [{"metainfo": {}}, {"table": {"family": "ip", "name": "nat", "handle": 1}}]});
+        assert!(has_tables(Some(&ruleset), "ip"));
+        assert!(!has_tables(Some(&ruleset), "ip6"));
+    }
+}

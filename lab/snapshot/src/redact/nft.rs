@@ -1,0 +1,65 @@
+//! Names in what `nft -j list ruleset` prints.
+
+use serde_json::Value;
+
+use super::{Names, text};
+
+/// Symbols of base 32 (RFC 4648) between a chain's kind and its Service.
+const HASH: usize = 8;
+
+/// None of what is no JSON.
+pub(super) fn ruleset(names: &Names<'_>, text: &str) -> Option<String> {
+    let mut value: Value = serde_json::from_str(text).ok()?;
+    walk(names, &mut value);
+    Some(format!("{value}\n"))
+}
+
+/// Comments and log prefixes are any text; every other string may be a chain's or a set's name.
+fn walk(names: &Names<'_>, value: &mut Value) {
+    match value {
+        Value::String(name) => {
+            if let Some(replaced) = owned(names, name) {
+                *name = replaced;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(names, item)),
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                match field {
+                    Value::String(comment) if key == "comment" => *comment = text::comment(names, comment),
+                    Value::Object(log) if key == "log" => {
+                        if let Some(Value::String(prefix)) = log.get_mut("prefix") {
+                            *prefix = text::comment(names, prefix);
+                        }
+                    }
+                    field => walk(names, field),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A chain or set of one Service: kube-proxy's are called `service-HASH-namespace/name/protocol/port`, and those of endpoints have
+/// `__address/port` after it. The hash stays, and tells them apart. kube-proxy cuts names that are too long: then some parts are missing.
+fn owned(names: &Names<'_>, name: &str) -> Option<String> {
+    let (head, service) = after_hash(name)?;
+    let (service, endpoint) = service.split_at(service.find("__").unwrap_or(service.len()));
+    let parts: Vec<String> = service
+        .split('/')
+        .enumerate()
+        .map(|(index, part)| if index == 2 { part.to_owned() } else { names.replaced(part) })
+        .collect();
+    (parts.len() > 1).then(|| format!("{head}{}{endpoint}", parts.join("/")))
+}
+
+/// What ends with the hash and a dash, and what follows.
+fn after_hash(name: &str) -> Option<(&str, &str)> {
+    let dashes = name.match_indices('-').map(|(at, _)| at);
+    let end = dashes.map(|at| at + 1 + HASH).find(|end| {
+        let hash = name.get(end - HASH..*end).unwrap_or_default();
+        let is_hash = hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        is_hash && name.as_bytes().get(*end) == Some(&b'-')
+    })?;
+    Some(name.split_at(end + 1))
+}

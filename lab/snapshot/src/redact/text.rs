@@ -1,0 +1,157 @@
+//! Names in texts: comments of rules and of elements of sets, and sentences.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
+
+use ipnet::IpNet;
+
+use super::{Names, is_replacement};
+
+/// Options of iptables whose value is any text (iptables-extensions(8)).
+const RULE_OPTIONS: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", "--string"];
+/// Of an element (ipset(8)).
+const ELEMENT_OPTIONS: [&str; 1] = ["comment"];
+/// Words of the comments that service proxies and the kubelet write. They tell nothing.
+static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| ENGLISH.split_ascii_whitespace().collect());
+const ENGLISH: &str = "-> + a active an and block chain cidr client cluster conntrack connections destination destinations dropping dst \
+    endpoint endpoints external externally-visible firewall for forwarding from has health check here hairpin healthcheck in incoming \
+    ip ips is its kubernetes last led load balancer loadbalancer local localnet marked masquerade must no node nodeport nodeports \
+    note of off only own packets pod port portals ports postrouting purpose ranges redirect requiring rule rules sctp self service \
+    services snat solving source src tcp that the this to traffic udp valid via was with without before visible drop reject all \
+    marking unmark";
+
+/// What an `iptables-save` has printed.
+pub(super) fn rules(names: &Names<'_>, text: &str) -> String {
+    lines(text, |line| options(names, line, &RULE_OPTIONS))
+}
+
+/// What `ipset save` has printed. On lines that create a set, `comment` is an option without a value.
+pub(super) fn sets(names: &Names<'_>, text: &str) -> String {
+    lines(text, |line| if line.starts_with("add ") { options(names, line, &ELEMENT_OPTIONS) } else { line.to_owned() })
+}
+
+fn lines(text: &str, change: impl Fn(&str) -> String) -> String {
+    text.split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => change(line) + "\n",
+            None => change(line),
+        })
+        .collect()
+}
+
+/// A line with the values of these options replaced, and nothing else.
+fn options(names: &Names<'_>, line: &str, options: &[&str]) -> String {
+    let mut out = String::with_capacity(line.len());
+    let (mut rest, mut is_value) = (line, false);
+    while let Some((gap, word, tail)) = next_word(rest) {
+        out.push_str(gap);
+        if is_value {
+            out.push_str(&format!("\"{}\"", comment(names, &unquoted(word))));
+        } else {
+            out.push_str(word);
+        }
+        is_value = !is_value && options.contains(&word);
+        rest = tail;
+    }
+    out + rest
+}
+
+/// Blanks, a word that may be quoted, and the rest.
+fn next_word(text: &str) -> Option<(&str, &str, &str)> {
+    let start = text.find(|c: char| !c.is_ascii_whitespace())?;
+    let (mut quoted, mut escaped) = (false, false);
+    let end = text[start..].find(|c: char| {
+        let is_end = !quoted && c.is_ascii_whitespace();
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            _ => {}
+        }
+        is_end
+    });
+    let end = end.map_or(text.len(), |end| start + end);
+    Some((&text[..start], &text[start..end], &text[end..]))
+}
+
+fn unquoted(word: &str) -> String {
+    let inner = word.strip_prefix('"').map_or(word, |inner| inner.strip_suffix('"').unwrap_or(inner));
+    let mut escaped = false;
+    let plain = inner.chars().filter(|c| {
+        escaped = *c == '\\' && !escaped;
+        !escaped
+    });
+    plain.collect()
+}
+
+/// A comment: known Services are replaced by parts, so that they are found again; what no proxy has written is replaced too, as a
+/// whole if it has no known Service in it. Without names nothing of it changes.
+pub(super) fn comment(names: &Names<'_>, text: &str) -> String {
+    let mut has_service = false;
+    let mut has_unknown = false;
+    let words: Vec<String> = text
+        .split(' ')
+        .map(|word| {
+            if is_public(word) {
+                return word.to_owned();
+            }
+            if let Some(service) = service(names, word) {
+                has_service = true;
+                return service;
+            }
+            has_unknown = true;
+            names.replaced(word)
+        })
+        .collect();
+    if has_unknown && !has_service { names.replaced(text) } else { words.join(" ") }
+}
+
+/// Words of proxies, numbers, addresses, and what was replaced already.
+fn is_public(word: &str) -> bool {
+    let bare = word.trim_end_matches([':', ';', ',', '.', ')']).trim_start_matches('(');
+    let lower = bare.to_ascii_lowercase();
+    bare.is_empty()
+        || is_replacement(bare)
+        || WORDS.contains(&*lower)
+        || bare.parse::<u64>().is_ok()
+        || bare.parse::<IpAddr>().is_ok()
+        || bare.parse::<SocketAddr>().is_ok()
+        || bare.parse::<IpNet>().is_ok()
+}
+
+/// `namespace/name` or `namespace/name:port` of a Service that is known, or that was replaced already.
+fn service(names: &Names<'_>, word: &str) -> Option<String> {
+    let bare = word.trim_end_matches([';', ',', '.']);
+    let tail = &word[bare.len()..];
+    let (namespace, rest) = bare.split_once('/')?;
+    let (name, port) = rest.split_once(':').map_or((rest, None), |(name, port)| (name, Some(port)));
+    let known = names.services.contains(&(namespace.to_owned(), name.to_owned()));
+    (known || is_replacement(namespace) && is_replacement(name)).then(|| {
+        let port = port.map(|port| format!(":{}", names.replaced(port))).unwrap_or_default();
+        format!("{}/{}{port}{tail}", names.replaced(namespace), names.replaced(name))
+    })
+}
+
+/// A sentence of this program's, or of a tool's: known names are replaced, and what somebody has quoted.
+pub(super) fn free(names: &Names<'_>, text: &str) -> String {
+    let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
+    for (index, part) in parts.iter_mut().enumerate() {
+        *part = if index % 2 == 1 { names.replaced(part) } else { known(names, part) };
+    }
+    parts.join("\"")
+}
+
+fn known(names: &Names<'_>, text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(is_part) {
+        let end = rest[start..].find(|c| !is_part(c)).map_or(rest.len(), |end| start + end);
+        let word = &rest[start..end];
+        out.push_str(&rest[..start]);
+        out.push_str(&if names.known.contains(word) { names.replaced(word) } else { word.to_owned() });
+        rest = &rest[end..];
+    }
+    out + rest
+}
