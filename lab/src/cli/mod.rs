@@ -1,7 +1,9 @@
 //! The command line: one file per subcommand. Data goes to standard output, progress and complaints to standard error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
 
+mod audit;
 mod batch;
+mod changes;
 mod check;
 mod collect;
 mod compare;
@@ -53,7 +55,7 @@ const UNABLE: u8 = 3;
 #[command(
     name = NAME,
     version,
-    after_help = "Exit status: 0 all passed, 1 a failed promise or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
+    after_help = "Exit status: 0 all passed, 1 a failed promise, a finding or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -92,6 +94,8 @@ enum Command {
     List(list::ListArgs),
     /// Check scenarios and explain them; runs nothing.
     Check(check::CheckArgs),
+    /// Judge every service of a real node: what Kubernetes promises against the rules that stand there.
+    Audit(audit::AuditArgs),
     /// Show a packet's way through the rules: why it goes where it goes. Runs nothing, and needs no privileges.
     Explain(explain::ExplainArgs),
     /// Write what stands on this node into one archive: rules, sets, network, kernel settings and the cluster's objects. Changes
@@ -190,6 +194,7 @@ pub fn main() -> ExitCode {
         Command::Exec(args) => exec::exec(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Collect(args) => collect::collect(&args),
         Command::Objects(args) => objects::objects(&args),

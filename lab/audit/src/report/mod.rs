@@ -22,6 +22,16 @@ pub fn json(report: &Report) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
 
+/// What was looked at, findings by kind, and the verdict.
+#[must_use]
+pub fn summary(report: &Report) -> String {
+    let mut text = format!("{}\n", looked_at(report));
+    for (kind, title, all) in by_kind(report) {
+        text += &format!("  {:>5}  {kind:<18} {title}\n", all.len());
+    }
+    text + &format!("{}\n", verdict(report))
+}
+
 /// Findings by kind, the most frequent first.
 fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> {
     let mut kinds: BTreeMap<&'static str, Vec<&Finding>> = BTreeMap::new();

@@ -210,7 +210,8 @@ fn other_dumps_can_still_be_read() {
         include_str!("../../../sim/tests/data/service-iptables.txt"),
     ];
     for before in iptables {
-        let mut snapshot = Snapshot { nft_v4: Some(before.to_owned()), objects: Some(objects()), ..Snapshot::default() };
+        let mut snapshot =
+            Snapshot { nft_v4: Some(before.to_owned()), objects: Some(objects()), ..Snapshot::default() };
         snapshot.redact(&Key::from(KEY));
         let after = snapshot.nft_v4.unwrap();
         let before = Rules::read(Family::V4, before).unwrap();

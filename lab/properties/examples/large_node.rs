@@ -1,0 +1,113 @@
+//! Writes the archive of a node in a large cluster, to see how long an audit of it takes:
+//! `cargo run --release -p svclab-properties --example large_node -- 5000 10 nftables node.tar`, then `svclab audit node.tar`.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::BufWriter;
+
+use serde_json::{Value, json};
+use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, Objects, PodName, PodPlace, World};
+use svclab_properties::proxies::{Proxies, changes};
+use svclab_properties::snapshots::snapshot;
+
+/// Nodes that endpoints are spread over.
+const NODES: usize = 50;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [services, endpoints, mode, file] = arguments.as_slice() else {
+        return Err("expected: SERVICES ENDPOINTS MODE FILE".into());
+    };
+    let mode = Mode::ALL.into_iter().find(|known| known.name() == mode).ok_or("no such mode")?;
+    let cluster = cluster(services.parse()?, endpoints.parse()?, mode)?;
+    let (changes, refused) = changes(&cluster.objects);
+    if let Some(first) = refused.first() {
+        return Err(first.clone().into());
+    }
+    let mut proxies = Proxies::fresh(&cluster.world, "node-1");
+    proxies.apply(&changes);
+    proxies.sync()?;
+    let snapshot = snapshot(&cluster, "node-1", &proxies.dump());
+    snapshot.write(BufWriter::new(File::create(file)?))?;
+    Ok(())
+}
+
+/// Of twenty services three are of type NodePort and one of type LoadBalancer; endpoints are on all nodes in turn.
+fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<Cluster, Box<dyn Error>> {
+    let mut objects = Objects::default();
+    let mut world = World { cni: Cni::Bridge, ..World::default() };
+    world.proxy.mode = mode;
+    world.proxy.detect_local = DetectLocal::ClusterCidr(vec!["10.244.0.0/14".parse()?]);
+    for node in 1..=NODES {
+        let (name, address) = (format!("node-{node}"), format!("172.18.0.{node}"));
+        objects.nodes.push(serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"podCIDRs": [range(node)]},
+            "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+        }))?);
+        world.nodes.push(NodePlace {
+            name,
+            addresses: vec![address.parse()?],
+            gateways: vec![pod_address(node, 1).parse()?],
+            ..NodePlace::default()
+        });
+    }
+    let mut next = vec![1usize; NODES + 1];
+    for service in 0..services {
+        let name = format!("svc-{service}");
+        let mut all: Vec<Value> = Vec::new();
+        for number in 0..endpoints {
+            let node = (service + number) % NODES + 1;
+            next[node] += 1;
+            let (address, pod) = (pod_address(node, next[node]), format!("pod-{service}-{number}"));
+            all.push(json!({"addresses": [address], "nodeName": format!("node-{node}"), "conditions": {"ready": true},
+                "targetRef": {"kind": "Pod", "namespace": "default", "name": pod}}));
+            // A node has room for few; the others are addresses of the same ones.
+            if node == 1 && next[node] < 110 {
+                world.pods.push(PodPlace {
+                    name: PodName { namespace: "default".to_owned(), name: pod },
+                    node: "node-1".to_owned(),
+                    addresses: vec![address.parse()?],
+                    host_network: false,
+                });
+            }
+        }
+        objects.services.push(serde_json::from_value(spec(service, &name))?);
+        objects.slices.push(serde_json::from_value(json!({
+            "metadata": {"namespace": "default", "name": name, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4", "endpoints": all, "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
+        }))?);
+    }
+    Ok(Cluster { objects, world })
+}
+
+fn spec(service: usize, name: &str) -> Value {
+    let kind = match service % 20 {
+        0 => "LoadBalancer",
+        1..=3 => "NodePort",
+        _ => "ClusterIP",
+    };
+    let mut port = json!({"name": "p", "port": 80, "protocol": "TCP"});
+    if kind != "ClusterIP" {
+        port["nodePort"] = json!(20_000 + service);
+    }
+    let ingress = if kind == "LoadBalancer" {
+        json!([{"ip": format!("203.0.{}.{}", service / 250, service % 250 + 1)}])
+    } else {
+        json!([])
+    };
+    json!({
+        "metadata": {"namespace": "default", "name": name},
+        "spec": {"type": kind, "clusterIP": format!("10.{}.{}.{}", 96 + service / 60_000, service / 250 % 250, service % 250 + 1), "ports": [port]},
+        "status": {"loadBalancer": {"ingress": ingress}},
+    })
+}
+
+/// A node's pods: a /20 each.
+fn range(node: usize) -> String {
+    format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
+}
+
+fn pod_address(node: usize, number: usize) -> String {
+    format!("10.{}.{}.{}", 244 + node / 16, node % 16 * 16 + number / 250, number % 250 + 1)
+}
