@@ -204,6 +204,23 @@ fn rules_can_still_be_read() {
 }
 
 #[test]
+fn what_proxies_say_of_their_own_rules_stays() {
+    let snapshot = snapshot();
+    let key = Key::from(KEY);
+    let names = Names::of(&snapshot, &key);
+    for comment in [
+        "kubernetes service nodeports; NOTE: this must be the last rule in this chain",
+        "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
+        "vmap to drop or reject packets to services with no endpoints",
+        "policy Local: endpoints for pods and this node",
+    ] {
+        assert_eq!(text::comment(&names, comment), comment);
+    }
+    assert_eq!(text::free(&names, "http://127.0.0.1 of kube-proxy"), "http://127.0.0.1 of kube-proxy");
+    assert!(!text::free(&names, "no Node is worker-17").contains("worker"));
+}
+
+#[test]
 fn other_dumps_can_still_be_read() {
     let iptables = [
         include_str!("../../../sim/tests/data/iptables-save.txt"),

@@ -14,12 +14,15 @@ const RULE_OPTIONS: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", 
 const ELEMENT_OPTIONS: [&str; 1] = ["comment"];
 /// Words of the comments that service proxies and the kubelet write. They tell nothing.
 static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| ENGLISH.split_ascii_whitespace().collect());
-const ENGLISH: &str = "-> + a active an and block chain cidr client cluster conntrack connections destination destinations dropping dst \
-    endpoint endpoints external externally-visible firewall for forwarding from has health check here hairpin healthcheck in incoming \
-    ip ips is its kubernetes last led load balancer loadbalancer local localnet marked masquerade must no node nodeport nodeports \
-    note of off only own packets pod port portals ports postrouting purpose ranges redirect requiring rule rules sctp self service \
-    services snat solving source src tcp that the this to traffic udp valid via was with without before visible drop reject all \
-    marking unmark";
+const ENGLISH: &str = "+ -> a accept access active addresses all an and answers are as balancer be before block by chain check cidr \
+    client clients cluster clusterip clusterips come connections conntrack destination destinations drop dropping \
+    dst each endpoint endpoints external externalip externally-visible externaltrafficpolicy=local filter firewall \
+    for forwarding from go hairpin has health healthcheck here in incoming invalid ip ip:port ips ipvs is its \
+    kube-proxy kubernetes last lb led load load-balancer loadbalancer loadbalancersourceranges local localnet \
+    loopback marked marking masquerade may must no nobody node nodeport nodeports note number of off on only or own \
+    packet packets pod pods policy port portal portals ports postrouting purpose ranges redirect refuse reject \
+    requiring rule rules sctp self service services snat solving source sourcerange src subject tcp that the their \
+    them this to traffic udp unmark use valid via visible vmap was where who with without";
 
 /// What an `iptables-save` has printed.
 pub(super) fn rules(names: &Names<'_>, text: &str) -> String {
@@ -142,6 +145,9 @@ pub(super) fn free(names: &Names<'_>, text: &str) -> String {
     parts.join("\"")
 }
 
+/// Words that may be names of ports and namespaces, and are in this program's own sentences.
+const COMMON: [&str; 7] = ["default", "http", "https", "kube-proxy", "kube-system", "kubernetes", "svcproxy"];
+
 fn known(names: &Names<'_>, text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut out = String::with_capacity(text.len());
@@ -150,7 +156,8 @@ fn known(names: &Names<'_>, text: &str) -> String {
         let end = rest[start..].find(|c| !is_part(c)).map_or(rest.len(), |end| start + end);
         let word = &rest[start..end];
         out.push_str(&rest[..start]);
-        out.push_str(&if names.known.contains(word) { names.replaced(word) } else { word.to_owned() });
+        let is_name = names.known.contains(word) && !COMMON.contains(&word);
+        out.push_str(&if is_name { names.replaced(word) } else { word.to_owned() });
         rest = &rest[end..];
     }
     out + rest
