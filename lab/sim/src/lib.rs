@@ -66,6 +66,7 @@
 //! helpers, IPVS by routing and tunnels, `lblc`'s and `lblcr`'s forgetting, thresholds that keep an IPVS server out until a
 //! lower one is reached. What a dump can say of these is refused when it is read or built.
 
+pub mod assume;
 pub mod chance;
 pub mod cluster;
 pub mod conntrack;
@@ -83,6 +84,7 @@ pub mod set;
 pub mod trace;
 mod walk;
 
+pub use assume::Assumptions;
 pub use chance::Chance;
 pub use host::Host;
 pub use network::{Flow, Network};

@@ -17,6 +17,7 @@ pub use build::{HostBuilder, HostError};
 pub use route::{Route, RouteKind};
 pub use sysctl::Sysctls;
 
+use crate::assume::Assumptions;
 use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
 use crate::protocol::{Family, Protocol};
@@ -34,13 +35,15 @@ pub struct Interface {
     pub bridge: Option<String>,
     /// Whether the bridge may send a packet back through this port.
     pub hairpin: bool,
+    /// Whether only its place is known, not its name: nobody knows the answer of a rule that asks for the name.
+    pub invented: bool,
 }
 
 impl Interface {
     /// An interface with nothing on it.
     #[must_use]
     pub fn new(name: &str) -> Interface {
-        Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false }
+        Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false, invented: false }
     }
 
     /// Adds an address; a prefix that is too long is reported when the host is built. An IPv4 address of a network that
@@ -66,6 +69,13 @@ impl Interface {
     #[must_use]
     pub fn with(mut self, address: Address) -> Interface {
         self.addresses.push(address);
+        self
+    }
+
+    /// Says that its name is invented.
+    #[must_use]
+    pub fn invented(mut self) -> Interface {
+        self.invented = true;
         self
     }
 
@@ -107,6 +117,7 @@ pub struct Host {
     pub(crate) nft: crate::nft::program::Program,
     pub(crate) sets: Vec<Lookup>,
     pub(crate) services: VirtualServices,
+    pub(crate) assumptions: Assumptions,
 }
 
 /// The loopback interface's place: it is always the first.

@@ -12,7 +12,7 @@ use super::{HookResult, Leaves, Skb, Walker};
 use crate::host::Host;
 use crate::nft::program::{BaseChain, Entry, Goes, Program, SetName, Step};
 use crate::rules::Policy;
-use crate::trace::{Event, Hook, Lost, NftRule};
+use crate::trace::{AnyRule, Event, Hook, Lost, NftRule, NotModelled};
 
 /// `NFT_JUMP_STACK_SIZE`: chains that may be in call at once.
 const DEPTH: usize = 16;
@@ -122,7 +122,13 @@ impl<'a> Walker<'a> {
     pub(super) fn nft_bridge(&mut self) -> HookResult {
         let Some(base) = self.host.nft.on_bridges else { return HookResult::On };
         let rule = self.host.nft.rule(base.table, base.chain, None);
-        HookResult::Ends(self.lose(Lost::NotModelled { rule, what: "a table of family bridge".into() }))
+        HookResult::Ends(self.nft_not_modelled(rule, "a table of family bridge".into()))
+    }
+
+    fn nft_not_modelled(&mut self, rule: NftRule, what: Arc<str>) -> Leaves {
+        let (host, rule) = (self.host.name.clone(), AnyRule::Nft(rule));
+        let part = NotModelled { host, rule, name: "".into(), what, why: "is not modelled".into() };
+        self.lose(Lost::NotModelled(Box::new(part)))
     }
 
     fn nft_base_chain(&mut self, base: BaseChain, hook: Hook, skb: &mut Skb) -> HookResult {
@@ -182,9 +188,7 @@ impl<'a> Walker<'a> {
                 Ok(None) => {}
                 Ok(Some(came)) => return came,
                 Err(Stop::Break) => return Came::Next,
-                Err(Stop::NotModelled(what)) => {
-                    return Came::Ends(self.lose(Lost::NotModelled { rule: at.rule(), what }));
-                }
+                Err(Stop::NotModelled(what)) => return Came::Ends(self.nft_not_modelled(at.rule(), what)),
             }
         }
         self.nft_matched(at, &mut matched);
