@@ -1,6 +1,7 @@
 //! Base chains of nftables and the chains that they lead to (net/netfilter/nf_tables_core.c, `nft_do_chain`).
 
 mod act;
+mod invented;
 mod load;
 mod sets;
 
@@ -44,6 +45,12 @@ pub(super) enum Stop {
     Break,
     /// It asks for something that is not modelled.
     NotModelled(Arc<str>),
+    /// It asks for the name of an interface that is invented; `alone` if an assumption could answer that.
+    Invented {
+        /// By which the packet came in, not by which it leaves.
+        input: bool,
+        alone: bool,
+    },
 }
 
 /// What a rule came to.
@@ -131,6 +138,17 @@ impl<'a> Walker<'a> {
         self.lose(Lost::NotModelled(Box::new(part)))
     }
 
+    fn nft_name_is_invented(&mut self, rule: NftRule, input: bool, alone: bool) -> Leaves {
+        let part = NotModelled {
+            host: self.host.name.clone(),
+            rule: AnyRule::Nft(rule),
+            name: if alone { invented::assumption(input) } else { "" }.into(),
+            what: if input { "iifname" } else { "oifname" }.into(),
+            why: "asks for the name of an interface that is invented".into(),
+        };
+        self.lose(Lost::NotModelled(Box::new(part)))
+    }
+
     fn nft_base_chain(&mut self, base: BaseChain, hook: Hook, skb: &mut Skb) -> HookResult {
         let host: &'a Host = self.host;
         let program = &host.nft;
@@ -188,6 +206,9 @@ impl<'a> Walker<'a> {
                 Ok(None) => {}
                 Ok(Some(came)) => return came,
                 Err(Stop::Break) => return Came::Next,
+                Err(Stop::Invented { input, alone }) => {
+                    return Came::Ends(self.nft_name_is_invented(at.rule(), input, alone));
+                }
                 Err(Stop::NotModelled(what)) => return Came::Ends(self.nft_not_modelled(at.rule(), what)),
             }
         }
