@@ -280,6 +280,28 @@ fn a_set_that_a_rule_has_changed_is_not_known() {
 }
 
 #[test]
+fn sets_that_are_not_given_are_an_error_or_not_known() {
+    let rules = filter("-A INPUT -m set --match-set NOBODY src -j DROP");
+    let host = Host::builder("node").rules(Rules::read_any(Family::V4, &rules).unwrap());
+    assert!(host.build().unwrap_err().to_string().contains("there is no set \"NOBODY\""));
+    let with_rules = with_rules(&rules);
+    let setup = setup(|host| with_rules(host).other_sets(), false);
+    assert_eq!(told(input(&setup)), "depends on INPUT 1 set");
+}
+
+#[test]
+fn a_question_about_a_packet_has_one_answer() {
+    for rules in [
+        "-A OUTPUT -m owner --uid-owner 5 -j A\n-A A -m owner ! --uid-owner 5 -j DROP",
+        "-A OUTPUT -m bpf --bytecode \"1,6 0 0 1\" -j RETURN\n-A OUTPUT -m bpf --bytecode \"1,6 0 0 1\" -j DROP",
+    ] {
+        let setup = setup(with_rules(&filter(rules)), false);
+        let outcomes = setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
+        assert_eq!(told(outcomes), "1 answered; 1 open", "{rules}");
+    }
+}
+
+#[test]
 fn names_of_invented_interfaces_are_not_known() {
     for (rules, assumptions, expected) in [
         ("-A INPUT -i + -j DROP", "", "1 dropped"),

@@ -98,6 +98,7 @@ pub struct HostBuilder {
     sets: Sets,
     services: VirtualServices,
     assumptions: Assumptions,
+    other_sets: bool,
 }
 
 impl HostBuilder {
@@ -116,6 +117,7 @@ impl HostBuilder {
             sets: Sets::default(),
             services: VirtualServices::default(),
             assumptions: Assumptions::default(),
+            other_sets: false,
         }
     }
 
@@ -193,6 +195,13 @@ impl HostBuilder {
         self
     }
 
+    /// Says that there are sets which are not given: what rules ask of them nobody knows, where it is an error otherwise.
+    #[must_use]
+    pub fn other_sets(mut self) -> HostBuilder {
+        self.other_sets = true;
+        self
+    }
+
     /// Decides what its rules ask and nobody knows.
     #[must_use]
     pub fn assume(mut self, assumptions: Assumptions) -> HostBuilder {
@@ -238,7 +247,7 @@ impl HostBuilder {
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
         let invented = self.interfaces.iter().map(|one| one.invented).collect();
         let changing = Machine::changing(&self.v4).chain(Machine::changing(&self.v6)).collect();
-        let machine = Machine { names: &names, invented, sets: &sets, changing };
+        let machine = Machine { names: &names, invented, sets: &sets, changing, other_sets: self.other_sets };
         let compile = |rules: &Arc<Rules>| {
             rules::compile(rules, &machine).map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };

@@ -74,7 +74,7 @@ impl Walker<'_> {
             // `unsure` answers these.
             Check::Owner(_)
             | Check::Socket(_)
-            | Check::Mac
+            | Check::Mac(_)
             | Check::Length(_)
             | Check::TcpMss(_)
             | Check::Ipvs { .. }

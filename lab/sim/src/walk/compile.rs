@@ -21,6 +21,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) sets: &'a [Lookup],
     /// Names of sets that its rules change.
     pub(crate) changing: Vec<&'a str>,
+    /// Whether there may be other sets than these.
+    pub(crate) other_sets: bool,
 }
 
 impl<'a> Machine<'a> {
@@ -144,8 +146,12 @@ impl Compiler<'_> {
         })
     }
 
-    fn set(&self, name: &str) -> Result<usize, String> {
-        self.machine.sets.iter().position(|known| known.name == name).ok_or_else(|| name.to_owned())
+    /// A set's place; none if it is one of those that nobody knows, and an error if it cannot be.
+    fn set(&self, name: &str) -> Result<Option<usize>, String> {
+        match self.machine.sets.iter().position(|known| known.name == name) {
+            None if !self.machine.other_sets => Err(name.to_owned()),
+            place => Ok(place),
+        }
     }
 
     /// Adds the checks of a match, if it can fail; the error is the name of a set that is missing.
@@ -166,10 +172,12 @@ impl Compiler<'_> {
             }
             Match::Recent(recent) => Check::Recent(self::recent(recent)),
             Match::Set(set) => {
-                let at = self.set(&set.set)?;
                 let changes = self.machine.changing.contains(&set.set.as_str());
                 let (not, sides, return_nomatch) = (set.not, set.sides.clone(), set.return_nomatch);
-                Check::Set { not, set: at, sides, return_nomatch, changes }
+                match self.set(&set.set)? {
+                    Some(set) => Check::Set { not, set, sides, return_nomatch, changes },
+                    None => Check::Unknown { name: "set".into(), why: "asks a set that is not given".into() },
+                }
             }
             Match::Addrtype(addrtype) => Check::Addrtype(addrtype.clone()),
             Match::Ports(ports) => Check::Ports(ports.clone()),
@@ -190,7 +198,7 @@ impl Compiler<'_> {
             // A first packet on a quiet machine.
             Match::Hashlimit(limit) => Check::Constant(!limit.above),
             Match::Connlimit(limit) => Check::Constant(limit.holds_for_one()),
-            Match::Mac(_) => Check::Mac,
+            Match::Mac(test) => Check::Mac(*test),
             Match::PacketType(test) => Check::PacketType(*test),
             Match::Length(test) => Check::Length(*test),
             Match::TcpMss(test) => Check::TcpMss(*test),

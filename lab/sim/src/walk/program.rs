@@ -8,8 +8,8 @@ use crate::protocol::Protocol;
 use crate::rules::ct::Zone;
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Limit, Multiport, Owner, PacketType, Ports, RecentAction, Rpfilter, Side,
-    Sizes, Socket,
+    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, Owner, PacketType, Ports, RecentAction, Rpfilter,
+    Side, Sizes, Socket,
 };
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
@@ -139,7 +139,7 @@ pub(crate) enum Check {
     PacketType(Test<PacketType>),
     Owner(Owner),
     Socket(Socket),
-    Mac,
+    Mac(Test<MacAddress>),
     Length(Test<Sizes>),
     TcpMss(Test<Sizes>),
     /// `more`: something is asked of the connection.
@@ -165,7 +165,7 @@ impl Check {
         match self {
             Check::Owner(_)
             | Check::Socket(_)
-            | Check::Mac
+            | Check::Mac(_)
             | Check::Length(_)
             | Check::TcpMss(_)
             | Check::Ipvs { .. }

@@ -34,15 +34,22 @@ struct Question {
 enum Same {
     /// For nothing else.
     Nothing,
-    /// For the same match of the same packet.
-    Packet,
+    /// For the same question about the same packet: what is asked without its `!`, and whether there is one; none is the match's
+    /// whole text.
+    Packet(Option<(String, bool)>),
     /// For the name of an interface; true if the match is turned around.
     Name(usize, InterfacePattern, bool),
 }
 
 impl Question {
     fn new(name: &str, why: &str) -> Question {
-        Question { name: name.into(), why: why.into(), same: Same::Packet }
+        Question { name: name.into(), why: why.into(), same: Same::Packet(None) }
+    }
+
+    /// About something that may be turned around.
+    fn about(self, what: &dyn std::fmt::Display, not: bool) -> Question {
+        let key = format!("{} {what}", self.name);
+        Question { same: Same::Packet(Some((key, not))), ..self }
     }
 }
 
@@ -119,26 +126,29 @@ impl Walker<'_> {
     fn answer(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> Answer {
         let packet = &skb.packet;
         let why = |name, why| Answer::Unknown(Question::new(name, why));
+        let of =
+            |name, why, what: &dyn std::fmt::Display, not| Answer::Unknown(Question::new(name, why).about(what, not));
         match check {
             Check::Unknown { name, why } => {
-                Answer::Unknown(Question { name: name.clone(), why: why.clone(), same: Same::Nothing })
+                let same = if of_packet(name) { Same::Packet(None) } else { Same::Nothing };
+                Answer::Unknown(Question { name: name.clone(), why: why.clone(), same })
             }
             Check::Owner(asked) => owner(asked, skb.origin),
             Check::Socket(_) if has_socket(packet) => {
                 why("socket", "asks for an open socket, and which there are is not known")
             }
             // What starts here, or comes over loopback, has no Ethernet header.
-            Check::Mac if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
-                why("mac", "asks for the sender's Ethernet address, which is not known")
+            Check::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
+                of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
             }
-            Check::Socket(_) | Check::Mac => Answer::Known(false),
+            Check::Socket(_) | Check::Mac(_) => Answer::Known(false),
             Check::Length(test) => match test.is.holds(lengths(packet)) {
                 Some(within) => Answer::Known(test.judge(within)),
-                None => why("length", "asks for a length that the packet may have or not"),
+                None => of("length", "asks for a length that the packet may have or not", &test.is, test.not),
             },
             Check::TcpMss(test) => match packet.body {
                 Body::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
-                    why("tcpmss", "asks for the segment size that TCP announces, which is not known")
+                    of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
                 }
                 // Without the option only what is turned around holds.
                 Body::Tcp { .. } => Answer::Known(test.not),
@@ -183,7 +193,8 @@ impl Walker<'_> {
         }
         let known = match &same {
             Same::Nothing => None,
-            Same::Packet => self.state.answers.of_packet(&what, &skb.packet),
+            Same::Packet(None) => self.state.answers.of_packet(&what, &skb.packet),
+            Same::Packet(Some((key, not))) => self.state.answers.of_packet(key, &skb.packet).map(|is| is != *not),
             Same::Name(at, pattern, not) => self.state.answers.of_name(*at, pattern).map(|is| is != *not),
         };
         if let Some(holds) = known {
@@ -201,7 +212,8 @@ impl Walker<'_> {
         };
         match same {
             Same::Nothing => {}
-            Same::Packet => self.state.answers.take_packet(what, skb.packet.clone(), holds),
+            Same::Packet(None) => self.state.answers.take_packet(what, skb.packet.clone(), holds),
+            Same::Packet(Some((key, not))) => self.state.answers.take_packet(key, skb.packet.clone(), holds != not),
             Same::Name(at, pattern, not) => self.state.answers.take_name(at, pattern, holds != not),
         }
         self.note(Event::Undecided { asked, holds });
@@ -233,7 +245,14 @@ fn interface_text(option: &str, question: &Question) -> String {
 
 /// `owner_mt`.
 fn owner(asked: &Owner, origin: Origin) -> Answer {
-    let unknown = || Answer::Unknown(Question::new("owner", "asks who sends the packet, which is not known"));
+    let unknown = || {
+        let question = Question::new("owner", "asks who sends the packet, which is not known");
+        Answer::Unknown(match (asked.user, asked.group, asked.supplementary) {
+            (Some(test), None, false) => question.about(&format!("user {:?}", test.is), test.not),
+            (None, Some(test), false) => question.about(&format!("group {:?}", test.is), test.not),
+            _ => question,
+        })
+    };
     let refuses_sockets = asked.socket_exists.is_some_and(|test| test.not);
     match origin {
         Origin::Elsewhere => Answer::Known(asked.holds_without_socket()),
@@ -247,6 +266,14 @@ fn owner(asked: &Owner, origin: Origin) -> Answer {
             if with == without { Answer::Known(with) } else { unknown() }
         }
     }
+}
+
+/// Whether a match that is not modelled says the same of the same packet whenever it is asked.
+fn of_packet(name: &str) -> bool {
+    matches!(
+        name,
+        "bpf" | "u32" | "string" | "dscp" | "tos" | "ttl" | "hl" | "ecn" | "helper" | "cgroup" | "esp" | "ah"
+    )
 }
 
 /// Sockets are looked for only for TCP and UDP, and for errors about them (`nf_sk_lookup_slow_v4`, `_v6`).
