@@ -188,6 +188,8 @@ fn assumptions_decide() {
         ("-A INPUT -m bpf -j DROP", "owner=yes", "depends on INPUT 1 bpf"),
         ("-A INPUT -j NFQUEUE", "NFQUEUE=yes", "1 answered"),
         ("-A INPUT -j NFQUEUE", "NFQUEUE=no", "1 dropped"),
+        ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=no", "1 answered"),
+        ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=yes", "depends on INPUT 1 socket"),
         // What is known is not changed.
         ("-A INPUT -m length --length 40:60 -j DROP", "length=no", "1 dropped"),
     ] {

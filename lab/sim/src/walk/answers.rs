@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::question::Same;
 use crate::packet::Packet;
 use crate::rules::header::InterfacePattern;
 
@@ -19,23 +20,33 @@ fn beginning(pattern: &InterfacePattern) -> Option<&str> {
 }
 
 impl Answers {
-    pub(super) fn of_packet(&self, what: &str, packet: &Packet) -> Option<bool> {
-        if self.packets.is_empty() {
-            return None;
+    /// The answer to a question that is the same as an earlier one, or follows from it.
+    pub(super) fn of(&self, same: &Same, what: &str, packet: &Packet) -> Option<bool> {
+        let of_packet = |key: &str| self.packets.get(&(key.to_owned(), packet.clone())).copied();
+        match same {
+            Same::Nothing => None,
+            Same::Packet(None) => of_packet(what),
+            Same::Packet(Some((key, not))) => of_packet(key).map(|is| is != *not),
+            Same::Name(at, pattern, not) => self.of_name(*at, pattern).map(|is| is != *not),
         }
-        self.packets.get(&(what.to_owned(), packet.clone())).copied()
     }
 
-    pub(super) fn take_packet(&mut self, what: String, packet: Packet, holds: bool) {
-        self.packets.insert((what, packet), holds);
-    }
-
-    pub(super) fn take_name(&mut self, interface: usize, pattern: InterfacePattern, fits: bool) {
-        self.names.push((interface, pattern, fits));
+    /// Remembers the answer that was taken.
+    pub(super) fn take(&mut self, same: Same, what: String, packet: &Packet, holds: bool) {
+        match same {
+            Same::Nothing => {}
+            Same::Packet(None) => {
+                self.packets.insert((what, packet.clone()), holds);
+            }
+            Same::Packet(Some((key, not))) => {
+                self.packets.insert((key, packet.clone()), holds != not);
+            }
+            Same::Name(at, pattern, not) => self.names.push((at, pattern, holds != not)),
+        }
     }
 
     /// What earlier answers say of an interface's name.
-    pub(super) fn of_name(&self, interface: usize, pattern: &InterfacePattern) -> Option<bool> {
+    fn of_name(&self, interface: usize, pattern: &InterfacePattern) -> Option<bool> {
         self.names.iter().find_map(|(of, known, fits)| {
             if *of != interface {
                 // Two interfaces have two names.
@@ -90,7 +101,7 @@ mod tests {
             assert_eq!(follows(&pattern(known), fits, &pattern(asked)), expected, "{known} {fits} {asked}");
         }
         let mut answers = Answers::default();
-        answers.take_name(1, pattern("eth0"), true);
+        answers.names.push((1, pattern("eth0"), true));
         assert_eq!(answers.of_name(2, &pattern("eth0")), Some(false));
         assert_eq!(answers.of_name(2, &pattern("eth+")), None);
     }

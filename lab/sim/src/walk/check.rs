@@ -69,7 +69,7 @@ impl Walker<'_> {
             Check::Constant(holds) => *holds,
             Check::PacketType(test) => {
                 let broadcast = self.host.is_broadcast(packet.destination);
-                test.judge(super::unsure::packet_type(skb, broadcast) == test.is)
+                test.judge(super::question::packet_type(skb, broadcast) == test.is)
             }
             // `unsure` answers these.
             Check::Owner(_)

@@ -1,9 +1,9 @@
 //! A packet's way through one machine, in the kernel's order.
 //!
 //! `hooks` is the order of everything, `tables` walks chains, `check` asks matches, `act` does what targets do, `ipvs`
-//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what rules are compiled to by `compile`, `unsure` decides parts of rules that nobody can answer, `answers` keeps what was
-//! decided, `recent` keeps lists of addresses,
-//! `nft` walks the chains of nftables.
+//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what `compile` makes of rules, `recent` keeps
+//! lists of addresses, `nft` walks the chains of nftables. `unsure` asks what nobody can answer (`question`), and `answers`
+//! remembers which answer was taken.
 
 mod act;
 mod answers;
@@ -15,6 +15,7 @@ mod hooks;
 mod ipvs;
 mod nft;
 pub(crate) mod program;
+mod question;
 mod recent;
 mod tables;
 mod unsure;

@@ -5,53 +5,12 @@
 //! part has no say. What draws or counts (`statistic`, `recent`, `limit`) is asked at its place only: before an unknown part it is asked
 //! in any case, behind one only where the answer is yes.
 
-use std::sync::Arc;
-
-use super::program::{Action, Check, Interfaces, Step};
-use super::{Origin, Skb, Walker};
-use crate::packet::{Body, Packet, TcpFlags};
-use crate::protocol::{Family, Protocol};
-use crate::rules::header::InterfacePattern;
-use crate::rules::matches::{Owner, PacketType, Sizes};
+use super::check::Drawn;
+use super::program::{Action, Check, Step};
+use super::question::{self, Answer, Question, Same, by_name};
+use super::{Skb, Walker};
+use crate::packet::{Body, TcpFlags};
 use crate::trace::{AnyRule, Event, NotModelled, RuleRef};
-use crate::walk::check::Drawn;
-
-/// What a check says.
-enum Answer {
-    Known(bool),
-    Unknown(Question),
-}
-
-/// What nobody can answer.
-struct Question {
-    name: Arc<str>,
-    why: Arc<str>,
-    /// Which other questions have the same answer.
-    same: Same,
-}
-
-/// What an answer that was taken once holds for, so that no way takes both answers to one question.
-enum Same {
-    /// For nothing else.
-    Nothing,
-    /// For the same question about the same packet: what is asked without its `!`, and whether there is one; none is the match's
-    /// whole text.
-    Packet(Option<(String, bool)>),
-    /// For the name of an interface; true if the match is turned around.
-    Name(usize, InterfacePattern, bool),
-}
-
-impl Question {
-    fn new(name: &str, why: &str) -> Question {
-        Question { name: name.into(), why: why.into(), same: Same::Packet(None) }
-    }
-
-    /// About something that may be turned around.
-    fn about(self, what: &dyn std::fmt::Display, not: bool) -> Question {
-        let key = format!("{} {what}", self.name);
-        Question { same: Same::Packet(Some((key, not))), ..self }
-    }
-}
 
 /// The rule that asks.
 pub(super) struct Asking<'s> {
@@ -65,6 +24,12 @@ impl Asking<'_> {
         let at = self.step.unsure.as_ref().and_then(|sources| sources.get(check));
         let one = at.and_then(|at| self.rule.rule()?.matches.get(*at));
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether the check before `next` gives a packet that it holds for the mark of a socket.
+    fn marks(&self, next: usize) -> bool {
+        let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
+        matches!(check, Some(Check::Socket(socket)) if socket.restore_mark)
     }
 
     /// Whether it makes no difference if the rule matches, once its checks before `from` were asked.
@@ -98,7 +63,7 @@ impl Walker<'_> {
         }
         for question in unknown {
             let option = if &*question.name == "input-interface" { "-i" } else { "-o" };
-            let text = interface_text(option, &question);
+            let text = question::interface_text(option, &question);
             if self.rest_fails(step, 0, skb) || !self.ask(question, asking, text, 0, skb)? {
                 return Ok(false);
             }
@@ -130,11 +95,11 @@ impl Walker<'_> {
             |name, why, what: &dyn std::fmt::Display, not| Answer::Unknown(Question::new(name, why).about(what, not));
         match check {
             Check::Unknown { name, why } => {
-                let same = if of_packet(name) { Same::Packet(None) } else { Same::Nothing };
+                let same = if question::of_packet(name) { Same::Packet(None) } else { Same::Nothing };
                 Answer::Unknown(Question { name: name.clone(), why: why.clone(), same })
             }
-            Check::Owner(asked) => owner(asked, skb.origin),
-            Check::Socket(_) if has_socket(packet) => {
+            Check::Owner(asked) => question::owner(asked, skb.origin),
+            Check::Socket(_) if question::has_socket(packet) => {
                 why("socket", "asks for an open socket, and which there are is not known")
             }
             // What starts here, or comes over loopback, has no Ethernet header.
@@ -142,7 +107,7 @@ impl Walker<'_> {
                 of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
             }
             Check::Socket(_) | Check::Mac(_) => Answer::Known(false),
-            Check::Length(test) => match test.is.holds(lengths(packet)) {
+            Check::Length(test) => match test.is.holds(question::lengths(packet)) {
                 Some(within) => Answer::Known(test.judge(within)),
                 None => of("length", "asks for a length that the packet may have or not", &test.is, test.not),
             },
@@ -166,7 +131,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Decides a question: by an assumption, by an answer that was taken before, or by trying both.
+    /// Decides a question: by an assumption, by an answer that was taken before, or by trying both. `next` is the check after it.
     fn ask(
         &mut self,
         question: Question,
@@ -176,32 +141,24 @@ impl Walker<'_> {
         skb: &Skb,
     ) -> Result<bool, Box<NotModelled>> {
         let Question { name, why, same } = question;
-        let marks = asking
-            .step
-            .checks
-            .get(next.wrapping_sub(1))
-            .is_some_and(|check| matches!(check, Check::Socket(socket) if socket.restore_mark));
-        let part = |why: Arc<str>| {
+        let part = |why: &str| {
             let (host, rule) = (self.host.name.clone(), AnyRule::Iptables(asking.rule.clone()));
-            Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why })
+            Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
-        let unknown_mark = || part("gives the packet the mark of its socket, which is not known".into());
+        // A packet that matches gets the socket's mark, which nobody knows.
+        let marked = asking.marks(next).then(|| part("gives the packet the mark of its socket, which is not known"));
+        let answered = |holds: bool| match marked {
+            Some(part) if holds => Err(part),
+            _ => Ok(holds),
+        };
         if let Some(holds) = self.host.assumptions.answer(&name) {
-            let marked = (holds && marks).then(unknown_mark);
             self.note(Event::Assumed { name, holds });
-            return marked.map_or(Ok(holds), Err);
+            return answered(holds);
         }
-        let known = match &same {
-            Same::Nothing => None,
-            Same::Packet(None) => self.state.answers.of_packet(&what, &skb.packet),
-            Same::Packet(Some((key, not))) => self.state.answers.of_packet(key, &skb.packet).map(|is| is != *not),
-            Same::Name(at, pattern, not) => self.state.answers.of_name(*at, pattern).map(|is| is != *not),
-        };
-        if let Some(holds) = known {
-            return if holds && marks { Err(unknown_mark()) } else { Ok(holds) };
+        if let Some(holds) = self.state.answers.of(&same, &what, &skb.packet) {
+            return answered(holds);
         }
-        let asked = part(why);
-        let marked = marks.then(unknown_mark);
+        let asked = part(&why);
         if asking.is_idle(next) {
             self.chance.note_unknown();
             self.note(Event::Undecided { asked, holds: false });
@@ -210,103 +167,8 @@ impl Walker<'_> {
         let Some(holds) = self.chance.unknown() else {
             return Err(asked);
         };
-        match same {
-            Same::Nothing => {}
-            Same::Packet(None) => self.state.answers.take_packet(what, skb.packet.clone(), holds),
-            Same::Packet(Some((key, not))) => self.state.answers.take_packet(key, skb.packet.clone(), holds != not),
-            Same::Name(at, pattern, not) => self.state.answers.take_name(at, pattern, holds != not),
-        }
+        self.state.answers.take(same, what, &skb.packet, holds);
         self.note(Event::Undecided { asked, holds });
-        match marked {
-            Some(part) if holds => Err(part),
-            _ => Ok(holds),
-        }
-    }
-}
-
-fn by_name(test: &Interfaces, interface: Option<usize>, name: &str) -> Answer {
-    match interface.and_then(|at| Some((at, test.unknown_of(at)?))) {
-        None => Answer::Known(test.holds(interface)),
-        Some((at, pattern)) => Answer::Unknown(Question {
-            name: name.into(),
-            why: "asks for the name of an interface that is invented".into(),
-            same: Same::Name(at, pattern.clone(), test.is_not()),
-        }),
-    }
-}
-
-fn interface_text(option: &str, question: &Question) -> String {
-    match &question.same {
-        Same::Name(_, pattern, true) => format!("! {option} {pattern}"),
-        Same::Name(_, pattern, false) => format!("{option} {pattern}"),
-        _ => String::new(),
-    }
-}
-
-/// `owner_mt`.
-fn owner(asked: &Owner, origin: Origin) -> Answer {
-    let unknown = || {
-        let question = Question::new("owner", "asks who sends the packet, which is not known");
-        Answer::Unknown(match (asked.user, asked.group, asked.supplementary) {
-            (Some(test), None, false) => question.about(&format!("user {:?}", test.is), test.not),
-            (None, Some(test), false) => question.about(&format!("group {:?}", test.is), test.not),
-            _ => question,
-        })
-    };
-    let refuses_sockets = asked.socket_exists.is_some_and(|test| test.not);
-    match origin {
-        Origin::Elsewhere => Answer::Known(asked.holds_without_socket()),
-        Origin::Socket if refuses_sockets => Answer::Known(false),
-        Origin::Socket if asked.user.is_none() && asked.group.is_none() => Answer::Known(true),
-        Origin::Socket => unknown(),
-        // What the kernel sends by itself it sends with a socket that no file belongs to, or with none.
-        Origin::Kernel => {
-            let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
-            let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
-            if with == without { Answer::Known(with) } else { unknown() }
-        }
-    }
-}
-
-/// Whether a match that is not modelled says the same of the same packet whenever it is asked.
-fn of_packet(name: &str) -> bool {
-    matches!(
-        name,
-        "bpf" | "u32" | "string" | "dscp" | "tos" | "ttl" | "hl" | "ecn" | "helper" | "cgroup" | "esp" | "ah"
-    )
-}
-
-/// Sockets are looked for only for TCP and UDP, and for errors about them (`nf_sk_lookup_slow_v4`, `_v6`).
-fn has_socket(packet: &Packet) -> bool {
-    let about = match &packet.body {
-        Body::Error { about, .. } => about,
-        _ => packet,
-    };
-    matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
-}
-
-/// The lengths that the packet may have, with its IP header: what opens and ends a connection of TCP carries nothing and has at most
-/// the twenty bytes of options that Linux sends by itself, of all others the least is known.
-fn lengths(packet: &Packet) -> Sizes {
-    let header = if packet.family() == Family::V4 { 20 } else { 40 };
-    match &packet.body {
-        Body::Tcp { flags, .. } if flags.0 & (TcpFlags::SYN | TcpFlags::RST) != 0 => {
-            Sizes { first: header + 20, last: header + 40 }
-        }
-        Body::Tcp { .. } => Sizes { first: header + 20, last: u16::MAX },
-        Body::Udp { .. } | Body::Echo { .. } => Sizes { first: header + 8, last: u16::MAX },
-        Body::Sctp { .. } => Sizes { first: header + 12, last: u16::MAX },
-        Body::Error { about, .. } => Sizes { first: header + 8 + lengths(about).first.min(28), last: u16::MAX },
-        Body::Other(_) => Sizes { first: header, last: u16::MAX },
-    }
-}
-
-/// `pkttype_mt`: of what comes in the frame's destination, which follows from the packet's; what starts here is unicast.
-pub(super) fn packet_type(skb: &Skb, broadcast: bool) -> PacketType {
-    match skb.packet.destination {
-        _ if skb.input.is_none() => PacketType::Unicast,
-        to if to.is_multicast() => PacketType::Multicast,
-        _ if broadcast => PacketType::Broadcast,
-        _ => PacketType::Unicast,
+        answered(holds)
     }
 }
