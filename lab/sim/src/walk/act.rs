@@ -55,7 +55,7 @@ impl Walker<'_> {
                 self.state.changed.extend(sets.iter().cloned());
                 Done::Continue
             }
-            Action::Netmap(network) => self.netmap(*network, hook, skb),
+            Action::Netmap(network) => self.netmap(**network, hook, skb),
             Action::Reject(with) => self.reject(*with, skb),
             Action::Dnat(range) => self.set_up(range, Manip::Destination, skb),
             Action::Snat(range) => self.set_up(range, Manip::Source, skb),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::program::{Check, PhysdevCheck, Step};
+use super::program::{Check, Ends, PhysdevCheck, Step};
 use super::{Skb, Walker};
 use crate::conntrack::{Connection, Direction, Tracked};
 use crate::host::RouteKind;
@@ -19,15 +19,10 @@ use crate::set::Found;
 pub(super) type Drawn = Option<(bool, u64, u64)>;
 
 impl Walker<'_> {
-    /// Whether the rule matches. `drawn` tells what chance said on the way.
+    /// Whether the rule matches a packet for which its head holds. `drawn` tells what chance said on the way.
     pub(super) fn matches(&mut self, step: &Step, skb: &Skb, drawn: &mut Drawn) -> bool {
-        if !head_holds(step, skb)
-            || !step.input.as_ref().is_none_or(|input| input.holds(skb.input))
-            || !step.output.as_ref().is_none_or(|output| output.holds(skb.output))
-        {
-            return false;
-        }
-        step.checks.iter().all(|check| self.check(check, skb, drawn))
+        step.ends.as_ref().is_none_or(|ends| ends_hold(ends, skb))
+            && step.checks.iter().all(|check| self.check(check, skb, drawn))
     }
 
     pub(super) fn check(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> bool {
@@ -202,7 +197,7 @@ impl Walker<'_> {
     }
 }
 
-/// Addresses and protocol.
+/// Addresses and protocol: what most rules fail by.
 #[inline]
 pub(super) fn head_holds(step: &Step, skb: &Skb) -> bool {
     let packet = &skb.packet;
@@ -210,6 +205,12 @@ pub(super) fn head_holds(step: &Step, skb: &Skb) -> bool {
         && asks(step.destination.as_ref(), |network| network.contains(packet.destination))
         && asks(step.source.as_ref(), |network| network.contains(packet.source))
         && asks(step.protocol.as_ref(), |protocol| *protocol == packet.protocol())
+}
+
+/// Interfaces.
+fn ends_hold(ends: &Ends, skb: &Skb) -> bool {
+    ends.input.as_ref().is_none_or(|input| input.holds(skb.input))
+        && ends.output.as_ref().is_none_or(|output| output.holds(skb.output))
 }
 
 /// Whether a test, if there is one, holds.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::program::{
-    Action, Block, Check, CompileError, CompiledTable, Interfaces, PhysdevCheck, Program, RecentCheck, Step,
+    Action, Block, Check, CompileError, CompiledTable, Ends, Interfaces, PhysdevCheck, Program, RecentCheck, Step,
+    Unsure,
 };
 use crate::masked::bits;
 use crate::rules::ct::{Zone, ZoneId, ZoneOf};
@@ -89,16 +90,17 @@ impl Compiler<'_> {
         let [input, output] = [input, output].map(|test| test.as_ref().map(|test| self.machine.interfaces(test)));
         let unsure = [&input, &output].into_iter().flatten().any(|test| test.unknown.is_some())
             || checks.iter().any(Check::may_be_unknown);
+        let some = input.is_some() || output.is_some();
+        let ends = some.then(|| Box::new(Ends { input, output }));
         Ok(Step {
             source: *source,
             destination: *destination,
             protocol: *protocol,
-            input,
-            output,
+            ends,
             never: *fragment == Some(false),
             checks: checks.into(),
             action: self.action(table, rule, index)?,
-            unsure: unsure.then(|| sources.into()),
+            unsure: unsure.then(|| Box::new(Unsure { sources: sources.into() })),
         })
     }
 
@@ -123,7 +125,7 @@ impl Compiler<'_> {
             Target::Snat(range) => Action::Snat(*range),
             Target::Masquerade(range) => Action::Masquerade(*range),
             Target::Redirect(range) => Action::Redirect(*range),
-            Target::Netmap(network) => Action::Netmap(*network),
+            Target::Netmap(network) => Action::Netmap(Box::new(*network)),
             Target::Notrack(_) => Action::Notrack,
             Target::Ct(ct) => Action::Track(ct.zone.unwrap_or(Zone { id: ZoneId::Number(0), of: ZoneOf::Both })),
             Target::Handed(handed) => {

@@ -206,7 +206,7 @@ pub(crate) enum Action {
     Snat(NatRange),
     Masquerade(NatRange),
     Redirect(NatRange),
-    Netmap(Masked),
+    Netmap(Box<Masked>),
     Notrack,
     Track(Zone),
     ChangeSets(Box<[Arc<str>]>),
@@ -217,20 +217,33 @@ pub(crate) enum Action {
     },
 }
 
-/// A rule.
+/// `-i` and `-o`.
+#[derive(Debug, Clone)]
+pub(crate) struct Ends {
+    pub(crate) input: Option<Interfaces>,
+    pub(crate) output: Option<Interfaces>,
+}
+
+/// What is kept of a rule for which there are packets of which nobody knows whether it matches.
+#[derive(Debug, Clone)]
+pub(crate) struct Unsure {
+    /// For each check, which of the rule's matches it is.
+    pub(crate) sources: Box<[usize]>,
+}
+
+/// A rule. Walks go over thousands of these, so what few rules have is behind a pointer.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) source: Option<Test<Masked>>,
     pub(crate) destination: Option<Test<Masked>>,
     pub(crate) protocol: Option<Test<Protocol>>,
-    pub(crate) input: Option<Interfaces>,
-    pub(crate) output: Option<Interfaces>,
+    /// The interfaces that it asks for, if any.
+    pub(crate) ends: Option<Box<Ends>>,
     /// Asks for fragments, of which there are none.
     pub(crate) never: bool,
     pub(crate) checks: Box<[Check]>,
     pub(crate) action: Action,
-    /// Set if there are packets for which nobody knows whether it matches: for each check, which of the rule's matches it is.
-    pub(crate) unsure: Option<Box<[usize]>>,
+    pub(crate) unsure: Option<Box<Unsure>>,
 }
 
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::check::head_holds;
 use super::program::{Action, Check, CompiledTable, Step};
 use super::unsure::Asking;
 use super::{HookResult, Leaves, Skb, Walker};
@@ -68,6 +69,10 @@ impl<'a> Walker<'a> {
             met += 1;
             if met > LONGEST {
                 return HookResult::Ends(self.lose(Lost::TooManyRules));
+            }
+            if !head_holds(step, skb) {
+                at += 1;
+                continue;
             }
             let mut drawn = None;
             let matched = match step.unsure {

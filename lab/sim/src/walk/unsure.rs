@@ -21,7 +21,7 @@ pub(super) struct Asking<'s> {
 impl Asking<'_> {
     /// The text of the match that a check was made of.
     fn text(&self, check: usize) -> String {
-        let at = self.step.unsure.as_ref().and_then(|sources| sources.get(check));
+        let at = self.step.unsure.as_ref().and_then(|unsure| unsure.sources.get(check));
         let one = at.and_then(|at| self.rule.rule()?.matches.get(*at));
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
@@ -40,7 +40,7 @@ impl Asking<'_> {
 }
 
 impl Walker<'_> {
-    /// Whether a rule with unknown parts matches; the error is a part that nobody can answer, where one draw is asked for.
+    /// Whether a rule with unknown parts matches a packet for which its head holds; the error is a part that nobody can answer, where one draw is asked for.
     pub(super) fn matches_unsure(
         &mut self,
         asking: &Asking<'_>,
@@ -48,11 +48,10 @@ impl Walker<'_> {
         drawn: &mut Drawn,
     ) -> Result<bool, Box<NotModelled>> {
         let step = asking.step;
-        if !super::check::head_holds(step, skb) {
-            return Ok(false);
-        }
-        let ends = [("input-interface", &step.input, skb.input), ("output-interface", &step.output, skb.output)];
         let mut unknown = Vec::new();
+        let ends = step.ends.iter().flat_map(|ends| {
+            [("input-interface", &ends.input, skb.input), ("output-interface", &ends.output, skb.output)]
+        });
         for (name, test, interface) in ends {
             let Some(test) = test else { continue };
             match by_name(test, interface, name) {
