@@ -110,7 +110,10 @@ impl Open {
                 continue;
             };
             match self.index.get(to) {
-                None if unknown == Unknown::Kept && matches!(rule.target, Target::Jump(_)) => {
+                None if unknown == Unknown::Kept
+                    && matches!(rule.target, Target::Jump(_))
+                    && rule_line::is_name(to) =>
+                {
                     rule.target = Target::Unknown { name: to.clone(), options: String::new() };
                 }
                 None => return Err((rule.line, Problem::UnknownTarget(to.clone()))),

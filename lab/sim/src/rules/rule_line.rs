@@ -37,6 +37,12 @@ impl Unknown {
     }
 }
 
+/// Whether an extension may be called so.
+pub(super) fn is_name(name: &str) -> bool {
+    let letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    !name.starts_with('-') && !name.is_empty() && name.chars().all(letter)
+}
+
 /// The match or target that was read last, and where: an option that follows and is not known is one of its.
 enum Open {
     Nothing,
@@ -102,7 +108,7 @@ impl Reader<'_, '_> {
             Ok(one) => self.rule.matches.push(one),
             Err(problem) if !self.unknown.keeps(&problem) => return Err(problem),
             Err(_) if nothing && !matches!(self.open, Open::Nothing) => return self.option_is_unknown(option),
-            Err(_) => self.keep_match(name, place),
+            Err(_) => self.keep_match(name, place)?,
         }
         self.open = Open::Match(name.to_owned(), place);
         Ok(())
@@ -113,17 +119,21 @@ impl Reader<'_, '_> {
         let place = self.words.place();
         match Match::read(name, self.words, self.family, &self.rule.header) {
             Ok(one) => self.rule.matches.push(one),
-            Err(problem) if self.unknown.keeps(&problem) => self.keep_match(name, place),
+            Err(problem) if self.unknown.keeps(&problem) => self.keep_match(name, place)?,
             Err(problem) => return Err(problem),
         }
         self.open = Open::Match(name.to_owned(), place);
         Ok(())
     }
 
-    fn keep_match(&mut self, name: &str, place: usize) {
+    fn keep_match(&mut self, name: &str, place: usize) -> Part<()> {
+        if !is_name(name) {
+            return Err(Problem::UnknownMatch(name.to_owned()));
+        }
         self.words.back_to(place);
         let options = self.words.up_to_next_part();
         self.rule.matches.push(Match::Unknown { name: name.to_owned(), options });
+        Ok(())
     }
 
     /// What `-j` or `-g` leads to. A chain may have any name, a target's included only if it is not one.
@@ -151,6 +161,9 @@ impl Reader<'_, '_> {
     fn keep_target(&mut self, place: usize) -> Part<()> {
         self.words.back_to(place);
         let name = self.words.value()?.to_owned();
+        if !is_name(&name) {
+            return Err(Problem::UnknownTarget(name));
+        }
         self.rule.target = Target::Unknown { name, options: self.words.up_to_next_part() };
         Ok(())
     }
@@ -161,8 +174,7 @@ impl Reader<'_, '_> {
         match std::mem::replace(&mut self.open, Open::Nothing) {
             Open::Match(name, place) if self.unknown.keeps(&problem) => {
                 self.rule.matches.pop();
-                self.keep_match(&name, place);
-                Ok(())
+                self.keep_match(&name, place)
             }
             Open::Target(place) if self.unknown.keeps(&problem) => self.keep_target(place),
             _ => Err(problem),
