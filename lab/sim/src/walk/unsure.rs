@@ -40,7 +40,8 @@ impl Asking<'_> {
 }
 
 impl Walker<'_> {
-    /// Whether a rule with unknown parts matches a packet for which its head holds; the error is a part that nobody can answer, where one draw is asked for.
+    /// Whether a rule with unknown parts matches a packet for which its head holds; the error is a part that nobody can answer,
+    /// where one draw is asked for.
     pub(super) fn matches_unsure(
         &mut self,
         asking: &Asking<'_>,
