@@ -163,11 +163,11 @@ const DECISIONS: usize = 10_000;
 
 /// Runs `walk` with every combination of answers; hands each result, with the answers that led to it, to `take`.
 ///
-/// Returns false if there were more than `limit` ways.
+/// Returns false if there were more than `limit` ways, or `take` wanted no more.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,
-    mut take: impl FnMut(T, Chance),
+    mut take: impl FnMut(T, Chance) -> bool,
 ) -> bool {
     let mut script = Some(Vec::new());
     for _ in 0..limit {
@@ -180,7 +180,9 @@ pub(crate) fn explore<T>(
             return false;
         }
         script = chance.successor();
-        take(result, chance);
+        if !take(result, chance) {
+            return false;
+        }
     }
     script.is_none()
 }
@@ -203,6 +205,7 @@ mod tests {
                 let share = chance.probability();
                 sum = sum.plus(&share);
                 ways.push((way, share.to_string()));
+                true
             },
         );
         assert!(whole);
@@ -225,6 +228,6 @@ mod tests {
 
     #[test]
     fn the_limit_is_told() {
-        assert!(!explore(3, |chance| chance.choose(&[1, 1, 1, 1]), |_, _| ()));
+        assert!(!explore(3, |chance| chance.choose(&[1, 1, 1, 1]), |_, _| true));
     }
 }

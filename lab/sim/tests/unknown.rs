@@ -282,6 +282,15 @@ fn a_set_that_a_rule_has_changed_is_not_known() {
 }
 
 #[test]
+fn too_many_questions_are_listed_as_well() {
+    let rules: Vec<String> =
+        (0..16).map(|bit| format!("-A INPUT -m time -j MARK --set-xmark 0x{:x}/0x0", 1 << bit)).collect();
+    let setup = setup(with_rules(&filter(&rules.join("\n"))), false);
+    let Err(NetworkError::Undecided(open)) = input(&setup) else { panic!() };
+    assert_eq!(open.parts.len(), 16);
+}
+
+#[test]
 fn sets_that_are_not_given_are_an_error_or_not_known() {
     let rules = filter("-A INPUT -m set --match-set NOBODY src -j DROP");
     let host = Host::builder("node").rules(Rules::read_any(Family::V4, &rules).unwrap());

@@ -13,6 +13,8 @@ use crate::walk::State;
 
 /// How many ways are explored at most.
 const WAYS: usize = 100_000;
+/// How many if something is asked that nobody knows: each such question doubles them, and a person is to be told which they are.
+const UNDECIDED_WAYS: usize = 10_000;
 
 /// There are more ways than are explored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +99,7 @@ pub(super) fn explore(
     let whole = chance::explore(WAYS, walk, |journey, chance| {
         unknown |= chance.asked_unknown() || journey.stopped_at().is_some();
         ways.push((chance.probability(), journey));
+        !unknown || ways.len() <= UNDECIDED_WAYS
     });
     let parts = if unknown { parts(ways.iter().map(|(_, journey)| journey)) } else { Vec::new() };
     if !whole {
@@ -108,7 +111,10 @@ pub(super) fn explore(
     if unknown {
         // Decisions are kept in this case only: of a long chain of draws they are large.
         let mut all = Vec::new();
-        chance::explore(WAYS, walk, |journey, chance| all.push(Way { journey, decisions: chance.into_decisions() }));
+        chance::explore(WAYS, walk, |journey, chance| {
+            all.push(Way { journey, decisions: chance.into_decisions() });
+            true
+        });
         let Some(chosen) = with_one_answer(&all, 0) else {
             return Err(Undecided { parts }.into());
         };
