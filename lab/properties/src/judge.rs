@@ -137,7 +137,9 @@ pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promis
         Err(error) => {
             let mut judgement = nothing(promise);
             // A rule that is not modelled is a fault whatever was promised.
-            if judgement.promise.verdict != Verdict::Untouched || matches!(error, NetworkError::NotModelled(_)) {
+            if judgement.promise.verdict != Verdict::Untouched
+                || matches!(error, NetworkError::NotModelled(_) | NetworkError::Undecided(_))
+            {
                 judgement.faults.push(fault(Property::Verdict, error.to_string()));
             }
             return judgement;

@@ -15,6 +15,25 @@ pub(crate) struct Decision {
     of: usize,
     numerator: u64,
     denominator: u64,
+    /// Not chance: an answer that nobody knows, which has no probability.
+    unknown: bool,
+}
+
+impl Decision {
+    pub(crate) fn answer(&self) -> usize {
+        self.answer
+    }
+
+    /// Whether it was an answer that nobody knows: 0 is no, 1 is yes.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+}
+
+/// The probability of all of these.
+pub(crate) fn product(decisions: &[Decision]) -> Fraction {
+    let drawn = decisions.iter().filter(|decision| decision.of > 1 && !decision.unknown);
+    drawn.fold(Fraction::one(), |product, decision| product.times(decision.numerator, decision.denominator))
 }
 
 #[derive(Debug, Clone)]
@@ -29,6 +48,8 @@ enum Source {
 pub struct Chance {
     source: Source,
     taken: Vec<Decision>,
+    /// Whether something was asked that nobody knows.
+    asked_unknown: bool,
 }
 
 impl Chance {
@@ -36,12 +57,12 @@ impl Chance {
     /// Number Generators", 2014), which passes through all 2⁶⁴ states.
     #[must_use]
     pub fn seeded(seed: u64) -> Chance {
-        Chance { source: Source::Seeded(seed), taken: Vec::new() }
+        Chance { source: Source::Seeded(seed), taken: Vec::new(), asked_unknown: false }
     }
 
     /// The answers of `script`, then the first of each question's.
     pub(crate) fn scripted(script: Vec<usize>) -> Chance {
-        Chance { source: Source::Script(script), taken: Vec::new() }
+        Chance { source: Source::Script(script), taken: Vec::new(), asked_unknown: false }
     }
 
     /// Whether all possibilities are explored, one after the other.
@@ -77,8 +98,34 @@ impl Chance {
         let Some(chosen) = possible.get(answer).copied() else {
             return 0;
         };
-        self.taken.push(Decision { answer, of: possible.len(), numerator: shares[chosen], denominator: total });
+        let (numerator, denominator) = (shares[chosen], total);
+        self.taken.push(Decision { answer, of: possible.len(), numerator, denominator, unknown: false });
         chosen
+    }
+
+    /// The answer to a question that nobody can answer: with a seed none, in exact walks first no and then yes.
+    pub(crate) fn unknown(&mut self) -> Option<bool> {
+        let Source::Script(script) = &self.source else {
+            return None;
+        };
+        let answer = script.get(self.taken.len()).copied().unwrap_or(0);
+        self.taken.push(Decision { answer, of: 2, numerator: 1, denominator: 1, unknown: true });
+        self.asked_unknown = true;
+        Some(answer == 1)
+    }
+
+    /// A question that nobody can answer was asked, and neither answer has an effect.
+    pub(crate) fn note_unknown(&mut self) {
+        self.asked_unknown = true;
+    }
+
+    pub(crate) fn asked_unknown(&self) -> bool {
+        self.asked_unknown
+    }
+
+    /// The decisions, in their order.
+    pub(crate) fn into_decisions(self) -> Vec<Decision> {
+        self.taken
     }
 
     /// True with probability `threshold` / 2³¹.
@@ -99,11 +146,7 @@ impl Chance {
     /// The probability of all answers given so far.
     #[must_use]
     pub fn probability(&self) -> Fraction {
-        let mut product = Fraction::one();
-        for decision in self.taken.iter().filter(|decision| decision.of > 1) {
-            product = product.times(decision.numerator, decision.denominator);
-        }
-        product
+        product(&self.taken)
     }
 
     /// The answers that come after these, in order; none when these were the last.
@@ -118,13 +161,13 @@ impl Chance {
 /// Decisions of one walk, at most: each is two ways at least.
 const DECISIONS: usize = 10_000;
 
-/// Runs `walk` with every combination of answers; hands each result and its probability to `take`.
+/// Runs `walk` with every combination of answers; hands each result, with the answers that led to it, to `take`.
 ///
-/// Returns false if there were more than `limit` ways.
+/// Returns false if there were more than `limit` ways, or `take` wanted no more.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,
-    mut take: impl FnMut(T, Fraction),
+    mut take: impl FnMut(T, Chance) -> bool,
 ) -> bool {
     let mut script = Some(Vec::new());
     for _ in 0..limit {
@@ -136,8 +179,10 @@ pub(crate) fn explore<T>(
         if chance.taken.len() > DECISIONS {
             return false;
         }
-        take(result, chance.probability());
         script = chance.successor();
+        if !take(result, chance) {
+            return false;
+        }
     }
     script.is_none()
 }
@@ -156,9 +201,11 @@ mod tests {
                 let first = chance.choose(&[1, 0, 2]);
                 (first, if first == 2 { chance.below(1 << 30) } else { true })
             },
-            |way, share| {
+            |way, chance| {
+                let share = chance.probability();
                 sum = sum.plus(&share);
                 ways.push((way, share.to_string()));
+                true
             },
         );
         assert!(whole);
@@ -181,6 +228,6 @@ mod tests {
 
     #[test]
     fn the_limit_is_told() {
-        assert!(!explore(3, |chance| chance.choose(&[1, 1, 1, 1]), |_, _| ()));
+        assert!(!explore(3, |chance| chance.choose(&[1, 1, 1, 1]), |_, _| true));
     }
 }

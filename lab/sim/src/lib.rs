@@ -2,7 +2,8 @@
 //!
 //! It reads what `iptables-save`, `nft list ruleset`, `ipset save` and `ipvsadm -Sn` print, on whatever machine and by whichever program the
 //! rules were made; builds [machines](host::Host) from them and a [network](network::Network) of machines; and walks
-//! packets through it, there and back. What it does not know it refuses, with the line; it never guesses. It does no
+//! packets through it, there and back. It never guesses: what it does not know it refuses, with the line, or, if it was read with
+//! [`Rules::read_any`], when a packet gets there and it matters. It does no
 //! input or output, and nothing in it depends on the time of day or on anybody's luck: chance is one
 //! [seeded source](chance::Chance), or it is explored in full, and then probabilities are exact
 //! [fractions](fraction::Fraction).
@@ -58,14 +59,16 @@
 //!   remove or change one, and go on with the text or with the data.
 //! - [`host`]: interfaces, routes, kernel settings and all of the above, put together and compiled.
 //! - [`network`]: machines on links; [`network::Network::send`] with one draw, [`network::Network::outcomes`] with all.
+//! - [`assume`]: answers to what nobody knows.
 //! - [`trace`]: what happened, step by step, and as text.
 //! - [`conntrack`], [`packet`], [`protocol`], [`masked`], [`chance`], [`fraction`]: what these need.
 //!
 //! # What is left out
-//! Fragments, IPv6 extension headers, link-local addresses, multicast, multipath routes, policy routing, conntrack zones and
+//! Fragments, IPv6 extension headers, link-local addresses, multicast, multipath routes, policy routing, conntrack
 //! helpers, IPVS by routing and tunnels, `lblc`'s and `lblcr`'s forgetting, thresholds that keep an IPVS server out until a
 //! lower one is reached. What a dump can say of these is refused when it is read or built.
 
+pub mod assume;
 pub mod chance;
 pub mod cluster;
 pub mod conntrack;
@@ -83,6 +86,7 @@ pub mod set;
 pub mod trace;
 mod walk;
 
+pub use assume::Assumptions;
 pub use chance::Chance;
 pub use host::Host;
 pub use network::{Flow, Network};

@@ -94,6 +94,11 @@ impl Masked {
         Family::of(address) == self.family && bits(address) & self.mask == self.value
     }
 
+    /// The address whose bits under the mask are these, and the others those of `address`.
+    pub(crate) fn with_host_of(&self, address: IpAddr) -> IpAddr {
+        from_bits(self.family, self.value | (bits(address) & !self.mask))
+    }
+
     /// The prefix length, if the mask is one.
     #[must_use]
     pub fn prefix(&self) -> Option<u8> {

@@ -123,7 +123,10 @@ fn a_full_set_takes_nothing_in() {
 #[test]
 fn what_is_not_modelled_is_refused_where_a_packet_reaches_it() {
     let reached = to_node("tcp dport 22 meta skuid 0 accept");
-    assert_eq!(reached, "ip t, rule 1 of chain input, tcp dport 22 meta skuid 0 accept: meta skuid 0 is not modelled");
+    assert_eq!(
+        reached,
+        "what becomes of the packet depends on what is not known:\n  node-a: ip t, rule 1 of chain input (line 4), tcp dport 22 meta skuid 0 accept: meta skuid 0 is not modelled"
+    );
     let passed = to_node("tcp dport 23 meta skuid 0 accept\n\t\ttcp dport 22 drop\n\t\tqueue to 1");
     assert!(passed.starts_with("dropped by node-a"), "{passed}");
     for rule in [

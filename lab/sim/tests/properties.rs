@@ -45,6 +45,19 @@ proptest! {
             prop_assert_eq!(Rules::read(Family::V4, &printed).unwrap().to_string(), printed);
         }
     }
+
+    #[test]
+    fn what_is_kept_as_text_is_read_again(words in proptest::collection::vec("-m|-p|tcp|!|--dport|80|-j|DROP|LOG|\"a b\"|bpf|owner|--uid-owner|--[a-z]{1,3}|[a-z0-9]{1,3}|set|limit|CT|--zone|-s|10.0.0.1", 0..12)) {
+        let text = format!("*raw\n-A OUTPUT {}\nCOMMIT\n", words.join(" "));
+        let (strict, any) = (Rules::read(Family::V4, &text), Rules::read_any(Family::V4, &text));
+        if let Ok(strict) = strict {
+            prop_assert_eq!(&strict, any.as_ref().unwrap());
+        }
+        if let Ok(any) = any {
+            let printed = any.to_string();
+            prop_assert_eq!(Rules::read_any(Family::V4, &printed).unwrap().to_string(), printed);
+        }
+    }
 }
 
 /// A mutant of the rules is made from the data, and walked without a detour by text; its text says the same.

@@ -48,9 +48,9 @@ fn what_ipset_prints_is_read() {
 fn an_unknown_thing_is_an_error_that_names_its_place() {
     let mut report = String::new();
     for rule in [
-        "-A INPUT -m owner --uid-owner 1337 -j DROP",
+        "-A INPUT -m bpf --bytecode \"1,6 0 0 1\" -j DROP",
         "-A INPUT -m rpfilter --strict -j DROP",
-        "-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP",
+        "-A INPUT -m mac --mac-source 02:00:00:00:00 -j DROP",
         "-A INPUT -j TARPIT",
         "-A INPUT -p tcp -m tcp --dport 80 --ttl 5 -j ACCEPT",
         "-A INPUT -m tcp --dport 80 -j ACCEPT",

@@ -76,12 +76,24 @@ impl NodeState {
     /// # Errors
     /// The first line that the simulator does not understand, with `what` it was read from.
     pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
-        let rules = Rules::read(family, text).map_err(|error| ReadError::new(what, &error))?;
-        match family {
+        self.set_rules(Rules::read(family, text).map_err(|error| ReadError::new(what, &error))?);
+        Ok(())
+    }
+
+    /// Takes the same, and keeps as text what the simulator does not know ([`Rules::read_any`]).
+    ///
+    /// # Errors
+    /// The first line that is none of a dump's, with `what` it was read from.
+    pub fn read_any_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
+        self.set_rules(Rules::read_any(family, text).map_err(|error| ReadError::new(what, &error))?);
+        Ok(())
+    }
+
+    fn set_rules(&mut self, rules: Rules) {
+        match rules.family {
             Family::V4 => self.v4 = Arc::new(rules),
             Family::V6 => self.v6 = Arc::new(rules),
         }
-        Ok(())
     }
 
     /// Takes what `nft list ruleset` or `nft -j list ruleset` prints.

@@ -11,6 +11,7 @@ pub(crate) use tuple::{Tuple, tuple_of};
 
 use crate::host::Sysctls;
 use crate::packet::{Body, Packet};
+use crate::rules::ct::{Zone, ZoneId, ZoneOf};
 use protocols::Stage;
 
 /// Which way a packet goes.
@@ -46,9 +47,33 @@ pub enum Tracked {
     Untracked,
 }
 
+/// In which zones the two tuples of a connection are (include/net/netfilter/nf_conntrack_zones.h); 0 is where no rule chooses one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Zones {
+    original: u16,
+    reply: u16,
+}
+
+impl Zones {
+    /// Those that a rule chose, for a packet with this mark (`nf_ct_zone_tmpl`).
+    pub(crate) fn of(zone: Zone, mark: u32) -> Zones {
+        let id = match zone.id {
+            ZoneId::Number(number) => number,
+            // The kernel keeps sixteen bits.
+            ZoneId::Mark => mark as u16,
+        };
+        match zone.of {
+            ZoneOf::Both => Zones { original: id, reply: id },
+            ZoneOf::Original => Zones { original: id, reply: 0 },
+            ZoneOf::Reply => Zones { original: 0, reply: id },
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
+    pub(crate) zones: Zones,
     pub(crate) original: Tuple,
     pub(crate) reply: Tuple,
     pub(crate) source_nat: bool,
@@ -88,7 +113,8 @@ pub(crate) struct Attached {
 pub(crate) struct Connections {
     all: BTreeMap<usize, Connection>,
     next: usize,
-    by_tuple: BTreeMap<Tuple, (usize, Direction)>,
+    /// By zone and tuple (`nf_ct_key_equal`).
+    by_tuple: BTreeMap<(u16, Tuple), (usize, Direction)>,
     unconfirmed: Vec<usize>,
     /// Nothing ends before this time.
     quiet_until: u64,
@@ -118,7 +144,8 @@ impl Connections {
 
     fn remove(&mut self, id: usize) {
         if let Some(connection) = self.all.remove(&id) {
-            for tuple in [connection.original, connection.reply] {
+            let Zones { original, reply } = connection.zones;
+            for tuple in [(original, connection.original), (reply, connection.reply)] {
                 if self.by_tuple.get(&tuple).is_some_and(|(owner, _)| *owner == id) {
                     self.by_tuple.remove(&tuple);
                 }
@@ -136,27 +163,39 @@ impl Connections {
 
     /// Whether answers to another connection look like this (nf_conntrack_tuple_taken).
     pub(crate) fn taken(&self, tuple: &Tuple, except: usize) -> bool {
-        self.by_tuple.get(tuple).is_some_and(|(owner, _)| *owner != except)
+        let zones = self.get(except).map(|connection| connection.zones).unwrap_or_default();
+        self.by_tuple.get(&(zones.reply, *tuple)).is_some_and(|(owner, _)| *owner != except)
+    }
+
+    /// `resolve_normal_ct`: a packet of the first direction is in the one zone, an answer in the other.
+    fn find(&self, tuple: Tuple, zones: Zones) -> Option<(usize, Direction)> {
+        let found = self.by_tuple.get(&(zones.original, tuple)).copied();
+        if zones.original == zones.reply {
+            return found;
+        }
+        let is = |wanted| move |(_, direction): &(usize, Direction)| *direction == wanted;
+        let reply = || self.by_tuple.get(&(zones.reply, tuple)).copied().filter(is(Direction::Reply));
+        found.filter(is(Direction::Original)).or_else(reply)
     }
 
     /// `nf_conntrack_in`: the packet's connection, a new one if it opens one; none for what is invalid.
-    pub(crate) fn track(&mut self, packet: &Packet, sysctls: &Sysctls, now: u64) -> Option<Attached> {
+    pub(crate) fn track(&mut self, packet: &Packet, zones: Zones, sysctls: &Sysctls, now: u64) -> Option<Attached> {
         self.expire(now);
         if let Body::Error { about, .. } = &packet.body {
             // An error belongs to the connection that an answer to the packet that it is about would belong to: that
             // packet looks as it did where it was refused, translated (`nf_conntrack_inet_error`).
-            let (id, direction) = *self.by_tuple.get(&tuple_of(about)?.inverted())?;
+            let (id, direction) = self.find(tuple_of(about)?.inverted(), zones)?;
             return Some(Attached { id, direction, tracked: Tracked::Related });
         }
         let tuple = tuple_of(packet)?;
-        if let Some((id, direction)) = self.by_tuple.get(&tuple).copied() {
+        if let Some((id, direction)) = self.find(tuple, zones) {
             let connection = self.all.get_mut(&id)?;
             match protocols::follow(connection, direction, packet, sysctls, now) {
                 protocols::Verdict::Belongs => {}
                 protocols::Verdict::Invalid => return None,
                 protocols::Verdict::Reopens => {
                     self.remove(id);
-                    return self.open(packet, tuple, sysctls, now);
+                    return self.open(packet, (tuple, zones), sysctls, now);
                 }
             }
             self.quiet_until = self.quiet_until.min(connection.expires);
@@ -170,14 +209,21 @@ impl Connections {
             }
             return Some(Attached { id, direction, tracked });
         }
-        self.open(packet, tuple, sysctls, now)
+        self.open(packet, (tuple, zones), sysctls, now)
     }
 
-    fn open(&mut self, packet: &Packet, tuple: Tuple, sysctls: &Sysctls, now: u64) -> Option<Attached> {
+    fn open(
+        &mut self,
+        packet: &Packet,
+        (tuple, zones): (Tuple, Zones),
+        sysctls: &Sysctls,
+        now: u64,
+    ) -> Option<Attached> {
         let stage = protocols::first(packet, sysctls)?;
         let id = self.next;
         self.next += 1;
         let connection = Connection {
+            zones,
             original: tuple,
             reply: tuple.inverted(),
             source_nat: false,
@@ -207,8 +253,9 @@ impl Connections {
         if connection.confirmed {
             return true;
         }
-        let (original, reply) = (connection.original, connection.reply);
-        let taken = |tuple: &Tuple| self.by_tuple.get(tuple).is_some_and(|(owner, _)| *owner != id);
+        let zones = connection.zones;
+        let (original, reply) = ((zones.original, connection.original), (zones.reply, connection.reply));
+        let taken = |tuple: &(u16, Tuple)| self.by_tuple.get(tuple).is_some_and(|(owner, _)| *owner != id);
         if taken(&original) || taken(&reply) {
             self.all.remove(&id);
             return false;

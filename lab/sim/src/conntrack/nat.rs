@@ -106,9 +106,11 @@ impl Connections {
 
     /// `find_appropriate_src`: what the same source was translated to before.
     fn known_source(&self, id: usize, current: &Tuple, range: &NatRange) -> Option<Tuple> {
-        let original = self.get(id)?.original;
+        let connection = self.get(id)?;
+        let (original, zones) = (connection.original, connection.zones);
         let same = self.iter().filter(|other| {
             other.confirmed
+                && other.zones.original == zones.original
                 && other.original.protocol == original.protocol
                 && (other.original.source, other.original.source_port) == (current.source, current.source_port)
         });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::policy::{MAIN_TABLE, Policy, PolicyRule};
 use super::route::{Resolved, Route, RouteKind};
 use super::{Address, Host, Interface, LOOPBACK, Listener, Sysctls};
+use crate::assume::Assumptions;
 use crate::ipvs::{Forwarding, VirtualServices};
 use crate::masked::Masked;
 use crate::nft::Ruleset;
@@ -14,7 +15,8 @@ use crate::nft::compile::{self, Missing};
 use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
-use crate::walk::program::{CompileError, Program};
+use crate::walk::compile::{self as rules, Machine};
+use crate::walk::program::CompileError;
 
 /// Why a machine cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +100,8 @@ pub struct HostBuilder {
     nft: Arc<Ruleset>,
     sets: Sets,
     services: VirtualServices,
+    assumptions: Assumptions,
+    other_sets: bool,
 }
 
 impl HostBuilder {
@@ -117,6 +121,8 @@ impl HostBuilder {
             nft: Arc::new(Ruleset::default()),
             sets: Sets::default(),
             services: VirtualServices::default(),
+            assumptions: Assumptions::default(),
+            other_sets: false,
         }
     }
 
@@ -217,6 +223,20 @@ impl HostBuilder {
         self
     }
 
+    /// Says that there are sets which are not given: what rules ask of them nobody knows, where it is an error otherwise.
+    #[must_use]
+    pub fn other_sets(mut self) -> HostBuilder {
+        self.other_sets = true;
+        self
+    }
+
+    /// Decides what its rules ask and nobody knows.
+    #[must_use]
+    pub fn assume(mut self, assumptions: Assumptions) -> HostBuilder {
+        self.assumptions = assumptions;
+        self
+    }
+
     /// The machine, if everything fits together.
     ///
     /// # Errors
@@ -257,8 +277,11 @@ impl HostBuilder {
         self.refuse()?;
         let sets = Host::set_lookups(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
+        let invented = self.interfaces.iter().map(|one| one.invented).collect();
+        let changing = Machine::changing(&self.v4).chain(Machine::changing(&self.v6)).collect();
+        let machine = Machine { names: &names, invented, sets: &sets, changing, other_sets: self.other_sets };
         let compile = |rules: &Arc<Rules>| {
-            Program::compile(rules, &names, &sets).map_err(|error| HostError::Rules { host: self.name.clone(), error })
+            rules::compile(rules, &machine).map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };
         let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
         let beside_iptables = |family| {
@@ -284,6 +307,7 @@ impl HostBuilder {
             nft,
             sets,
             services: self.services,
+            assumptions: self.assumptions,
         })
     }
 

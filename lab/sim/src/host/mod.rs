@@ -21,6 +21,7 @@ pub use route::{Route, RouteKind};
 pub use sysctl::{InterfaceSysctls, Sysctls};
 pub use way::WayTo;
 
+use crate::assume::Assumptions;
 use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
 use crate::protocol::{Family, Protocol};
@@ -40,13 +41,22 @@ pub struct Interface {
     pub hairpin: bool,
     /// Kernel settings of its own; without them the machine's hold.
     pub sysctls: Option<InterfaceSysctls>,
+    /// Whether only its place is known, not its name: nobody knows the answer of a rule that asks for the name.
+    pub invented: bool,
 }
 
 impl Interface {
     /// An interface with nothing on it.
     #[must_use]
     pub fn new(name: &str) -> Interface {
-        Interface { name: name.to_owned(), addresses: Vec::new(), bridge: None, hairpin: false, sysctls: None }
+        Interface {
+            name: name.to_owned(),
+            addresses: Vec::new(),
+            bridge: None,
+            hairpin: false,
+            sysctls: None,
+            invented: false,
+        }
     }
 
     /// Adds an address; a prefix that is too long is reported when the host is built. An IPv4 address of a network that
@@ -79,6 +89,13 @@ impl Interface {
     #[must_use]
     pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> Interface {
         self.sysctls = Some(sysctls);
+        self
+    }
+
+    /// Says that its name is invented.
+    #[must_use]
+    pub fn invented(mut self) -> Interface {
+        self.invented = true;
         self
     }
 
@@ -122,6 +139,7 @@ pub struct Host {
     pub(crate) nft: crate::nft::program::Program,
     pub(crate) sets: Vec<Lookup>,
     pub(crate) services: VirtualServices,
+    pub(crate) assumptions: Assumptions,
 }
 
 /// The loopback interface's place: it is always the first.

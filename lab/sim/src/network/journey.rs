@@ -1,12 +1,11 @@
 //! What became of a packet and of the answer to it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use super::HostId;
 use crate::packet::Packet;
 use crate::rules::target::RejectWith;
-use crate::trace::{Lost, NftRule, Trace};
+use crate::trace::{Lost, NotModelled, Trace};
 
 /// How one way ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,16 +143,6 @@ impl Verdict {
     }
 }
 
-/// A packet reached a rule that asks for something that is not modelled: what becomes of it cannot be said.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}, {rule}: {what} is not modelled", rule.place())]
-pub struct NotModelled {
-    /// The rule.
-    pub rule: NftRule,
-    /// What it asks for.
-    pub what: Arc<str>,
-}
-
 /// A packet's way, and the way back of what it called forth: an answer, a reset, an ICMP error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journey {
@@ -171,12 +160,21 @@ impl Journey {
     /// # Errors
     /// The rule that is not.
     pub fn known(&self) -> Result<(), NotModelled> {
-        let legs = std::iter::once(&self.request).chain(&self.reply);
-        for leg in legs {
-            if let End::Lost { why: Lost::NotModelled { rule, what }, .. } = &leg.end {
-                return Err(NotModelled { rule: rule.clone(), what: what.clone() });
-            }
+        match self.stopped_at() {
+            Some(part) => Err(part.clone()),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// What a leg ends at that is not modelled.
+    pub(super) fn stopped_at(&self) -> Option<&NotModelled> {
+        self.legs().find_map(|leg| match &leg.end {
+            End::Lost { why: Lost::NotModelled(part), .. } => Some(&**part),
+            _ => None,
+        })
+    }
+
+    pub(super) fn legs(&self) -> impl Iterator<Item = &Leg> {
+        std::iter::once(&self.request).chain(&self.reply)
     }
 }

@@ -9,8 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use journey::{Broken, End, Journey, Leg, NotModelled, Verdict};
-pub use outcomes::{Outcome, Outcomes, TooManyWays};
+pub use crate::trace::NotModelled;
+pub use journey::{Broken, End, Journey, Leg, Verdict};
+pub use outcomes::{Outcome, Outcomes, TooManyWays, Undecided};
 
 use crate::chance::Chance;
 use crate::conntrack::Tuple;
@@ -71,6 +72,9 @@ pub enum NetworkError {
     /// The packet reached a rule that asks for something that is not modelled.
     #[error(transparent)]
     NotModelled(#[from] NotModelled),
+    /// What becomes of the packet depends on what is not modelled or not known.
+    #[error(transparent)]
+    Undecided(#[from] Undecided),
 }
 
 /// A connection that somebody opens.
@@ -274,7 +278,7 @@ impl Network {
     /// Every way that a flow's first packet and its answer can take, with exact probabilities. Nothing is left behind.
     ///
     /// # Errors
-    /// No packet can be made of the flow, or there are more than a hundred thousand ways.
+    /// No packet can be made of the flow; otherwise as [`Network::packet_outcomes`].
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
         self.packet_outcomes(flow.from, &packet)
@@ -283,7 +287,7 @@ impl Network {
     /// The same for any packet.
     ///
     /// # Errors
-    /// There are more than a hundred thousand ways, or one leads to a rule that is not modelled.
+    /// There are more than a hundred thousand ways, or what becomes of the packet depends on something that is not modelled.
     pub fn packet_outcomes(&self, from: HostId, packet: &Packet) -> Result<Outcomes, NetworkError> {
         outcomes::explore(self, &self.states, from, packet)
     }

@@ -1,21 +1,47 @@
 //! All ways of a packet, with exact probabilities.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::journey::{Journey, Verdict};
 use super::{HostId, Network, NetworkError};
-use crate::chance;
+use crate::chance::{self, Decision};
 use crate::fraction::Fraction;
 use crate::packet::Packet;
+use crate::trace::{Event, NotModelled};
 use crate::walk::State;
 
 /// How many ways are explored at most.
 const WAYS: usize = 100_000;
+/// How many if something is asked that nobody knows: each such question doubles them, and a person is to be told which they are.
+const UNDECIDED_WAYS: usize = 10_000;
 
 /// There are more ways than are explored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the packet has more than {WAYS} ways: ask for one draw instead")]
 pub struct TooManyWays;
+
+/// What becomes of a packet depends on something that is not modelled or not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecided {
+    /// All parts of rules that the packet got to on any way and that could not be answered, each once, by machine and place.
+    pub parts: Vec<NotModelled>,
+}
+
+impl std::error::Error for Undecided {}
+
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what becomes of the packet depends on what is not known:")?;
+        self.parts.iter().try_for_each(|part| write!(f, "\n  {part}"))?;
+        let names: BTreeSet<&str> = self.parts.iter().map(|part| &*part.name).filter(|name| !name.is_empty()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let options: Vec<String> = names.iter().map(|name| format!("--assume '{name}=no'")).collect();
+        write!(f, "\nto see what becomes of it if that is decided: {} (or =yes)", options.join(" "))
+    }
+}
 
 /// What can become of a packet.
 #[derive(Debug, Clone)]
@@ -31,8 +57,11 @@ pub struct Outcome {
 pub struct Outcomes {
     /// Each verdict once, in the order of [`Verdict`]; the probabilities sum to one.
     pub outcomes: Vec<Outcome>,
-    /// Each way, in the order of the rules: the first is the one on which every rule that asks chance holds.
+    /// Each way, in the order of the rules: the first is the one on which every rule that asks chance holds. Where rules asked
+    /// what is not known, the ways are those on which it is no.
     pub ways: Vec<(Fraction, Journey)>,
+    /// What was asked that is not known and does not matter: the outcomes are the same with either answer.
+    pub undecided: Vec<NotModelled>,
 }
 
 impl Outcomes {
@@ -53,30 +82,95 @@ impl Outcomes {
     }
 }
 
+/// One way, with the decisions that led to it.
+struct Way {
+    journey: Journey,
+    decisions: Vec<Decision>,
+}
+
 pub(super) fn explore(
     network: &Network,
     states: &[State],
     from: HostId,
     packet: &Packet,
 ) -> Result<Outcomes, NetworkError> {
-    let mut ways = Vec::new();
-    let whole = chance::explore(
-        WAYS,
-        |chance| super::run::journey(network, &mut states.to_vec(), chance, from, packet),
-        |journey, probability| ways.push((probability, journey)),
-    );
+    let walk = |chance: &mut chance::Chance| super::run::journey(network, &mut states.to_vec(), chance, from, packet);
+    let (mut ways, mut unknown) = (Vec::new(), false);
+    let whole = chance::explore(WAYS, walk, |journey, chance| {
+        unknown |= chance.asked_unknown() || journey.stopped_at().is_some();
+        ways.push((chance.probability(), journey));
+        !unknown || ways.len() <= UNDECIDED_WAYS
+    });
+    let parts = if unknown { parts(ways.iter().map(|(_, journey)| journey)) } else { Vec::new() };
     if !whole {
-        return Err(TooManyWays.into());
+        return Err(if unknown { Undecided { parts }.into() } else { TooManyWays.into() });
     }
-    for (_, journey) in &ways {
-        journey.known()?;
+    if ways.iter().any(|(_, journey)| journey.stopped_at().is_some()) {
+        return Err(Undecided { parts }.into());
     }
-    let mut merged: BTreeMap<&Verdict, Fraction> = BTreeMap::new();
-    for (probability, journey) in &ways {
-        let sum = merged.entry(&journey.verdict).or_insert_with(Fraction::zero);
-        *sum = sum.plus(probability);
+    if unknown {
+        // Decisions are kept in this case only: of a long chain of draws they are large.
+        let mut all = Vec::new();
+        chance::explore(WAYS, walk, |journey, chance| {
+            all.push(Way { journey, decisions: chance.into_decisions() });
+            true
+        });
+        let Some(chosen) = with_one_answer(&all, 0) else {
+            return Err(Undecided { parts }.into());
+        };
+        ways = chosen.into_iter().map(|way| (chance::product(&way.decisions), way.journey.clone())).collect();
     }
+    let merged = merge(ways.iter().map(|(probability, journey)| (&journey.verdict, probability.clone())));
     let outcomes = merged.into_iter();
     let outcomes = outcomes.map(|(verdict, sum)| Outcome { verdict: verdict.clone(), probability: sum });
-    Ok(Outcomes { outcomes: outcomes.collect(), ways })
+    Ok(Outcomes { outcomes: outcomes.collect(), ways, undecided: parts })
+}
+
+fn merge<'a>(ways: impl Iterator<Item = (&'a Verdict, Fraction)>) -> BTreeMap<&'a Verdict, Fraction> {
+    let mut merged: BTreeMap<&Verdict, Fraction> = BTreeMap::new();
+    for (verdict, probability) in ways {
+        let sum = merged.entry(verdict).or_insert_with(Fraction::zero);
+        *sum = sum.plus(&probability);
+    }
+    merged
+}
+
+/// Of these ways, which took the same first `depth` decisions, those on which everything that is not known is no; none if an
+/// answer somewhere among them changes what becomes of the packet.
+fn with_one_answer(ways: &[Way], depth: usize) -> Option<Vec<&Way>> {
+    let decision = match ways {
+        [] => return None,
+        [only] => return Some(vec![only]),
+        [first, ..] => first.decisions.get(depth)?,
+    };
+    let answer = |way: &Way| way.decisions.get(depth).map(Decision::answer);
+    let mut branches = Vec::new();
+    for branch in ways.chunk_by(|one, other| answer(one) == answer(other)) {
+        branches.push(with_one_answer(branch, depth + 1)?);
+    }
+    if !decision.is_unknown() {
+        return Some(branches.into_iter().flatten().collect());
+    }
+    let mut branches = branches.into_iter();
+    let (no, yes) = (branches.next()?, branches.next()?);
+    (below(&no, depth) == below(&yes, depth)).then_some(no)
+}
+
+/// What can become of the packet after the decision at `depth`.
+fn below<'a>(ways: &[&'a Way], depth: usize) -> BTreeMap<&'a Verdict, Fraction> {
+    merge(ways.iter().map(|way| (&way.journey.verdict, chance::product(&way.decisions[depth + 1..]))))
+}
+
+/// Everything that was asked or reached on these ways and is not known.
+fn parts<'a>(journeys: impl Iterator<Item = &'a Journey>) -> Vec<NotModelled> {
+    let mut all = BTreeSet::new();
+    for journey in journeys {
+        all.extend(journey.stopped_at());
+        for event in journey.legs().flat_map(|leg| &leg.trace) {
+            if let Event::Undecided { asked, .. } = event {
+                all.insert(&**asked);
+            }
+        }
+    }
+    all.into_iter().cloned().collect()
 }

@@ -55,7 +55,7 @@ pub(super) fn journey(
     let echo = matches!(arrived.body, Body::Echo { .. });
     if !echo && !this.listens(arrived.protocol(), arrived.destination, destination) {
         request.trace.push(Event::Refused { host: this.name.clone(), packet: arrived.clone() });
-        let reply = refusal(&arrived).map(|refusal| run.leg(host, Start::Socket(refusal)).0);
+        let reply = refusal(&arrived).map(|refusal| run.leg(host, Start::Kernel(Box::new(Skb::new(refusal)))).0);
         let delivered = reply.as_ref().is_some_and(|reply| delivered(reply, from, packet));
         return Journey { request, reply, verdict: Verdict::Refused { by: host, at, delivered } };
     }
@@ -64,7 +64,9 @@ pub(super) fn journey(
         let verdict = Verdict::Unanswered { by: host, at, saw, why: Broken::None };
         return Journey { request, reply: None, verdict };
     };
-    let (mut reply, _) = run.leg(host, Start::Socket(answer));
+    // Echoes are answered by the kernel.
+    let start = if echo { Start::Kernel(Box::new(Skb::new(answer))) } else { Start::Socket(answer) };
+    let (mut reply, _) = run.leg(host, start);
     let verdict = match broken(&reply, from, packet) {
         None => {
             let name = network.hosts[from.0].name.clone();

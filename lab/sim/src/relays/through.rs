@@ -47,7 +47,11 @@ pub fn through<'r>(
         }
     }
     let outcomes_of = |(verdict, probability)| Outcome { verdict, probability };
-    Outcomes { outcomes: sums.into_iter().map(outcomes_of).collect(), ways: outcomes.ways }
+    Outcomes {
+        outcomes: sums.into_iter().map(outcomes_of).collect(),
+        ways: outcomes.ways,
+        undecided: outcomes.undecided,
+    }
 }
 
 /// What the client notices of an endpoint's answer to the node: it comes back as the node's own answer would.

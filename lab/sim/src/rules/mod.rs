@@ -1,20 +1,26 @@
 //! Rules of one address family: what `iptables-save` prints, as data that can be changed and printed again.
 //!
 //! [`Rules::read`] is strict: a match, target or option that is not modelled is an error that names table, line and
-//! text. Everything that is read can be printed ([`std::fmt::Display`]) in `iptables-save`'s own spelling, so that a
-//! tool may take rules, change one, and hand the text on. What lives here knows nothing of packets; walking them is
-//! `walk`'s, on a compiled form.
+//! text. [`Rules::read_any`] keeps it as text. Everything that is read can be printed ([`std::fmt::Display`]) in
+//! `iptables-save`'s own spelling, so that a tool may take rules, change one, and hand the text on. What lives here knows
+//! nothing of packets; walking them is `walk`'s, on a compiled form.
 
+pub mod ct;
 pub mod error;
+pub mod handed;
 pub mod header;
+mod marks;
 pub mod matches;
 pub mod nat;
+mod no_effect;
+pub mod options;
 mod print;
 mod read;
 mod reject;
 mod rule_line;
 pub mod target;
 pub(crate) mod tokens;
+pub(crate) mod why;
 
 use std::fmt;
 
@@ -184,7 +190,16 @@ impl Rules {
     /// # Errors
     /// The first line that is not understood in full.
     pub fn read(family: Family, text: &str) -> Result<Rules, ReadError> {
-        read::read(family, text)
+        read::read(family, text, rule_line::Unknown::Refused)
+    }
+
+    /// Reads the same and keeps what is not modelled as text: a match, target, option or value becomes a [`Match::Unknown`] or
+    /// a [`Target::Unknown`], which is printed as it stood. Whether it matters is known when a packet gets there.
+    ///
+    /// # Errors
+    /// The first line that is none of a dump's: a table that there is not, a chain that was not declared, a missing `COMMIT`.
+    pub fn read_any(family: Family, text: &str) -> Result<Rules, ReadError> {
+        read::read(family, text, rule_line::Unknown::Kept)
     }
 
     /// A table.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::error::{Part, Problem, ReadError};
+use super::rule_line::{self, Unknown};
 use super::target::Target;
 use super::tokens::{self, Words};
-use super::{Chain, Counters, Policy, Rules, Table, TableName, rule_line};
+use super::{Chain, Counters, Policy, Rules, Table, TableName};
 use crate::protocol::Family;
 
 /// A table while it is read.
@@ -66,7 +67,7 @@ impl Open {
     }
 
     /// `[packets:bytes] -A CHAIN …`, `-I CHAIN [NUMBER] …`.
-    fn rule(&mut self, line: &str, number: usize, family: Family) -> Part<()> {
+    fn rule(&mut self, line: &str, number: usize, family: Family, unknown: Unknown) -> Part<()> {
         let (counted, line) = match line.split_once(' ') {
             Some((first, rest)) if first.starts_with('[') => {
                 (Some(counters(first).ok_or(Problem::Line("counters are written as [packets:bytes]"))?), rest)
@@ -86,7 +87,7 @@ impl Open {
         if place.is_some() {
             words.value()?;
         }
-        let mut rule = rule_line::read(&mut words, family, self.table.name)?;
+        let mut rule = rule_line::read(&mut words, family, self.table.name, unknown)?;
         (rule.line, rule.counters) = (number, counted);
         let rules = &mut self.table.chains[chain].rules;
         let place = if inserts.is_some() { place.unwrap_or(1) } else { rules.len() + 1 };
@@ -98,17 +99,23 @@ impl Open {
     }
 
     /// Built-in chains that the text left out, and jumps that lead nowhere: the line of the first, and what is wrong.
-    fn close(mut self) -> Result<Table, (usize, Problem)> {
+    fn close(mut self, unknown: Unknown) -> Result<Table, (usize, Problem)> {
         for name in self.table.name.built_in() {
             if !self.index.contains_key(*name) {
                 self.add(name, Some(Policy::Accept), None, false);
             }
         }
-        for rule in self.table.chains.iter().flat_map(|chain| &chain.rules) {
+        for rule in self.table.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
             let (Target::Jump(to) | Target::Goto(to)) = &rule.target else {
                 continue;
             };
             match self.index.get(to) {
+                None if unknown == Unknown::Kept
+                    && matches!(rule.target, Target::Jump(_))
+                    && rule_line::is_name(to) =>
+                {
+                    rule.target = Target::Unknown { name: to.clone(), options: String::new() };
+                }
                 None => return Err((rule.line, Problem::UnknownTarget(to.clone()))),
                 Some(_) if self.table.name.built_in().contains(&to.as_str()) => {
                     return Err((rule.line, Problem::Impossible(format!("{to} is called by the kernel only"))));
@@ -130,7 +137,7 @@ fn open(line: &str, rules: &Rules) -> Part<Open> {
 }
 
 /// Reads a dump.
-pub(super) fn read(family: Family, text: &str) -> Result<Rules, ReadError> {
+pub(super) fn read(family: Family, text: &str, unknown: Unknown) -> Result<Rules, ReadError> {
     let mut rules = Rules::empty(family);
     let mut current: Option<Open> = None;
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -153,11 +160,11 @@ pub(super) fn read(family: Family, text: &str) -> Result<Rules, ReadError> {
             (Some(open), Some(b':')) => open.declare(&line[1..]).map_err(wrong)?,
             (Some(_), _) if *line == "COMMIT" => {
                 if let Some(open) = current.take() {
-                    let table = open.close().map_err(|(line, problem)| fail(name, line, problem))?;
+                    let table = open.close(unknown).map_err(|(line, problem)| fail(name, line, problem))?;
                     rules.tables.push(table);
                 }
             }
-            (Some(open), _) => open.rule(line, number, family).map_err(wrong)?,
+            (Some(open), _) => open.rule(line, number, family, unknown).map_err(wrong)?,
         }
     }
     match current {

@@ -21,50 +21,165 @@ fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     })
 }
 
-/// What `-j` or `-g` leads to. A chain may have any name, a target's included only if it is not one.
-fn target(words: &mut Words<'_>, goto: bool, family: Family, table: TableName) -> Part<Target> {
-    words.plain()?;
-    let name = words.value()?;
-    if goto {
-        return Ok(Target::Goto(name.to_owned()));
+/// What becomes of what is not modelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// It is an error.
+    Refused,
+    /// It is kept as text.
+    Kept,
+}
+
+impl Unknown {
+    /// Whether a match or target with this problem is kept; a word that is missing at the end of a line is an error in any case.
+    fn keeps(self, problem: &Problem) -> bool {
+        self == Unknown::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }
-    let found = Target::read(name, words, family, table)?;
-    Ok(found.unwrap_or_else(|| Target::Jump(name.to_owned())))
+}
+
+/// Whether an extension may be called so.
+pub(super) fn is_name(name: &str) -> bool {
+    let letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    !name.starts_with('-') && !name.is_empty() && name.chars().all(letter)
+}
+
+/// The match or target that was read last, and where: an option that follows and is not known is one of its.
+enum Open {
+    Nothing,
+    /// Its name, and where its options begin.
+    Match(String, usize),
+    /// Where its name stands.
+    Target(usize),
+}
+
+/// One rule under way.
+struct Reader<'w, 'a> {
+    words: &'w mut Words<'a>,
+    family: Family,
+    table: TableName,
+    unknown: Unknown,
+    rule: Rule,
+    open: Open,
+    /// What errors call that.
+    last: String,
 }
 
 /// Reads a rule. Jumps are not resolved: the chain may be declared later.
-pub(crate) fn read(words: &mut Words<'_>, family: Family, table: TableName) -> Part<Rule> {
-    let mut rule =
-        Rule { line: 0, counters: None, header: Header::default(), matches: Vec::new(), target: Target::None };
-    let mut last = "a rule".to_owned();
-    while let Some(word) = words.peek() {
-        if rule.header.read(words)? {
-            continue;
-        }
-        if let Some(option) = words.option(|word| matches!(word, "-j" | "--jump" | "-g" | "--goto")) {
-            if rule.target != Target::None {
-                return Err(Problem::Impossible("a rule has one target".to_owned()));
-            }
-            rule.target = target(words, matches!(option, "-g" | "--goto"), family, table)?;
-            last = words_name(&rule.target);
-        } else if words.option(|word| matches!(word, "-m" | "--match")).is_some() {
-            words.plain()?;
-            let name = words.value()?;
-            rule.matches.push(Match::read(name, words, family, &rule.header)?);
-            last = format!("match {name}");
-        } else if let Some(name) = implied(rule.header.protocol)
-            && !rule.matches.iter().any(|known| known.name() == name)
+pub(crate) fn read(words: &mut Words<'_>, family: Family, table: TableName, unknown: Unknown) -> Part<Rule> {
+    let rule = Rule { line: 0, counters: None, header: Header::default(), matches: Vec::new(), target: Target::None };
+    let mut reader = Reader { words, family, table, unknown, rule, open: Open::Nothing, last: "a rule".to_owned() };
+    while reader.part()? {}
+    Ok(reader.rule)
+}
+
+impl Reader<'_, '_> {
+    /// Reads one part; false at the end.
+    fn part(&mut self) -> Part<bool> {
+        let Some(word) = self.words.peek() else {
+            return Ok(false);
+        };
+        if self.rule.header.read(self.words)? {
+            self.open = Open::Nothing;
+        } else if let Some(option) = self.words.option(|word| matches!(word, "-j" | "--jump" | "-g" | "--goto")) {
+            self.words.plain()?;
+            self.target(matches!(option, "-g" | "--goto"))?;
+        } else if self.words.option(|word| matches!(word, "-m" | "--match")).is_some() {
+            self.words.plain()?;
+            let name = self.words.value()?;
+            self.one_match(name)?;
+            self.last = format!("match {name}");
+        } else if let Some(name) = implied(self.rule.header.protocol)
+            && !self.rule.matches.iter().any(|known| known.name() == name)
         {
-            let before = rule.matches.len();
-            rule.matches.push(Match::read(name, words, family, &rule.header)?);
-            if words.peek() == Some(word) && rule.matches.len() > before {
-                return Err(Problem::UnknownOption { of: last, option: word.to_owned() });
-            }
+            self.implied_match(name, word)?;
         } else {
-            return Err(Problem::UnknownOption { of: last, option: word.to_owned() });
+            self.option_is_unknown(word)?;
+        }
+        Ok(true)
+    }
+
+    /// An option without a `-m` before it: of the match that the protocol brings along, or of what stands before it.
+    fn implied_match(&mut self, name: &str, option: &str) -> Part<()> {
+        let place = self.words.place();
+        let read = Match::read(name, self.words, self.family, &self.rule.header);
+        let nothing = self.words.place() == place;
+        match read {
+            Ok(_) if nothing => return self.option_is_unknown(option),
+            Ok(one) => self.rule.matches.push(one),
+            Err(problem) if !self.unknown.keeps(&problem) => return Err(problem),
+            Err(_) if nothing && !matches!(self.open, Open::Nothing) => return self.option_is_unknown(option),
+            Err(_) => self.keep_match(name, place)?,
+        }
+        self.open = Open::Match(name.to_owned(), place);
+        Ok(())
+    }
+
+    /// The options of a match.
+    fn one_match(&mut self, name: &str) -> Part<()> {
+        let place = self.words.place();
+        match Match::read(name, self.words, self.family, &self.rule.header) {
+            Ok(one) => self.rule.matches.push(one),
+            Err(problem) if self.unknown.keeps(&problem) => self.keep_match(name, place)?,
+            Err(problem) => return Err(problem),
+        }
+        self.open = Open::Match(name.to_owned(), place);
+        Ok(())
+    }
+
+    fn keep_match(&mut self, name: &str, place: usize) -> Part<()> {
+        if !is_name(name) {
+            return Err(Problem::UnknownMatch(name.to_owned()));
+        }
+        self.words.back_to(place);
+        let options = self.words.up_to_next_part();
+        self.rule.matches.push(Match::Unknown { name: name.to_owned(), options });
+        Ok(())
+    }
+
+    /// What `-j` or `-g` leads to. A chain may have any name, a target's included only if it is not one.
+    fn target(&mut self, goto: bool) -> Part<()> {
+        if self.rule.target != Target::None {
+            return Err(Problem::Impossible("a rule has one target".to_owned()));
+        }
+        let place = self.words.place();
+        let name = self.words.value()?;
+        if goto {
+            self.rule.target = Target::Goto(name.to_owned());
+            self.open = Open::Nothing;
+        } else {
+            match Target::read(name, self.words, self.family, self.table) {
+                Ok(found) => self.rule.target = found.unwrap_or_else(|| Target::Jump(name.to_owned())),
+                Err(problem) if self.unknown.keeps(&problem) => self.keep_target(place)?,
+                Err(problem) => return Err(problem),
+            }
+            self.open = Open::Target(place);
+        }
+        self.last = words_name(&self.rule.target);
+        Ok(())
+    }
+
+    fn keep_target(&mut self, place: usize) -> Part<()> {
+        self.words.back_to(place);
+        let name = self.words.value()?.to_owned();
+        if !is_name(&name) {
+            return Err(Problem::UnknownTarget(name));
+        }
+        self.rule.target = Target::Unknown { name, options: self.words.up_to_next_part() };
+        Ok(())
+    }
+
+    /// An option that nobody has read: the match or target before it is not modelled in this form.
+    fn option_is_unknown(&mut self, option: &str) -> Part<()> {
+        let problem = Problem::UnknownOption { of: self.last.clone(), option: option.to_owned() };
+        match std::mem::replace(&mut self.open, Open::Nothing) {
+            Open::Match(name, place) if self.unknown.keeps(&problem) => {
+                self.rule.matches.pop();
+                self.keep_match(&name, place)
+            }
+            Open::Target(place) if self.unknown.keeps(&problem) => self.keep_target(place),
+            _ => Err(problem),
         }
     }
-    Ok(rule)
 }
 
 fn words_name(target: &Target) -> String {

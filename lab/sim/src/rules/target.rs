@@ -3,10 +3,14 @@
 use std::fmt;
 
 use super::TableName;
+use super::ct::Ct;
 use super::error::{Part, Problem};
+use super::handed::{Handed, SetTarget};
 use super::nat::NatRange;
 pub use super::reject::RejectWith;
-use super::tokens::{Words, marked, number, quote};
+use super::tokens::{Words, bare, quote};
+use super::{marks, no_effect};
+use crate::masked::Masked;
 use crate::protocol::Family;
 
 /// What CONNMARK does.
@@ -52,6 +56,8 @@ pub enum Target {
         value: u32,
         /// Mask of the connection's mark.
         mask: u32,
+        /// By how many bits what is set, saved or restored is shifted to the left; to the right if negative.
+        shift: i8,
     },
     /// Translates the destination.
     Dnat(NatRange),
@@ -63,99 +69,28 @@ pub enum Target {
     Redirect(NatRange),
     /// The connection is not tracked; the flag says that it is spelled `CT --notrack`.
     Notrack(bool),
-    /// LOG, NFLOG, TCPMSS: what it does is of no concern to a verdict. Options as they stand.
+    /// How the connection is tracked.
+    Ct(Ct),
+    /// Translates the network's part of an address: of the destination at PREROUTING and OUTPUT, of the source at INPUT and POSTROUTING.
+    Netmap(Masked),
+    /// A program outside, or another part of the kernel, goes on with the packet.
+    Handed(Handed),
+    /// Changes IP sets, or takes something from one.
+    Set(SetTarget),
+    /// Not modelled, or not with these options; only [`super::Rules::read_any`] keeps it.
+    Unknown {
+        /// Its name.
+        name: String,
+        /// Its options as they stand.
+        options: String,
+    },
+    /// LOG, NFLOG, TCPMSS and the like: what it does is of no concern to a verdict. Options as they stand.
     NoEffect {
         /// Its name.
         name: &'static str,
         /// Options, each with its value.
         options: Vec<(String, Option<String>)>,
     },
-}
-
-/// Targets that do not change which way a packet goes, with their options; true: the option has a value.
-const NO_EFFECT: [(&str, &[(&str, bool)]); 3] = [
-    (
-        "LOG",
-        &[
-            ("--log-level", true),
-            ("--log-prefix", true),
-            ("--log-tcp-sequence", false),
-            ("--log-tcp-options", false),
-            ("--log-ip-options", false),
-            ("--log-uid", false),
-            ("--log-macdecode", false),
-        ],
-    ),
-    (
-        "NFLOG",
-        &[
-            ("--nflog-group", true),
-            ("--nflog-prefix", true),
-            ("--nflog-range", true),
-            ("--nflog-size", true),
-            ("--nflog-threshold", true),
-        ],
-    ),
-    ("TCPMSS", &[("--set-mss", true), ("--clamp-mss-to-pmtu", false)]),
-];
-
-fn no_effect(words: &mut Words<'_>, name: &'static str, known: &[(&str, bool)]) -> Part<Target> {
-    let mut options = Vec::new();
-    while let Some(option) = words.option(|word| known.iter().any(|(name, _)| *name == word)) {
-        words.plain()?;
-        let takes = known.iter().any(|(name, takes)| *name == option && *takes);
-        let value = if takes { Some(words.value()?.to_owned()) } else { None };
-        options.push((option.to_owned(), value));
-    }
-    Ok(Target::NoEffect { name, options })
-}
-
-fn mark(words: &mut Words<'_>) -> Part<Target> {
-    let expected = "a mark, or mark/mask";
-    let known = |word: &str| matches!(word, "--set-xmark" | "--set-mark" | "--or-mark" | "--and-mark" | "--xor-mark");
-    let Some(option) = words.option(known) else {
-        return Err(Problem::Missing { of: "MARK".to_owned(), what: "--set-xmark or its like" });
-    };
-    words.plain()?;
-    let (value, mask) = match option {
-        "--set-xmark" => words.parse(expected, marked)?,
-        "--set-mark" => words.parse(expected, marked).map(|(value, mask)| (value, value | mask))?,
-        "--or-mark" => words.parse(expected, number).map(|bits| (bits, bits))?,
-        "--and-mark" => words.parse(expected, number).map(|bits| (0, !bits))?,
-        _ => words.parse(expected, number).map(|bits| (bits, 0))?,
-    };
-    Ok(Target::Mark { value, mask })
-}
-
-fn connmark(words: &mut Words<'_>) -> Part<Target> {
-    let mut action = None;
-    let (mut packet, mut connection) = (u32::MAX, u32::MAX);
-    let known = |word: &str| {
-        let all = ["--set-xmark", "--set-mark", "--save-mark", "--restore-mark", "--nfmask", "--ctmask", "--mask"];
-        all.contains(&word)
-    };
-    while let Some(option) = words.option(known) {
-        words.plain()?;
-        match option {
-            "--save-mark" => action = Some(ConnmarkAction::Save),
-            "--restore-mark" => action = Some(ConnmarkAction::Restore),
-            "--nfmask" => packet = words.parse("a mask", number)?,
-            "--ctmask" => connection = words.parse("a mask", number)?,
-            "--mask" => {
-                packet = words.parse("a mask", number)?;
-                connection = packet;
-            }
-            _ => {
-                action = Some(ConnmarkAction::Set);
-                (packet, connection) = words.parse("a mark, or mark/mask", marked)?;
-                if option == "--set-mark" {
-                    connection |= packet;
-                }
-            }
-        }
-    }
-    let action = action.ok_or(Problem::Missing { of: "CONNMARK".to_owned(), what: "something to do" })?;
-    Ok(Target::Connmark { action, value: packet, mask: connection })
 }
 
 fn reject(words: &mut Words<'_>, family: Family) -> Part<Target> {
@@ -186,8 +121,8 @@ impl Target {
                 only(TableName::Filter)?;
                 reject(words, family)?
             }
-            "MARK" => mark(words)?,
-            "CONNMARK" => connmark(words)?,
+            "MARK" => marks::mark(words)?,
+            "CONNMARK" => marks::connmark(words)?,
             "DNAT" => {
                 only(TableName::Nat)?;
                 Target::Dnat(needs_range(name, NatRange::read(words, "--to-destination")?)?)
@@ -207,14 +142,23 @@ impl Target {
             }
             "CT" => {
                 only(TableName::Raw)?;
-                let notrack = words.option(|word| word == "--notrack");
-                notrack
-                    .ok_or(Problem::Missing { of: "CT".to_owned(), what: "--notrack (nothing else is modelled)" })?;
-                Target::Notrack(true)
+                match words.option(|word| word == "--notrack") {
+                    Some(_) => Target::Notrack(true),
+                    None => Target::Ct(Ct::read(words)?),
+                }
             }
-            _ => match NO_EFFECT.iter().find(|(known, _)| *known == name) {
-                Some((name, options)) => no_effect(words, name, options)?,
-                None => return Ok(None),
+            "NETMAP" => {
+                only(TableName::Nat)?;
+                let option = words.option(|word| word == "--to");
+                option.ok_or(Problem::Missing { of: name.to_owned(), what: "--to" })?;
+                words.plain()?;
+                let network = |text: &str| Masked::parse(text).filter(|network| network.family == family);
+                Target::Netmap(words.parse("a network of this family", network)?)
+            }
+            "SET" => Target::Set(SetTarget::read(words)?),
+            _ => match Handed::read(name, words)? {
+                Some(handed) => Target::Handed(handed),
+                None => return no_effect::read(name, words),
             },
         }))
     }
@@ -235,12 +179,21 @@ impl fmt::Display for Target {
             Target::Goto(chain) => write!(f, " -g {chain}"),
             Target::Reject(with) => write!(f, " -j REJECT --reject-with {with}"),
             Target::Mark { value, mask } => write!(f, " -j MARK --set-xmark 0x{value:x}/0x{mask:x}"),
-            Target::Connmark { action: ConnmarkAction::Set, value, mask } => {
-                write!(f, " -j CONNMARK --set-xmark 0x{value:x}/0x{mask:x}")
-            }
-            Target::Connmark { action, value, mask } => {
-                let action = if *action == ConnmarkAction::Save { "save" } else { "restore" };
-                write!(f, " -j CONNMARK --{action}-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")
+            Target::Connmark { action, value, mask, shift } => {
+                match action {
+                    ConnmarkAction::Set => write!(f, " -j CONNMARK --set-xmark 0x{value:x}/0x{mask:x}")?,
+                    ConnmarkAction::Save => {
+                        write!(f, " -j CONNMARK --save-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")?;
+                    }
+                    ConnmarkAction::Restore => {
+                        write!(f, " -j CONNMARK --restore-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")?;
+                    }
+                }
+                match shift {
+                    0 => Ok(()),
+                    1.. => write!(f, " --left-shift-mark {shift}"),
+                    _ => write!(f, " --right-shift-mark {}", shift.unsigned_abs()),
+                }
             }
             Target::Dnat(range) => ranged(f, "DNAT", range, "--to-destination"),
             Target::Snat(range) => ranged(f, "SNAT", range, "--to-source"),
@@ -248,12 +201,19 @@ impl fmt::Display for Target {
             Target::Redirect(range) => ranged(f, "REDIRECT", range, "--to-ports"),
             Target::Notrack(false) => f.write_str(" -j NOTRACK"),
             Target::Notrack(true) => f.write_str(" -j CT --notrack"),
+            Target::Ct(ct) => write!(f, " -j CT{ct}"),
+            Target::Netmap(network) => write!(f, " -j NETMAP --to {network}"),
+            Target::Handed(handed) => write!(f, " -j {handed}"),
+            Target::Set(set) => write!(f, " -j {set}"),
+            Target::Unknown { name, options } if options.is_empty() => write!(f, " -j {name}"),
+            Target::Unknown { name, options } => write!(f, " -j {name} {options}"),
             Target::NoEffect { name, options } => {
                 write!(f, " -j {name}")?;
                 for (option, value) in options {
                     write!(f, " {option}")?;
                     if let Some(value) = value {
-                        write!(f, " {}", quote(value))?;
+                        let value = if option.ends_with("-prefix") { quote(value) } else { bare(value) };
+                        write!(f, " {value}")?;
                     }
                 }
                 Ok(())

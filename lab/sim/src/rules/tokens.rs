@@ -5,20 +5,28 @@ use std::borrow::Cow;
 use super::Test;
 use super::error::{Part, Problem};
 
+/// A word of a line.
+pub(crate) struct Word<'a> {
+    /// Without quotations.
+    text: Cow<'a, str>,
+    /// As it stands.
+    raw: &'a str,
+}
+
 /// Splits a line as `iptables-restore` does: at blanks; `"` opens and closes a quotation, in which `\` takes the next
 /// character as it is.
-pub(crate) fn split(line: &str) -> Part<Vec<Cow<'_, str>>> {
+pub(crate) fn split(line: &str) -> Part<Vec<Word<'_>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while !rest.is_empty() {
         let end = rest.find([' ', '\t', '"']).unwrap_or(rest.len());
         if !rest[end..].starts_with('"') {
-            words.push(Cow::Borrowed(&rest[..end]));
+            words.push(Word { text: Cow::Borrowed(&rest[..end]), raw: &rest[..end] });
             rest = rest[end..].trim_start();
             continue;
         }
         let (word, tail) = quoted(rest)?;
-        words.push(Cow::Owned(word));
+        words.push(Word { text: Cow::Owned(word), raw: &rest[..rest.len() - tail.len()] });
         rest = tail.trim_start();
     }
     Ok(words)
@@ -59,9 +67,15 @@ pub(crate) fn quote(word: &str) -> String {
     quoted
 }
 
+/// Prints a word as it stands, quoted only where it would not be read as one word otherwise.
+pub(crate) fn bare(word: &str) -> String {
+    let odd = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\\' | '\'');
+    if word.is_empty() || word.contains(odd) { quote(word) } else { word.to_owned() }
+}
+
 /// Reads words one after the other.
 pub(crate) struct Words<'a> {
-    words: &'a [Cow<'a, str>],
+    words: &'a [Word<'a>],
     at: usize,
     /// The `!` before the option that was read last.
     not: bool,
@@ -69,20 +83,47 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(words: &'a [Cow<'a, str>]) -> Words<'a> {
+    pub(crate) fn new(words: &'a [Word<'a>]) -> Words<'a> {
         Words { words, at: 0, not: false, option: "" }
     }
 
     /// The next word, untouched.
     pub(crate) fn peek(&self) -> Option<&'a str> {
-        self.words.get(self.at).map(|word| &**word)
+        self.words.get(self.at).map(|word| &*word.text)
+    }
+
+    /// How many words were read.
+    pub(crate) fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Goes back to where [`Words::place`] was asked.
+    pub(crate) fn back_to(&mut self, place: usize) {
+        (self.at, self.not) = (place, false);
+    }
+
+    /// Reads up to where another part of the rule begins: a match, a target, or what stands in a rule's head, by its short name.
+    /// Returns the words as they stand.
+    pub(crate) fn up_to_next_part(&mut self) -> String {
+        let head = |word: &str| matches!(word, "-s" | "-d" | "-i" | "-o" | "-p" | "-f");
+        let part = |word: &str| matches!(word, "-m" | "--match" | "-j" | "--jump" | "-g" | "--goto");
+        let mut text = Vec::new();
+        while let Some(word) = self.words.get(self.at) {
+            let next = self.words.get(self.at + 1).map_or("", |word| word.raw);
+            if part(word.raw) || head(word.raw) || (word.raw == "!" && head(next)) {
+                break;
+            }
+            text.push(word.raw);
+            self.at += 1;
+        }
+        text.join(" ")
     }
 
     /// The option that comes next, past a `!`, if `known` knows it; then it is read.
     pub(crate) fn option(&mut self, known: impl Fn(&str) -> bool) -> Option<&'a str> {
         let not = self.peek() == Some("!");
         let at = self.at + usize::from(not);
-        let option = self.words.get(at).map(|word| &**word).filter(|word| known(word))?;
+        let option = self.words.get(at).map(|word| &*word.text).filter(|word| known(word))?;
         (self.at, self.not, self.option) = (at + 1, not, option);
         Some(option)
     }
@@ -155,8 +196,9 @@ mod tests {
     fn splits_and_quotes_like_iptables() {
         let line = r#"-A C -m comment --comment "say \"hi\" \\ it's" -j "ODD NAME""#;
         let words = split(line).unwrap();
-        assert_eq!(words[5], r#"say "hi" \ it's"#);
-        assert_eq!(words[7], "ODD NAME");
+        assert_eq!(words[5].text, r#"say "hi" \ it's"#);
+        assert_eq!(words[7].text, "ODD NAME");
+        assert_eq!(words[5].raw, r#""say \"hi\" \\ it's""#);
         assert_eq!(quote(r#"say "hi""#), r#""say \"hi\"""#);
         assert_eq!(quote("plain-word_1"), "plain-word_1");
         assert_eq!(quote(""), r#""""#);

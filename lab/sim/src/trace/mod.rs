@@ -1,6 +1,7 @@
 //! What happened to a packet, step by step: data from which text ([`render`]) and drawings can be made.
 
 mod nft_rule;
+mod not_modelled;
 mod picture;
 mod rule;
 mod sentence;
@@ -10,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 pub use nft_rule::NftRule;
+pub use not_modelled::{AnyRule, NotModelled};
 pub use picture::{draw, draw_outcomes};
 pub use rule::RuleRef;
 pub use sentence::{broken, verdict};
@@ -61,12 +63,7 @@ pub enum Lost {
     /// The policy of a base chain of nftables dropped it.
     NftPolicy(NftRule),
     /// It reached a rule that asks for something that is not modelled: what becomes of it cannot be said.
-    NotModelled {
-        /// The rule.
-        rule: NftRule,
-        /// What it asks for.
-        what: Arc<str>,
-    },
+    NotModelled(Box<NotModelled>),
     /// There is no route.
     NoRoute,
     /// A black-hole route took it.
@@ -136,6 +133,20 @@ pub enum Event {
         held: bool,
         /// The share of what happened.
         share: (u64, u64),
+    },
+    /// A rule asked something that cannot be said, and the walk went on with one of the answers.
+    Undecided {
+        /// What was asked.
+        asked: Box<NotModelled>,
+        /// The answer that was taken.
+        holds: bool,
+    },
+    /// A rule asked something that an assumption decides.
+    Assumed {
+        /// The assumption's name.
+        name: Arc<str>,
+        /// The answer.
+        holds: bool,
     },
     /// A base chain of nftables that has rules is entered.
     NftChain(NftRule),

@@ -92,6 +92,19 @@ pub(in crate::trace) fn describe(event: &Event) -> (usize, String) {
             let held = if *held { "for" } else { "against" };
             (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }
+        Event::Undecided { asked, holds } => {
+            let name = if asked.name.is_empty() { &asked.what } else { &asked.name };
+            (
+                3,
+                format!(
+                    "{name}: not known, taken as {} in {} {}",
+                    yes_no(*holds),
+                    asked.rule.chain(),
+                    asked.rule.number()
+                ),
+            )
+        }
+        Event::Assumed { name, holds } => (3, format!("{name}: assumed {}", yes_no(*holds))),
         Event::NftChain(chain) => (2, format!("nftables, {}:", chain.place())),
         Event::NftMatched(rule) => (3, nft_place(rule)),
         Event::Drawn { rule, number, of } => (3, format!("{} {} draws {number} of {of}", rule.chain(), rule.number())),
@@ -128,6 +141,10 @@ fn nft_place(rule: &NftRule) -> String {
     format!("{} {}{line}: {rule}", rule.chain(), rule.number())
 }
 
+fn yes_no(holds: bool) -> &'static str {
+    if holds { "yes" } else { "no" }
+}
+
 fn tracked_name(tracked: Tracked) -> &'static str {
     match tracked {
         Tracked::New => "NEW",
@@ -146,7 +163,7 @@ impl fmt::Display for Lost {
             Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
             Lost::NftRule(rule) => format!("dropped by {}, {}", rule.place(), nft_place(rule)),
             Lost::NftPolicy(chain) => format!("dropped by the policy of {}", chain.place()),
-            Lost::NotModelled { rule, what } => format!("unknown: {what} in {} is not modelled", rule.place()),
+            Lost::NotModelled(asked) => format!("unknown: {}: {} {}", asked.rule.place(), asked.what, asked.why),
             Lost::NoRoute => "no route".to_owned(),
             Lost::Blackhole => "a black-hole route".to_owned(),
             Lost::NoForwarding => "this machine does not forward".to_owned(),

@@ -6,6 +6,7 @@ use super::program::Action;
 use super::{Leaves, Skb, Walker};
 use crate::conntrack::nat::Manip;
 use crate::conntrack::{Attached, Tracked};
+use crate::masked::Masked;
 use crate::packet::{Body, IcmpKind, Packet, TcpFlags};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
@@ -33,14 +34,28 @@ impl Walker<'_> {
                 skb.mark = mark;
                 Done::Continue
             }
-            Action::Connmark { action, value, mask } => {
-                self.connmark(*action, *value, *mask, skb);
+            Action::Connmark { action, value, mask, shift } => {
+                self.connmark(*action, (*value, *mask), *shift, skb);
                 Done::Continue
             }
             Action::Notrack => {
-                skb.untracked = skb.attached.is_none();
+                if skb.attached.is_none() && skb.template.is_none() {
+                    skb.untracked = true;
+                }
                 Done::Continue
             }
+            // xt_ct_target: what a rule before it chose stays.
+            Action::Track(zone) => {
+                if skb.attached.is_none() && !skb.untracked {
+                    skb.template.get_or_insert(*zone);
+                }
+                Done::Continue
+            }
+            Action::ChangeSets(sets) => {
+                self.state.changed.extend(sets.iter().cloned());
+                Done::Continue
+            }
+            Action::Netmap(network) => self.netmap(**network, hook, skb),
             Action::Reject(with) => self.reject(*with, skb),
             Action::Dnat(range) => self.set_up(range, Manip::Destination, skb),
             Action::Snat(range) => self.set_up(range, Manip::Source, skb),
@@ -59,29 +74,47 @@ impl Walker<'_> {
                 None => Done::Ends(self.lose(Lost::NoAddress)),
             },
             // Those that steer the walk are the table's own business.
-            Action::Continue | Action::Accept | Action::Drop | Action::Return | Action::Jump(_) | Action::Goto(_) => {
-                Done::Continue
-            }
+            Action::Continue
+            | Action::Accept
+            | Action::Drop
+            | Action::Return
+            | Action::Jump(_)
+            | Action::Goto(_)
+            | Action::Unknown { .. } => Done::Continue,
         }
     }
 
     /// net/netfilter/xt_connmark.c.
-    fn connmark(&mut self, action: ConnmarkAction, value: u32, mask: u32, skb: &mut Skb) {
+    fn connmark(&mut self, action: ConnmarkAction, (value, mask): (u32, u32), by: i8, skb: &mut Skb) {
+        let shift = |mark: u32| {
+            let bits = u32::from(by.unsigned_abs());
+            if by < 0 { mark.checked_shr(bits) } else { mark.checked_shl(bits) }.unwrap_or(0)
+        };
         let id = skb.attached.map(|attached| attached.id);
         let Some(connection) = id.and_then(|id| self.state.connections.get_mut(id)) else {
             return;
         };
         match action {
-            ConnmarkAction::Set => connection.mark = (connection.mark & !mask) ^ value,
-            ConnmarkAction::Save => connection.mark = (connection.mark & !mask) ^ (skb.mark & value),
+            ConnmarkAction::Set => connection.mark = shift((connection.mark & !mask) ^ value),
+            ConnmarkAction::Save => connection.mark = (connection.mark & !mask) ^ shift(skb.mark & value),
             ConnmarkAction::Restore => {
-                let mark = (skb.mark & !value) ^ (connection.mark & mask);
+                let mark = (skb.mark & !value) ^ shift(connection.mark & mask);
                 let from = std::mem::replace(&mut skb.mark, mark);
                 if from != mark {
                     self.note(Event::Mark { from, to: mark });
                 }
             }
         }
+    }
+
+    /// net/netfilter/xt_NETMAP.c.
+    fn netmap(&mut self, network: Masked, hook: Hook, skb: &Skb) -> Done {
+        let (manip, address) = match hook {
+            Hook::Prerouting | Hook::Output => (Manip::Destination, skb.packet.destination),
+            Hook::Input | Hook::Forward | Hook::Postrouting => (Manip::Source, skb.packet.source),
+        };
+        let mapped = network.with_host_of(address);
+        self.set_up(&NatRange { addresses: Some((mapped, mapped)), ..NatRange::default() }, manip, skb)
     }
 
     pub(super) fn set_up(&mut self, range: &NatRange, manip: Manip, skb: &Skb) -> Done {

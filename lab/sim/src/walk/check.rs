@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::program::{Check, PhysdevCheck, Step};
+use super::program::{Check, Ends, PhysdevCheck, Step};
 use super::{Skb, Walker};
 use crate::conntrack::{Connection, Direction, Tracked};
 use crate::host::RouteKind;
@@ -19,22 +19,13 @@ use crate::set::Found;
 pub(super) type Drawn = Option<(bool, u64, u64)>;
 
 impl Walker<'_> {
-    /// Whether the rule matches. `drawn` tells what chance said on the way.
+    /// Whether the rule matches a packet for which its head holds. `drawn` tells what chance said on the way.
     pub(super) fn matches(&mut self, step: &Step, skb: &Skb, drawn: &mut Drawn) -> bool {
-        let packet = &skb.packet;
-        if step.never
-            || !asks(step.destination.as_ref(), |network| network.contains(packet.destination))
-            || !asks(step.source.as_ref(), |network| network.contains(packet.source))
-            || !asks(step.protocol.as_ref(), |protocol| *protocol == packet.protocol())
-            || !step.input.as_ref().is_none_or(|input| input.holds(skb.input))
-            || !step.output.as_ref().is_none_or(|output| output.holds(skb.output))
-        {
-            return false;
-        }
-        step.checks.iter().all(|check| self.check(check, skb, drawn))
+        step.ends.as_ref().is_none_or(|ends| ends_hold(ends, skb))
+            && step.checks.iter().all(|check| self.check(check, skb, drawn))
     }
 
-    fn check(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> bool {
+    pub(super) fn check(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> bool {
         let packet = &skb.packet;
         match check {
             Check::Conntrack(asked) => self.conntrack(asked, skb),
@@ -57,7 +48,7 @@ impl Walker<'_> {
                 hit != *not
             }
             Check::Recent(check) => self.state.recent.check(check, packet, self.now),
-            Check::Set { not, set, sides, return_nomatch } => {
+            Check::Set { not, set, sides, return_nomatch, .. } => {
                 let found = self.host.sets[*set].test(packet, sides, self.now / 1000);
                 let wanted = if *return_nomatch { Found::NoMatch } else { Found::Yes };
                 (found == wanted) != *not
@@ -70,6 +61,20 @@ impl Walker<'_> {
             Check::Rpfilter(rpfilter) => self.rpfilter(*rpfilter, skb),
             Check::Limit { limit, counter } => self.limit(*limit, (packet.family(), *counter)),
             Check::IpRange(range) => self::iprange(range, packet),
+            Check::Constant(holds) => *holds,
+            Check::PacketType(test) => {
+                let broadcast = self.host.is_broadcast(packet.destination);
+                test.judge(super::question::packet_type(skb, broadcast) == test.is)
+            }
+            // `unsure` answers these.
+            Check::Owner(_)
+            | Check::Socket(_)
+            | Check::Mac(_)
+            | Check::Length(_)
+            | Check::TcpMss(_)
+            | Check::Ipvs { .. }
+            | Check::Port { .. }
+            | Check::Unknown { .. } => false,
         }
     }
 
@@ -196,6 +201,22 @@ impl Walker<'_> {
             Decision::NoRoute => AddressType::Unreachable,
         }
     }
+}
+
+/// Addresses and protocol: what most rules fail by.
+#[inline]
+pub(super) fn head_holds(step: &Step, skb: &Skb) -> bool {
+    let packet = &skb.packet;
+    !step.never
+        && asks(step.destination.as_ref(), |network| network.contains(packet.destination))
+        && asks(step.source.as_ref(), |network| network.contains(packet.source))
+        && asks(step.protocol.as_ref(), |protocol| *protocol == packet.protocol())
+}
+
+/// Interfaces.
+fn ends_hold(ends: &Ends, skb: &Skb) -> bool {
+    ends.input.as_ref().is_none_or(|input| input.holds(skb.input))
+        && ends.output.as_ref().is_none_or(|output| output.holds(skb.output))
 }
 
 /// Whether a test, if there is one, holds.

@@ -315,7 +315,7 @@ impl Walker<'_> {
         if skb.attached.is_some() || skb.untracked {
             return;
         }
-        skb.attached = self.state.connections.track(&skb.packet, &self.host.sysctls, self.now);
+        skb.attached = self.state.connections.track(&skb.packet, skb.zones(), &self.host.sysctls, self.now);
         self.note(Event::Tracked(skb.tracked()));
     }
 

@@ -1,29 +1,36 @@
 //! A packet's way through one machine, in the kernel's order.
 //!
 //! `hooks` is the order of everything, `tables` walks chains, `check` asks matches, `act` does what targets do, `ipvs`
-//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what rules are compiled to, `recent` keeps lists of addresses,
-//! `nft` walks the chains of nftables.
+//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what `compile` makes of rules, `recent` keeps
+//! lists of addresses, `nft` walks the chains of nftables. `unsure` asks what nobody can answer (`question`), and `answers`
+//! remembers which answer was taken.
 
 mod act;
+mod answers;
 mod bridge;
 mod check;
+pub(crate) mod compile;
 mod cycle;
 mod hooks;
 mod ipvs;
 mod nft;
 pub(crate) mod program;
+mod question;
 mod recent;
 mod tables;
+mod unsure;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::chance::Chance;
-use crate::conntrack::{Attached, Connections, Tracked};
+use crate::conntrack::{Attached, Connections, Tracked, Zones};
 use crate::host::route::Look;
 use crate::host::{Host, LOOPBACK};
 use crate::packet::Packet;
 use crate::protocol::Family;
+use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
 use crate::trace::{Event, Lost, Trace};
 
@@ -38,6 +45,9 @@ pub(crate) struct State {
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::State,
     nft: nft::State,
+    /// Names of sets that rules have changed.
+    changed: BTreeSet<Arc<str>>,
+    answers: answers::Answers,
 }
 
 impl State {
@@ -63,10 +73,24 @@ pub(crate) struct Skb {
     pub(crate) attached: Option<Attached>,
     /// Tracking was refused by a rule.
     pub(crate) untracked: bool,
+    /// The zone that a rule chose before tracking; the first rule's counts.
+    pub(crate) template: Option<Zone>,
+    pub(crate) origin: Origin,
     /// IPVS has handled it (`skb->ipvs_property`).
     pub(crate) by_ipvs: bool,
     /// Where it goes, once that is decided.
     pub(crate) way: Option<Destination>,
+}
+
+/// Who made a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Another machine.
+    Elsewhere,
+    /// A socket of this machine.
+    Socket,
+    /// This machine's kernel.
+    Kernel,
 }
 
 /// Where a packet goes.
@@ -88,6 +112,8 @@ impl Skb {
             bridged: false,
             attached: None,
             untracked: false,
+            template: None,
+            origin: Origin::Elsewhere,
             by_ipvs: false,
             way: None,
         }
@@ -97,6 +123,11 @@ impl Skb {
     pub(crate) fn look(&self) -> Look {
         let input = self.input.unwrap_or(LOOPBACK);
         Look { to: self.packet.destination, from: Some(self.packet.source), mark: self.mark, input }
+    }
+
+    /// The zones in which the packet is looked up.
+    pub(crate) fn zones(&self) -> Zones {
+        self.template.map(|zone| Zones::of(zone, self.mark)).unwrap_or_default()
     }
 
     pub(crate) fn tracked(&self) -> Tracked {
@@ -209,11 +240,15 @@ impl Walker<'_> {
 
     /// A packet sets out from a socket here.
     pub(crate) fn send(&mut self, packet: Packet) -> Leaves {
-        self.emit(Skb::new(packet))
+        self.set_out(Skb { origin: Origin::Socket, ..Skb::new(packet) })
     }
 
     /// A packet sets out that the kernel made, perhaps in a connection.
     pub(crate) fn emit(&mut self, skb: Skb) -> Leaves {
+        self.set_out(Skb { origin: Origin::Kernel, ..skb })
+    }
+
+    fn set_out(&mut self, skb: Skb) -> Leaves {
         self.note(Event::Sent { host: self.host.name.clone(), packet: skb.packet.clone() });
         let leaves = self.outgoing(skb);
         self.settle(leaves)

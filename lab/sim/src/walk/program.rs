@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::masked::{Masked, bits};
+use crate::masked::Masked;
 use crate::protocol::Protocol;
-use crate::rules::header::{Header, InterfacePattern};
+use crate::rules::ct::Zone;
+use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Limit, Match, Multiport, Ports, Recent, RecentAction, Rpfilter, Side, Statistic,
+    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, Owner, PacketType, Ports, RecentAction, Rpfilter,
+    Side, Sizes, Socket,
 };
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
-use crate::rules::{Policy, Rule, Rules, TableName, Target, Test};
-use crate::set::Lookup;
+use crate::rules::{Policy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
 /// What rules ask for that the machine does not have.
@@ -51,16 +52,27 @@ pub enum CompileError {
 
 /// Which of the machine's interfaces a pattern means.
 #[derive(Debug, Clone)]
-pub(crate) struct Interfaces(Test<Box<[bool]>>);
+pub(crate) struct Interfaces {
+    pub(super) test: Test<Box<[bool]>>,
+    /// The pattern, and of which interfaces nobody knows whether it means them; only if there are such.
+    pub(super) unknown: Option<Box<(InterfacePattern, Box<[bool]>)>>,
+}
 
 impl Interfaces {
-    fn new(test: &Test<InterfacePattern>, names: &[Arc<str>]) -> Interfaces {
-        Interfaces(Test { not: test.not, is: names.iter().map(|name| test.is.matches(name)).collect() })
-    }
-
     /// Without an interface only an inverted test holds.
     pub(crate) fn holds(&self, interface: Option<usize>) -> bool {
-        self.0.judge(interface.and_then(|at| self.0.is.get(at)).copied().unwrap_or(false))
+        self.test.judge(interface.and_then(|at| self.test.is.get(at)).copied().unwrap_or(false))
+    }
+
+    /// The pattern, if nobody knows whether it means this interface.
+    pub(crate) fn unknown_of(&self, interface: usize) -> Option<&InterfacePattern> {
+        let (pattern, unknown) = &**self.unknown.as_ref()?;
+        unknown.get(interface).is_some_and(|unknown| *unknown).then_some(pattern)
+    }
+
+    /// Whether it is turned around.
+    pub(crate) fn is_not(&self) -> bool {
+        self.test.not
     }
 }
 
@@ -92,10 +104,25 @@ pub(crate) enum Check {
     Conntrack(Conntrack),
     Mark(Test<(u32, u32)>),
     Connmark(Test<(u32, u32)>),
-    Random { not: bool, threshold: u32 },
-    Nth { not: bool, every: u32, first: u32, counter: usize },
+    Random {
+        not: bool,
+        threshold: u32,
+    },
+    Nth {
+        not: bool,
+        every: u32,
+        first: u32,
+        counter: usize,
+    },
     Recent(RecentCheck),
-    Set { not: bool, set: usize, sides: Vec<Side>, return_nomatch: bool },
+    /// `changes`: a rule of the machine's changes the set.
+    Set {
+        not: bool,
+        set: usize,
+        sides: Vec<Side>,
+        return_nomatch: bool,
+        changes: bool,
+    },
     Addrtype(Addrtype),
     Ports(Ports),
     Multiport(Multiport),
@@ -103,7 +130,56 @@ pub(crate) enum Check {
     Icmp(Icmp),
     IpRange(IpRange),
     Rpfilter(Rpfilter),
-    Limit { limit: Limit, counter: usize },
+    Limit {
+        limit: Limit,
+        counter: usize,
+    },
+    /// Always the same.
+    Constant(bool),
+    PacketType(Test<PacketType>),
+    Owner(Owner),
+    Socket(Socket),
+    Mac(Test<MacAddress>),
+    Length(Test<Sizes>),
+    TcpMss(Test<Sizes>),
+    /// `more`: something is asked of the connection.
+    Ipvs {
+        handled: Option<Test<()>>,
+        more: bool,
+    },
+    /// The port of a bridge by which the packet came in, or leaves, where that may be an invented interface.
+    Port {
+        input: bool,
+        test: Interfaces,
+    },
+    /// Nobody can answer it; its name, and what it asks for.
+    Unknown {
+        name: Arc<str>,
+        why: Arc<str>,
+    },
+}
+
+impl Check {
+    /// Whether there are packets for which nobody knows the answer.
+    pub(crate) fn may_be_unknown(&self) -> bool {
+        match self {
+            Check::Owner(_)
+            | Check::Socket(_)
+            | Check::Mac(_)
+            | Check::Length(_)
+            | Check::TcpMss(_)
+            | Check::Ipvs { .. }
+            | Check::Port { .. }
+            | Check::Unknown { .. } => true,
+            Check::Set { changes, .. } => *changes,
+            _ => false,
+        }
+    }
+
+    /// Whether asking it draws, or changes what the next one who asks hears.
+    pub(crate) fn has_effect(&self) -> bool {
+        matches!(self, Check::Random { .. } | Check::Nth { .. } | Check::Recent(_) | Check::Limit { .. })
+    }
 }
 
 /// A target, ready to be done. Chains are places in the table.
@@ -116,27 +192,58 @@ pub(crate) enum Action {
     Jump(usize),
     Goto(usize),
     Reject(RejectWith),
-    Mark { value: u32, mask: u32 },
-    Connmark { action: ConnmarkAction, value: u32, mask: u32 },
+    Mark {
+        value: u32,
+        mask: u32,
+    },
+    Connmark {
+        action: ConnmarkAction,
+        value: u32,
+        mask: u32,
+        shift: i8,
+    },
     Dnat(NatRange),
     Snat(NatRange),
     Masquerade(NatRange),
     Redirect(NatRange),
+    Netmap(Box<Masked>),
     Notrack,
+    Track(Zone),
+    ChangeSets(Box<[Arc<str>]>),
+    /// What nobody knows the effect of: its name if an assumption can decide it, and what it does.
+    Unknown {
+        name: Option<Arc<str>>,
+        why: Arc<str>,
+    },
 }
 
-/// A rule.
+/// `-i` and `-o`.
+#[derive(Debug, Clone)]
+pub(crate) struct Ends {
+    pub(crate) input: Option<Interfaces>,
+    pub(crate) output: Option<Interfaces>,
+}
+
+/// What is kept of a rule for which there are packets of which nobody knows whether it matches.
+#[derive(Debug, Clone)]
+pub(crate) struct Unsure {
+    /// For each check, which of the rule's matches it is.
+    pub(crate) sources: Box<[usize]>,
+}
+
+/// A rule. Walks go over thousands of these, so what few rules have is behind a pointer.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) source: Option<Test<Masked>>,
     pub(crate) destination: Option<Test<Masked>>,
     pub(crate) protocol: Option<Test<Protocol>>,
-    pub(crate) input: Option<Interfaces>,
-    pub(crate) output: Option<Interfaces>,
+    /// The interfaces that it asks for, if any.
+    pub(crate) ends: Option<Box<Ends>>,
     /// Asks for fragments, of which there are none.
     pub(crate) never: bool,
     pub(crate) checks: Box<[Check]>,
     pub(crate) action: Action,
+    pub(crate) unsure: Option<Box<Unsure>>,
 }
 
 #[derive(Debug, Clone)]
@@ -152,7 +259,7 @@ pub(crate) struct CompiledTable {
     pub(crate) place: usize,
     pub(crate) chains: Vec<Block>,
     /// Places of the built-in chains, by name.
-    entries: BTreeMap<&'static str, usize>,
+    pub(super) entries: BTreeMap<&'static str, usize>,
 }
 
 impl CompiledTable {
@@ -165,148 +272,15 @@ impl CompiledTable {
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) rules: Arc<Rules>,
-    tables: [Option<CompiledTable>; 5],
-}
-
-struct Compiler<'a> {
-    names: &'a [Arc<str>],
-    sets: &'a [Lookup],
-    counters: usize,
+    pub(super) tables: [Option<CompiledTable>; 5],
 }
 
 impl Program {
-    pub(crate) fn compile(rules: &Arc<Rules>, names: &[Arc<str>], sets: &[Lookup]) -> Result<Program, CompileError> {
-        let mut compiler = Compiler { names, sets, counters: 0 };
-        let mut tables: [Option<CompiledTable>; 5] = [const { None }; 5];
-        for (place, table) in rules.tables.iter().enumerate() {
-            tables[table.name as usize] = Some(compiler.table(place, table)?);
-        }
-        Ok(Program { rules: Arc::clone(rules), tables })
-    }
-
     pub(crate) fn table(&self, name: TableName) -> Option<&CompiledTable> {
         self.tables[name as usize].as_ref()
     }
 
     pub(crate) fn rule(&self, table: &CompiledTable, chain: usize, rule: usize) -> RuleRef {
         RuleRef { rules: Arc::clone(&self.rules), table: table.place, chain, rule: Some(rule) }
-    }
-}
-
-impl Compiler<'_> {
-    fn table(&mut self, place: usize, table: &crate::rules::Table) -> Result<CompiledTable, CompileError> {
-        let index: BTreeMap<&str, usize> =
-            table.chains.iter().enumerate().map(|(at, chain)| (chain.name.as_str(), at)).collect();
-        let mut chains = Vec::with_capacity(table.chains.len());
-        for chain in &table.chains {
-            let steps = chain.rules.iter().map(|rule| self.step(table.name, rule, &index));
-            chains.push(Block { policy: chain.policy, steps: steps.collect::<Result<_, _>>()? });
-        }
-        let built_in = table.name.built_in().iter();
-        let entries = built_in.filter_map(|name| index.get(name).map(|at| (*name, *at))).collect();
-        let compiled = CompiledTable { place, chains, entries };
-        match super::cycle::find(&compiled.chains) {
-            Some(at) => Err(CompileError::Loop { table: table.name, chain: table.chains[at].name.clone() }),
-            None => Ok(compiled),
-        }
-    }
-
-    fn step(&mut self, table: TableName, rule: &Rule, index: &BTreeMap<&str, usize>) -> Result<Step, CompileError> {
-        let Header { source, destination, input, output, protocol, fragment } = &rule.header;
-        let mut checks = Vec::new();
-        for one in &rule.matches {
-            checks.extend(self.check(one).map_err(|set| CompileError::NoSet { table, line: rule.line, set })?);
-        }
-        let place = |chain: &String| {
-            let missing = || CompileError::NoChain { table, line: rule.line, chain: chain.clone() };
-            index.get(chain.as_str()).copied().ok_or_else(missing)
-        };
-        let action = match &rule.target {
-            Target::None | Target::NoEffect { .. } => Action::Continue,
-            Target::Accept => Action::Accept,
-            Target::Drop => Action::Drop,
-            Target::Return => Action::Return,
-            Target::Jump(chain) => Action::Jump(place(chain)?),
-            Target::Goto(chain) => Action::Goto(place(chain)?),
-            Target::Reject(with) => Action::Reject(*with),
-            Target::Mark { value, mask } => Action::Mark { value: *value, mask: *mask },
-            Target::Connmark { action, value, mask } => {
-                Action::Connmark { action: *action, value: *value, mask: *mask }
-            }
-            Target::Dnat(range) => Action::Dnat(*range),
-            Target::Snat(range) => Action::Snat(*range),
-            Target::Masquerade(range) => Action::Masquerade(*range),
-            Target::Redirect(range) => Action::Redirect(*range),
-            Target::Notrack(_) => Action::Notrack,
-        };
-        Ok(Step {
-            source: *source,
-            destination: *destination,
-            protocol: *protocol,
-            input: input.as_ref().map(|test| Interfaces::new(test, self.names)),
-            output: output.as_ref().map(|test| Interfaces::new(test, self.names)),
-            never: *fragment == Some(false),
-            checks: checks.into(),
-            action,
-        })
-    }
-
-    /// The check of a match that can fail; the error is the name of a set that is missing.
-    fn check(&mut self, one: &Match) -> Result<Option<Check>, String> {
-        Ok(Some(match one {
-            Match::Comment(_) | Match::Nfacct(_) => return Ok(None),
-            Match::Conntrack(conntrack, _) => Check::Conntrack(conntrack.clone()),
-            Match::Mark(test) => Check::Mark(*test),
-            Match::Connmark(test) => Check::Connmark(*test),
-            Match::Statistic(Statistic::Random { not, threshold }) => {
-                Check::Random { not: *not, threshold: *threshold }
-            }
-            Match::Statistic(Statistic::Nth { not, every, packet }) => {
-                self.counters += 1;
-                // libxt_statistic: count = every - packet - 1, so that packet number `packet` is the first to match.
-                let first = every - 1 - packet;
-                Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
-            }
-            Match::Recent(recent) => Check::Recent(self::recent(recent)),
-            Match::Set(set) => {
-                let at = self.sets.iter().position(|known| known.name == set.set);
-                let at = at.ok_or_else(|| set.set.clone())?;
-                Check::Set { not: set.not, set: at, sides: set.sides.clone(), return_nomatch: set.return_nomatch }
-            }
-            Match::Addrtype(addrtype) => Check::Addrtype(addrtype.clone()),
-            Match::Ports(ports) => Check::Ports(ports.clone()),
-            Match::Multiport(multiport) => Check::Multiport(multiport.clone()),
-            Match::Physdev(physdev) => {
-                let resolve =
-                    |test: &Option<Test<InterfacePattern>>| test.as_ref().map(|test| Interfaces::new(test, self.names));
-                Check::Physdev(PhysdevCheck {
-                    input: resolve(&physdev.input),
-                    output: resolve(&physdev.output),
-                    is_in: physdev.is_in,
-                    is_out: physdev.is_out,
-                    is_bridged: physdev.is_bridged,
-                })
-            }
-            Match::Icmp(icmp) => Check::Icmp(*icmp),
-            Match::Rpfilter(rpfilter) => Check::Rpfilter(*rpfilter),
-            Match::Limit(limit) => {
-                self.counters += 1;
-                Check::Limit { limit: *limit, counter: self.counters - 1 }
-            }
-            Match::IpRange(range) => Check::IpRange(range.clone()),
-        }))
-    }
-}
-
-fn recent(recent: &Recent) -> RecentCheck {
-    RecentCheck {
-        action: recent.action,
-        not: recent.not,
-        seconds: recent.seconds,
-        reap: recent.reap,
-        hitcount: recent.hitcount.unwrap_or(0),
-        list: recent.list.as_str().into(),
-        mask: bits(recent.mask),
-        destination: recent.destination,
     }
 }

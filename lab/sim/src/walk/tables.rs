@@ -1,12 +1,15 @@
 //! Walking a table's chains from a built-in one (net/ipv4/netfilter/ip_tables.c, ipt_do_table).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use super::check::head_holds;
 use super::program::{Action, Check, CompiledTable, Step};
+use super::unsure::Asking;
 use super::{HookResult, Leaves, Skb, Walker};
 use crate::host::Host;
 use crate::rules::{Policy, TableName};
-use crate::trace::{Event, Hook, Lost};
+use crate::trace::{AnyRule, Event, Hook, Lost, NotModelled, RuleRef};
 
 /// How deep chains may call each other; more than the kernel's stack takes, and circles are refused beforehand.
 const DEPTH: usize = 4096;
@@ -67,8 +70,21 @@ impl<'a> Walker<'a> {
             if met > LONGEST {
                 return HookResult::Ends(self.lose(Lost::TooManyRules));
             }
+            if !head_holds(step, skb) {
+                at += 1;
+                continue;
+            }
             let mut drawn = None;
-            let matched = self.matches(step, skb, &mut drawn);
+            let matched = match step.unsure {
+                None => self.matches(step, skb, &mut drawn),
+                Some(_) => {
+                    let asking = Asking { step, rule: program.rule(table, chain, at) };
+                    match self.matches_unsure(&asking, skb, &mut drawn) {
+                        Ok(matched) => matched,
+                        Err(part) => return HookResult::Ends(self.lose(Lost::NotModelled(part))),
+                    }
+                }
+            };
             happened += u64::from(drawn.is_some() || has_memory(step));
             if let Some((held, share, of)) = drawn {
                 self.note(Event::Chance { rule: program.rule(table, chain, at), held, share: (share, of) });
@@ -93,6 +109,7 @@ impl<'a> Walker<'a> {
                 }
                 Action::Jump(_) => return HookResult::Ends(self.lose(Lost::Rule(rule))),
                 Action::Goto(to) => (chain, at) = (*to, 0),
+                Action::Unknown { name, why } => return self.unknown_target(rule, name.as_ref(), why),
                 action => {
                     let mark = skb.mark;
                     match self.act(action, hook, skb) {
@@ -109,6 +126,23 @@ impl<'a> Walker<'a> {
                 }
             }
         }
+    }
+
+    /// A target of which nobody knows what becomes of the packet, unless an assumption says that it passes or not.
+    fn unknown_target(&mut self, rule: RuleRef, name: Option<&Arc<str>>, why: &Arc<str>) -> HookResult {
+        if let Some((name, holds)) = name.and_then(|name| Some((name, self.host.assumptions.answer(name)?))) {
+            self.note(Event::Assumed { name: name.clone(), holds });
+            return if holds { HookResult::On } else { HookResult::Ends(self.lose(Lost::Rule(rule))) };
+        }
+        let what = rule.rule().map(|rule| rule.target.to_string()).unwrap_or_default();
+        let part = NotModelled {
+            host: self.host.name.clone(),
+            rule: AnyRule::Iptables(rule),
+            name: name.cloned().unwrap_or_else(|| "".into()),
+            what: what.trim_start().into(),
+            why: why.clone(),
+        };
+        HookResult::Ends(self.lose(Lost::NotModelled(Box::new(part))))
     }
 
     fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> HookResult {

@@ -5,11 +5,17 @@ mod conntrack;
 mod icmp;
 mod iprange;
 mod limit;
+mod link;
+mod owner;
 mod physdev;
+mod policy;
 mod ports;
+mod quota;
 mod recent;
 mod rpfilter;
 mod set;
+mod size;
+mod socket;
 mod statistic;
 
 use std::fmt;
@@ -19,11 +25,17 @@ pub use conntrack::{ConnectionStates, Conntrack, Field, FieldTest, Status};
 pub use icmp::Icmp;
 pub use iprange::IpRange;
 pub use limit::Limit;
+pub use link::{MacAddress, PacketType};
+pub use owner::{IdRange, Owner};
 pub use physdev::Physdev;
+pub use policy::{Ipvs, Policy};
 pub use ports::{Multiport, MultiportSide, PortRange, Ports, TcpFlagsTest};
+pub use quota::{Connlimit, Hashlimit};
 pub use recent::{Recent, RecentAction};
 pub use rpfilter::Rpfilter;
 pub use set::{SetMatch, Side};
+pub use size::Sizes;
+pub use socket::Socket;
 pub use statistic::{Statistic, THRESHOLD_ONE};
 
 use super::Test;
@@ -67,6 +79,33 @@ pub enum Match {
     Limit(Limit),
     /// Counts into an accounting object; always holds while there is no quota.
     Nfacct(String),
+    /// Whose socket sends it.
+    Owner(Owner),
+    /// Whether a socket is open for it.
+    Socket(Socket),
+    /// So many times in a while, by address.
+    Hashlimit(Hashlimit),
+    /// So many connections, by address.
+    Connlimit(Connlimit),
+    /// The sender's Ethernet address.
+    Mac(Test<MacAddress>),
+    /// To whom its frame is addressed.
+    PacketType(Test<PacketType>),
+    /// Its length.
+    Length(Test<Sizes>),
+    /// The maximum segment size that TCP announces.
+    TcpMss(Test<Sizes>),
+    /// IPsec.
+    Policy(Policy),
+    /// IPVS.
+    Ipvs(Ipvs),
+    /// Not modelled, or not with these options; only [`super::Rules::read_any`] keeps it.
+    Unknown {
+        /// Its name.
+        name: String,
+        /// Its options as they stand.
+        options: String,
+    },
 }
 
 fn only(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<()> {
@@ -128,6 +167,19 @@ impl Match {
             "iprange" => Match::IpRange(IpRange::read(words)?),
             "rpfilter" => Match::Rpfilter(Rpfilter::read(words)?),
             "limit" => Match::Limit(Limit::read(words)?),
+            "owner" => Match::Owner(Owner::read(words)?),
+            "socket" => Match::Socket(Socket::read(words)?),
+            "hashlimit" => Match::Hashlimit(Hashlimit::read(words)?),
+            "connlimit" => Match::Connlimit(Connlimit::read(words, family)?),
+            "mac" => Match::Mac(MacAddress::read(words)?),
+            "pkttype" => Match::PacketType(PacketType::read(words)?),
+            "length" => Match::Length(Sizes::read(words, name, "--length")?),
+            "tcpmss" => {
+                of_protocol(Protocol::TCP)?;
+                Match::TcpMss(Sizes::read(words, name, "--mss")?)
+            }
+            "policy" => Match::Policy(Policy::read(words)?),
+            "ipvs" => Match::Ipvs(Ipvs::read(words)?),
             "nfacct" => Match::Nfacct(text(words, name, "--nfacct-name")?),
             _ => return Err(Problem::UnknownMatch(name.to_owned())),
         })
@@ -135,7 +187,7 @@ impl Match {
 
     /// As iptables calls it.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Match::Comment(_) => "comment",
             Match::Conntrack(_, false) => "conntrack",
@@ -159,6 +211,17 @@ impl Match {
             Match::Rpfilter(_) => "rpfilter",
             Match::Limit(_) => "limit",
             Match::Nfacct(_) => "nfacct",
+            Match::Owner(_) => "owner",
+            Match::Socket(_) => "socket",
+            Match::Hashlimit(_) => "hashlimit",
+            Match::Connlimit(_) => "connlimit",
+            Match::Mac(_) => "mac",
+            Match::PacketType(_) => "pkttype",
+            Match::Length(_) => "length",
+            Match::TcpMss(_) => "tcpmss",
+            Match::Policy(_) => "policy",
+            Match::Ipvs(_) => "ipvs",
+            Match::Unknown { name, .. } => name,
         }
     }
 }
@@ -186,6 +249,18 @@ impl fmt::Display for Match {
             Match::IpRange(range) => write!(f, "{range}"),
             Match::Rpfilter(rpfilter) => write!(f, "{rpfilter}"),
             Match::Limit(limit) => write!(f, "{limit}"),
+            Match::Owner(owner) => write!(f, "{owner}"),
+            Match::Socket(socket) => write!(f, "{socket}"),
+            Match::Hashlimit(limit) => write!(f, "{limit}"),
+            Match::Connlimit(limit) => write!(f, "{limit}"),
+            Match::Mac(test) => write!(f, "{} --mac-source {}", test.negation(), test.is),
+            Match::PacketType(test) => write!(f, "{} --pkt-type {}", test.negation(), test.is),
+            Match::Length(test) => write!(f, "{} --length {}", test.negation(), test.is),
+            Match::TcpMss(test) => write!(f, "{} --mss {}", test.negation(), test.is),
+            Match::Policy(policy) => write!(f, "{policy}"),
+            Match::Ipvs(ipvs) => write!(f, "{ipvs}"),
+            Match::Unknown { options, .. } if options.is_empty() => Ok(()),
+            Match::Unknown { options, .. } => write!(f, " {options}"),
             Match::Nfacct(name) => write!(f, " --nfacct-name {}", quote(name)),
         }
     }

@@ -155,7 +155,6 @@ impl Builder {
                 let spans = vec![Span::new(Ink::Strong, "lost"), Span::new(Ink::Deny, words::lost(why))];
                 self.rows(vec![Row { whole: why.to_string(), ..row("", Tone::Bad, spans) }]);
             }
-            #[allow(unreachable_patterns, reason = "what is added is drawn in the words of the text")]
             other => self.rows(vec![row("", Tone::Plain, vec![Span::new(Ink::Word, describe(other).1)])]),
         }
     }

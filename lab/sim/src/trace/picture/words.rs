@@ -45,7 +45,12 @@ fn target(target: &Target, commented: bool) -> (Tone, Span) {
         Target::Masquerade(_) => plain("MASQUERADE"),
         Target::Redirect(_) => plain("REDIRECT"),
         Target::Notrack(_) => plain("NOTRACK"),
+        Target::Ct(_) => plain("CT"),
+        Target::Netmap(_) => plain("NETMAP"),
+        Target::Set(_) => plain("SET"),
         Target::NoEffect { name, .. } => plain(name),
+        // Whatever else there is, iptables-save has its name behind -j.
+        other => plain(other.to_string().trim_start_matches(" -j ").split(' ').next().unwrap_or_default()),
     }
 }
 

@@ -21,8 +21,14 @@ impl<'a> Walker<'a> {
     ) -> Result<Option<Came>, Stop> {
         match step {
             Step::Compare { left, compare } => {
-                let values = self.nft_values(left, at, skb)?;
-                if self.nft_compare(&values, compare, at)? { Ok(None) } else { Err(Stop::Break) }
+                let holds = match self.nft_compare_invented(left, compare, skb)? {
+                    Some(holds) => holds,
+                    None => {
+                        let values = self.nft_values(left, at, skb)?;
+                        self.nft_compare(&values, compare, at)?
+                    }
+                };
+                if holds { Ok(None) } else { Err(Stop::Break) }
             }
             Step::Limit { rate, per, burst, over, counter } => {
                 let within = self.nft_limit(*rate, *per, *burst, *counter);

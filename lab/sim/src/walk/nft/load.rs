@@ -107,6 +107,9 @@ impl<'a> Walker<'a> {
                 Ok(u128::from(if matches!(field, Field::IcmpType(_)) { icmp.kind } else { icmp.code }))
             }
             Field::Mark => Ok(u128::from(skb.mark)),
+            Field::InterfaceName { input } | Field::Interface { input } if self.nft_invented(*input, skb).is_some() => {
+                Err(Stop::Invented { input: *input, alone: false })
+            }
             Field::InterfaceName { input } => {
                 let interface = if *input { skb.input } else { skb.output };
                 Ok(interface.map_or(0, |at| name_value(&self.host.names[at])))

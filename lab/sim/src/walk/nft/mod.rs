@@ -1,6 +1,7 @@
 //! Base chains of nftables and the chains that they lead to (net/netfilter/nf_tables_core.c, `nft_do_chain`).
 
 mod act;
+mod invented;
 mod load;
 mod sets;
 
@@ -12,7 +13,7 @@ use super::{HookResult, Leaves, Skb, Walker};
 use crate::host::Host;
 use crate::nft::program::{BaseChain, Entry, Goes, Program, SetName, Step};
 use crate::rules::Policy;
-use crate::trace::{Event, Hook, Lost, NftRule};
+use crate::trace::{AnyRule, Event, Hook, Lost, NftRule, NotModelled};
 
 /// `NFT_JUMP_STACK_SIZE`: chains that may be in call at once.
 const DEPTH: usize = 16;
@@ -44,6 +45,12 @@ pub(super) enum Stop {
     Break,
     /// It asks for something that is not modelled.
     NotModelled(Arc<str>),
+    /// It asks for the name of an interface that is invented; `alone` if an assumption could answer that.
+    Invented {
+        /// By which the packet came in, not by which it leaves.
+        input: bool,
+        alone: bool,
+    },
 }
 
 /// What a rule came to.
@@ -122,7 +129,24 @@ impl<'a> Walker<'a> {
     pub(super) fn nft_bridge(&mut self) -> HookResult {
         let Some(base) = self.host.nft.on_bridges else { return HookResult::On };
         let rule = self.host.nft.rule(base.table, base.chain, None);
-        HookResult::Ends(self.lose(Lost::NotModelled { rule, what: "a table of family bridge".into() }))
+        HookResult::Ends(self.nft_not_modelled(rule, "a table of family bridge".into()))
+    }
+
+    fn nft_not_modelled(&mut self, rule: NftRule, what: Arc<str>) -> Leaves {
+        let (host, rule) = (self.host.name.clone(), AnyRule::Nft(rule));
+        let part = NotModelled { host, rule, name: "".into(), what, why: "is not modelled".into() };
+        self.lose(Lost::NotModelled(Box::new(part)))
+    }
+
+    fn nft_name_is_invented(&mut self, rule: NftRule, input: bool, alone: bool) -> Leaves {
+        let part = NotModelled {
+            host: self.host.name.clone(),
+            rule: AnyRule::Nft(rule),
+            name: if alone { invented::assumption(input) } else { "" }.into(),
+            what: if input { "iifname" } else { "oifname" }.into(),
+            why: "asks for the name of an interface that is invented".into(),
+        };
+        self.lose(Lost::NotModelled(Box::new(part)))
     }
 
     fn nft_base_chain(&mut self, base: BaseChain, hook: Hook, skb: &mut Skb) -> HookResult {
@@ -182,9 +206,10 @@ impl<'a> Walker<'a> {
                 Ok(None) => {}
                 Ok(Some(came)) => return came,
                 Err(Stop::Break) => return Came::Next,
-                Err(Stop::NotModelled(what)) => {
-                    return Came::Ends(self.lose(Lost::NotModelled { rule: at.rule(), what }));
+                Err(Stop::Invented { input, alone }) => {
+                    return Came::Ends(self.nft_name_is_invented(at.rule(), input, alone));
                 }
+                Err(Stop::NotModelled(what)) => return Came::Ends(self.nft_not_modelled(at.rule(), what)),
             }
         }
         self.nft_matched(at, &mut matched);

@@ -1,0 +1,84 @@
+//! `CT`: how a connection will be tracked (net/netfilter/xt_CT.c).
+
+use std::fmt;
+
+use super::error::{Part, Problem};
+use super::options::{self, TextOption};
+use super::tokens::Words;
+
+/// Where a zone's number comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneId {
+    /// The rule says it.
+    Number(u16),
+    /// The packet's mark, when it is tracked.
+    Mark,
+}
+
+/// Which packets of a connection are looked up in a zone; the others are in zone 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneOf {
+    /// Both directions: `--zone`.
+    Both,
+    /// The way of the first packet: `--zone-orig`.
+    Original,
+    /// The way of the answers: `--zone-reply`.
+    Reply,
+}
+
+/// The zone that a packet is tracked in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Zone {
+    /// Its number.
+    pub id: ZoneId,
+    /// What of the connection is in it.
+    pub of: ZoneOf,
+}
+
+/// The target. Helpers, time-outs and events have no say in a first packet's verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ct {
+    /// The zone, if it is not 0.
+    pub zone: Option<Zone>,
+    /// The other options.
+    pub options: Vec<TextOption>,
+}
+
+const OPTIONS: [(&str, bool); 4] =
+    [("--helper", true), ("--timeout", true), ("--ctevents", true), ("--expevents", true)];
+
+const ZONES: [(&str, ZoneOf); 3] =
+    [("--zone", ZoneOf::Both), ("--zone-orig", ZoneOf::Original), ("--zone-reply", ZoneOf::Reply)];
+
+fn id(text: &str) -> Option<ZoneId> {
+    if text == "mark" { Some(ZoneId::Mark) } else { text.parse().ok().map(ZoneId::Number) }
+}
+
+impl Ct {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Ct> {
+        let mut this = Ct { zone: None, options: Vec::new() };
+        let of = |word: &str| ZONES.iter().find(|(name, _)| *name == word).map(|(_, of)| *of);
+        loop {
+            this.options.extend(options::read(words, &OPTIONS)?);
+            let Some(of) = words.option(|word| of(word).is_some()).and_then(of) else { break };
+            words.plain()?;
+            this.zone = Some(Zone { id: words.parse("a zone's number, or mark", id)?, of });
+        }
+        if this.options.iter().any(|option| option.not) {
+            return Err(Problem::Impossible("options of CT cannot be turned around by !".to_owned()));
+        }
+        Ok(this)
+    }
+}
+
+impl fmt::Display for Ct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        options::print(&self.options, f)?;
+        let Some(zone) = self.zone else { return Ok(()) };
+        let option = ZONES.iter().find(|(_, of)| *of == zone.of).map_or("", |(name, _)| name);
+        match zone.id {
+            ZoneId::Number(number) => write!(f, " {option} {number}"),
+            ZoneId::Mark => write!(f, " {option} mark"),
+        }
+    }
+}

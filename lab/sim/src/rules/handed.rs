@@ -1,0 +1,137 @@
+//! Targets whose effect is decided outside the rules: by a program, by another part of the kernel, by a set's elements.
+
+use std::fmt;
+
+use super::error::{Part, Problem};
+use super::options::{self, TextOption};
+use super::tokens::Words;
+
+/// The target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handed {
+    /// TPROXY, NFQUEUE or SYNPROXY.
+    pub name: &'static str,
+    /// Its options.
+    pub options: Vec<TextOption>,
+}
+
+const TARGETS: [(&str, &[(&str, bool)]); 3] = [
+    ("TPROXY", &[("--on-port", true), ("--on-ip", true), ("--tproxy-mark", true)]),
+    (
+        "NFQUEUE",
+        &[("--queue-num", true), ("--queue-balance", true), ("--queue-bypass", false), ("--queue-cpu-fanout", false)],
+    ),
+    (
+        "SYNPROXY",
+        &[("--sack-perm", false), ("--timestamp", false), ("--wscale", true), ("--mss", true), ("--ecn", false)],
+    ),
+];
+
+fn plain(options: &[TextOption], of: &str) -> Part<()> {
+    match options.iter().find(|option| option.not) {
+        Some(option) => Err(Problem::Impossible(format!("{} of {of} cannot be turned around by !", option.name))),
+        None => Ok(()),
+    }
+}
+
+impl Handed {
+    /// Reads the options of the target `name`, if it is one of these.
+    pub(super) fn read(name: &str, words: &mut Words<'_>) -> Part<Option<Handed>> {
+        let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
+            return Ok(None);
+        };
+        let options = options::read(words, known)?;
+        plain(&options, name)?;
+        Ok(Some(Handed { name, options }))
+    }
+
+    fn value(&self, option: &str) -> Option<&str> {
+        self.options.iter().find(|known| known.name == option)?.value.as_deref()
+    }
+
+    /// What it does with the packet, as a predicate.
+    #[must_use]
+    pub fn effect(&self) -> String {
+        match self.name {
+            "TPROXY" => {
+                let port = self.value("--on-port").unwrap_or("0");
+                format!("hands the packet to the program that listens at port {port}")
+            }
+            "NFQUEUE" => match self.value("--queue-balance") {
+                Some(queues) => format!("leaves the decision to the programs that read queues {queues}"),
+                None => {
+                    let queue = self.value("--queue-num").unwrap_or("0");
+                    format!("leaves the decision to the program that reads queue {queue}")
+                }
+            },
+            _ => "answers in the server's place and opens its own connection to it, which is not modelled".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Handed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        options::print(&self.options, f)
+    }
+}
+
+/// `SET`: changes IP sets, or takes from one what a packet gets (net/netfilter/xt_set.c).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetTarget {
+    /// In the order of the rule; the value of `--add-set`, `--del-set` and `--map-set` is the set's name, a blank, and the sides.
+    pub options: Vec<TextOption>,
+}
+
+const SET: [(&str, u8); 8] = [
+    ("--add-set", 2),
+    ("--del-set", 2),
+    ("--map-set", 2),
+    ("--exist", 0),
+    ("--timeout", 1),
+    ("--map-mark", 0),
+    ("--map-prio", 0),
+    ("--map-queue", 0),
+];
+
+impl SetTarget {
+    pub(super) fn read(words: &mut Words<'_>) -> Part<SetTarget> {
+        let mut this = SetTarget { options: Vec::new() };
+        while let Some(option) = words.option(|word| SET.iter().any(|(name, _)| *name == word)) {
+            let values = SET.iter().find(|(name, _)| *name == option).map_or(0, |(_, values)| *values);
+            let mut value = Vec::new();
+            for _ in 0..values {
+                value.push(words.value()?);
+            }
+            let value = (values > 0).then(|| value.join(" "));
+            this.options.push(TextOption { not: words.negated(), name: option.to_owned(), value });
+        }
+        plain(&this.options, "SET")?;
+        if this.options.iter().any(|option| option.name.ends_with("-set")) {
+            return Ok(this);
+        }
+        Err(Problem::Missing { of: "SET".to_owned(), what: "--add-set, --del-set or --map-set" })
+    }
+
+    /// The sets that it changes.
+    pub fn changes(&self) -> impl Iterator<Item = &str> {
+        let changes = self.options.iter().filter(|option| matches!(option.name.as_str(), "--add-set" | "--del-set"));
+        changes.filter_map(|option| option.value.as_deref()?.split(' ').next())
+    }
+
+    /// Whether it takes a mark, a priority or a queue from an element.
+    #[must_use]
+    pub fn maps(&self) -> bool {
+        self.options.iter().any(|option| option.name == "--map-set")
+    }
+}
+
+impl fmt::Display for SetTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SET")?;
+        self.options.iter().try_for_each(|option| {
+            write!(f, " {}", option.name)?;
+            option.value.as_ref().map_or(Ok(()), |value| write!(f, " {value}"))
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! `mac` and `pkttype`: what the link layer says of a packet (net/netfilter/xt_mac.c, xt_pkttype.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::tokens::Words;
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    fn parse(text: &str) -> Option<MacAddress> {
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+        }
+        parts.next().is_none().then_some(MacAddress(bytes))
+    }
+
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Test<MacAddress>> {
+        let found = words.option(|word| word == "--mac-source");
+        found.ok_or(Problem::Missing { of: "match mac".to_owned(), what: "--mac-source" })?;
+        words.test("an Ethernet address", MacAddress::parse)
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// To whom a frame is addressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PacketType {
+    /// To one machine.
+    Unicast,
+    /// To all.
+    Broadcast,
+    /// To a group.
+    Multicast,
+}
+
+const TYPES: [(&str, PacketType); 6] = [
+    ("unicast", PacketType::Unicast),
+    ("broadcast", PacketType::Broadcast),
+    ("multicast", PacketType::Multicast),
+    ("host", PacketType::Unicast),
+    ("bcast", PacketType::Broadcast),
+    ("mcast", PacketType::Multicast),
+];
+
+impl PacketType {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Test<PacketType>> {
+        let found = words.option(|word| word == "--pkt-type");
+        found.ok_or(Problem::Missing { of: "match pkttype".to_owned(), what: "--pkt-type" })?;
+        let one = |text: &str| TYPES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
+        words.test("unicast, broadcast or multicast", one)
+    }
+}
+
+impl fmt::Display for PacketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(TYPES.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| name))
+    }
+}

@@ -1,0 +1,76 @@
+//! `owner`: whose socket sends the packet (net/netfilter/xt_owner.c).
+
+use std::fmt;
+
+use super::super::Test;
+use super::super::error::{Part, Problem};
+use super::super::tokens::Words;
+
+/// First and last number of a user or group.
+pub type IdRange = (u32, u32);
+
+/// The match: everything that is asked must hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Whether a socket of this machine sends it.
+    pub socket_exists: Option<Test<()>>,
+    /// The user.
+    pub user: Option<Test<IdRange>>,
+    /// The group.
+    pub group: Option<Test<IdRange>>,
+    /// The group may be one of the supplementary ones.
+    pub supplementary: bool,
+}
+
+fn ids(text: &str) -> Option<IdRange> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range: IdRange = (first.parse().ok()?, last.parse().ok()?);
+    (range.0 <= range.1).then_some(range)
+}
+
+impl Owner {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Owner> {
+        let mut this = Owner::default();
+        let known = |word: &str| matches!(word, "--socket-exists" | "--uid-owner" | "--gid-owner" | "--suppl-groups");
+        while let Some(option) = words.option(known) {
+            match option {
+                "--socket-exists" => this.socket_exists = Some(Test { not: words.negated(), is: () }),
+                "--uid-owner" => this.user = Some(words.test("a user's number, or first-last", ids)?),
+                "--gid-owner" => this.group = Some(words.test("a group's number, or first-last", ids)?),
+                _ => {
+                    words.plain()?;
+                    this.supplementary = true;
+                }
+            }
+        }
+        if this == Owner::default() {
+            return Err(Problem::Missing { of: "match owner".to_owned(), what: "an option" });
+        }
+        Ok(this)
+    }
+
+    /// Of a packet that no socket sends: only what asks for the opposite of everything holds (`match ^ invert`).
+    pub(crate) fn holds_without_socket(&self) -> bool {
+        let inverted = |test: &Option<Test<IdRange>>| test.is_none_or(|test| test.not);
+        !self.supplementary
+            && self.socket_exists.is_none_or(|test| test.not)
+            && inverted(&self.user)
+            && inverted(&self.group)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(test) = self.socket_exists {
+            write!(f, "{} --socket-exists", test.negation())?;
+        }
+        for (test, option) in [(&self.user, "--uid-owner"), (&self.group, "--gid-owner")] {
+            let Some(Test { is: (first, last), .. }) = test else { continue };
+            write!(f, "{} {option} {first}", test.map_or("", |test| test.negation()))?;
+            if first != last {
+                write!(f, "-{last}")?;
+            }
+        }
+        f.write_str(if self.supplementary { " --suppl-groups" } else { "" })
+    }
+}

@@ -1,0 +1,119 @@
+//! `hashlimit` and `connlimit`: limits by address (net/netfilter/xt_hashlimit.c, xt_connlimit.c).
+
+use std::fmt;
+
+use super::super::error::{Part, Problem};
+use super::super::options::{self, TextOption};
+use super::super::tokens::Words;
+use crate::protocol::Family;
+
+/// `hashlimit`: judged for the first packet on a quiet machine, which is within any limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hashlimit {
+    /// Holds for what is above the limit, not for what is within.
+    pub above: bool,
+    /// `10/sec`, `512kb/s`.
+    pub rate: String,
+    /// The other options.
+    pub options: Vec<TextOption>,
+}
+
+const OPTIONS: [(&str, bool); 9] = [
+    ("--hashlimit-burst", true),
+    ("--hashlimit-mode", true),
+    ("--hashlimit-name", true),
+    ("--hashlimit-srcmask", true),
+    ("--hashlimit-dstmask", true),
+    ("--hashlimit-htable-size", true),
+    ("--hashlimit-htable-max", true),
+    ("--hashlimit-htable-expire", true),
+    ("--hashlimit-htable-gcinterval", true),
+];
+
+impl Hashlimit {
+    pub(crate) fn read(words: &mut Words<'_>) -> Part<Hashlimit> {
+        let of = || "match hashlimit".to_owned();
+        let (mut limit, mut all) = (None, Vec::new());
+        loop {
+            all.extend(options::read(words, &OPTIONS)?);
+            let known = |word: &str| matches!(word, "--hashlimit" | "--hashlimit-upto" | "--hashlimit-above");
+            let Some(option) = words.option(known) else { break };
+            let digit = |text: &str| text.starts_with(|letter: char| letter.is_ascii_digit()).then(|| text.to_owned());
+            let rate = words.test("a rate such as 5/min or 512kb/s", digit)?;
+            limit = Some(((option == "--hashlimit-above") != rate.not, rate.is));
+        }
+        if all.iter().any(|option| option.not) {
+            return Err(Problem::Impossible("only the rate of hashlimit can be turned around by !".to_owned()));
+        }
+        if !all.iter().any(|option| option.name == "--hashlimit-name") {
+            return Err(Problem::Missing { of: of(), what: "--hashlimit-name" });
+        }
+        let (above, rate) =
+            limit.ok_or(Problem::Missing { of: of(), what: "--hashlimit-upto or --hashlimit-above" })?;
+        Ok(Hashlimit { above, rate, options: all })
+    }
+}
+
+impl fmt::Display for Hashlimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = if self.above { "--hashlimit-above" } else { "--hashlimit-upto" };
+        write!(f, " {option} {}", self.rate)?;
+        options::print(&self.options, f)
+    }
+}
+
+/// `connlimit`: judged as if the packet's connection were the only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connlimit {
+    /// Holds for more than so many connections, not for so many and fewer.
+    pub above: bool,
+    /// How many.
+    pub limit: u32,
+    /// Length of the prefix of addresses that count together.
+    pub mask: u8,
+    /// Whether the destination's address is meant, not the source's.
+    pub destination: bool,
+}
+
+impl Connlimit {
+    pub(crate) fn read(words: &mut Words<'_>, family: Family) -> Part<Connlimit> {
+        let mut limit = None;
+        let (mut mask, mut destination) = (family.bits(), false);
+        let known = |word: &str| {
+            let all = "--connlimit-upto --connlimit-above --connlimit-mask --connlimit-saddr --connlimit-daddr";
+            all.split(' ').any(|option| option == word)
+        };
+        while let Some(option) = words.option(known) {
+            match option {
+                "--connlimit-upto" | "--connlimit-above" => {
+                    let test = words.test("a number of connections", |text| text.parse().ok())?;
+                    limit = Some(((option == "--connlimit-above") != test.not, test.is));
+                    continue;
+                }
+                "--connlimit-mask" => {
+                    let length = |text: &str| text.parse().ok().filter(|length| *length <= family.bits());
+                    mask = words.parse("the length of a prefix", length)?;
+                }
+                _ => destination = option == "--connlimit-daddr",
+            }
+            words.plain()?;
+        }
+        let of = || "match connlimit".to_owned();
+        let (above, limit) =
+            limit.ok_or(Problem::Missing { of: of(), what: "--connlimit-upto or --connlimit-above" })?;
+        Ok(Connlimit { above, limit, mask, destination })
+    }
+
+    /// Whether it holds for the first connection.
+    pub(crate) fn holds_for_one(&self) -> bool {
+        (1 > self.limit) == self.above
+    }
+}
+
+impl fmt::Display for Connlimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = if self.above { "--connlimit-above" } else { "--connlimit-upto" };
+        let side = if self.destination { "--connlimit-daddr" } else { "--connlimit-saddr" };
+        write!(f, " {option} {} --connlimit-mask {} {side}", self.limit, self.mask)
+    }
+}

@@ -1,0 +1,63 @@
+//! Targets that change nothing by which a packet's way is chosen here: they log, count, or write into fields that no rule that is
+//! modelled asks for.
+
+use super::error::Part;
+use super::target::Target;
+use super::tokens::Words;
+
+/// Names, each with the options that it takes; true: the option has a value.
+const TARGETS: [(&str, &[(&str, bool)]); 18] = [
+    (
+        "LOG",
+        &[
+            ("--log-level", true),
+            ("--log-prefix", true),
+            ("--log-tcp-sequence", false),
+            ("--log-tcp-options", false),
+            ("--log-ip-options", false),
+            ("--log-uid", false),
+            ("--log-macdecode", false),
+        ],
+    ),
+    (
+        "NFLOG",
+        &[
+            ("--nflog-group", true),
+            ("--nflog-prefix", true),
+            ("--nflog-range", true),
+            ("--nflog-size", true),
+            ("--nflog-threshold", true),
+        ],
+    ),
+    ("TCPMSS", &[("--set-mss", true), ("--clamp-mss-to-pmtu", false)]),
+    ("TRACE", &[]),
+    ("CHECKSUM", &[("--checksum-fill", false)]),
+    ("AUDIT", &[("--type", true)]),
+    ("CLASSIFY", &[("--set-class", true)]),
+    ("DSCP", &[("--set-dscp", true), ("--set-dscp-class", true)]),
+    ("TOS", &[("--set-tos", true), ("--and-tos", true), ("--or-tos", true), ("--xor-tos", true)]),
+    ("TTL", &[("--ttl-set", true), ("--ttl-dec", true), ("--ttl-inc", true)]),
+    ("HL", &[("--hl-set", true), ("--hl-dec", true), ("--hl-inc", true)]),
+    ("TCPOPTSTRIP", &[("--strip-options", true)]),
+    ("ECN", &[("--ecn-tcp-remove", false)]),
+    ("IDLETIMER", &[("--timeout", true), ("--label", true), ("--alarm", false)]),
+    ("RATEEST", &[("--rateest-name", true), ("--rateest-interval", true), ("--rateest-ewmalog", true)]),
+    ("LED", &[("--led-trigger-id", true), ("--led-delay", true), ("--led-always-blink", false)]),
+    ("SECMARK", &[("--selctx", true)]),
+    ("CONNSECMARK", &[("--save", false), ("--restore", false)]),
+];
+
+/// Reads the options of the target `name`, if it is one of these.
+pub(super) fn read(name: &str, words: &mut Words<'_>) -> Part<Option<Target>> {
+    let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
+        return Ok(None);
+    };
+    let mut options = Vec::new();
+    while let Some(option) = words.option(|word| known.iter().any(|(name, _)| *name == word)) {
+        words.plain()?;
+        let takes = known.iter().any(|(name, takes)| *name == option && *takes);
+        let value = if takes { Some(words.value()?.to_owned()) } else { None };
+        options.push((option.to_owned(), value));
+    }
+    Ok(Some(Target::NoEffect { name, options }))
+}

@@ -1,0 +1,108 @@
+//! Answers that were taken on one way through all machines, so that no question gets both.
+
+use std::collections::BTreeMap;
+
+use super::question::Same;
+use crate::packet::Packet;
+use crate::rules::header::InterfacePattern;
+
+/// What was taken on a machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers {
+    packets: BTreeMap<(String, Packet), bool>,
+    /// Whether an interface's name fits a pattern.
+    names: Vec<(usize, InterfacePattern, bool)>,
+}
+
+/// The beginning that a pattern asks for, if it does not ask for a whole name.
+fn beginning(pattern: &InterfacePattern) -> Option<&str> {
+    pattern.0.strip_suffix('+')
+}
+
+impl Answers {
+    /// The answer to a question that is the same as an earlier one, or follows from it.
+    pub(super) fn of(&self, same: &Same, what: &str, packet: &Packet) -> Option<bool> {
+        let of_packet = |key: &str| self.packets.get(&(key.to_owned(), packet.clone())).copied();
+        match same {
+            Same::Nothing => None,
+            Same::Packet(None) => of_packet(what),
+            Same::Packet(Some((key, not))) => of_packet(key).map(|is| is != *not),
+            Same::Name(at, pattern, not) => self.of_name(*at, pattern).map(|is| is != *not),
+        }
+    }
+
+    /// Remembers the answer that was taken.
+    pub(super) fn take(&mut self, same: Same, what: String, packet: &Packet, holds: bool) {
+        match same {
+            Same::Nothing => {}
+            Same::Packet(None) => {
+                self.packets.insert((what, packet.clone()), holds);
+            }
+            Same::Packet(Some((key, not))) => {
+                self.packets.insert((key, packet.clone()), holds != not);
+            }
+            Same::Name(at, pattern, not) => self.names.push((at, pattern, holds != not)),
+        }
+    }
+
+    /// What earlier answers say of an interface's name.
+    fn of_name(&self, interface: usize, pattern: &InterfacePattern) -> Option<bool> {
+        self.names.iter().find_map(|(of, known, fits)| {
+            if *of != interface {
+                // Two interfaces have two names.
+                let taken = *fits && beginning(pattern).is_none() && known == pattern;
+                return taken.then_some(false);
+            }
+            follows(known, *fits, pattern)
+        })
+    }
+}
+
+/// Whether a name fits `asked`, if it is known of it whether it fits `known`.
+fn follows(known: &InterfacePattern, fits: bool, asked: &InterfacePattern) -> Option<bool> {
+    match (beginning(known), beginning(asked), fits) {
+        // The whole name is known.
+        (None, _, true) => Some(asked.matches(&known.0)),
+        (None, None, false) => (known == asked).then_some(false),
+        (None, Some(_), false) => None,
+        (Some(start), None, true) => (!asked.0.starts_with(start)).then_some(false),
+        (Some(start), None, false) => asked.0.starts_with(start).then_some(false),
+        (Some(start), Some(other), true) if start.starts_with(other) => Some(true),
+        (Some(start), Some(other), true) => (!other.starts_with(start)).then_some(false),
+        (Some(start), Some(other), false) => other.starts_with(start).then_some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_follow_from_answers() {
+        let pattern = |text: &str| InterfacePattern(text.to_owned());
+        for (known, fits, asked, expected) in [
+            ("eth0", true, "eth0", Some(true)),
+            ("eth0", true, "eth1", Some(false)),
+            ("eth0", true, "eth+", Some(true)),
+            ("eth0", true, "cali+", Some(false)),
+            ("eth0", false, "eth0", Some(false)),
+            ("eth0", false, "eth1", None),
+            ("eth0", false, "eth+", None),
+            ("cali+", true, "eth0", Some(false)),
+            ("cali+", true, "cali12", None),
+            ("cali+", true, "ca+", Some(true)),
+            ("cali+", true, "cali1+", None),
+            ("cali+", true, "tunl+", Some(false)),
+            ("cali+", false, "cali12", Some(false)),
+            ("cali+", false, "cali1+", Some(false)),
+            ("cali+", false, "ca+", None),
+            ("cali+", false, "eth0", None),
+        ] {
+            assert_eq!(follows(&pattern(known), fits, &pattern(asked)), expected, "{known} {fits} {asked}");
+        }
+        let mut answers = Answers::default();
+        answers.names.push((1, pattern("eth0"), true));
+        assert_eq!(answers.of_name(2, &pattern("eth0")), Some(false));
+        assert_eq!(answers.of_name(2, &pattern("eth+")), None);
+    }
+}

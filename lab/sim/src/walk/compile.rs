@@ -1,0 +1,251 @@
+//! Compiling the rules of a family for one machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::program::{
+    Action, Block, Check, CompileError, CompiledTable, Ends, Interfaces, PhysdevCheck, Program, RecentCheck, Step,
+    Unsure,
+};
+use crate::masked::bits;
+use crate::rules::ct::{Zone, ZoneId, ZoneOf};
+use crate::rules::header::{Header, InterfacePattern};
+use crate::rules::matches::{Ipvs, Match, Physdev, Recent, Statistic};
+use crate::rules::{Rule, Rules, TableName, Target, Test, why};
+use crate::set::Lookup;
+
+/// What the rules of a machine may name.
+pub(crate) struct Machine<'a> {
+    pub(crate) names: &'a [Arc<str>],
+    /// Which interfaces are invented.
+    pub(crate) invented: Vec<bool>,
+    pub(crate) sets: &'a [Lookup],
+    /// Names of sets that its rules change.
+    pub(crate) changing: Vec<&'a str>,
+    /// Whether there may be other sets than these.
+    pub(crate) other_sets: bool,
+}
+
+impl<'a> Machine<'a> {
+    /// The sets that these rules change.
+    pub(crate) fn changing(rules: &'a Rules) -> impl Iterator<Item = &'a str> {
+        let rules = rules.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
+        rules
+            .filter_map(|rule| if let Target::Set(set) = &rule.target { Some(set) } else { None })
+            .flat_map(|set| set.changes())
+    }
+
+    fn interfaces(&self, test: &Test<InterfacePattern>) -> Interfaces {
+        let means = self.names.iter().map(|name| test.is.matches(name));
+        let exists = |name: &str| self.names.iter().zip(&self.invented).any(|(known, new)| !new && **known == *name);
+        let (any, certain) = (test.is.0 == "+", exists(&test.is.0));
+        let unknown: Box<[bool]> = self.invented.iter().map(|invented| *invented && !any && !certain).collect();
+        let unknown = unknown.contains(&true).then(|| Box::new((test.is.clone(), unknown)));
+        Interfaces { test: Test { not: test.not, is: means.collect() }, unknown }
+    }
+}
+
+struct Compiler<'a> {
+    machine: &'a Machine<'a>,
+    /// Of what counts or has a rate.
+    counters: usize,
+}
+
+/// Compiles the rules of a family.
+pub(crate) fn compile(rules: &Arc<Rules>, machine: &Machine<'_>) -> Result<Program, CompileError> {
+    let mut compiler = Compiler { machine, counters: 0 };
+    let mut tables: [Option<CompiledTable>; 5] = [const { None }; 5];
+    for (place, table) in rules.tables.iter().enumerate() {
+        tables[table.name as usize] = Some(compiler.table(place, table)?);
+    }
+    Ok(Program { rules: Arc::clone(rules), tables })
+}
+
+impl Compiler<'_> {
+    fn table(&mut self, place: usize, table: &crate::rules::Table) -> Result<CompiledTable, CompileError> {
+        let index: BTreeMap<&str, usize> =
+            table.chains.iter().enumerate().map(|(at, chain)| (chain.name.as_str(), at)).collect();
+        let mut chains = Vec::with_capacity(table.chains.len());
+        for chain in &table.chains {
+            let steps = chain.rules.iter().map(|rule| self.step(table.name, rule, &index));
+            chains.push(Block { policy: chain.policy, steps: steps.collect::<Result<_, _>>()? });
+        }
+        let built_in = table.name.built_in().iter();
+        let entries = built_in.filter_map(|name| index.get(name).map(|at| (*name, *at))).collect();
+        let compiled = CompiledTable { place, chains, entries };
+        match super::cycle::find(&compiled.chains) {
+            Some(at) => Err(CompileError::Loop { table: table.name, chain: table.chains[at].name.clone() }),
+            None => Ok(compiled),
+        }
+    }
+
+    fn step(&mut self, table: TableName, rule: &Rule, index: &BTreeMap<&str, usize>) -> Result<Step, CompileError> {
+        let Header { source, destination, input, output, protocol, fragment } = &rule.header;
+        let (mut checks, mut sources) = (Vec::new(), Vec::new());
+        let no_set = |set| CompileError::NoSet { table, line: rule.line, set };
+        for (at, one) in rule.matches.iter().enumerate() {
+            self.check(one, &mut checks).map_err(no_set)?;
+            sources.resize(checks.len(), at);
+        }
+        let [input, output] = [input, output].map(|test| test.as_ref().map(|test| self.machine.interfaces(test)));
+        let unsure = [&input, &output].into_iter().flatten().any(|test| test.unknown.is_some())
+            || checks.iter().any(Check::may_be_unknown);
+        let some = input.is_some() || output.is_some();
+        let ends = some.then(|| Box::new(Ends { input, output }));
+        Ok(Step {
+            source: *source,
+            destination: *destination,
+            protocol: *protocol,
+            ends,
+            never: *fragment == Some(false),
+            checks: checks.into(),
+            action: self.action(table, rule, index)?,
+            unsure: unsure.then(|| Box::new(Unsure { sources: sources.into() })),
+        })
+    }
+
+    fn action(&self, table: TableName, rule: &Rule, index: &BTreeMap<&str, usize>) -> Result<Action, CompileError> {
+        let place = |chain: &String| {
+            let missing = || CompileError::NoChain { table, line: rule.line, chain: chain.clone() };
+            index.get(chain.as_str()).copied().ok_or_else(missing)
+        };
+        Ok(match &rule.target {
+            Target::None | Target::NoEffect { .. } => Action::Continue,
+            Target::Accept => Action::Accept,
+            Target::Drop => Action::Drop,
+            Target::Return => Action::Return,
+            Target::Jump(chain) => Action::Jump(place(chain)?),
+            Target::Goto(chain) => Action::Goto(place(chain)?),
+            Target::Reject(with) => Action::Reject(*with),
+            Target::Mark { value, mask } => Action::Mark { value: *value, mask: *mask },
+            Target::Connmark { action, value, mask, shift } => {
+                Action::Connmark { action: *action, value: *value, mask: *mask, shift: *shift }
+            }
+            Target::Dnat(range) => Action::Dnat(*range),
+            Target::Snat(range) => Action::Snat(*range),
+            Target::Masquerade(range) => Action::Masquerade(*range),
+            Target::Redirect(range) => Action::Redirect(*range),
+            Target::Netmap(network) => Action::Netmap(Box::new(*network)),
+            Target::Notrack(_) => Action::Notrack,
+            Target::Ct(ct) => Action::Track(ct.zone.unwrap_or(Zone { id: ZoneId::Number(0), of: ZoneOf::Both })),
+            Target::Handed(handed) => {
+                let name = (handed.name == "NFQUEUE").then(|| handed.name.into());
+                Action::Unknown { name, why: handed.effect().into() }
+            }
+            Target::Set(set) if set.maps() => {
+                Action::Unknown { name: None, why: "takes from a set's element what is not modelled".into() }
+            }
+            Target::Set(set) => {
+                let changes = set.changes().map(|name| {
+                    self.set(name).map_err(|set| CompileError::NoSet { table, line: rule.line, set })?;
+                    Ok(name.into())
+                });
+                Action::ChangeSets(changes.collect::<Result<_, _>>()?)
+            }
+            Target::Unknown { .. } => {
+                Action::Unknown { name: None, why: "is not modelled, or not with these options".into() }
+            }
+        })
+    }
+
+    /// A set's place; none if it is one of those that nobody knows, and an error if it cannot be.
+    fn set(&self, name: &str) -> Result<Option<usize>, String> {
+        match self.machine.sets.iter().position(|known| known.name == name) {
+            None if !self.machine.other_sets => Err(name.to_owned()),
+            place => Ok(place),
+        }
+    }
+
+    /// Adds the checks of a match, if it can fail; the error is the name of a set that is missing.
+    fn check(&mut self, one: &Match, checks: &mut Vec<Check>) -> Result<(), String> {
+        checks.push(match one {
+            Match::Comment(_) | Match::Nfacct(_) => return Ok(()),
+            Match::Conntrack(conntrack, _) => Check::Conntrack(conntrack.clone()),
+            Match::Mark(test) => Check::Mark(*test),
+            Match::Connmark(test) => Check::Connmark(*test),
+            Match::Statistic(Statistic::Random { not, threshold }) => {
+                Check::Random { not: *not, threshold: *threshold }
+            }
+            Match::Statistic(Statistic::Nth { not, every, packet }) => {
+                self.counters += 1;
+                // libxt_statistic: count = every - packet - 1, so that packet number `packet` is the first to match.
+                let first = every - 1 - packet;
+                Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
+            }
+            Match::Recent(recent) => Check::Recent(self::recent(recent)),
+            Match::Set(set) => {
+                let changes = self.machine.changing.contains(&set.set.as_str());
+                let (not, sides, return_nomatch) = (set.not, set.sides.clone(), set.return_nomatch);
+                match self.set(&set.set)? {
+                    Some(set) => Check::Set { not, set, sides, return_nomatch, changes },
+                    None => Check::Unknown { name: "set".into(), why: "asks a set that is not given".into() },
+                }
+            }
+            Match::Addrtype(addrtype) => Check::Addrtype(addrtype.clone()),
+            Match::Ports(ports) => Check::Ports(ports.clone()),
+            Match::Multiport(multiport) => Check::Multiport(multiport.clone()),
+            Match::Physdev(physdev) => {
+                self.physdev(physdev, checks);
+                return Ok(());
+            }
+            Match::Icmp(icmp) => Check::Icmp(*icmp),
+            Match::Rpfilter(rpfilter) => Check::Rpfilter(*rpfilter),
+            Match::Limit(limit) => {
+                self.counters += 1;
+                Check::Limit { limit: *limit, counter: self.counters - 1 }
+            }
+            Match::IpRange(range) => Check::IpRange(range.clone()),
+            Match::Owner(owner) => Check::Owner(*owner),
+            Match::Socket(socket) => Check::Socket(*socket),
+            // A first packet on a quiet machine.
+            Match::Hashlimit(limit) => Check::Constant(!limit.above),
+            Match::Connlimit(limit) => Check::Constant(limit.holds_for_one()),
+            Match::Mac(test) => Check::Mac(*test),
+            Match::PacketType(test) => Check::PacketType(*test),
+            Match::Length(test) => Check::Length(*test),
+            Match::TcpMss(test) => Check::TcpMss(*test),
+            // No packet meets a transform of IPsec here.
+            Match::Policy(policy) => Check::Constant(policy.none),
+            Match::Ipvs(Ipvs { handled, options }) => Check::Ipvs { handled: *handled, more: !options.is_empty() },
+            Match::Unknown { name, .. } => {
+                Check::Unknown { name: name.as_str().into(), why: why::of_match(name).into() }
+            }
+        });
+        Ok(())
+    }
+
+    /// Ports that may be invented interfaces have checks of their own, after what is known.
+    fn physdev(&self, physdev: &Physdev, checks: &mut Vec<Check>) {
+        let mut known = PhysdevCheck {
+            input: None,
+            output: None,
+            is_in: physdev.is_in,
+            is_out: physdev.is_out,
+            is_bridged: physdev.is_bridged,
+        };
+        let mut unsure = Vec::new();
+        for (input, test) in [(true, &physdev.input), (false, &physdev.output)] {
+            let Some(test) = test.as_ref().map(|test| self.machine.interfaces(test)) else { continue };
+            match (test.unknown.is_some(), input) {
+                (true, _) => unsure.push(Check::Port { input, test }),
+                (false, true) => known.input = Some(test),
+                (false, false) => known.output = Some(test),
+            }
+        }
+        checks.push(Check::Physdev(known));
+        checks.append(&mut unsure);
+    }
+}
+
+fn recent(recent: &Recent) -> RecentCheck {
+    RecentCheck {
+        action: recent.action,
+        not: recent.not,
+        seconds: recent.seconds,
+        reap: recent.reap,
+        hitcount: recent.hitcount.unwrap_or(0),
+        list: recent.list.as_str().into(),
+        mask: bits(recent.mask),
+        destination: recent.destination,
+    }
+}

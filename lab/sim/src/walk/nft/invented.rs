@@ -1,0 +1,58 @@
+//! Comparisons with the names of interfaces that are invented.
+
+use super::Stop;
+use crate::nft::name_value;
+use crate::nft::program::{Compare, Field, Load};
+use crate::trace::Event;
+use crate::walk::{Skb, Walker};
+
+/// What an assumption about such a comparison is called.
+pub(super) fn assumption(input: bool) -> &'static str {
+    if input { "input-interface" } else { "output-interface" }
+}
+
+impl Walker<'_> {
+    /// The interface, if its name is invented.
+    pub(super) fn nft_invented(&self, input: bool, skb: &Skb) -> Option<usize> {
+        let interface = if input { skb.input } else { skb.output };
+        interface.filter(|at| self.host.interfaces[*at].invented)
+    }
+
+    /// The answer to a comparison of an invented interface's name or number alone: it is not that of an interface that exists, and
+    /// else an assumption's. None if the comparison is another.
+    pub(super) fn nft_compare_invented(
+        &mut self,
+        left: &[Load],
+        compare: &Compare,
+        skb: &Skb,
+    ) -> Result<Option<bool>, Stop> {
+        let (input, by_name) = match left {
+            [Load::Field(Field::InterfaceName { input })] => (*input, true),
+            [Load::Field(Field::Interface { input })] => (*input, false),
+            _ => return Ok(None),
+        };
+        if self.nft_invented(input, skb).is_none() {
+            return Ok(None);
+        }
+        if let Compare::Within { not, ranges } = compare
+            && let [(first, last)] = ranges[..]
+            && first == last
+            && self.nft_is_real(first, by_name)
+        {
+            return Ok(Some(*not));
+        }
+        match self.host.assumptions.answer(assumption(input)) {
+            Some(holds) => {
+                self.note(Event::Assumed { name: assumption(input).into(), holds });
+                Ok(Some(holds))
+            }
+            None => Err(Stop::Invented { input, alone: true }),
+        }
+    }
+
+    /// Whether an interface that is not invented has this name, or this number from 1.
+    fn nft_is_real(&self, value: u128, by_name: bool) -> bool {
+        let mut all = self.host.interfaces.iter().zip(1..);
+        all.any(|(one, number)| !one.invented && value == if by_name { name_value(&one.name) } else { number })
+    }
+}

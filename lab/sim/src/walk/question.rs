@@ -1,0 +1,134 @@
+//! Questions that nobody can answer, and what of them follows from a packet.
+
+use std::sync::Arc;
+
+use super::program::Interfaces;
+use super::{Origin, Skb};
+use crate::packet::{Body, Packet, TcpFlags};
+use crate::protocol::{Family, Protocol};
+use crate::rules::header::InterfacePattern;
+use crate::rules::matches::{Owner, PacketType, Sizes};
+
+/// What a check says.
+pub(super) enum Answer {
+    Known(bool),
+    Unknown(Question),
+}
+
+/// What nobody can answer.
+pub(super) struct Question {
+    pub(super) name: Arc<str>,
+    pub(super) why: Arc<str>,
+    /// Which other questions have the same answer.
+    pub(super) same: Same,
+}
+
+/// What an answer that was taken once holds for, so that no way takes both answers to one question.
+pub(super) enum Same {
+    /// For nothing else.
+    Nothing,
+    /// For the same question about the same packet: what is asked without its `!`, and whether there is one; none is the match's
+    /// whole text.
+    Packet(Option<(String, bool)>),
+    /// For the name of an interface; true if the match is turned around.
+    Name(usize, InterfacePattern, bool),
+}
+
+impl Question {
+    pub(super) fn new(name: &str, why: &str) -> Question {
+        Question { name: name.into(), why: why.into(), same: Same::Packet(None) }
+    }
+
+    /// About something that may be turned around.
+    pub(super) fn about(self, what: &dyn std::fmt::Display, not: bool) -> Question {
+        let key = format!("{} {what}", self.name);
+        Question { same: Same::Packet(Some((key, not))), ..self }
+    }
+}
+
+pub(super) fn by_name(test: &Interfaces, interface: Option<usize>, name: &str) -> Answer {
+    match interface.and_then(|at| Some((at, test.unknown_of(at)?))) {
+        None => Answer::Known(test.holds(interface)),
+        Some((at, pattern)) => Answer::Unknown(Question {
+            name: name.into(),
+            why: "asks for the name of an interface that is invented".into(),
+            same: Same::Name(at, pattern.clone(), test.is_not()),
+        }),
+    }
+}
+
+pub(super) fn interface_text(option: &str, question: &Question) -> String {
+    match &question.same {
+        Same::Name(_, pattern, true) => format!("! {option} {pattern}"),
+        Same::Name(_, pattern, false) => format!("{option} {pattern}"),
+        _ => String::new(),
+    }
+}
+
+/// `owner_mt`.
+pub(super) fn owner(asked: &Owner, origin: Origin) -> Answer {
+    let unknown = || {
+        let question = Question::new("owner", "asks who sends the packet, which is not known");
+        Answer::Unknown(match (asked.user, asked.group, asked.supplementary) {
+            (Some(test), None, false) => question.about(&format!("user {:?}", test.is), test.not),
+            (None, Some(test), false) => question.about(&format!("group {:?}", test.is), test.not),
+            _ => question,
+        })
+    };
+    let refuses_sockets = asked.socket_exists.is_some_and(|test| test.not);
+    match origin {
+        Origin::Elsewhere => Answer::Known(asked.holds_without_socket()),
+        Origin::Socket if refuses_sockets => Answer::Known(false),
+        Origin::Socket if asked.user.is_none() && asked.group.is_none() => Answer::Known(true),
+        Origin::Socket => unknown(),
+        // What the kernel sends by itself it sends with a socket that no file belongs to, or with none.
+        Origin::Kernel => {
+            let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
+            let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
+            if with == without { Answer::Known(with) } else { unknown() }
+        }
+    }
+}
+
+/// Whether a match that is not modelled says the same of the same packet whenever it is asked.
+pub(super) fn of_packet(name: &str) -> bool {
+    matches!(
+        name,
+        "bpf" | "u32" | "string" | "dscp" | "tos" | "ttl" | "hl" | "ecn" | "helper" | "cgroup" | "esp" | "ah"
+    )
+}
+
+/// Sockets are looked for only for TCP and UDP, and for errors about them (`nf_sk_lookup_slow_v4`, `_v6`).
+pub(super) fn has_socket(packet: &Packet) -> bool {
+    let about = match &packet.body {
+        Body::Error { about, .. } => about,
+        _ => packet,
+    };
+    matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
+}
+
+/// The lengths that the packet may have, with its IP header: what opens and ends a connection of TCP carries nothing and has at most
+/// the twenty bytes of options that Linux sends by itself, of all others the least is known.
+pub(super) fn lengths(packet: &Packet) -> Sizes {
+    let header = if packet.family() == Family::V4 { 20 } else { 40 };
+    match &packet.body {
+        Body::Tcp { flags, .. } if flags.0 & (TcpFlags::SYN | TcpFlags::RST) != 0 => {
+            Sizes { first: header + 20, last: header + 40 }
+        }
+        Body::Tcp { .. } => Sizes { first: header + 20, last: u16::MAX },
+        Body::Udp { .. } | Body::Echo { .. } => Sizes { first: header + 8, last: u16::MAX },
+        Body::Sctp { .. } => Sizes { first: header + 12, last: u16::MAX },
+        Body::Error { about, .. } => Sizes { first: header + 8 + lengths(about).first.min(28), last: u16::MAX },
+        Body::Other(_) => Sizes { first: header, last: u16::MAX },
+    }
+}
+
+/// `pkttype_mt`: of what comes in the frame's destination, which follows from the packet's; what starts here is unicast.
+pub(super) fn packet_type(skb: &Skb, broadcast: bool) -> PacketType {
+    match skb.packet.destination {
+        _ if skb.input.is_none() => PacketType::Unicast,
+        to if to.is_multicast() => PacketType::Multicast,
+        _ if broadcast => PacketType::Broadcast,
+        _ => PacketType::Unicast,
+    }
+}

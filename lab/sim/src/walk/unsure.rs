@@ -1,0 +1,174 @@
+//! Rules with parts that nobody can answer.
+//!
+//! The parts are asked in the rule's order, as the kernel does. Before the first that is unknown is decided, everything known that
+//! stands behind it is asked as well, as long as asking changes nothing: if that fails, the rule does not match and the unknown
+//! part has no say. What draws or counts (`statistic`, `recent`, `limit`) is asked at its place only: before an unknown part it is asked
+//! in any case, behind one only where the answer is yes.
+
+use super::check::Drawn;
+use super::program::{Action, Check, Step};
+use super::question::{self, Answer, Question, Same, by_name};
+use super::{Skb, Walker};
+use crate::packet::{Body, TcpFlags};
+use crate::trace::{AnyRule, Event, NotModelled, RuleRef};
+
+/// The rule that asks.
+pub(super) struct Asking<'s> {
+    pub(super) step: &'s Step,
+    pub(super) rule: RuleRef,
+}
+
+impl Asking<'_> {
+    /// The text of the match that a check was made of.
+    fn text(&self, check: usize) -> String {
+        let at = self.step.unsure.as_ref().and_then(|unsure| unsure.sources.get(check));
+        let one = at.and_then(|at| self.rule.rule()?.matches.get(*at));
+        one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether the check before `next` gives a packet that it holds for the mark of a socket.
+    fn marks(&self, next: usize) -> bool {
+        let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
+        matches!(check, Some(Check::Socket(socket)) if socket.restore_mark)
+    }
+
+    /// Whether it makes no difference if the rule matches, once its checks before `from` were asked.
+    fn is_idle(&self, from: usize) -> bool {
+        let rest = self.step.checks.get(from..).unwrap_or_default();
+        matches!(self.step.action, Action::Continue) && !rest.iter().any(Check::has_effect)
+    }
+}
+
+impl Walker<'_> {
+    /// Whether a rule with unknown parts matches a packet for which its head holds; the error is a part that nobody can answer,
+    /// where one draw is asked for.
+    pub(super) fn matches_unsure(
+        &mut self,
+        asking: &Asking<'_>,
+        skb: &Skb,
+        drawn: &mut Drawn,
+    ) -> Result<bool, Box<NotModelled>> {
+        let step = asking.step;
+        let mut unknown = Vec::new();
+        let ends = step.ends.iter().flat_map(|ends| {
+            [("input-interface", &ends.input, skb.input), ("output-interface", &ends.output, skb.output)]
+        });
+        for (name, test, interface) in ends {
+            let Some(test) = test else { continue };
+            match by_name(test, interface, name) {
+                Answer::Known(true) => {}
+                Answer::Known(false) => return Ok(false),
+                Answer::Unknown(question) => unknown.push(question),
+            }
+        }
+        for question in unknown {
+            let option = if &*question.name == "input-interface" { "-i" } else { "-o" };
+            let text = question::interface_text(option, &question);
+            if self.rest_fails(step, 0, skb) || !self.ask(question, asking, text, 0, skb)? {
+                return Ok(false);
+            }
+        }
+        for (at, check) in step.checks.iter().enumerate() {
+            let holds = match self.answer(check, skb, drawn) {
+                Answer::Known(holds) => holds,
+                Answer::Unknown(_) if self.rest_fails(step, at + 1, skb) => false,
+                Answer::Unknown(question) => self.ask(question, asking, asking.text(at), at + 1, skb)?,
+            };
+            if !holds {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something known from this check on fails, of what may be asked early.
+    fn rest_fails(&mut self, step: &Step, from: usize, skb: &Skb) -> bool {
+        let rest = step.checks.get(from..).unwrap_or_default();
+        let early = rest.iter().filter(|check| !check.has_effect());
+        early.into_iter().any(|check| matches!(self.answer(check, skb, &mut None), Answer::Known(false)))
+    }
+
+    fn answer(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> Answer {
+        let packet = &skb.packet;
+        let why = |name, why| Answer::Unknown(Question::new(name, why));
+        let of =
+            |name, why, what: &dyn std::fmt::Display, not| Answer::Unknown(Question::new(name, why).about(what, not));
+        match check {
+            Check::Unknown { name, why } => {
+                let same = if question::of_packet(name) { Same::Packet(None) } else { Same::Nothing };
+                Answer::Unknown(Question { name: name.clone(), why: why.clone(), same })
+            }
+            Check::Owner(asked) => question::owner(asked, skb.origin),
+            Check::Socket(_) if question::has_socket(packet) => {
+                why("socket", "asks for an open socket, and which there are is not known")
+            }
+            // What starts here, or comes over loopback, has no Ethernet header.
+            Check::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
+                of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
+            }
+            Check::Socket(_) | Check::Mac(_) => Answer::Known(false),
+            Check::Length(test) => match test.is.holds(question::lengths(packet)) {
+                Some(within) => Answer::Known(test.judge(within)),
+                None => of("length", "asks for a length that the packet may have or not", &test.is, test.not),
+            },
+            Check::TcpMss(test) => match packet.body {
+                Body::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
+                    of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
+                }
+                // Without the option only what is turned around holds.
+                Body::Tcp { .. } => Answer::Known(test.not),
+                _ => Answer::Known(false),
+            },
+            Check::Ipvs { handled: Some(test), more: false } => Answer::Known(test.judge(skb.by_ipvs)),
+            Check::Ipvs { .. } if !skb.by_ipvs => Answer::Known(false),
+            Check::Ipvs { .. } => why("ipvs", "asks for IPVS's connection, which is not modelled"),
+            Check::Set { set, changes: true, .. } if self.state.changed.contains(&*self.host.sets[*set].name) => {
+                why("set", "asks a set that a rule has changed before")
+            }
+            Check::Port { input: true, test } => by_name(test, skb.port_in, "input-interface"),
+            Check::Port { input: false, test } => by_name(test, skb.port_out, "output-interface"),
+            known => Answer::Known(self.check(known, skb, drawn)),
+        }
+    }
+
+    /// Decides a question: by an assumption, by an answer that was taken before, or by trying both. `next` is the check after it.
+    fn ask(
+        &mut self,
+        question: Question,
+        asking: &Asking<'_>,
+        what: String,
+        next: usize,
+        skb: &Skb,
+    ) -> Result<bool, Box<NotModelled>> {
+        let Question { name, why, same } = question;
+        let part = |why: &str| {
+            let (host, rule) = (self.host.name.clone(), AnyRule::Iptables(asking.rule.clone()));
+            Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
+        };
+        // A packet that matches gets the socket's mark, which nobody knows.
+        let marked = asking.marks(next).then(|| part("gives the packet the mark of its socket, which is not known"));
+        let answered = |holds: bool| match marked {
+            Some(part) if holds => Err(part),
+            _ => Ok(holds),
+        };
+        if let Some(holds) = self.host.assumptions.answer(&name) {
+            self.note(Event::Assumed { name, holds });
+            return answered(holds);
+        }
+        if let Some(holds) = self.state.answers.of(&same, &what, &skb.packet) {
+            return answered(holds);
+        }
+        let asked = part(&why);
+        if asking.is_idle(next) {
+            self.chance.note_unknown();
+            self.note(Event::Undecided { asked, holds: false });
+            return Ok(false);
+        }
+        let Some(holds) = self.chance.unknown() else {
+            return Err(asked);
+        };
+        self.state.answers.take(same, what, &skb.packet, holds);
+        self.note(Event::Undecided { asked, holds });
+        answered(holds)
+    }
+}
