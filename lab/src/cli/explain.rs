@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use svclab_sim::host::Address;
+use svclab_audit::NodeError;
+use svclab_audit::cluster::Known;
+use svclab_audit::explain::{Bare, Call as NodeCall, Named, Node, explain as explained};
+use svclab_sim::assume::Assumptions;
 use svclab_sim::network::Network;
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_sim::trace;
@@ -16,7 +19,6 @@ use super::run_args::ModeArg;
 use super::{Exit, find};
 use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Source};
-use crate::scenario::simulated::dump::{Caller, Dump, OUTSIDE};
 use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::looks::{Call, Explained};
 use crate::scenario::simulated::machines::number;
@@ -26,15 +28,24 @@ use svclab_sim::cluster::{NodeState, ReadError};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    /// Who calls: of a scenario pod/NAME, node/NAME, client/NAME; of a dump an address, or `node` for the machine itself.
+    /// An archive of `svclab collect`; `-` is standard input.
+    #[arg(value_name = "NODE.tar", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses", "interface"])]
+    archive: Option<PathBuf>,
+    /// Who calls: of an archive node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME; of a dump an address, or node for the
+    /// machine itself; of a scenario pod/NAME, node/NAME, client/NAME.
     #[arg(long, value_name = "PLACE")]
     from: String,
-    /// Whom: ADDRESS:PORT, or in a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
+    /// Whom: ADDRESS:PORT; of an archive also service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of a
+    /// service, or pod/[NAMESPACE/]NAME:PORT; of a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
     #[arg(long, value_name = "TARGET")]
     to: String,
     /// Over TCP unless the service's port says otherwise.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     protocol: Option<ProtocolArg>,
+    /// What a rule asks and nobody knows: NAME=yes or NAME=no, where NAME is the match (owner, socket, mac, …), or input-interface or
+    /// output-interface for names of interfaces that a dump does not tell. May be given several times.
+    #[arg(long, value_name = "NAME=yes|no", conflicts_with = "scenario")]
+    assume: Vec<String>,
     /// The cluster of a scenario before its first step, with what svcproxy would program for it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "nft", "ipset", "ipvs"])]
     scenario: Option<PathBuf>,
@@ -48,7 +59,7 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "PROGRAM", requires = "scenario")]
     proxy: Option<PathBuf>,
     /// A dump: what `iptables-save`, or `ip6tables-save` for an IPv6 target, has printed on any machine.
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["scenario", "nft"])]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["scenario", "nft", "ipvs", "archive"])]
     rules: Option<PathBuf>,
     /// What `nft list ruleset`, or `nft -j list ruleset`, has printed there.
     #[arg(long, value_name = "FILE")]
@@ -62,13 +73,13 @@ pub(super) struct ExplainArgs {
     /// An address of that machine with its prefix, such as 172.18.0.2/16; may be given several times.
     #[arg(long = "address", value_name = "ADDRESS/LENGTH", conflicts_with = "scenario")]
     addresses: Vec<IpNet>,
-    /// The interface by which the caller's packets come in there.
-    #[arg(long = "in", value_name = "INTERFACE", default_value = OUTSIDE, conflicts_with = "scenario")]
-    interface: String,
+    /// The interface by which the caller's packets come in there; without it rules that ask for its name are not decided.
+    #[arg(long = "in", value_name = "INTERFACE", conflicts_with = "scenario")]
+    interface: Option<String>,
     /// Every way as a tree, instead of one and a list of what can become of the packet.
     #[arg(long)]
     all: bool,
-    /// Draw it, too, as SVG: ways that are alike once, or with --all every way by itself.
+    /// Draw it, too, as SVG: what the ways share once, and what differs; with --all every way by itself.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -91,9 +102,10 @@ impl From<ProtocolArg> for Protocol {
 }
 
 pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Exit> {
-    match &args.scenario {
-        Some(scenario) => in_scenario(args, scenario),
-        None => in_dump(args),
+    match (&args.archive, &args.scenario) {
+        (Some(archive), _) => in_archive(args, archive),
+        (None, Some(scenario)) => in_scenario(args, scenario),
+        (None, None) => in_dump(args),
     }
 }
 
@@ -116,28 +128,72 @@ fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
     print(args, lab.network(), &explained)
 }
 
+/// On a node of which there is an archive.
+fn in_archive(args: &ExplainArgs, path: &Path) -> Result<u8, Exit> {
+    let snapshot = super::audit::read(path)?;
+    let wrong = |error: NodeError| Exit::usage(format!("{}: {error}", path.display()));
+    let state = svclab_audit::machines::state(&snapshot).map_err(wrong)?;
+    let known = Known::of(&snapshot);
+    let names = Named { snapshot: &snapshot, known: &known };
+    let (to, spoken) = names.called(&args.to).map_err(|error| Exit::usage(format!("--to {error}")))?;
+    let from = names.caller(&args.from, to.ip()).map_err(|error| Exit::usage(format!("--from {error}")))?;
+    let spoken = spoken.map(|protocol| match protocol {
+        svclab_oracle::Protocol::Tcp => Number::TCP,
+        svclab_oracle::Protocol::Udp => Number::UDP,
+        svclab_oracle::Protocol::Sctp => Number::SCTP,
+    });
+    let call = NodeCall {
+        from,
+        to,
+        protocol: protocol(args).or(spoken).unwrap_or(Number::TCP),
+        assumptions: assumptions(args)?,
+    };
+    let explained = explained(Node::Snapshot(&snapshot, &known), &state, &call).map_err(wrong)?;
+    on_node(args, explained)
+}
+
+/// On a machine of which there are rules and nothing else.
 fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
     let to: SocketAddr = args
         .to
         .parse()
         .map_err(|_| Exit::usage(format!("--to {}: of a dump nothing has a name; expected ADDRESS:PORT", args.to)))?;
-    let caller = match args.from.as_str() {
-        "node" => Caller::Itself,
+    let from = match args.from.as_str() {
+        "node" => svclab_audit::explain::Caller::Node,
         text => {
             let wrong = |_| Exit::usage(format!("--from {text}: expected an address, or `node`"));
-            Caller::Address(text.parse::<IpAddr>().map_err(wrong)?, args.interface.clone())
+            svclab_audit::explain::Caller::Address(text.parse::<IpAddr>().map_err(wrong)?)
         }
     };
-    let program = read(args, to.ip())?;
-    let own: Vec<(IpAddr, u8)> = args.addresses.iter().map(|own| (own.addr(), own.prefix_len())).collect();
-    let wrong = |error: crate::scenario::simulated::dump::DumpError| Exit::usage(error.to_string());
-    let dump = Dump::build(&program, &own, &caller).map_err(wrong)?;
-    let protocol = args.protocol.map_or(Number::TCP, |protocol| number(protocol.into()));
-    let outcomes = dump.outcomes(to, protocol).map_err(wrong)?;
-    print(args, dump.network(), &Explained { outcomes, calls: Vec::new() })
+    let state = read(args, to.ip())?;
+    let bare = Bare { own: args.addresses.clone(), input: args.interface.clone(), has_sets: args.ipset.is_some() };
+    let call = NodeCall { from, to, protocol: protocol(args).unwrap_or(Number::TCP), assumptions: assumptions(args)? };
+    let explained = explained(Node::Bare(&bare), &state, &call).map_err(|error| Exit::usage(error.to_string()))?;
+    on_node(args, explained)
 }
 
-/// Reads the dump's files. The addresses of virtual servers are bound, as on any machine that has some.
+fn protocol(args: &ExplainArgs) -> Option<Number> {
+    args.protocol.map(|protocol| number(protocol.into()))
+}
+
+fn assumptions(args: &ExplainArgs) -> Result<Assumptions, Exit> {
+    let texts = args.assume.iter().map(String::as_str);
+    Assumptions::parse(texts).map_err(|error| Exit::usage(format!("--assume: {error}")))
+}
+
+fn on_node(args: &ExplainArgs, explained: svclab_audit::explain::Explained) -> Result<u8, Exit> {
+    let svclab_audit::explain::Explained { outcomes, machines, assumed } = explained;
+    print(args, &machines.network, &Explained { outcomes, calls: Vec::new() })?;
+    if !assumed.is_empty() {
+        println!("\nassumed:");
+    }
+    for line in assumed {
+        println!("  {line}");
+    }
+    Ok(0)
+}
+
+/// Reads the dump's files.
 fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
     let text = |path: &Path| {
         let read = crate::input::dump(path);
@@ -145,14 +201,25 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
             .map_err(|error| Exit::usage(format!("cannot read {}: {error}", path.display())))
     };
     let wrong = |error: ReadError| Exit::usage(error.to_string());
+    let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
     let mut program = NodeState::default();
     if let Some(path) = &args.rules {
         let (what, text) = text(path)?;
-        program.read_rules(&what, if to.is_ipv4() { Family::V4 } else { Family::V6 }, &text).map_err(wrong)?;
+        program.read_any_rules(&what, family, &text).map_err(wrong)?;
+        if program.rules(family).tables.is_empty() {
+            return Err(Exit::usage(format!(
+                "{what}: there is no table of iptables in it: nothing can be said of any packet"
+            )));
+        }
     }
     if let Some(path) = &args.nft {
         let (what, text) = text(path)?;
         program.read_nft(&what, &text).map_err(wrong)?;
+        if program.nft.tables.is_empty() {
+            return Err(Exit::usage(format!(
+                "{what}: there is no table of nftables in it: nothing can be said of any packet"
+            )));
+        }
     }
     if let Some(path) = &args.ipset {
         let (what, text) = text(path)?;
@@ -161,13 +228,6 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
     if let Some(path) = &args.ipvs {
         let (what, text) = text(path)?;
         program.read_servers(&what, &text).map_err(wrong)?;
-        let own = |address: &IpAddr| args.addresses.iter().any(|own| own.addr() == *address);
-        let virtual_addresses = program.servers.services.iter().map(|service| service.address.ip());
-        let bound = virtual_addresses.filter(|address| !own(address));
-        program.addresses =
-            bound.map(|ip| Address { ip, prefix: IpNet::from(ip).prefix_len(), secondary: false }).collect();
-        program.addresses.sort();
-        program.addresses.dedup();
     }
     Ok(program)
 }

@@ -69,7 +69,13 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     let mut sockets = known.sockets.clone();
     // Whatever waits at a port that is to be shut must not be reached: so something does.
     sockets.extend(frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend))));
-    let around = Around { peers: sources.peers.clone(), crowd, names: known.names.clone(), sockets: Some(sockets) };
+    let around = Around {
+        peers: sources.peers.clone(),
+        crowd,
+        names: known.names.clone(),
+        sockets: Some(sockets),
+        ..Around::default()
+    };
     let machines = Machines::build(snapshot, &state, &around)?;
     let audit = Audit {
         snapshot,

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::{
     Host, HostBuilder, Interface, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule, Route, RouteKind,
@@ -50,6 +51,10 @@ pub struct Around {
     pub names: Names,
     /// Ports at which programs wait on the node itself; `None`: at all.
     pub sockets: Option<BTreeSet<(Protocol, u16)>>,
+    /// What a user decides of what rules ask and nobody knows.
+    pub assumptions: Assumptions,
+    /// Interfaces of the node of which only the place is known, and not the name.
+    pub invented: BTreeSet<String>,
 }
 
 /// The node and its neighbourhood.
@@ -79,7 +84,7 @@ impl Machines {
         let listed = snapshot.network.as_ref().ok_or(NodeError::NoNetwork)?;
         let mut assumed = BTreeSet::new();
         let name = format!("node/{}", snapshot.node_name.as_deref().unwrap_or(&snapshot.host));
-        let builder = node::builder(&name, listed, &snapshot.sysctls, state, &mut assumed);
+        let builder = node::Node { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
         // Who is where depends on the node's routes, and the node's ports on who is where.
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);

@@ -9,37 +9,52 @@ use svclab_sim::host::{
 };
 use svclab_sim::masked::Masked;
 use svclab_sim::protocol::Family;
+use svclab_snapshot::Snapshot;
 use svclab_snapshot::network::{Link, Network, Route as Listed, Rule};
+
+use super::Around;
 
 /// The loopback interface's name.
 const LOOPBACK: &str = "lo";
 
-/// The machine, without sockets, and what had to be assumed.
-pub(super) fn builder(
-    name: &str,
-    network: &Network,
-    sysctls: &BTreeMap<String, String>,
-    state: &NodeState,
-    assumed: &mut BTreeSet<String>,
-) -> HostBuilder {
-    let settings = Settings(sysctls);
-    if sysctls.is_empty() {
-        assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
-    }
-    let mut host = Host::builder(name).all_routes().sysctls(settings.machine());
-    for link in &network.links {
-        if link.name == LOOPBACK {
-            for address in addresses(network, LOOPBACK).filter(|address| !address.ip.is_loopback()) {
-                host = host.loopback_address(address);
-            }
-            continue;
+/// What the node is built from.
+pub(super) struct Node<'a> {
+    pub(super) name: &'a str,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) listed: &'a Network,
+    pub(super) state: &'a NodeState,
+    pub(super) around: &'a Around,
+}
+
+impl Node<'_> {
+    /// The machine, without sockets; what had to be assumed is added.
+    pub(super) fn builder(&self, assumed: &mut BTreeSet<String>) -> HostBuilder {
+        let Node { name, snapshot, listed: network, state, around } = self;
+        let settings = Settings(&snapshot.sysctls);
+        if snapshot.sysctls.is_empty() {
+            assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
         }
-        host = host.interface(interface(network, link, &settings));
+        let mut host = Host::builder(name).all_routes().sysctls(settings.machine());
+        for link in &network.links {
+            if link.name == LOOPBACK {
+                for address in addresses(network, LOOPBACK).filter(|address| !address.ip.is_loopback()) {
+                    host = host.loopback_address(address);
+                }
+                continue;
+            }
+            let interface = interface(network, link, &settings);
+            let invented = around.invented.contains(&link.name);
+            host = host.interface(if invented { interface.invented() } else { interface });
+        }
+        host = network.routes.iter().flat_map(|route| routes(network, route, assumed)).fold(host, HostBuilder::route);
+        host = network.rules.iter().filter_map(|rule| policy(rule, assumed)).fold(host, HostBuilder::policy);
+        host = host.rules(state.v4.clone()).rules(state.v6.clone()).nft(state.nft.clone());
+        host = host.sets(state.sets.clone()).virtual_services(state.servers.clone());
+        if snapshot.sets.is_none() {
+            host = host.other_sets();
+        }
+        host.assume(around.assumptions.clone())
     }
-    host = network.routes.iter().flat_map(|route| routes(network, route, assumed)).fold(host, HostBuilder::route);
-    host = network.rules.iter().filter_map(|rule| policy(rule, assumed)).fold(host, HostBuilder::policy);
-    host = host.rules(state.v4.clone()).rules(state.v6.clone()).nft(state.nft.clone());
-    host.sets(state.sets.clone()).virtual_services(state.servers.clone())
 }
 
 /// An interface's addresses in the order in which they were added: the kernel lists those of IPv6 the other way round

@@ -10,7 +10,6 @@ mod backend;
 mod calls;
 mod counters;
 mod drain;
-pub mod dump;
 pub mod lab;
 pub mod looks;
 pub mod machines;

@@ -1,8 +1,12 @@
-//! Why a packet goes where it goes, on a node of which there is a snapshot.
+//! Why a packet goes where it goes, on a node of which there is a snapshot, or nothing but its rules.
+
+mod bare;
+mod names;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::network::{Flow, HostId, Outcomes, Verdict};
 use svclab_sim::protocol::Protocol;
@@ -11,6 +15,9 @@ use svclab_snapshot::Snapshot;
 use crate::cluster::Known;
 use crate::error::NodeError;
 use crate::machines::{Around, Machines, Peer, destinations};
+
+pub use bare::Bare;
+pub use names::{NameError, Named};
 
 /// Who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +39,26 @@ pub struct Call {
     pub to: SocketAddr,
     /// Over what.
     pub protocol: Protocol,
+    /// What is decided of what rules ask and nobody knows.
+    pub assumptions: Assumptions,
+}
+
+/// What is known of the node beside its rules.
+#[derive(Debug, Clone, Copy)]
+pub enum Node<'a> {
+    /// What a snapshot has.
+    Snapshot(&'a Snapshot, &'a Known),
+    /// Next to nothing.
+    Bare(&'a Bare),
+}
+
+impl Node<'_> {
+    fn name(&self, address: IpAddr) -> String {
+        match self {
+            Node::Snapshot(_, known) => known.name(address),
+            Node::Bare(_) => address.to_string(),
+        }
+    }
 }
 
 /// What can become of a call.
@@ -63,42 +90,53 @@ const NAMED: usize = 32;
 ///
 /// # Errors
 /// A snapshot that is not understood, a caller to whom there is no way back, and rules that leave open what becomes of the packet.
-pub fn explain(snapshot: &Snapshot, state: &NodeState, known: &Known, call: &Call) -> Result<Explained, NodeError> {
+pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explained, NodeError> {
     let address = match call.from {
         Caller::Node => None,
         Caller::Address(address) => Some(address),
         Caller::Outside => Some(outside(call.to.ip())),
     };
-    let caller = address.map(|address| Peer { name: known.name(address), addresses: vec![address] });
+    let caller = address.map(|address| Peer { name: node.name(address), addresses: vec![address] });
+    let (names, endpoints) = match node {
+        Node::Snapshot(_, known) => (known.names.clone(), known.endpoints.keys().copied().collect()),
+        Node::Bare(_) => Default::default(),
+    };
+    let crowd: BTreeSet<IpAddr> = endpoints;
     let mut around = Around {
         peers: caller.iter().cloned().collect(),
-        crowd: known.endpoints.keys().copied().chain(destinations(state)).chain([call.to.ip()]).collect(),
-        names: known.names.clone(),
-        sockets: None,
+        crowd: crowd.into_iter().chain(destinations(state)).chain([call.to.ip()]).collect(),
+        names,
+        assumptions: call.assumptions.clone(),
+        ..Around::default()
     };
-    let first = walk(snapshot, state, &around, call, caller.as_ref())?;
+    let first = walk(node, state, &around, call, caller.as_ref())?;
     for address in reached(&first.outcomes).into_iter().take(NAMED) {
         if !around.peers.iter().any(|peer| peer.addresses.contains(&address)) {
-            around.peers.push(Peer { name: known.name(address), addresses: vec![address] });
+            around.peers.push(Peer { name: node.name(address), addresses: vec![address] });
         }
     }
-    let mut explained =
-        if around.peers.len() > 1 { walk(snapshot, state, &around, call, caller.as_ref())? } else { first };
+    let more = around.peers.len() > usize::from(caller.is_some());
+    let mut explained = if more { walk(node, state, &around, call, caller.as_ref())? } else { first };
     if matches!(call.from, Caller::Outside) {
         explained.assumed.insert(format!("the caller outside has the address {}", outside(call.to.ip())));
     }
+    let undecided = explained.outcomes.undecided.iter();
+    explained.assumed.extend(undecided.map(|part| format!("{part}; it does not matter here")));
     explained.assumed.extend(sockets(&explained));
     Ok(explained)
 }
 
 fn walk(
-    snapshot: &Snapshot,
+    node: Node<'_>,
     state: &NodeState,
     around: &Around,
     call: &Call,
     caller: Option<&Peer>,
 ) -> Result<Explained, NodeError> {
-    let machines = Machines::build(snapshot, state, around)?;
+    let machines = match node {
+        Node::Snapshot(snapshot, _) => Machines::build(snapshot, state, around)?,
+        Node::Bare(bare) => bare.machines(state, around, caller)?,
+    };
     let (from, source) = place(&machines, caller)?;
     let flow = Flow { from, source, source_port: 40_000, to: call.to, protocol: call.protocol };
     let outcomes = machines.network.outcomes(&flow)?;

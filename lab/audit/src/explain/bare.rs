@@ -1,0 +1,142 @@
+//! A machine of which there are rules and nothing else: interfaces and routes are invented, and rules that ask for an interface's name are
+//! not decided.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use svclab_sim::cluster::NodeState;
+use svclab_sim::host::MAIN_TABLE;
+use svclab_snapshot::Snapshot;
+use svclab_snapshot::network::{Address, Hop, Link, Network, Route};
+
+use crate::error::NodeError;
+use crate::machines::{Around, Machines, Peer};
+
+/// The interface of the default route and of the machine's own addresses.
+const OUTSIDE: &str = "outside";
+/// That of everybody whom rules lead to and who has no machine of its own.
+const PODS: &str = "pods";
+/// The caller's, unless it is named.
+const INPUT: &str = "input";
+/// Where IPVS mode puts services' addresses.
+const SERVICE_ADDRESSES: &str = "kube-ipvs0";
+
+/// What a user says of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bare {
+    /// Its addresses.
+    pub own: Vec<IpNet>,
+    /// The interface by which the caller's packets come in.
+    pub input: Option<String>,
+    /// Whether its IP sets were given.
+    pub has_sets: bool,
+}
+
+impl Bare {
+    /// The machine and those around it: the caller, and each machine of its own, on a link with two ends.
+    pub(super) fn machines(
+        &self,
+        state: &NodeState,
+        around: &Around,
+        caller: Option<&Peer>,
+    ) -> Result<Machines, NodeError> {
+        let input = self.input.as_deref().unwrap_or(INPUT);
+        let mut network = Network::default();
+        link(&mut network, "lo", None);
+        link(&mut network, OUTSIDE, None);
+        link(&mut network, PODS, None);
+        let mut around = around.clone();
+        for own in &self.own {
+            address(&mut network, OUTSIDE, *own);
+        }
+        let virtual_addresses: BTreeSet<IpAddr> =
+            state.servers.services.iter().map(|service| service.address.ip()).collect();
+        let bound = virtual_addresses.iter().filter(|own| !self.is_own(**own));
+        if !virtual_addresses.is_empty() {
+            link(&mut network, SERVICE_ADDRESSES, Some("dummy"));
+            bound.clone().for_each(|own| address(&mut network, SERVICE_ADDRESSES, IpNet::from(*own)));
+        }
+        let is_here = |address: &IpAddr| self.is_own(*address) || virtual_addresses.contains(address);
+        for (index, peer) in around.peers.iter().enumerate() {
+            let name = if Some(peer) == caller { input.to_owned() } else { format!("{PODS}{index}") };
+            link(&mut network, &name, Some("veth"));
+            peer.addresses
+                .iter()
+                .filter(|address| !is_here(address))
+                .for_each(|to| route(&mut network, IpNet::from(*to), &name));
+        }
+        let of_peers: BTreeSet<IpAddr> = around.peers.iter().flat_map(|peer| peer.addresses.iter().copied()).collect();
+        let others = around.crowd.difference(&of_peers).filter(|address| !is_here(address));
+        others.for_each(|to| route(&mut network, IpNet::from(*to), PODS));
+        for family in [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())] {
+            route(&mut network, family, OUTSIDE);
+        }
+        let known = [Some("lo"), Some(SERVICE_ADDRESSES), self.input.as_deref()];
+        let links = network.links.iter().map(|link| link.name.clone());
+        around.invented = links.filter(|name| !known.contains(&Some(name.as_str()))).collect();
+        let snapshot = Snapshot {
+            host: "node".to_owned(),
+            network: Some(network),
+            sets: self.has_sets.then(String::new),
+            ..Snapshot::default()
+        };
+        let mut machines = Machines::build(&snapshot, state, &around)?;
+        machines.assumed.extend(self.assumed());
+        Ok(machines)
+    }
+
+    fn is_own(&self, address: IpAddr) -> bool {
+        self.own.iter().any(|own| own.addr() == address)
+    }
+
+    fn assumed(&self) -> Vec<String> {
+        let mut assumed = vec![
+            "routes: everybody whom rules lead to is on a link of its own, and everything else beyond a default route"
+                .to_owned(),
+        ];
+        assumed.push(match &self.input {
+            Some(name) => format!("interfaces: the caller is on {name}, the others' names are not known"),
+            None => "interfaces: no name is known (--in names the caller's)".to_owned(),
+        });
+        if self.own.is_empty() {
+            assumed.push("addresses: the machine has none but loopback's (--address adds one)".to_owned());
+        }
+        assumed
+    }
+}
+
+fn link(network: &mut Network, name: &str, kind: Option<&str>) {
+    if network.links.iter().any(|link| link.name == name) {
+        return;
+    }
+    let index = u32::try_from(network.links.len() + 1).unwrap_or(u32::MAX);
+    network.links.push(Link {
+        index,
+        name: name.to_owned(),
+        kind: kind.map(str::to_owned),
+        up: true,
+        ..Link::default()
+    });
+}
+
+fn address(network: &mut Network, interface: &str, address: IpNet) {
+    network.addresses.push(Address {
+        interface: interface.to_owned(),
+        address,
+        secondary: false,
+        deprecated: false,
+        scope: "global".to_owned(),
+    });
+}
+
+fn route(network: &mut Network, to: IpNet, interface: &str) {
+    // What starts here has an address of the outside interface, if that has one.
+    let own = network
+        .addresses
+        .iter()
+        .find(|own| own.interface == OUTSIDE && own.address.addr().is_ipv4() == to.addr().is_ipv4());
+    let source = own.map(|own| own.address.addr());
+    let hops = vec![Hop { via: None, interface: Some(interface.to_owned()), weight: 1 }];
+    network.routes.push(Route { table: MAIN_TABLE, to, kind: "unicast".to_owned(), hops, source, metric: 0 });
+}
