@@ -75,12 +75,8 @@ impl Bare {
         let known = [Some("lo"), Some(SERVICE_ADDRESSES), self.input.as_deref()];
         let links = network.links.iter().map(|link| link.name.clone());
         around.invented = links.filter(|name| !known.contains(&Some(name.as_str()))).collect();
-        let snapshot = Snapshot {
-            host: "node".to_owned(),
-            network: Some(network),
-            sets: self.has_sets.then(String::new),
-            ..Snapshot::default()
-        };
+        let snapshot =
+            Snapshot { network: Some(network), sets: self.has_sets.then(String::new), ..Snapshot::default() };
         let mut machines = Machines::build(&snapshot, state, &around)?;
         machines.assumed.extend(self.assumed());
         Ok(machines)

@@ -83,7 +83,10 @@ impl Machines {
     pub fn build(snapshot: &Snapshot, state: &NodeState, around: &Around) -> Result<Machines, NodeError> {
         let listed = snapshot.network.as_ref().ok_or(NodeError::NoNetwork)?;
         let mut assumed = BTreeSet::new();
-        let name = format!("node/{}", snapshot.node_name.as_deref().unwrap_or(&snapshot.host));
+        let name = match snapshot.node_name.as_deref().unwrap_or(&snapshot.host) {
+            "" => "node".to_owned(),
+            name => format!("node/{name}"),
+        };
         let builder = node::Node { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
         // Who is where depends on the node's routes, and the node's ports on who is where.
         let node = builder.clone().build()?;

@@ -37,6 +37,8 @@ pub(super) struct Finder<'a> {
     pub(super) assumed: &'a mut BTreeSet<String>,
     /// Ports that were assumed to be somebody's.
     taken: BTreeSet<String>,
+    /// By bridge, the first address of which it has not learned the port, and how many there are.
+    unlearned: BTreeMap<String, (IpAddr, usize)>,
     /// By interface and name; on a link with two ends by interface alone.
     stations: BTreeMap<(String, String), Station>,
 }
@@ -48,7 +50,8 @@ impl<'a> Finder<'a> {
         names: &'a Names,
         assumed: &'a mut BTreeSet<String>,
     ) -> Finder<'a> {
-        Finder { network, node, names, assumed, taken: BTreeSet::new(), stations: BTreeMap::new() }
+        let (taken, unlearned, stations) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Finder { network, node, names, assumed, taken, unlearned, stations }
     }
 
     /// Everybody's stations: `peers` are machines of their own, of the `crowd` only those that a link has to itself.
@@ -65,6 +68,11 @@ impl<'a> Finder<'a> {
             others.into_iter().partition(|address| self.is_direct(*address));
         for address in behind.into_iter().chain(direct) {
             self.one_of_many(address);
+        }
+        for (bridge, (first, count)) in &self.unlearned {
+            let more = if *count > 1 { format!(" and {} more are", count - 1) } else { " is".to_owned() };
+            self.assumed
+                .insert(format!("{first}{more} behind ports of {bridge} of their own: it has not learned which"));
         }
         self.stations.into_values().collect()
     }
@@ -154,9 +162,7 @@ impl<'a> Finder<'a> {
         let mut free = ports().map(|link| &link.name);
         let free = free.find(|name| !self.taken.contains(*name) && !learned.contains(name.as_str())).cloned();
         let port = free.unwrap_or_else(|| format!("{bridge}-port{}", self.taken.len()));
-        self.assumed.insert(format!(
-            "{address} is behind port {port} of {bridge}: the bridge has not learned its hardware address"
-        ));
+        self.unlearned.entry(bridge.to_owned()).or_insert((address, 0)).1 += 1;
         self.taken.insert(port.clone());
         port
     }
