@@ -279,3 +279,26 @@ fn the_readme_lists_every_scenario_in_its_own_words() {
     let rows = readme.lines().filter(|line| line.starts_with("| `") && !line.contains("./just")).count();
     assert_eq!(rows, wanted.len(), "README.md lists scenarios that are gone");
 }
+
+#[test]
+fn what_stands_on_this_machine_is_collected() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.tar");
+    let output = run(&["collect", file.to_str().unwrap(), "--kubeconfig", "/nowhere", "--redact"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(err(&output).contains("network.json") && err(&output).contains("not read"), "{}", err(&output));
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let read = svclab_snapshot::Snapshot::read(std::fs::File::open(&file).unwrap()).unwrap();
+    assert!(read.host.starts_with("x-") && read.network.is_some());
+    assert!(read.unread.iter().any(|unread| unread.what == "objects"), "{:?}", read.unread);
+
+    let output = run(&["collect", "-", "--kubeconfig", "/nowhere"]);
+    let read = svclab_snapshot::Snapshot::read(&output.stdout[..]).unwrap();
+    assert!(!read.host.starts_with("x-") && read.network.is_some());
+
+    let nowhere = run(&["collect", "/nowhere/node.tar", "--kubeconfig", "/nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(3), "{}", err(&nowhere));
+    assert!(err(&nowhere).contains("/nowhere/node.tar"), "{}", err(&nowhere));
+}

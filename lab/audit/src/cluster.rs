@@ -166,7 +166,14 @@ pub fn cluster(
     clients: Vec<Client>,
     uplink: Option<String>,
 ) -> Cluster {
-    let objects = snapshot.objects.clone().unwrap_or_default();
+    let mut objects = snapshot.objects.clone().unwrap_or_default();
+    if !proxy.external_ips {
+        objects
+            .services
+            .iter_mut()
+            .filter_map(|service| service.spec.as_mut())
+            .for_each(|spec| spec.external_ips = None);
+    }
     let own: Vec<IpAddr> = own_addresses(snapshot).collect();
     let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
     // What the Node object names comes first: the node calls from there.

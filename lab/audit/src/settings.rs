@@ -1,5 +1,7 @@
 //! The settings of the proxy on the node: from its configuration, or as far as what it has written shows them.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 use serde::Deserialize;
 use svclab_oracle::{DetectLocal, Mode, NodePortAddress, ProxySettings, Scheduler};
@@ -21,6 +23,7 @@ struct Configuration {
     iptables: Option<Iptables>,
     nftables: Option<Masquerade>,
     ipvs: Option<Ipvs>,
+    feature_gates: BTreeMap<String, bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -59,6 +62,8 @@ pub struct Proxy {
     /// Whether its configuration was read: without it nobody knows how it tells pods from others, and on which addresses node
     /// ports answer.
     pub configured: bool,
+    /// Whether external IPs are served: KEP-5707's feature gate shuts them.
+    pub external_ips: bool,
 }
 
 impl Proxy {
@@ -69,7 +74,11 @@ impl Proxy {
     pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<Proxy, NodeError> {
         let Some(text) = &snapshot.proxy_config else {
             let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
-            return Ok(Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: false });
+            return Ok(Proxy {
+                settings: ProxySettings { mode, ..ProxySettings::default() },
+                configured: false,
+                external_ips: true,
+            });
         };
         let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let named = match file.mode.as_deref() {
@@ -93,9 +102,13 @@ impl Proxy {
             localhost_node_ports: file.iptables.as_ref().and_then(|one| one.localhost_node_ports).unwrap_or(true),
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
         };
-        Ok(Proxy { settings, configured: true })
+        let external_ips = file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true);
+        Ok(Proxy { settings, configured: true, external_ips })
     }
 }
+
+/// KEP-5707.
+const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
 const UNKNOWN_MODE: &str =
     "the archive has no configuration of the proxy, and no rules that show its mode: name it with --mode";

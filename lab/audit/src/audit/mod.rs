@@ -8,6 +8,7 @@ mod stale;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use svclab_oracle::{
     Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict, address,
@@ -53,7 +54,8 @@ pub struct Options {
 /// A snapshot without objects or a network, or one that is not understood.
 pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError> {
     let Some(objects) = &snapshot.objects else { return Err(NodeError::NoObjects) };
-    let state = state(snapshot)?;
+    let mut state = state(snapshot)?;
+    forget_clients(&mut state);
     let known = Known::of(snapshot);
     let proxy = Proxy::of(snapshot, &state, options.mode)?;
     // Frontends do not depend on who is around; callers do on them.
@@ -95,6 +97,14 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
     Ok(gathered.report(&audit, &frontends))
+}
+
+/// Clients that rules remember (session affinity) go where they went before: what is judged is what becomes of a new one.
+fn forget_clients(state: &mut NodeState) {
+    let ruleset = Arc::make_mut(&mut state.nft);
+    for set in ruleset.tables.iter_mut().flat_map(|table| &mut table.sets) {
+        set.elements.retain(|element| element.expires.is_none());
+    }
 }
 
 /// Everything that questions are put with.
