@@ -3,7 +3,6 @@
 use svclab_sim::cluster::{BuildError, ReadError};
 use svclab_sim::host::HostError;
 use svclab_sim::network::NetworkError;
-use svclab_sim::protocol::Family;
 
 /// A snapshot that is not understood, or that has not what a judgement needs.
 #[derive(Debug, thiserror::Error)]
@@ -21,15 +20,6 @@ pub enum NodeError {
     /// A packet that cannot be, or rules that leave open what becomes of it.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Both variants of iptables have rules.
-    #[error(
-        "iptables-legacy and iptables-nft both have {} rules on this node: which of them a packet meets first is not modelled",
-        if *family == Family::V4 { "IPv4" } else { "IPv6" }
-    )]
-    BothVariants {
-        /// The family.
-        family: Family,
-    },
     /// The snapshot has no interfaces and routes.
     #[error("the archive has no interfaces and routes (network.json): collect it again")]
     NoNetwork,

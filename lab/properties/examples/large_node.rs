@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fs::File;
 use std::io::BufWriter;
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, Objects, PodName, PodPlace, World};
@@ -62,8 +63,12 @@ fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<Cluster, Box
             let (address, pod) = (pod_address(node, next[node]), format!("pod-{service}-{number}"));
             all.push(json!({"addresses": [address], "nodeName": format!("node-{node}"), "conditions": {"ready": true},
                 "targetRef": {"kind": "Pod", "namespace": "default", "name": pod}}));
-            // A node has room for few; the others are addresses of the same ones.
-            if node == 1 && next[node] < 110 {
+            if node == 1
+                && !world
+                    .pods
+                    .iter()
+                    .any(|known| known.addresses == [address.parse::<IpAddr>().unwrap_or(IpAddr::from([0; 4]))])
+            {
                 world.pods.push(PodPlace {
                     name: PodName { namespace: "default".to_owned(), name: pod },
                     node: "node-1".to_owned(),
@@ -108,6 +113,8 @@ fn range(node: usize) -> String {
     format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
 }
 
+/// The pods of one node have 100 addresses: beyond that, services share endpoints.
 fn pod_address(node: usize, number: usize) -> String {
+    let number = number % 100 + 1;
     format!("10.{}.{}.{}", 244 + node / 16, node % 16 * 16 + number / 250, number % 250 + 1)
 }

@@ -27,7 +27,7 @@ pub fn read(dump: &Dump) -> Result<NodeState, ReadError> {
 #[must_use]
 pub fn differ_only_in_rules(one: &NodeState, other: &NodeState) -> bool {
     let rest = |state: &NodeState| {
-        let NodeState { v4: _, v6: _, nft: _, sets, servers, addresses, relays } = state.clone();
+        let NodeState { v4: _, v6: _, second: _, nft: _, sets, servers, addresses, relays } = state.clone();
         (sets, servers, addresses, relays)
     };
     rest(one) == rest(other)

@@ -189,3 +189,22 @@ fn interfaces_have_settings_of_their_own() {
     let loose = with(&|settings| settings.rp_filter = 2);
     assert_ne!(loose, Lost::ReversePath.to_string());
 }
+
+/// Docker with iptables-legacy beside a proxy with iptables-nft is usual: both have their say.
+#[test]
+fn rules_of_both_variants_are_met() {
+    let of = |text: &str| Rules::read(Family::V4, text).unwrap();
+    let drop = "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n";
+    let mark = "*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j MARK --set-xmark 0x1/0x1\nCOMMIT\n";
+    let to_router = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j DNAT --to-destination 192.0.2.9\nCOMMIT\n";
+    let to_other = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j DNAT --to-destination 198.51.100.9\nCOMMIT\n";
+    let both = |first: &str, second: &str| {
+        let rule = PolicyRule { mark: Some((1, 1)), ..lookup(100, 100) };
+        lan(Two::new(|host| standard(host).policy(rule).rules(of(first)).second_rules(of(second))))
+    };
+    assert_eq!(both(mark, drop), "dropped by the policy of FORWARD in filter");
+    assert_eq!(both(drop, mark), "dropped by the policy of FORWARD in filter");
+    assert_eq!(both("*filter\nCOMMIT\n", mark), "by-eth1");
+    assert_eq!(both(to_router, to_other), "by-eth0", "what one has translated the other does not");
+    assert_eq!(both(to_other, to_router), "by-eth1");
+}

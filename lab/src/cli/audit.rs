@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -83,7 +83,7 @@ fn mode_of(mode: crate::scenario::file::Mode) -> Mode {
 }
 
 /// Reads an archive.
-pub(super) fn read(path: &std::path::Path) -> Result<Snapshot, Exit> {
+pub(super) fn read(path: &Path) -> Result<Snapshot, Exit> {
     let wrong = |why: &dyn std::fmt::Display| Exit::usage(format!("{}: {why}", path.display()));
     if path.as_os_str() == "-" {
         return Snapshot::read(std::io::stdin().lock()).map_err(|error| wrong(&error));
@@ -96,10 +96,10 @@ pub(super) fn read(path: &std::path::Path) -> Result<Snapshot, Exit> {
 fn finish(args: &AuditArgs, report: &Report) -> Result<u8, Exit> {
     let text = rendered(args, report)?;
     match &args.output {
-        None => print!("{text}"),
+        None => output::write(Some(Path::new("-")), &text)?,
         Some(path) => {
             output::write(Some(path), &text)?;
-            print!("{}", report::summary(report));
+            output::write(Some(Path::new("-")), &report::summary(report))?;
         }
     }
     Ok(match (report.is_clean(), report.judged()) {

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use svclab_oracle::Mode;
+use svclab_oracle::{FrontendKind, Mode};
 use svclab_sim::network::{Journey, Outcomes, Verdict};
 use svclab_sim::trace::{Event, Lost};
 
+use super::{Asked, FindingKind, SourceKind};
 use crate::judge::{Fault, Kind};
 use crate::settings::Proxy;
 
@@ -173,6 +174,25 @@ fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
         }
         Some(_) if endpoints.is_any => "it is an endpoint of another service".to_owned(),
         _ => "it is no endpoint of any service: left from an earlier one, or written by somebody else".to_owned(),
+    }
+}
+
+/// What kube-proxy does otherwise than documented, on every node; seen with 1.36.2.
+pub(super) fn known_difference(kind: FindingKind, asked: &Asked<'_>, proxy: &Proxy) -> Option<&'static str> {
+    let external = matches!(asked.frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancerIp);
+    let source = asked.source.kind;
+    match (kind, proxy.settings.mode) {
+        (FindingKind::Broken(Kind::Refusal), Mode::Iptables | Mode::Ipvs) if external && source == SourceKind::Node => {
+            Some(
+                "kube-proxy refuses an external address without endpoints to what comes in, not to what the node itself sends",
+            )
+        }
+        (FindingKind::Broken(Kind::Dropped), Mode::Nftables)
+            if asked.frontend.kind == FrontendKind::NodePort && source == SourceKind::RemotePod =>
+        {
+            Some("kube-proxy does not masquerade for an endpoint that meets itself by way of another node's node port")
+        }
+        _ => None,
     }
 }
 

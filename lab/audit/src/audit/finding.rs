@@ -11,7 +11,7 @@ use svclab_sim::network::{Outcomes, Verdict};
 use svclab_sim::trace;
 use svclab_snapshot::Objects;
 
-use super::cause::{Endpoints, cause, decider, journey_of};
+use super::cause::{Endpoints, cause, decider, journey_of, known_difference};
 use super::{Asked, Audit};
 use crate::cluster::Known;
 use crate::judge::{Fault, Kind};
@@ -94,6 +94,9 @@ pub struct Finding {
     pub found: String,
     /// The likely cause.
     pub cause: String,
+    /// Why it is no fault of this node: kube-proxy is known to do so everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<&'static str>,
     /// The packet's way through the rules; empty if findings of the same kind have theirs.
     pub way: String,
 }
@@ -141,10 +144,15 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether nothing is wrong but what kube-proxy does everywhere.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.findings.is_empty()
+        self.wrong().next().is_none()
+    }
+
+    /// What is wrong on this node.
+    pub fn wrong(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.known.is_none())
     }
 
     /// Whether anything was judged at all.
@@ -162,6 +170,7 @@ struct Key {
     protocol: &'static str,
     frontend: FrontendKind,
     cause: String,
+    known: Option<&'static str>,
 }
 
 /// Findings as they come.
@@ -170,7 +179,6 @@ pub(super) struct Gathered<'a> {
     known: &'a Known,
     proxy: &'a Proxy,
     findings: BTreeMap<Key, Finding>,
-    ways: BTreeMap<FindingKind, usize>,
     not_judged: BTreeMap<String, NotJudged>,
     pub(super) asked: usize,
     pub(super) no_promise: usize,
@@ -186,13 +194,36 @@ impl<'a> Gathered<'a> {
             known,
             proxy,
             findings: BTreeMap::new(),
-            ways: BTreeMap::new(),
             not_judged: BTreeMap::new(),
             asked: 0,
             no_promise: 0,
             unsettled: 0,
             unknown_source: 0,
         }
+    }
+
+    /// Adds what another thread has found.
+    pub(super) fn merge(&mut self, other: Gathered<'_>) {
+        for (key, finding) in other.findings {
+            match self.findings.get_mut(&key) {
+                Some(known) => {
+                    known.count += finding.count;
+                    known.calls.extend(finding.calls);
+                }
+                None => {
+                    self.findings.insert(key, finding);
+                }
+            }
+        }
+        for (why, one) in other.not_judged {
+            let entry = self.not_judged.entry(why).or_insert_with(|| NotJudged { count: 0, ..one.clone() });
+            entry.count += one.count;
+            entry.first = entry.first.clone().min(one.first);
+        }
+        self.asked += other.asked;
+        self.no_promise += other.no_promise;
+        self.unsettled += other.unsettled;
+        self.unknown_source += other.unknown_source;
     }
 
     pub(super) fn not_judged(&mut self, asked: &Asked<'_>, why: String) {
@@ -244,37 +275,34 @@ impl<'a> Gathered<'a> {
         found: String,
         way: String,
     ) {
+        let known = known_difference(kind, asked, self.proxy);
         let key = Key {
             kind,
             service: asked.frontend.service.to_string(),
             protocol: asked.frontend.protocol.name(),
             frontend: asked.frontend.kind,
             cause: cause.clone(),
+            known,
         };
-        let ways = self.ways.entry(kind).or_default();
-        let finding = self.findings.entry(key).or_insert_with(|| {
-            *ways += 1;
-            Finding {
-                kind: kind.id(),
-                title: kind.title(),
-                service: asked.frontend.service.to_string(),
-                protocol: asked.frontend.protocol.name(),
-                frontend: name(asked.frontend.kind),
-                calls: Vec::new(),
-                count: 0,
-                promised,
-                because,
-                found,
-                cause,
-                way: if *ways <= WAYS { way } else { String::new() },
-            }
+        let finding = self.findings.entry(key).or_insert_with(|| Finding {
+            kind: kind.id(),
+            title: kind.title(),
+            service: asked.frontend.service.to_string(),
+            protocol: asked.frontend.protocol.name(),
+            frontend: name(asked.frontend.kind),
+            calls: Vec::new(),
+            count: 0,
+            promised,
+            because,
+            found,
+            cause,
+            known,
+            way,
         });
         let call = call(asked);
         if finding.calls.last() != Some(&call) {
             finding.count += 1;
-            if finding.calls.len() < CALLS {
-                finding.calls.push(call);
-            }
+            finding.calls.push(call);
         }
     }
 
@@ -295,12 +323,29 @@ impl<'a> Gathered<'a> {
             calls: self.asked,
             no_promise: self.no_promise,
             unsettled: self.unsettled,
-            findings: self.findings.into_values().collect(),
+            findings: bounded(self.findings),
             not_judged: self.not_judged.into_values().collect(),
             assumed,
             unread: unread.collect(),
         }
     }
+}
+
+/// The findings, each with some of its calls, and of each kind some with their ways: whatever thread has met them first.
+fn bounded(findings: BTreeMap<Key, Finding>) -> Vec<Finding> {
+    let mut ways: BTreeMap<FindingKind, usize> = BTreeMap::new();
+    let mut all = Vec::with_capacity(findings.len());
+    for (key, mut finding) in findings {
+        finding.calls.sort();
+        finding.calls.truncate(CALLS);
+        let count = ways.entry(key.kind).or_default();
+        *count += 1;
+        if *count > WAYS {
+            finding.way = String::new();
+        }
+        all.push(finding);
+    }
+    all
 }
 
 fn call(asked: &Asked<'_>) -> String {

@@ -9,6 +9,7 @@ mod stale;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use svclab_oracle::{
     Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict, address,
@@ -90,10 +91,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
         frontends: &frontends,
         unsettled: finding::unsettled(objects, &snapshot.taken, options.settle_seconds),
     };
-    let mut gathered = Gathered::new(&machines, &known, &proxy);
-    for frontend in &frontends {
-        audit.frontend(frontend, &mut gathered);
-    }
+    let mut gathered = audit.every(&frontends);
     audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
     Ok(gathered.report(&audit, &frontends))
@@ -128,7 +126,33 @@ struct Asked<'a> {
     to: SocketAddr,
 }
 
-impl Audit<'_> {
+impl<'a> Audit<'a> {
+    /// Every frontend, on every processor.
+    fn every(&self, frontends: &[Frontend]) -> Gathered<'a> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        // Not one part for each: large services are near each other as a rule.
+        let parts = frontends.chunks(frontends.len().div_ceil(processors * 8).max(1)).collect::<Vec<_>>();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut gathered = Gathered::new(self.machines, self.known, self.proxy);
+            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                part.iter().for_each(|frontend| self.frontend(frontend, &mut gathered));
+            }
+            gathered
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+            let mut all = Gathered::new(self.machines, self.known, self.proxy);
+            for thread in threads {
+                match thread.join() {
+                    Ok(gathered) => all.merge(gathered),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            all
+        })
+    }
+
     fn frontend(&self, frontend: &Frontend, gathered: &mut Gathered) {
         let service = (frontend.service.namespace.clone(), frontend.service.service.clone());
         if self.unsettled.contains(&service) {

@@ -112,7 +112,11 @@ impl Finder<'_> {
     fn local_endpoints(&self, family: Family, sources: &mut Sources) {
         let own = self.known.endpoints.values().filter(|one| one.node.as_deref() == Some(self.known.node.as_str()));
         for endpoint in own.filter(|one| Family::of(one.address) == family && !self.is_node(one.address)) {
-            let Some(interface) = self.interface_towards(endpoint.address) else { continue };
+            // Whoever is said to be here and is not on a link of the node's is not asked.
+            let Some(interface) = self.interface_towards(endpoint.address).filter(|_| self.is_direct(endpoint.address))
+            else {
+                continue;
+            };
             let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
             let source = Source {
                 kind: SourceKind::Endpoint,

@@ -49,6 +49,12 @@ impl Node<'_> {
         host = network.routes.iter().flat_map(|route| routes(network, route, assumed)).fold(host, HostBuilder::route);
         host = network.rules.iter().filter_map(|rule| policy(rule, assumed)).fold(host, HostBuilder::policy);
         host = host.rules(state.v4.clone()).rules(state.v6.clone()).nft(state.nft.clone());
+        if !state.second.is_empty() {
+            let order =
+                "rules of iptables-nft are met before those of iptables-legacy: which were there first is not known";
+            assumed.insert(order.to_owned());
+        }
+        host = state.second.iter().cloned().fold(host, HostBuilder::second_rules);
         host = host.sets(state.sets.clone()).virtual_services(state.servers.clone());
         if snapshot.sets.is_none() {
             host = host.other_sets();

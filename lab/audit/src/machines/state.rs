@@ -19,7 +19,10 @@ pub fn state(snapshot: &Snapshot) -> Result<NodeState, NodeError> {
     ] {
         let with_rules = |text: &&String| text.lines().any(has_effect);
         match (nft.as_ref().filter(with_rules), legacy.as_ref().filter(with_rules)) {
-            (Some(_), Some(_)) => return Err(NodeError::BothVariants { family }),
+            (Some(nft), Some(legacy)) => {
+                read(state.read_any_rules(&format!("{name}-nft-save"), family, nft))?;
+                read(state.read_second_rules(&format!("{name}-legacy-save"), family, legacy))?;
+            }
             (Some(text), None) => read(state.read_any_rules(&format!("{name}-nft-save"), family, text))?,
             (None, Some(text)) => read(state.read_any_rules(&format!("{name}-legacy-save"), family, text))?,
             (None, None) => {}

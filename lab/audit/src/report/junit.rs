@@ -10,7 +10,7 @@ use crate::audit::{Finding, Report};
 #[must_use]
 pub fn junit(report: &Report) -> String {
     let mut services: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
-    for finding in &report.findings {
+    for finding in report.wrong() {
         services.entry(format!("{} {}", finding.service, finding.protocol)).or_default().push(finding);
     }
     let (failures, skipped) = (services.len(), report.not_judged.len() + usize::from(!report.judged()));

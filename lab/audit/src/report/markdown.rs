@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{by_kind, count, looked_at, verdict};
+use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
 /// The whole document.
@@ -22,6 +22,12 @@ pub fn markdown(report: &Report) -> String {
     }
     for (_, _, all) in by_kind(report) {
         all.into_iter().for_each(|finding| one(&mut text, finding));
+    }
+    if !known(report).is_empty() {
+        text.push_str("\n## Known differences, on every node of this proxy\n\n");
+    }
+    for (why, number) in known(report) {
+        let _ = writeln!(text, "- {why} ({})", count(number, "finding"));
     }
     if !report.not_judged.is_empty() {
         text.push_str("\n## Not judged\n\n");

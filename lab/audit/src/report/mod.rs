@@ -5,7 +5,7 @@ mod markdown;
 mod sarif;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::audit::{Finding, Report};
 
@@ -32,10 +32,10 @@ pub fn summary(report: &Report) -> String {
     text + &format!("{}\n", verdict(report))
 }
 
-/// Findings by kind, the most frequent first.
+/// What is wrong, by kind, the most frequent first.
 fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> {
     let mut kinds: BTreeMap<&'static str, Vec<&Finding>> = BTreeMap::new();
-    for finding in &report.findings {
+    for finding in report.wrong() {
         kinds.entry(finding.kind).or_default().push(finding);
     }
     let mut kinds: Vec<_> =
@@ -47,6 +47,15 @@ fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> 
 /// `1 call`, `2 calls`.
 fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// What kube-proxy is known to do otherwise, each with how many findings show it.
+fn known(report: &Report) -> BTreeMap<&'static str, usize> {
+    let mut known = BTreeMap::new();
+    for why in report.findings.iter().filter_map(|finding| finding.known) {
+        *known.entry(why).or_default() += 1;
+    }
+    known
 }
 
 /// What was looked at, in a sentence.
@@ -65,10 +74,10 @@ fn looked_at(report: &Report) -> String {
 
 /// The verdict in a sentence.
 fn verdict(report: &Report) -> String {
-    if !report.findings.is_empty() {
-        let services: std::collections::BTreeSet<&str> =
-            report.findings.iter().map(|finding| finding.service.as_str()).collect();
-        return format!("{} of {}", count(report.findings.len(), "finding"), count(services.len(), "service port"));
+    let wrong = report.wrong().count();
+    if wrong > 0 {
+        let services: BTreeSet<&str> = report.wrong().map(|finding| finding.service.as_str()).collect();
+        return format!("{} of {}", count(wrong, "finding"), count(services.len(), "service port"));
     }
     match (report.judged(), report.not_judged.is_empty()) {
         (false, _) => "nothing was judged".to_owned(),

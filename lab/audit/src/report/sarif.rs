@@ -37,7 +37,7 @@ fn result(report: &Report, finding: &Finding) -> Value {
     let name = format!("{}/{}/{}", report.node, finding.service, finding.protocol);
     json!({
         "ruleId": finding.kind,
-        "level": "error",
+        "level": if finding.known.is_some() { "note" } else { "error" },
         "message": { "text": text },
         "locations": [{
             "logicalLocations": [{ "name": finding.service, "fullyQualifiedName": name, "kind": "resource" }],

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{by_kind, count, looked_at, verdict};
+use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
 /// A summary by kind, then every finding. `ways`: with the packets' ways through the rules.
@@ -46,6 +46,12 @@ fn one(text: &mut String, finding: &Finding, ways: bool) {
 }
 
 fn rest(text: &mut String, report: &Report) {
+    if !known(report).is_empty() {
+        text.push_str("\nknown differences, on every node of this proxy:\n");
+    }
+    for (why, number) in known(report) {
+        let _ = writeln!(text, "  {why} ({})", count(number, "finding"));
+    }
     if report.unsettled > 0 {
         let _ = writeln!(
             text,

@@ -17,6 +17,8 @@ pub struct NodeState {
     pub v4: Arc<Rules>,
     /// IPv6 rules.
     pub v6: Arc<Rules>,
+    /// Rules of the other variant of iptables, where both have some.
+    pub second: Vec<Arc<Rules>>,
     /// Rules of nftables.
     pub nft: Arc<Ruleset>,
     /// IP sets.
@@ -34,6 +36,7 @@ impl Default for NodeState {
         NodeState {
             v4: Arc::new(Rules::empty(Family::V4)),
             v6: Arc::new(Rules::empty(Family::V6)),
+            second: Vec::new(),
             nft: Arc::new(Ruleset::default()),
             sets: Sets::default(),
             servers: VirtualServices::default(),
@@ -94,6 +97,16 @@ impl NodeState {
             Family::V4 => self.v4 = Arc::new(rules),
             Family::V6 => self.v6 = Arc::new(rules),
         }
+    }
+
+    /// The same of the other variant of iptables, whose rules stand beside the first one's.
+    ///
+    /// # Errors
+    /// As [`NodeState::read_any_rules`].
+    pub fn read_second_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
+        let rules = Rules::read_any(family, text).map_err(|error| ReadError::new(what, &error))?;
+        self.second.push(Arc::new(rules));
+        Ok(())
     }
 
     /// Takes what `nft list ruleset` or `nft -j list ruleset` prints.

@@ -84,6 +84,9 @@ pub enum HostError {
     },
 }
 
+/// Where the counters of the second variant's rules begin: no dump has so many rules.
+const SECOND_COUNTERS: usize = 1 << 32;
+
 /// Gathers what a machine consists of. Loopback, with 127.0.0.1 and ::1, is there without being asked for.
 #[derive(Debug, Clone)]
 pub struct HostBuilder {
@@ -97,6 +100,8 @@ pub struct HostBuilder {
     listeners: Vec<Listener>,
     v4: Arc<Rules>,
     v6: Arc<Rules>,
+    second_v4: Option<Arc<Rules>>,
+    second_v6: Option<Arc<Rules>>,
     nft: Arc<Ruleset>,
     sets: Sets,
     services: VirtualServices,
@@ -118,6 +123,8 @@ impl HostBuilder {
             listeners: Vec::new(),
             v4: Arc::new(Rules::empty(Family::V4)),
             v6: Arc::new(Rules::empty(Family::V6)),
+            second_v4: None,
+            second_v6: None,
             nft: Arc::new(Ruleset::default()),
             sets: Sets::default(),
             services: VirtualServices::default(),
@@ -202,6 +209,18 @@ impl HostBuilder {
         self
     }
 
+    /// Sets the rules of the other variant of iptables, which stand beside the first ones and are met after them: in truth those that were
+    /// registered later are met first, and no listing says which that is.
+    #[must_use]
+    pub fn second_rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
+        let rules = rules.into();
+        match rules.family {
+            Family::V4 => self.second_v4 = Some(rules),
+            Family::V6 => self.second_v6 = Some(rules),
+        }
+        self
+    }
+
     /// Sets the rules of nftables. Beside rules of iptables the tables of iptables-nft are left out: they are the same rules.
     #[must_use]
     pub fn nft(mut self, ruleset: impl Into<Arc<Ruleset>>) -> HostBuilder {
@@ -278,12 +297,17 @@ impl HostBuilder {
         let sets = Host::set_lookups(&self.sets);
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
         let invented = self.interfaces.iter().map(|one| one.invented).collect();
-        let changing = Machine::changing(&self.v4).chain(Machine::changing(&self.v6)).collect();
+        let all = [Some(&self.v4), Some(&self.v6), self.second_v4.as_ref(), self.second_v6.as_ref()];
+        let changing = all.into_iter().flatten().flat_map(|rules| Machine::changing(rules)).collect();
         let machine = Machine { names: &names, invented, sets: &sets, changing, other_sets: self.other_sets };
-        let compile = |rules: &Arc<Rules>| {
-            rules::compile(rules, &machine).map_err(|error| HostError::Rules { host: self.name.clone(), error })
+        let compile = |rules: &Arc<Rules>, first_counter| {
+            rules::compile(rules, &machine, first_counter)
+                .map_err(|error| HostError::Rules { host: self.name.clone(), error })
         };
-        let (v4, v6) = (compile(&self.v4)?, compile(&self.v6)?);
+        let second =
+            |rules: &Option<Arc<Rules>>| rules.as_ref().map(|rules| compile(rules, SECOND_COUNTERS)).transpose();
+        let v4 = (compile(&self.v4, 0)?, second(&self.second_v4)?);
+        let v6 = (compile(&self.v6, 0)?, second(&self.second_v6)?);
         let beside_iptables = |family| {
             let rules = if family == Family::V4 { &self.v4 } else { &self.v6 };
             !rules.tables.is_empty()

@@ -134,8 +134,9 @@ pub struct Host {
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
-    pub(crate) v4: Program,
-    pub(crate) v6: Program,
+    /// Rules of IPv4; those of the other variant of iptables, if there are any.
+    pub(crate) v4: (Program, Option<Program>),
+    pub(crate) v6: (Program, Option<Program>),
     pub(crate) nft: crate::nft::program::Program,
     pub(crate) sets: Vec<Lookup>,
     pub(crate) services: VirtualServices,
@@ -178,11 +179,13 @@ impl Host {
         self.interfaces.iter().position(|interface| interface.name == name)
     }
 
-    pub(crate) fn program(&self, family: Family) -> &Program {
-        match family {
+    /// The rules of a family, in the order in which packets meet them.
+    pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &Program> {
+        let (first, second) = match family {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
-        }
+        };
+        std::iter::once(first).chain(second)
     }
 
     /// Whether a socket takes what is sent to there.

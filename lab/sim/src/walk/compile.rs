@@ -52,8 +52,12 @@ struct Compiler<'a> {
 }
 
 /// Compiles the rules of a family.
-pub(crate) fn compile(rules: &Arc<Rules>, machine: &Machine<'_>) -> Result<Program, CompileError> {
-    let mut compiler = Compiler { machine, counters: 0 };
+pub(crate) fn compile(
+    rules: &Arc<Rules>,
+    machine: &Machine<'_>,
+    first_counter: usize,
+) -> Result<Program, CompileError> {
+    let mut compiler = Compiler { machine, counters: first_counter };
     let mut tables: [Option<CompiledTable>; 5] = [const { None }; 5];
     for (place, table) in rules.tables.iter().enumerate() {
         tables[table.name as usize] = Some(compiler.table(place, table)?);

@@ -305,7 +305,7 @@ impl Walker<'_> {
     /// Without rules and virtual services nothing is hooked in, connection tracking included.
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
-        !self.host.program(family).rules.tables.is_empty()
+        self.host.programs(family).any(|program| !program.rules.tables.is_empty())
             || !self.host.services.services.is_empty()
             || self.host.nft.sees(family)
     }
@@ -322,7 +322,8 @@ impl Walker<'_> {
     /// The nat table, for what opens a connection; the translation, for every packet of it.
     fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let family = skb.packet.family();
-        let table = self.host.program(family).table(TableName::Nat).is_some() || self.host.nft.translates(family);
+        let mut programs = self.host.programs(family);
+        let table = programs.any(|program| program.table(TableName::Nat).is_some()) || self.host.nft.translates(family);
         let Some(attached) = skb.attached.filter(|_| table) else {
             return HookResult::On;
         };
@@ -350,9 +351,7 @@ impl Walker<'_> {
         let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
         let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);
         on!(self.nft_nats(hook, skb, ..=priority, chosen));
-        if !chosen(self) {
-            on!(self.table(TableName::Nat, hook, skb));
-        }
+        on!(self.table_until(TableName::Nat, hook, skb, chosen));
         self.nft_nats(hook, skb, priority + 1.., chosen)
     }
 

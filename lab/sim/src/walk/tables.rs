@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::check::head_holds;
-use super::program::{Action, Check, CompiledTable, Step};
+use super::program::{Action, Check, CompiledTable, Program, Step};
 use super::unsure::Asking;
 use super::{HookResult, Leaves, Skb, Walker};
 use crate::host::Host;
@@ -29,30 +29,43 @@ struct Caller {
 }
 
 impl<'a> Walker<'a> {
-    /// Lets the table have its say about the packet.
+    /// Lets the table have its say about the packet: that of each variant of iptables.
     pub(super) fn table(&mut self, name: TableName, hook: Hook, skb: &mut Skb) -> HookResult {
-        let host: &'a Host = self.host;
-        let Some(table) = host.program(skb.packet.family()).table(name) else {
-            return HookResult::On;
-        };
-        let Some(entry) = table.entry(hook.chain()) else {
-            return HookResult::On;
-        };
-        if !table.chains[entry].steps.is_empty() {
-            self.note(Event::Table(name));
-        }
-        self.chains(table, name, entry, hook, skb)
+        self.table_until(name, hook, skb, |_| false)
     }
 
+    /// The same until something has been decided.
+    pub(super) fn table_until(
+        &mut self,
+        name: TableName,
+        hook: Hook,
+        skb: &mut Skb,
+        decided: impl Fn(&Walker<'_>) -> bool,
+    ) -> HookResult {
+        let host: &'a Host = self.host;
+        for program in host.programs(skb.packet.family()) {
+            let Some(table) = program.table(name).filter(|_| !decided(self)) else { continue };
+            let Some(entry) = table.entry(hook.chain()) else { continue };
+            if !table.chains[entry].steps.is_empty() {
+                self.note(Event::Table(name));
+            }
+            if let HookResult::Ends(leaves) = self.chains(program, table, name, entry, hook, skb) {
+                return HookResult::Ends(leaves);
+            }
+        }
+        HookResult::On
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the state of one walk of a table")]
     fn chains(
         &mut self,
+        program: &'a Program,
         table: &'a CompiledTable,
         name: TableName,
         entry: usize,
         hook: Hook,
         skb: &mut Skb,
     ) -> HookResult {
-        let program = self.host.program(skb.packet.family());
         let mut callers: Vec<Caller> = Vec::new();
         // Chains that a packet came back from with nothing changed, each with how much had happened by then: as long as no more
         // has, it would come back from them the same way.
