@@ -1,11 +1,12 @@
 //! The cluster as the node knows it: the oracle's world from the objects, and who has which address.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use svclab_oracle::{Client, Cluster, Cni, Incoming, NodePlace, PodName, PodPlace, ReversePath, World, address};
+use svclab_sim::host::Listener;
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Objects, Snapshot};
 
@@ -101,6 +102,24 @@ impl Known {
 
 /// Where IPVS mode puts services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
+
+/// Where programs wait on the node, if the snapshot has it. A socket at 0.0.0.0 takes what goes to each IPv4 address; one at `::` is
+/// taken to be for both families (`net.ipv6.bindv6only` is 0 as a rule).
+#[must_use]
+pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
+    let own: Vec<IpAddr> =
+        own_addresses(snapshot).filter(IpAddr::is_ipv4).chain([Ipv4Addr::LOCALHOST.into()]).collect();
+    let all = snapshot.sockets.as_ref()?.iter().flat_map(|socket| {
+        let protocol = if socket.protocol == "udp" { Number::UDP } else { Number::TCP };
+        let at = match socket.address {
+            IpAddr::V4(address) if address.is_unspecified() => own.iter().copied().map(Some).collect(),
+            IpAddr::V6(address) if address.is_unspecified() => vec![None],
+            address => vec![Some(address.to_canonical())],
+        };
+        at.into_iter().map(move |address| Listener { protocol, address, port: Some(socket.port) })
+    });
+    Some(all.collect())
+}
 
 /// Every address of the node's, but for loopback's and services'.
 pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {

@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 use svclab_oracle::{Cluster, Cni, DetectLocal, NodePlace, NodePortAddress, PodPlace, ReversePath, Scheduler, World};
+use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route};
-use svclab_snapshot::{Objects, Snapshot};
+use svclab_snapshot::{Objects, Snapshot, Socket};
 
 use crate::proxies::Dump;
 
@@ -34,6 +35,7 @@ pub fn snapshot(cluster: &Cluster, node: &str, dump: &Dump) -> Snapshot {
         sets: some(&dump.sets),
         servers: some(&dump.servers),
         network,
+        sockets: Some(sockets(dump)),
         sysctls: sysctls(world),
         objects: Some(Objects {
             services: cluster.objects.services.clone(),
@@ -45,6 +47,19 @@ pub fn snapshot(cluster: &Cluster, node: &str, dump: &Dump) -> Snapshot {
         proxy_config: Some(configuration(world).to_string()),
         ..Snapshot::default()
     }
+}
+
+/// Where the proxy itself listens.
+fn sockets(dump: &Dump) -> Vec<Socket> {
+    let sockets = dump.relays.iter().map(|((family, protocol, port), relay)| {
+        let everywhere: IpAddr = match family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let protocol = if *protocol == Protocol::UDP { "udp" } else { "tcp" };
+        Socket { protocol: protocol.to_owned(), address: relay.address.unwrap_or(everywhere), port: *port }
+    });
+    sockets.collect()
 }
 
 fn sysctls(world: &World) -> BTreeMap<String, String> {

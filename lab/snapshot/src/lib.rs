@@ -13,4 +13,4 @@ pub mod redact;
 mod snapshot;
 mod yaml;
 
-pub use snapshot::{Objects, Snapshot, Unread};
+pub use snapshot::{Objects, Snapshot, Socket, Unread};

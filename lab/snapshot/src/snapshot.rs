@@ -1,6 +1,7 @@
 //! Everything that is known of a node.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -36,6 +37,8 @@ pub struct Snapshot {
     pub servers: Option<String>,
     /// Interfaces, addresses, routes and neighbours.
     pub network: Option<Network>,
+    /// Where programs of the node's own network wait.
+    pub sockets: Option<Vec<Socket>>,
     /// Kernel settings by their names with dots (`net.ipv4.conf.eth0.rp_filter`).
     pub sysctls: BTreeMap<String, String>,
     /// Entries and limit of the connection table, and its statistics, by name.
@@ -63,6 +66,17 @@ pub struct Objects {
     pub nodes: Vec<Node>,
     /// ServiceCIDRs.
     pub service_cidrs: Vec<ServiceCIDR>,
+}
+
+/// A socket that waits for what comes: a listening one of TCP, an unconnected one of UDP.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Socket {
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// Its address; an unspecified one is every address of the family, `::` as a rule of both.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
 }
 
 /// Something that could not be read.

@@ -15,6 +15,7 @@ use svclab_oracle::{
     Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict, address,
 };
 use svclab_sim::cluster::NodeState;
+use svclab_sim::host::Listener;
 use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::Snapshot;
@@ -69,9 +70,11 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     let cluster =
         cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
-    let mut sockets = known.sockets.clone();
-    // Whatever waits at a port that is to be shut must not be reached: so something does.
-    sockets.extend(frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend))));
+    // Endpoints on the node's own network wait; and whatever waits at a port that is to be shut must not be reached, so something does.
+    let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));
+    let everywhere = known.sockets.iter().copied().chain(shut);
+    let everywhere = everywhere.map(|(protocol, port)| Listener { protocol, address: None, port: Some(port) });
+    let sockets: BTreeSet<Listener> = cluster::sockets(snapshot).into_iter().flatten().chain(everywhere).collect();
     let around = Around {
         peers: sources.peers.clone(),
         crowd,
@@ -259,7 +262,9 @@ impl<'a> Audit<'a> {
         }
         let promise = self.oracle.ask(&question);
         // Whether the proxy listens on loopback addresses no rule tells.
-        let listened = promise.rests_on(Rule::LocalhostListeners) && matches!(promise.verdict, Verdict::Deliver(_));
+        let listened = self.snapshot.sockets.is_none()
+            && promise.rests_on(Rule::LocalhostListeners)
+            && matches!(promise.verdict, Verdict::Deliver(_));
         if listened || promise.verdict == Verdict::Undefined {
             gathered.no_promise += 1;
             return;
@@ -320,12 +325,15 @@ impl<'a> Audit<'a> {
     }
 
     /// Where the proxy relays, its memory decides who answers, and no snapshot has that: what can be judged is that the packet reaches
-    /// another port of the node.
+    /// a socket of the node; in userspace mode, one at another port.
     fn not_relayed(&self, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
+        let is_relay = |at: &SocketAddr| self.proxy.settings.mode != Mode::Userspace || at.port() != flow.to.port();
+        let unknown = self.snapshot.sockets.is_none();
         let relayed = |verdict: &Found| match verdict {
-            Found::Answered { by, at, .. } | Found::Unanswered { by, at, .. } | Found::Refused { by, at, .. } => {
-                *by == self.machines.node && at.port() != flow.to.port()
+            Found::Answered { by, at, .. } | Found::Unanswered { by, at, .. } => {
+                *by == self.machines.node && is_relay(at)
             }
+            Found::Refused { by, at, .. } => unknown && *by == self.machines.node && is_relay(at),
             Found::Rejected { .. } | Found::Dropped { .. } => false,
         };
         let wrong = found.outcomes.iter().filter(|one| !relayed(&one.verdict));

@@ -12,7 +12,7 @@ use svclab_sim::network::{Flow, HostId, Outcomes, Verdict};
 use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
 
-use crate::cluster::Known;
+use crate::cluster::{self, Known};
 use crate::error::NodeError;
 use crate::machines::{Around, Machines, Peer, destinations};
 
@@ -107,6 +107,10 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
         crowd: crowd.into_iter().chain(destinations(state)).chain([call.to.ip()]).collect(),
         names,
         assumptions: call.assumptions.clone(),
+        sockets: match node {
+            Node::Snapshot(snapshot, _) => cluster::sockets(snapshot),
+            Node::Bare(_) => None,
+        },
         ..Around::default()
     };
     let first = walk(node, state, &around, call, caller.as_ref())?;
@@ -122,7 +126,7 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
     }
     let undecided = explained.outcomes.undecided.iter();
     explained.assumed.extend(undecided.map(|part| format!("{part}; it does not matter here")));
-    explained.assumed.extend(sockets(&explained));
+    explained.assumed.extend(sockets(&explained, around.sockets.is_some()));
     Ok(explained)
 }
 
@@ -164,8 +168,11 @@ fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
 }
 
 /// What is assumed of programs that wait.
-fn sockets(explained: &Explained) -> Option<String> {
+fn sockets(explained: &Explained, of_node: bool) -> Option<String> {
     let taken = explained.outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
+        Verdict::Answered { by, .. } | Verdict::Unanswered { by, .. } if of_node && *by == explained.machines.node => {
+            None
+        }
         Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(at.to_string()),
         _ => None,
     });

@@ -49,8 +49,8 @@ pub struct Around {
     pub crowd: BTreeSet<IpAddr>,
     /// Names of addresses.
     pub names: Names,
-    /// Ports at which programs wait on the node itself; `None`: at all.
-    pub sockets: Option<BTreeSet<(Protocol, u16)>>,
+    /// Where programs wait on the node itself; `None`: everywhere.
+    pub sockets: Option<BTreeSet<Listener>>,
     /// What a user decides of what rules ask and nobody knows.
     pub assumptions: Assumptions,
     /// Interfaces of the node of which only the place is known, and not the name.
@@ -139,7 +139,7 @@ fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, 
 
 fn sockets(builder: HostBuilder, around: &Around) -> HostBuilder {
     match &around.sockets {
-        Some(sockets) => sockets.iter().fold(builder, |builder, (protocol, port)| builder.listen(*protocol, *port)),
+        Some(sockets) => sockets.iter().copied().fold(builder, HostBuilder::listener),
         None => everywhere(builder),
     }
 }

@@ -70,10 +70,7 @@ fn userspace_mode_is_clean() {
 }
 
 /// What userspace mode's proxy decides in its own memory: no rule and no socket shows it.
-const IN_MEMORY: [&str; 9] = [
-    "no port listens",
-    "ports of the other protocol listen",
-    "the next ports listen",
+const IN_MEMORY: [&str; 6] = [
     "listening ports change places",
     "the first endpoint has no turn",
     "the last endpoint has no turn",

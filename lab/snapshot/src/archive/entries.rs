@@ -27,13 +27,14 @@ pub(crate) enum Part {
     Sets,
     Servers,
     Nft,
+    Sockets,
     Sysctls,
     Versions,
 }
 
 impl Part {
     /// In the archive's order.
-    pub(crate) const ALL: [Part; 16] = [
+    pub(crate) const ALL: [Part; 17] = [
         Part::Conntrack,
         Part::Network,
         Part::EndpointSlices,
@@ -48,6 +49,7 @@ impl Part {
         Part::NftV6,
         Part::Servers,
         Part::Nft,
+        Part::Sockets,
         Part::Sysctls,
         Part::Versions,
     ];
@@ -69,6 +71,7 @@ impl Part {
             Part::NftV6 => "rules/iptables-nft.v6",
             Part::Servers => "rules/ipvs",
             Part::Nft => "rules/nft.json",
+            Part::Sockets => "sockets.json",
             Part::Sysctls => "sysctls",
             Part::Versions => "versions.json",
         }
@@ -94,6 +97,7 @@ pub(crate) fn usual_source(part: Part) -> &'static str {
         Part::NftV6 => "ip6tables-nft-save -c",
         Part::Servers => "ipvsadm -Sn",
         Part::Nft => "nft -j list ruleset",
+        Part::Sockets => "/proc/net/tcp, tcp6, udp, udp6",
         Part::Sysctls => "/proc/sys",
         Part::Versions => "--version of each program",
     }
@@ -123,6 +127,7 @@ pub(crate) fn content(snapshot: &Snapshot, part: Part) -> Option<Vec<u8>> {
         Part::NftV6 => text(&snapshot.nft_v6),
         Part::Servers => text(&snapshot.servers),
         Part::Nft => text(&snapshot.nft),
+        Part::Sockets => snapshot.sockets.as_ref().map(pretty),
         Part::Sysctls => (!snapshot.sysctls.is_empty()).then(|| settings(&snapshot.sysctls)),
         Part::Versions => (!snapshot.versions.is_empty()).then(|| pretty(&snapshot.versions)),
     }
@@ -146,6 +151,7 @@ pub(super) fn place(snapshot: &mut Snapshot, part: Part, bytes: Vec<u8>) -> Resu
         Part::NftV6 => snapshot.nft_v6 = Some(text(part, bytes)?),
         Part::Servers => snapshot.servers = Some(text(part, bytes)?),
         Part::Nft => snapshot.nft = Some(text(part, bytes)?),
+        Part::Sockets => snapshot.sockets = Some(parse(part, &bytes)?),
         Part::Sysctls => snapshot.sysctls = read_settings(&text(part, bytes)?)?,
         Part::Versions => snapshot.versions = parse(part, &bytes)?,
     }

@@ -13,6 +13,7 @@ mod node;
 mod proxy;
 mod rules;
 mod size;
+mod sockets;
 mod sysctls;
 mod ticks;
 mod tool;
@@ -89,6 +90,10 @@ pub async fn collect(options: &Options) -> Snapshot {
     }
     let interfaces = snapshot.network.iter().flat_map(|network| &network.links).map(|link| link.name.as_str());
     snapshot.sysctls = sysctls::read(interfaces);
+    match sockets::read() {
+        Ok(sockets) => snapshot.sockets = Some(sockets),
+        Err(unread) => snapshot.unread.push(unread),
+    }
     match conntrack::read() {
         Ok(figures) => snapshot.conntrack = figures,
         Err(unread) => snapshot.unread.push(unread),

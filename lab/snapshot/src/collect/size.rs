@@ -5,9 +5,10 @@ use crate::Snapshot;
 use crate::archive::entries::{Part, content};
 
 /// From what is needed most, for its size, to what is needed least.
-const ORDER: [Part; 16] = [
+const ORDER: [Part; 17] = [
     Part::Network,
     Part::Sysctls,
+    Part::Sockets,
     Part::Conntrack,
     Part::Versions,
     Part::ProxyConfig,
@@ -46,6 +47,7 @@ pub(super) fn cut(snapshot: &mut Snapshot, most: u64) {
 fn clear(snapshot: &mut Snapshot, part: Part) {
     match part {
         Part::Network => snapshot.network = None,
+        Part::Sockets => snapshot.sockets = None,
         Part::Sysctls => snapshot.sysctls.clear(),
         Part::Conntrack => snapshot.conntrack.clear(),
         Part::Versions => snapshot.versions.clear(),
