@@ -22,6 +22,9 @@ const INPUT: &str = "input";
 /// Where IPVS mode puts services' addresses.
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
 
+/// The gateway of the default route: an address of nobody's (RFC 5737, TEST-NET-2), for both families.
+const BEYOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 254));
+
 /// What a user says of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bare {
@@ -71,6 +74,12 @@ impl Bare {
         others.for_each(|to| route(&mut network, IpNet::from(*to), PODS));
         for family in [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())] {
             route(&mut network, family, OUTSIDE);
+        }
+        // A gateway that nobody is: what is beyond it is not known.
+        for hop in
+            network.routes.iter_mut().filter(|route| route.to.prefix_len() == 0).flat_map(|route| &mut route.hops)
+        {
+            hop.via = Some(BEYOND);
         }
         let known = [Some("lo"), Some(SERVICE_ADDRESSES), self.input.as_deref()];
         let links = network.links.iter().map(|link| link.name.clone());

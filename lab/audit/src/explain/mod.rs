@@ -14,6 +14,7 @@ use svclab_snapshot::Snapshot;
 
 use crate::cluster::{self, Known};
 use crate::error::NodeError;
+use crate::judge::destination;
 use crate::machines::{Around, Machines, Peer, destinations};
 
 pub use bare::Bare;
@@ -104,7 +105,7 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
     let crowd: BTreeSet<IpAddr> = endpoints;
     let mut around = Around {
         peers: caller.iter().cloned().collect(),
-        crowd: crowd.into_iter().chain(destinations(state)).chain([call.to.ip()]).collect(),
+        crowd: crowd.into_iter().chain(destinations(state)).collect(),
         names,
         assumptions: call.assumptions.clone(),
         sockets: match node {
@@ -113,7 +114,12 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
         },
         ..Around::default()
     };
-    let first = walk(node, state, &around, call, caller.as_ref())?;
+    let mut first = walk(node, state, &around, call, caller.as_ref())?;
+    // Whoever is called is there if the node has it for a neighbour; beyond a gateway nobody knows whether somebody has the address.
+    if first.machines.is_neighbour(call.to.ip()) && first.machines.at(call.to.ip()).is_none() {
+        around.crowd.insert(call.to.ip());
+        first = walk(node, state, &around, call, caller.as_ref())?;
+    }
     for address in reached(&first.outcomes).into_iter().take(NAMED) {
         if !around.peers.iter().any(|peer| peer.addresses.contains(&address)) {
             around.peers.push(Peer { name: node.name(address), addresses: vec![address] });
@@ -126,6 +132,7 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
     }
     let undecided = explained.outcomes.undecided.iter();
     explained.assumed.extend(undecided.map(|part| format!("{part}; it does not matter here")));
+    explained.assumed.extend(untouched(&explained, call.to.ip()));
     explained.assumed.extend(sockets(&explained, around.sockets.is_some()));
     Ok(explained)
 }
@@ -165,6 +172,16 @@ fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
         _ => None,
     });
     at.collect()
+}
+
+/// Where a packet ended that was going to where it was sent, beyond everybody who is known.
+fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
+    let lost = explained.outcomes.outcomes.iter().filter(|one| matches!(one.verdict, Verdict::Dropped { .. }));
+    let mut ends = lost.filter_map(|one| destination(&explained.outcomes, &one.verdict));
+    let went_on = ends.any(|end| end == to) && explained.machines.at(to).is_none() && !explained.machines.is_own(to);
+    went_on.then(|| {
+        format!("nobody is known to have {to}: no rule has translated it, and the packet is lost where it would go on")
+    })
 }
 
 /// What is assumed of programs that wait.

@@ -241,7 +241,7 @@ fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&B
 }
 
 /// Where the packet was going when it came to its end.
-fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
+pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     let (_, journey) = found.ways.iter().find(|(_, journey)| journey.verdict == *verdict)?;
     journey.request.trace.iter().rev().find_map(|event| match event {
         Event::Sent { packet, .. } | Event::Arrived { packet, .. } | Event::Translated { packet, .. } => {

@@ -117,6 +117,12 @@ impl Machines {
         self.at.get(&address).copied()
     }
 
+    /// Whether the node sends what is for an address to that address itself, and not to a gateway.
+    #[must_use]
+    pub fn is_neighbour(&self, address: IpAddr) -> bool {
+        matches!(self.network.host(self.node).way_to(address), WayTo::Out { next_hop, .. } if next_hop == address)
+    }
+
     /// Whether an address is the node's own.
     #[must_use]
     pub fn is_own(&self, address: IpAddr) -> bool {
