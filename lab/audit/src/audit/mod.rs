@@ -22,7 +22,7 @@ use svclab_snapshot::Snapshot;
 
 use crate::cluster::{self, Known, own_addresses, own_networks};
 use crate::error::NodeError;
-use crate::judge::{Fault, Judge, Kind};
+use crate::judge::{Fault, Judge, Kind, destination};
 use crate::machines::{Around, Machines, destinations, state};
 use crate::settings::Proxy;
 
@@ -339,6 +339,7 @@ impl<'a> Audit<'a> {
         let wrong = found.outcomes.iter().filter(|one| !relayed(&one.verdict));
         let fault = |verdict: &Found| Fault {
             kind: match verdict {
+                Found::Dropped { .. } if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
                 Found::Dropped { .. } => Kind::Dropped,
                 Found::Rejected { .. } => Kind::Rejected,
                 _ => Kind::NotTranslated,
