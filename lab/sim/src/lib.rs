@@ -64,7 +64,7 @@
 //! - [`conntrack`], [`packet`], [`protocol`], [`masked`], [`chance`], [`fraction`]: what these need.
 //!
 //! # What is left out
-//! Fragments, IPv6 extension headers, link-local addresses, multicast, multipath routes, policy routing, conntrack
+//! Fragments, IPv6 extension headers, link-local addresses, multicast, multipath routes, conntrack
 //! helpers, IPVS by routing and tunnels, `lblc`'s and `lblcr`'s forgetting, thresholds that keep an IPVS server out until a
 //! lower one is reached. What a dump can say of these is refused when it is read or built.
 

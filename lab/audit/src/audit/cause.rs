@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
 use svclab_sim::network::{Journey, Outcomes, Verdict};
+use svclab_sim::rules::Policy;
 use svclab_sim::trace::{Event, Lost};
 
 use super::{Asked, FindingKind, SourceKind};
@@ -100,7 +101,7 @@ pub(super) fn decider(journey: &Journey) -> Option<Decider> {
             }
             Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
             Event::Lost(Lost::Rule(_) | Lost::NftRule(_)) => decided.clone_from(&last),
-            Event::Lost(Lost::Policy(table, hook)) => {
+            Event::Policy(table, hook, Policy::Drop) => {
                 let text = format!("the policy of {} in {table}", hook.chain());
                 decided = Some(Decider { program: Program::Unknown, text });
             }
@@ -202,7 +203,7 @@ fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
         Program::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
         Program::Proxy(mode) => Some(format!("left over from {} mode: {}", mode.name(), decider.text)),
         Program::Other(name) => Some(format!("a rule of {name} catches it: {}", decider.text)),
-        Program::Unknown => Some(format!("a rule that is not the proxy's catches it: {}", decider.text)),
+        Program::Unknown => Some(format!("what is not the proxy's catches it: {}", decider.text)),
     }
 }
 

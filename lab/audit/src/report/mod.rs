@@ -79,7 +79,7 @@ fn verdict(report: &Report) -> String {
         let services: BTreeSet<&str> = report.wrong().map(|finding| finding.service.as_str()).collect();
         return format!("{} of {}", count(wrong, "finding"), count(services.len(), "service port"));
     }
-    match (report.judged(), report.not_judged.is_empty()) {
+    match (report.judged(), report.not_judged.is_empty() && report.unsettled == 0) {
         (false, _) => "nothing was judged".to_owned(),
         (true, true) => "nothing is wrong".to_owned(),
         (true, false) => "nothing is wrong in what could be judged".to_owned(),
