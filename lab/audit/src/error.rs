@@ -23,6 +23,14 @@ pub enum NodeError {
     /// The snapshot has no interfaces and routes.
     #[error("the archive has no interfaces and routes (network.json): collect it again")]
     NoNetwork,
+    /// Rules that were there could not be read when the snapshot was taken: without them everything would look missing.
+    #[error("{what} could not be read when the archive was collected ({why}): collect it again, as root")]
+    Unread {
+        /// What.
+        what: String,
+        /// Why.
+        why: String,
+    },
     /// The snapshot has no objects.
     #[error("the archive has no Services and EndpointSlices: collect it again with --kubeconfig")]
     NoObjects,

@@ -18,7 +18,7 @@ use svclab_sim::cluster::NodeState;
 use svclab_sim::host::Listener;
 use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
 use svclab_sim::protocol::Protocol as Number;
-use svclab_snapshot::Snapshot;
+use svclab_snapshot::{Snapshot, Unread};
 
 use crate::cluster::{self, Known, own_addresses, own_networks};
 use crate::error::NodeError;
@@ -60,6 +60,9 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     forget_clients(&mut state);
     let known = Known::of(snapshot);
     let proxy = Proxy::of(snapshot, &state, options.mode)?;
+    if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
+        return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
+    }
     // Frontends do not depend on who is around; callers do on them.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
     let frontends: Vec<Frontend> = services.oracle().frontends().collect();
@@ -98,6 +101,16 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     audit.unused_cluster_ips(&frontends, &mut gathered);
     audit.stale(&state, &frontends, &mut gathered);
     Ok(gathered.report(&audit, &frontends))
+}
+
+/// What was there and could not be read of what the mode writes. Rules of iptables-nft stand in the listing of nftables as well.
+fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
+    snapshot.unread.iter().find(|unread| match unread.what.as_str() {
+        "rules/nft.json" => mode == Mode::Nftables,
+        "rules/ipvs" => mode == Mode::Ipvs,
+        "rules/iptables-nft.v4" | "rules/iptables-nft.v6" => snapshot.nft.is_none(),
+        what => what == "rules" || what.starts_with("rules/iptables-legacy"),
+    })
 }
 
 /// Clients that rules remember (session affinity) go where they went before: what is judged is what becomes of a new one.

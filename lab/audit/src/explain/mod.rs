@@ -130,6 +130,13 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
     if matches!(call.from, Caller::Outside) {
         explained.assumed.insert(format!("the caller outside has the address {}", outside(call.to.ip())));
     }
+    if let Node::Snapshot(snapshot, _) = node {
+        let unread =
+            snapshot.unread.iter().filter(|unread| unread.what.starts_with("rules") || unread.what == "sockets.json");
+        explained
+            .assumed
+            .extend(unread.map(|one| format!("{} could not be read ({}): as if there were none", one.what, one.why)));
+    }
     let undecided = explained.outcomes.undecided.iter();
     explained.assumed.extend(undecided.map(|part| format!("{part}; it does not matter here")));
     explained.assumed.extend(untouched(&explained, call.to.ip()));

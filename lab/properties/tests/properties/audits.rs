@@ -114,3 +114,17 @@ fn every_mutant_of_nftables_mode_is_found() {
 fn every_mutant_of_userspace_mode_is_found() {
     every_mutant_is_found(Mode::Userspace);
 }
+
+/// Without the rules everything would look missing: that is no finding.
+#[test]
+fn rules_that_could_not_be_read_are_not_missing() {
+    let cluster = in_mode(&svclab_oracle::generate::recipe(3), Mode::Iptables);
+    let mut snapshot = snapshot(&cluster, "node-a", &svclab_properties::proxies::Dump::default());
+    for (what, refused) in [("rules/iptables-nft.v4", true), ("rules/iptables-legacy.v6", true), ("rules/ipset", false)]
+    {
+        snapshot.unread = vec![svclab_snapshot::Unread { what: what.to_owned(), why: "not permitted".to_owned() }];
+        let error = audit(&snapshot, &Options::default()).map(drop).map_err(|error| error.to_string());
+        let said = error.is_err_and(|error| error.contains(what) && error.contains("not permitted"));
+        assert_eq!(said, refused, "{what}");
+    }
+}
