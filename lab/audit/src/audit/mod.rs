@@ -1,26 +1,25 @@
 //! Whether all rules of a node are right: for every service port, every address of it and every kind of caller, what Kubernetes promises
 //! against what becomes of the packet.
 
+mod calls;
 mod cause;
 mod finding;
 mod sources;
 mod stale;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use svclab_oracle::{
-    Cluster, Family, Frontend, FrontendKind, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict, address,
-};
+use svclab_oracle::{Cluster, Family, Frontend, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::Listener;
 use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 
-use crate::cluster::{self, Known, own_addresses, own_networks};
+use crate::cluster::{self, Known, own_addresses};
 use crate::error::NodeError;
 use crate::judge::{Fault, Judge, Kind, destination};
 use crate::machines::{Around, Machines, destinations, state};
@@ -29,17 +28,9 @@ use crate::settings::Proxy;
 pub use finding::{Finding, FindingKind, NotJudged, Report};
 pub use sources::{Source, SourceKind};
 
+use calls::other_port;
 use finding::Gathered;
 use sources::{Finder, Sources};
-use stale::Lead;
-
-/// Addresses of the node at which a node port is asked for, at most, beside loopback.
-const NODE_ADDRESSES: usize = 4;
-
-/// How far from a service's port one is asked for that is nobody's, as a rule; if it is somebody's, that is asked about once more.
-const OTHER_PORT: u16 = 1000;
-/// Where in a range of cluster IPs an unused one is looked for: allocators give lower ones away first (KEP-3070 reserves them).
-const UNUSED_FROM: usize = 4000;
 
 /// How to audit.
 #[derive(Debug, Clone, Copy, Default)]
@@ -181,88 +172,6 @@ impl<'a> Audit<'a> {
             }
         }
         self.other_port(frontend, gathered);
-    }
-
-    /// A port of a cluster IP that no service has: in some modes those are shut.
-    fn other_port(&self, frontend: &Frontend, gathered: &mut Gathered) {
-        let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
-        let of_kind =
-            |source: &&Frontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
-        // A node port is at nodes' addresses and not at this one.
-        let node_port = self.frontends.iter().find(of_kind).map(|other| other.port);
-        for port in [Some(other_port(frontend)), node_port].into_iter().flatten() {
-            self.by_pod_and_node(frontend, SocketAddr::new(address, port), gathered);
-        }
-    }
-
-    fn by_pod_and_node(&self, frontend: &Frontend, to: SocketAddr, gathered: &mut Gathered) {
-        let asked = |kind| matches!(kind, SourceKind::Pod | SourceKind::Node);
-        for source in self.callers(frontend, to, false).into_iter().filter(|source| asked(source.kind)) {
-            self.question(&Asked { frontend, source, to }, gathered);
-        }
-    }
-
-    /// An address of each range of cluster IPs that no service has: in some modes it is shut.
-    fn unused_cluster_ips(&self, frontends: &[Frontend], gathered: &mut Gathered) {
-        let used: BTreeSet<IpAddr> = frontends.iter().filter_map(|frontend| frontend.address).collect();
-        let ranges =
-            self.cluster.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
-        for range in ranges.flatten().filter_map(|text| address::parse_range(text)) {
-            let mut free = range.hosts().skip(UNUSED_FROM).filter(|address| !used.contains(address));
-            let Some(address) = free.next() else { continue };
-            let lead =
-                Lead { address: Some(address), port: 80, protocol: Protocol::Tcp, family: Family::of_range(range) };
-            let frontend = lead.frontend(lead.family);
-            self.by_pod_and_node(&frontend, SocketAddr::new(address, 80), gathered);
-        }
-    }
-
-    /// Where the frontend is called: its address, or for a node port the node's own.
-    fn destinations(&self, frontend: &Frontend) -> Vec<SocketAddr> {
-        let at = |address: IpAddr| SocketAddr::new(address, frontend.port);
-        if let Some(address) = frontend.address {
-            return vec![at(address)];
-        }
-        let first = self.known.nodes.get(&self.known.node).into_iter().flatten().copied();
-        let of_family = |address: &IpAddr| Family::of(*address) == frontend.family && !is_link_local(*address);
-        let mut own: Vec<IpAddr> = Vec::new();
-        // An address alone is as a rule the end of a tunnel, to which pods have no way; the Node object's are asked for in any case.
-        let networks = own_networks(self.snapshot).filter(|own| own.prefix_len() < own.max_prefix_len());
-        for address in first.chain(networks.map(|own| own.addr())).filter(of_family) {
-            if !own.contains(&address) && self.machines.is_own(address) {
-                own.push(address);
-            }
-        }
-        own.truncate(NODE_ADDRESSES);
-        own.push(match frontend.family {
-            Family::V4 => Ipv4Addr::LOCALHOST.into(),
-            Family::V6 => Ipv6Addr::LOCALHOST.into(),
-        });
-        own.into_iter().map(at).collect()
-    }
-
-    /// Who calls it: at the first of several addresses everybody, at the others a pod, the node and a host outside.
-    fn callers<'s>(&'s self, frontend: &Frontend, to: SocketAddr, first: bool) -> Vec<&'s Source> {
-        let of_family = |source: &&Source| source.address.is_none_or(|address| Family::of(address) == frontend.family);
-        if to.ip().is_loopback() {
-            return self.sources.common.iter().filter(|source| source.kind == SourceKind::Loopback).collect();
-        }
-        let common = self.sources.common.iter().filter(of_family).filter(|source| match source.kind {
-            SourceKind::Loopback => false,
-            SourceKind::RemotePod => frontend.kind == FrontendKind::NodePort && first,
-            _ => true,
-        });
-        let mut callers: Vec<&Source> = common.collect();
-        if first {
-            let own = frontend.endpoints.iter().filter_map(|(address, _)| self.sources.endpoints.get(&address.ip()));
-            callers.extend(own.take(1));
-        }
-        if frontend.kind == FrontendKind::LoadBalancerIp {
-            let ranges = frontend.source_ranges.iter();
-            let listed = ranges.filter_map(|range| self.sources.ranges.iter().find(|(known, _)| known == range));
-            callers.extend(listed.map(|(_, source)| source));
-        }
-        callers
     }
 
     fn question(&self, asked: &Asked<'_>, gathered: &mut Gathered) {
@@ -409,17 +318,6 @@ impl<'a> Audit<'a> {
                 return;
             }
         }
-    }
-}
-
-fn other_port(frontend: &Frontend) -> u16 {
-    frontend.port.wrapping_add(OTHER_PORT).max(1)
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 
