@@ -4,6 +4,8 @@
 //! out no other. A field that is not there is not shown.
 
 mod bars;
+#[cfg(test)]
+mod browser;
 mod cluster;
 mod step;
 
