@@ -7,6 +7,7 @@ pub mod error;
 pub mod explain;
 pub mod judge;
 pub mod machines;
+pub mod page;
 pub mod report;
 pub mod settings;
 

@@ -62,6 +62,8 @@ enum Format {
     Junit,
     Sarif,
     Markdown,
+    /// A page of one file for a browser.
+    Html,
 }
 
 pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
@@ -113,6 +115,7 @@ fn rendered(args: &AuditArgs, report: &Report) -> Result<String, Exit> {
     let json = |result: Result<String, serde_json::Error>| result.map_err(|error| Exit::unable(error.to_string()));
     Ok(match args.format {
         Format::Text => report::text(report, args.ways),
+        Format::Html => report::html(report),
         Format::Markdown => report::markdown(report),
         Format::Junit => report::junit(report),
         Format::Json => json(report::json(report))?,

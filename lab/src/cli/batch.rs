@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::output::{JSON, JUNIT, write};
+use super::output::{JSON, JUNIT, write, write_value};
 use super::run_args::RunArgs;
 use super::{Exit, UNABLE};
 use crate::report::junit;
@@ -100,7 +100,7 @@ impl Reports {
         if let (Some(report), Value::Object(more)) = (report.as_object_mut(), more) {
             report.extend(more);
         }
-        write(args.json.as_deref(), &format!("{report:#}\n"))?;
+        write_value(args, &report)?;
         write(args.junit.as_deref(), &junit::join(&self.suites))?;
         Ok(status)
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use svclab_microvm::console::Ended;
 
 use super::inside::Inside;
-use super::output::{JSON, JUNIT, write};
+use super::output::{JSON, JUNIT, write, write_value};
 use super::run_args::RunArgs;
 use super::{Exit, FAILED, UNABLE};
 use crate::report::junit;
@@ -66,7 +66,7 @@ fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Resu
     }
     eprintln!("{} seeds: {passed} all passed, {} not", outcomes.len(), outcomes.len() - passed);
     let report = serde_json::json!({ "passed": passed == outcomes.len(), "scenarios": scenarios });
-    write(args.json.as_deref(), &format!("{report:#}\n"))?;
+    write_value(args, &report)?;
     write(args.junit.as_deref(), &junit::join(&suites))?;
     Ok(worst)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::batch::Batch;
 use super::inside::Inside;
 use super::jobs::Job;
-use super::output::{JSON, JUNIT, write};
+use super::output::{JSON, JUNIT, write, write_page};
 use super::place::Guest;
 use super::run_args::RunArgs;
 use super::{Exit, every_seed, find};
@@ -58,6 +58,10 @@ pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8,
         if let Some(report) = ended.results.get(name) {
             write(path.as_deref(), &String::from_utf8_lossy(report))?;
         }
+    }
+    // The page is made here, of the report that the guest has handed out.
+    if let Some(report) = ended.results.get(JSON).and_then(|report| serde_json::from_slice(report).ok()) {
+        write_page(args, &report)?;
     }
     Ok(ended.status)
 }

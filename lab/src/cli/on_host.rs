@@ -5,7 +5,7 @@ use std::time::Duration;
 use svclab_netns::sandbox;
 
 use super::jobs::Job;
-use super::output::{colour, status, write};
+use super::output::{colour, status, write, write_value};
 use super::run_args::RunArgs;
 use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, find};
@@ -25,7 +25,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8,
             () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
         }
     })?;
-    write(args.json.as_deref(), &format!("{:#}\n", json::render(&reports)))?;
+    write_value(args, &json::render(&reports))?;
     write(args.junit.as_deref(), &junit::render(&reports))?;
     Ok(status(&reports))
 }

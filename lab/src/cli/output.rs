@@ -3,8 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
+use serde_json::Value;
+
+use super::run_args::RunArgs;
 use super::{Exit, FAILED, UNABLE};
-use crate::report::ScenarioReport;
+use crate::report::{ScenarioReport, html};
 
 /// What the reports of a part of a run are called where they are put together.
 pub(super) const JSON: &str = "json";
@@ -32,4 +35,15 @@ pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
     let written =
         if path == Path::new("-") { std::io::stdout().write_all(text.as_bytes()) } else { std::fs::write(path, text) };
     written.map_err(|error| Exit::usage(format!("cannot write the report {}: {error}", path.display())))
+}
+
+/// Writes a run's report as JSON and as a page, where they are wanted.
+pub(super) fn write_value(args: &RunArgs, report: &Value) -> Result<(), Exit> {
+    write(args.json.as_deref(), &format!("{report:#}\n"))?;
+    write_page(args, report)
+}
+
+/// Writes it as a page.
+pub(super) fn write_page(args: &RunArgs, report: &Value) -> Result<(), Exit> {
+    if args.html.is_some() { write(args.html.as_deref(), &html::render(report)) } else { Ok(()) }
 }

@@ -42,6 +42,9 @@ pub(super) struct RunArgs {
     /// Write the report as JUnit XML (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
+    /// Write the report as a page of one file for a browser (`-`: to standard output).
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
     /// Damage before a step, as JSON {"scenario" (or left out), "before", "on", "commands"}: for the tests that show that scenarios can fail.
     #[arg(long = "break", hide = true, value_name = "JSON", value_parser = parse_break)]
     pub(super) breaks: Vec<BreakArg>,

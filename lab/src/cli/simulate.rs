@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::jobs::{Job, jobs};
-use super::output::{colour, status, write};
+use super::output::{colour, status, write, write_value};
 use super::run_args::RunArgs;
 use super::{Exit, find};
 use crate::report::terminal::Terminal;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         terminal.done(report);
     }
     terminal.total(&reports);
-    write(args.json.as_deref(), &format!("{:#}\n", json::render(&reports)))?;
+    write_value(args, &json::render(&reports))?;
     write(args.junit.as_deref(), &junit::render(&reports))?;
     Ok(status(&reports))
 }

@@ -27,7 +27,7 @@ fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, 
         action: "probe",
         verdict,
         summary: tally.summary(),
-        answers: Some(Answers { tally, drawn }),
+        answers: Some(Answers { tally, drawn, ..Answers::default() }),
         took: Duration::ZERO,
     }
 }

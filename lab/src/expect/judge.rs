@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use serde::Serialize;
 use svclab_cluster::traffic::probe::{Answer, Outcome};
 
 use super::stats;
@@ -72,12 +73,36 @@ pub struct Tally {
 }
 
 /// What a step's requests came to, for a comparison of two runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
     /// Counted.
     pub tally: Tally,
     /// Each request was a draw of its own: neither affinity nor a port that stays the same decided it.
     pub drawn: bool,
+    /// What is promised of the shares, by server; empty if no shares are.
+    pub bounds: BTreeMap<String, Bounds>,
+}
+
+/// How often a server is to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bounds {
+    /// Its promised share.
+    pub share: f64,
+    /// The fewest answers that chance is given,
+    pub low: usize,
+    /// and the most.
+    pub high: usize,
+}
+
+/// What `wanted` promises of the shares of so many requests, by server.
+pub fn bounds(wanted: &Wanted, sent: usize) -> BTreeMap<String, Bounds> {
+    let Wanted::Answered { by, .. } = wanted else { return BTreeMap::new() };
+    let one = |(name, share): &(String, Option<f64>)| {
+        let share = (*share)?;
+        let (low, high) = stats::accepted(sent, share, by.len());
+        Some((name.clone(), Bounds { share, low, high }))
+    };
+    by.iter().filter_map(one).collect()
 }
 
 impl Tally {

@@ -9,7 +9,7 @@ pub mod listed;
 pub mod settle;
 pub mod stats;
 
-pub use judge::{Answers, Mismatch, SourceWanted, Tally, Wanted, judge, smallest_skew};
+pub use judge::{Answers, Bounds, Mismatch, SourceWanted, Tally, Wanted, bounds, judge, smallest_skew};
 
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "notStarted": report.not_started,
         "seconds": report.took.as_secs_f64(),
         "repeat": report.repeat(),
+        "cluster": report.cluster,
+        "logs": report.logs,
         "steps": report.steps.iter().map(step).collect::<Vec<_>>(),
     })
 }
@@ -53,7 +55,7 @@ fn step(step: &StepReport) -> Value {
 
 fn answers(answers: &Answers) -> Value {
     let tally = &answers.tally;
-    json!({ "servers": tally.servers, "sources": tally.seen_by, "failures": tally.failures })
+    json!({ "servers": tally.servers, "sources": tally.seen_by, "failures": tally.failures, "bounds": answers.bounds })
 }
 
 #[cfg(test)]

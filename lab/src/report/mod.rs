@@ -1,6 +1,8 @@
-//! What a run found, and how it is shown: on a terminal while it works, as JSON and as JUnit XML at the end.
+//! What a run found, and how it is shown: on a terminal while it works, as JSON, as JUnit XML and as a page at the end.
 
+mod cluster;
 mod figures;
+pub mod html;
 pub mod json;
 pub mod junit;
 pub mod terminal;
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use crate::expect::{Answers, Mismatch};
 
+pub use cluster::Cluster;
 pub use figures::{Figures, Idle};
 
 /// What a report says in the place of a variant of iptables, if a scenario was run in the simulator.
@@ -56,7 +59,7 @@ impl Verdict {
 }
 
 /// One step's result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepReport {
     /// The step's name.
     pub name: String,
@@ -75,7 +78,7 @@ pub struct StepReport {
 }
 
 /// One scenario's result in one mode.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioReport {
     /// The scenario's name.
     pub name: String,
@@ -91,6 +94,8 @@ pub struct ScenarioReport {
     pub seed: u64,
     /// The kernel, where it is not the host's.
     pub machine: Option<Machine>,
+    /// Its machines before the first step.
+    pub cluster: Cluster,
     /// Every step, in order.
     pub steps: Vec<StepReport>,
     /// Why the cluster or the proxies did not come up, if they did not.
@@ -170,6 +175,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         variant: "auto".into(),
         seed: 3,
         machine: None,
+        cluster: Cluster::default(),
         steps: vec![
             step("it answers", Verdict::Passed, "default/web ×1"),
             step("it is masked", broken, "default/web ×1"),

@@ -1,5 +1,6 @@
-//! An audit for people and for programs: text, Markdown, JSON, JUnit XML, SARIF.
+//! An audit for people and for programs: text, Markdown, HTML, JSON, JUnit XML, SARIF.
 
+mod html;
 mod junit;
 mod markdown;
 mod sarif;
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::audit::{Finding, Report};
 
+pub use html::html;
 pub use junit::junit;
 pub use markdown::markdown;
 pub use sarif::sarif;

@@ -23,7 +23,7 @@ use super::values::Target;
 use super::{Action, ProxyAction, Scenario, Step};
 use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
-use crate::report::{ScenarioReport, StepReport, Verdict};
+use crate::report::{Cluster, ScenarioReport, StepReport, Verdict};
 
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -135,6 +135,8 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         variant: variant.to_owned(),
         seed: scenario.options.seed,
         machine: None,
+        // A loaded scenario has shown that its manifests fit.
+        cluster: scenario.initial_objects().map(|store| Cluster::of(&store.cluster_spec())).unwrap_or_default(),
         steps: Vec::new(),
         not_started: None,
         unable: false,

@@ -3,7 +3,7 @@
 use svclab_cluster::traffic::probe::{Answer, Outcome};
 
 use super::{Backend, Capability, Executor, Seen};
-use crate::expect::{Answers, Mismatch, Tally, Wanted, judge, smallest_skew};
+use crate::expect::{Answers, Mismatch, Tally, Wanted, bounds, judge, smallest_skew};
 use crate::scenario::file::{ConnectFile, ExpectFile, ProbeFile, RuleFile};
 use crate::scenario::look::{self, Saved};
 use crate::scenario::{Action, Step, relayed, resolve};
@@ -50,7 +50,11 @@ impl Executor {
         let given_up = (given_up > 0).then(|| format!("{given_up} more were not sent"));
         let skew = smallest_skew(&plan.wanted, outcomes.len());
         let notes = skew.into_iter().chain(given_up).chain(not_promised).collect();
-        self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await
+        let mut seen = self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await?;
+        if let Some(answers) = &mut seen.answers {
+            answers.bounds = bounds(&plan.wanted, outcomes.len());
+        }
+        Ok(seen)
     }
 
     /// Opens a connection that stays open.
@@ -111,7 +115,7 @@ impl Executor {
         broken.extend(self.answered_by.compare(step, &tally));
         let summary = [tally.summary()].into_iter().chain(notes).collect::<Vec<_>>().join("; ");
         let not_judged = self.answered_by.missing(step);
-        Ok(Seen { summary, broken, answers: Some(Answers { tally, drawn }), not_judged })
+        Ok(Seen { summary, broken, answers: Some(Answers { tally, drawn, ..Answers::default() }), not_judged })
     }
 }
 

@@ -1,0 +1,130 @@
+//! Pages of one file for people: no script, nothing from elsewhere, light or dark as the reader has it, and XML at the same time.
+//!
+//! Everything that is written goes through [`Html`], which escapes it: names, comments of rules and logs are whatever somebody
+//! wrote.
+
+use std::fmt::Write as _;
+
+/// Style of all pages.
+const STYLE: &str = include_str!("style.css");
+
+/// Forbids scripts and whatever would be loaded, should any text ever get out of its place.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// A document while it is written.
+#[derive(Debug, Default)]
+pub struct Html {
+    out: String,
+}
+
+impl Html {
+    /// An element with these attributes and what `inside` writes.
+    pub fn element(&mut self, tag: &str, attributes: &[(&str, &str)], inside: impl FnOnce(&mut Html)) {
+        self.begin(tag, attributes);
+        self.out.push('>');
+        inside(self);
+        let _ = write!(self.out, "</{tag}>");
+        if !matches!(tag, "code" | "strong" | "span" | "a" | "tspan") {
+            self.out.push('\n');
+        }
+    }
+
+    /// An element of a class with text in it; an empty class is left out.
+    pub fn leaf(&mut self, tag: &str, class: &str, text: &str) {
+        let attributes = [("class", class)];
+        self.element(tag, if class.is_empty() { &[] } else { &attributes }, |html| html.text(text));
+    }
+
+    /// An element without content.
+    pub fn empty(&mut self, tag: &str, attributes: &[(&str, &str)]) {
+        self.begin(tag, attributes);
+        self.out.push_str("/>");
+    }
+
+    /// Text.
+    pub fn text(&mut self, text: &str) {
+        escape(text, &mut self.out);
+    }
+
+    /// A term and its description, of a list of both.
+    pub fn row(&mut self, term: &str, inside: impl FnOnce(&mut Html)) {
+        self.leaf("dt", "", term);
+        self.element("dd", &[], inside);
+    }
+
+    /// Lines as a list.
+    pub fn list<'a>(&mut self, lines: impl IntoIterator<Item = &'a str>) {
+        self.element("ul", &[], |html| lines.into_iter().for_each(|line| html.leaf("li", "", line)));
+    }
+
+    fn begin(&mut self, tag: &str, attributes: &[(&str, &str)]) {
+        let _ = write!(self.out, "<{tag}");
+        for (name, value) in attributes {
+            let _ = write!(self.out, " {name}=\"");
+            escape(value, &mut self.out);
+            self.out.push('"');
+        }
+    }
+}
+
+/// A whole page with what `body` writes.
+#[must_use]
+pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
+    let mut html = Html { out: "<!DOCTYPE html>\n".to_owned() };
+    html.element("html", &[("xmlns", "http://www.w3.org/1999/xhtml"), ("lang", "en")], |html| {
+        html.element("head", &[], |html| {
+            html.empty("meta", &[("charset", "utf-8")]);
+            html.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+            html.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);
+            html.leaf("title", "", title);
+            // A constant without `<` and `&`: browsers read a style sheet as it stands.
+            let _ = writeln!(html.out, "<style>\n{STYLE}</style>");
+        });
+        html.element("body", &[], body);
+    });
+    html.out
+}
+
+/// For text and for attributes. XML has no control characters, however they are written; and what turns the direction of writing
+/// turns the neighbours as well.
+fn escape(text: &str, out: &mut String) {
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(char),
+            '\u{fffe}' | '\u{ffff}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                out.push('\u{fffd}');
+            }
+            char if char.is_control() => out.push('\u{fffd}'),
+            char => out.push(char),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leaves_its_place() {
+        let hostile = "</title></style><script>alert('1')</script>\"&\u{1b}[31m\u{202e}\u{ffff}";
+        let text = page(hostile, |html| html.element("p", &[("class", hostile)], |html| html.text(hostile)));
+        assert!(!text.contains("<script") && !text.contains('\u{202e}') && !text.contains('\u{1b}'));
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        let document = roxmltree::Document::parse_with_options(&text, options).unwrap();
+        let found =
+            document.descendants().find(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "p"))).unwrap();
+        let kept = "</title></style><script>alert('1')</script>\"&\u{fffd}[31m\u{fffd}\u{fffd}";
+        assert_eq!((found.text(), found.attribute("class")), (Some(kept), Some(kept)));
+    }
+
+    #[test]
+    fn a_page_loads_nothing() {
+        assert!(!STYLE.contains(['<', '&']) && !STYLE.contains("url(") && !STYLE.contains("@import"));
+    }
+}

@@ -1,0 +1,215 @@
+//! An audit as a page of one file, for a browser and for paper.
+
+use super::{by_kind, count, looked_at, verdict};
+use crate::audit::{Finding, Report};
+use crate::page::{Html, page};
+
+/// Findings of a kind that are shown unfolded; of the others there is a line each.
+const UNFOLDED: usize = 3;
+
+/// The whole document.
+#[must_use]
+pub fn html(report: &Report) -> String {
+    page(&format!("Service proxy audit of {}", report.node), |html| {
+        html.element("h1", &[], |html| {
+            html.text("Service proxy audit of ");
+            html.leaf("span", "code", &report.node);
+        });
+        html.leaf("p", "soft", &looked_at(report));
+        let class = match (report.is_clean(), report.judged() && report.not_judged.is_empty()) {
+            (false, _) => "verdict bad",
+            (true, false) => "verdict note",
+            (true, true) => "verdict good",
+        };
+        html.leaf("p", class, &verdict(report));
+        facts(html, report);
+        kinds(html, report);
+        for (kind, title, all) in by_kind(report) {
+            html.element("section", &[("id", kind)], |html| {
+                html.leaf("h2", "", title);
+                html.element("p", &[("class", "soft")], |html| {
+                    html.leaf("code", "", kind);
+                    html.text(&format!(", {}", count(all.len(), "finding")));
+                });
+                all.iter().enumerate().for_each(|(at, finding)| one(html, finding, at < UNFOLDED));
+            });
+        }
+        rest(html, report);
+        html.leaf("footer", "", "written by svclab audit");
+    })
+}
+
+fn facts(html: &mut Html, report: &Report) {
+    let numbers = [
+        ("Service ports", report.service_ports),
+        ("Addresses", report.frontends),
+        ("Calls judged", report.calls),
+        ("Calls without a promise", report.no_promise),
+        ("Addresses not settled", report.unsettled),
+    ];
+    html.element("dl", &[("class", "facts")], |html| {
+        let words = [("Mode", report.mode.to_owned()), ("Taken", report.taken.clone())];
+        let all = words.into_iter().chain(numbers.map(|(name, number)| (name, number.to_string())));
+        for (name, value) in all {
+            html.element("div", &[], |html| html.row(name, |html| html.text(&value)));
+        }
+    });
+}
+
+/// How many findings there are of each kind, with the way to them.
+fn kinds(html: &mut Html, report: &Report) {
+    if report.findings.is_empty() {
+        return;
+    }
+    html.element("table", &[], |html| {
+        html.element("thead", &[], |html| {
+            html.element("tr", &[], |html| {
+                html.leaf("th", "", "Kind");
+                html.leaf("th", "number", "Findings");
+                html.leaf("th", "", "Meaning");
+            });
+        });
+        html.element("tbody", &[], |html| {
+            for (kind, title, all) in by_kind(report) {
+                html.element("tr", &[], |html| {
+                    html.element("td", &[], |html| {
+                        html.element("a", &[("class", "code"), ("href", &format!("#{kind}"))], |html| html.text(kind));
+                    });
+                    html.leaf("td", "number", &all.len().to_string());
+                    html.leaf("td", "", title);
+                });
+            }
+        });
+    });
+}
+
+fn one(html: &mut Html, finding: &Finding, unfolded: bool) {
+    let (folded, open) = ([("class", "card")], [("class", "card"), ("open", "open")]);
+    html.element("details", if unfolded { &open } else { &folded }, |html| {
+        html.element("summary", &[], |html| {
+            html.leaf("strong", "", &finding.service);
+            html.text(&format!("{} ", finding.protocol));
+            html.leaf("span", "soft", &format!("{}, {}", finding.frontend, count(finding.count, "call")));
+        });
+        html.element("div", &[("class", "inside")], |html| {
+            html.element("dl", &[("class", "rows")], |html| columns(html, finding));
+            if !finding.way.is_empty() {
+                html.element("details", &[], |html| {
+                    html.leaf("summary", "", "The packet's way through the rules");
+                    html.leaf("pre", "", finding.way.trim_end());
+                });
+            }
+        });
+    });
+}
+
+fn columns(html: &mut Html, finding: &Finding) {
+    html.row("Call", |html| {
+        for call in &finding.calls {
+            html.leaf("div", "code", call);
+        }
+        if finding.count > finding.calls.len() {
+            html.leaf("div", "soft", &format!("and {}", count(finding.count - finding.calls.len(), "more call")));
+        }
+    });
+    html.row("Promised", |html| {
+        html.text(&finding.promised);
+        if !finding.because.is_empty() {
+            html.element("div", &[("class", "soft")], |html| html.list(finding.because.iter().map(String::as_str)));
+        }
+    });
+    html.row("Found", |html| html.text(&finding.found));
+    html.row("Likely cause", |html| html.leaf("span", "code", &finding.cause));
+}
+
+fn rest(html: &mut Html, report: &Report) {
+    if !report.not_judged.is_empty() {
+        html.leaf("h2", "", "Not judged");
+        html.element("table", &[], |html| {
+            html.element("thead", &[], |html| {
+                html.element("tr", &[], |html| {
+                    html.leaf("th", "", "Why");
+                    html.leaf("th", "number", "Calls");
+                    html.leaf("th", "", "The first of them");
+                });
+            });
+            html.element("tbody", &[], |html| {
+                for one in &report.not_judged {
+                    html.element("tr", &[], |html| {
+                        html.leaf("td", "", &one.why);
+                        html.leaf("td", "number", &one.count.to_string());
+                        html.leaf("td", "code", &one.first);
+                    });
+                }
+            });
+        });
+    }
+    for (title, lines) in [("Assumed", &report.assumed), ("Not read", &report.unread)] {
+        if !lines.is_empty() {
+            html.leaf("h2", "", title);
+            html.list(lines.iter().map(String::as_str));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::audit::NotJudged;
+
+    fn sample() -> Report {
+        let finding = |service: &str, way: &str| Finding {
+            kind: "dropped",
+            title: "Packets are dropped that should be delivered",
+            service: service.to_owned(),
+            protocol: "TCP",
+            frontend: "cluster IP",
+            calls: vec!["pod default/a → 10.96.0.1:80/TCP".to_owned()],
+            count: 3,
+            promised: "an answer".to_owned(),
+            because: vec!["cluster-ip: every pod reaches it [page reference/networking/virtual-ips]".to_owned()],
+            found: "dropped by -A KUBE-FIREWALL".to_owned(),
+            cause: "-m comment --comment \"</pre><script>\" -j DROP".to_owned(),
+            way: way.to_owned(),
+        };
+        Report {
+            node: "node-a".to_owned(),
+            taken: "2026-01-02T03:04:05Z".to_owned(),
+            mode: "iptables",
+            service_ports: 2,
+            frontends: 2,
+            calls: 12,
+            no_promise: 1,
+            unsettled: 0,
+            findings: vec![finding("default/web:http", "nat PREROUTING\n  <rule>\n"), finding("default/<b>", "")],
+            not_judged: vec![NotJudged {
+                why: "a match that is not read".to_owned(),
+                count: 2,
+                first: "a & b".to_owned(),
+            }],
+            assumed: vec!["bridges forward".to_owned()],
+            unread: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_page_is_well_formed_and_has_every_finding() {
+        let text = html(&sample());
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        let document = roxmltree::Document::parse_with_options(&text, options).unwrap();
+        let cards = document.descendants().filter(|node| node.attribute("class") == Some("card")).count();
+        assert_eq!(cards, 2);
+        assert!(!text.contains("<script"));
+        // The style has its own file.
+        let body = text.split_once("<body>").unwrap().1;
+        insta::assert_snapshot!(body);
+    }
+
+    #[test]
+    fn a_clean_audit_says_so() {
+        let clean = Report { findings: Vec::new(), not_judged: Vec::new(), ..sample() };
+        assert!(html(&clean).contains("verdict good\">nothing is wrong"));
+        assert!(html(&Report { calls: 0, ..clean }).contains("verdict note\">nothing was judged"));
+    }
+}

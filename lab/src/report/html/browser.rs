@@ -1,0 +1,53 @@
+//! Pages in a browser: Chromium (Debian package `chromium`), without a window. At a desk the test is left out where there is none.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use svclab_audit::audit::Report;
+
+/// What the browser makes of a page; `None`: there is no browser, which is a failure in CI.
+fn seen(folder: &Path, name: &str, page: &str) -> Option<String> {
+    let file = folder.join(name);
+    std::fs::write(&file, page).unwrap();
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]);
+    command.args(["--disable-background-networking", "--disable-component-update", "--dump-dom"]);
+    command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    command.arg(format!("file://{}", file.display())).stdin(Stdio::null());
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "chromium: {error}");
+            return None;
+        }
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_browser_shows_both_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = super::render(&super::super::json::render(&super::super::sample()));
+    let Some(dom) = seen(folder.path(), "run.html", &run) else { return };
+    for heading in ["<h1>hairpin (iptables)</h1>", "<h3>Steps</h3>", "<h3>Repeat it</h3>", "<svg "] {
+        assert!(dom.contains(heading), "{heading} in {dom}");
+    }
+    let audit = Report {
+        node: "node-a".to_owned(),
+        taken: "2026-01-02T03:04:05Z".to_owned(),
+        mode: "iptables",
+        service_ports: 1,
+        frontends: 1,
+        calls: 3,
+        no_promise: 0,
+        unsettled: 0,
+        findings: Vec::new(),
+        not_judged: Vec::new(),
+        assumed: vec!["<script>alert(1)</script>".to_owned()],
+        unread: Vec::new(),
+    };
+    let dom = seen(folder.path(), "audit.html", &svclab_audit::report::html(&audit)).unwrap();
+    assert!(dom.contains("<h1>Service proxy audit of ") && dom.contains("<h2>Assumed</h2>"), "{dom}");
+    assert!(!dom.contains("<script"), "{dom}");
+}
