@@ -1,6 +1,6 @@
 //! An audit as a page of one file, for a browser and for paper.
 
-use super::{by_kind, count, looked_at, verdict};
+use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 use crate::page::{Html, page};
 
@@ -58,7 +58,7 @@ fn facts(html: &mut Html, report: &Report) {
 
 /// How many findings there are of each kind, with the way to them.
 fn kinds(html: &mut Html, report: &Report) {
-    if report.findings.is_empty() {
+    if report.is_clean() {
         return;
     }
     html.element("table", &[], |html| {
@@ -123,6 +123,12 @@ fn columns(html: &mut Html, finding: &Finding) {
 }
 
 fn rest(html: &mut Html, report: &Report) {
+    let differences: Vec<String> =
+        known(report).into_iter().map(|(why, number)| format!("{why} ({})", count(number, "finding"))).collect();
+    if !differences.is_empty() {
+        html.leaf("h2", "", "Known differences, on every node of this proxy");
+        html.list(differences.iter().map(String::as_str));
+    }
     if !report.not_judged.is_empty() {
         html.leaf("h2", "", "Not judged");
         html.element("table", &[], |html| {
@@ -171,6 +177,7 @@ mod tests {
             because: vec!["cluster-ip: every pod reaches it [page reference/networking/virtual-ips]".to_owned()],
             found: "dropped by -A KUBE-FIREWALL".to_owned(),
             cause: "-m comment --comment \"</pre><script>\" -j DROP".to_owned(),
+            known: None,
             way: way.to_owned(),
         };
         Report {
