@@ -53,6 +53,27 @@ fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     Some((report, directory.join("wrong-iptables-step1"), stderr))
 }
 
+/// The ports to which SYNs without ACK go in a capture with `LINKTYPE_LINUX_SLL2`.
+fn syns(capture: &[u8]) -> Vec<u16> {
+    let number = |at: usize| u32::from_ne_bytes(capture[at..at + 4].try_into().unwrap());
+    assert_eq!((number(0), number(20)), (0xa1b2_c3d4, 276));
+    let (mut at, mut ports) = (24, Vec::new());
+    while at < capture.len() {
+        let length = number(at + 8) as usize;
+        let packet = &capture[at + 16..at + 16 + length];
+        at += 16 + length;
+        let (link, ip) = packet.split_at(20);
+        // IPv4, and TCP in it.
+        if link[..2] == [8, 0] && ip[9] == 6 {
+            let tcp = &ip[usize::from(ip[0] & 0xf) * 4..];
+            if tcp[13] & 0x12 == 0x02 {
+                ports.push(u16::from_be_bytes([tcp[2], tcp[3]]));
+            }
+        }
+    }
+    ports
+}
+
 #[test]
 fn a_failed_probe_leaves_all_that_shows_why() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,6 +99,11 @@ fn a_failed_probe_leaves_all_that_shows_why() {
     assert!(why[0].starts_with("on node-b: always") && why[0].contains("web"), "{why:?}");
     assert!(why[1].contains("DNAT"), "{why:?}");
     assert!(stderr.contains(&format!("why:      {}", why[0])) && !stderr.contains("    log:"), "{stderr}");
+    // From the caller's bridge to the endpoint, which is on the other node.
+    for (node, port) in [("node-b", 80), ("node-a", 8080)] {
+        let capture = fs::read(bundle.join(format!("capture-{node}.pcap"))).unwrap();
+        assert!(syns(&capture).contains(&port), "{node}: {:?}", syns(&capture));
+    }
     let explained = fs::read_to_string(bundle.join("explain.txt")).unwrap();
     assert!(explained.contains("KUBE-SERVICES"), "{explained}");
 }

@@ -4,6 +4,7 @@
 //! sent once more for the capture.
 
 mod call;
+mod capture;
 mod node;
 
 use std::path::{Path, PathBuf};
@@ -141,8 +142,13 @@ impl Lab {
         };
         let looked = join_all(nodes.iter().map(|node| self.keep_node(node, folder.as_deref()))).await;
         kept.not_kept.extend(looked.into_iter().flatten());
-        if let Some(call) = failure.call {
+        if let Some((call, plan)) = failed {
             self.explain_failed(call, folder.as_deref(), &mut kept).await;
+            if let Some(folder) = &folder {
+                let captured = tokio::time::timeout(LIMIT, self.capture(&plan, folder)).await;
+                let late = |_| vec![format!("the captures: not within {} s", LIMIT.as_secs())];
+                kept.not_kept.extend(captured.unwrap_or_else(late));
+            }
         }
         kept.bundle = folder;
         kept
