@@ -11,7 +11,7 @@ use svclab_audit::cluster::Known;
 use svclab_audit::decider::{decider, journey_of};
 use svclab_audit::explain::{Call, Explained, NameError, Named, Node, explain};
 use svclab_sim::assume::Assumptions;
-use svclab_sim::network::{Network, Outcomes};
+use svclab_sim::network::{Network, Outcomes, Verdict};
 use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::archive::ArchiveError;
@@ -91,7 +91,13 @@ pub(crate) fn text(
 /// The outcomes, and the rule that decided the first of them.
 fn lines(node: &str, explained: &Explained) -> Vec<String> {
     let all = outcome_text::outcomes(&explained.machines.network, &explained.outcomes);
-    let mut lines: Vec<String> = all.iter().take(OUTCOMES).map(|line| format!("on {node}: {line}")).collect();
+    let told = all.iter().zip(&explained.outcomes.outcomes).take(OUTCOMES);
+    // An archive does not tell which programs wait; the probe may have met none.
+    let told = told.map(|(line, one)| match one.verdict {
+        Verdict::Answered { .. } => format!("on {node}: {line}, if a program waits there"),
+        _ => format!("on {node}: {line}"),
+    });
+    let mut lines: Vec<String> = told.collect();
     if let Some(last) = lines.last_mut().filter(|_| all.len() > OUTCOMES) {
         let _ = write!(last, "; and {} more outcomes", all.len() - OUTCOMES);
     }
