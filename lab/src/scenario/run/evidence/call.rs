@@ -12,14 +12,20 @@ use crate::scenario::{Action, Step};
 
 impl Lab {
     /// The call of a step that is a probe, and how it is sent.
+    /// A caller outside is told the way to a node by a route of its own, which an archive does not have: unless it calls an
+    /// address of the node's, nothing is said.
     pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, ProbePlan)> {
         let Action::Probe(file) = &step.action else { return None };
         let plan = self.store.read(|store| resolve::probe(store, file, &step.expect)).ok()?;
         let spec = self.cluster.spec();
         let to = plan.probe.to;
-        let balanced = || self.cluster.lb_healthy(to.ip()).ok().and_then(|nodes| nodes.first().cloned());
-        let via = plan.route.as_ref().map(|(_, _, node)| node.clone());
-        let node = deciding(&spec, &plan.probe.from, via, to.ip()).or_else(balanced)?;
+        let is_inside = matches!(plan.probe.from, Place::Pod { .. } | Place::Node(_));
+        let own =
+            |node: &svclab_spec::NodeSpec| node.addresses.contains(&to.ip()) || node.extra_addresses.contains(&to.ip());
+        if !is_inside && !spec.nodes.iter().any(own) {
+            return None;
+        }
+        let node = deciding(&spec, &plan.probe.from, to.ip())?;
         let own = self.store.read(|store| resolve::addresses(store, &plan.probe.from)).ok()?;
         let address = plan.probe.source_address.or_else(|| own.into_iter().find(|own| own.is_ipv4() == to.is_ipv4()));
         let from = match node_of(&spec, &plan.probe.from) {
@@ -37,13 +43,13 @@ impl Lab {
 }
 
 /// The node whose rules decide: that whose own address is called, for other nodes hand such a packet on unchanged; else the
-/// caller's, that by which a client enters, and that of the pod that is called.
-fn deciding(spec: &ClusterSpec, from: &Place, via: Option<String>, to: IpAddr) -> Option<String> {
+/// caller's, and that of the pod that is called.
+fn deciding(spec: &ClusterSpec, from: &Place, to: IpAddr) -> Option<String> {
     let has = |addresses: &[IpAddr]| addresses.contains(&to);
     let called = spec.nodes.iter().find(|node| has(&node.addresses) || has(&node.extra_addresses));
     let pod = || spec.pods.iter().find(|pod| has(&pod.addresses)).map(|pod| pod.node.clone());
     let called = called.map(|node| node.name.clone());
-    called.or_else(|| node_of(spec, from)).or(via).or_else(pod)
+    called.or_else(|| node_of(spec, from)).or_else(pod)
 }
 
 fn node_of(spec: &ClusterSpec, place: &Place) -> Option<String> {
