@@ -1,8 +1,10 @@
 //! `svclab`: a laboratory for Kubernetes service proxies.
 
+pub mod bundle;
 pub mod cli;
 pub mod compare;
 pub mod expect;
+mod explanation;
 pub mod input;
 pub mod report;
 pub mod scenario;

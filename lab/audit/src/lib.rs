@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod cluster;
+pub mod decider;
 pub mod error;
 pub mod explain;
 pub mod judge;

@@ -7,6 +7,7 @@
 //!
 //! All entering of namespaces, forking and mounting is in `sys.rs`; nothing else in the lab does any of it.
 
+pub mod capture;
 mod diagnose;
 pub mod enter;
 pub mod links;
@@ -14,6 +15,7 @@ pub mod mac;
 pub mod namespace;
 pub mod netem;
 mod outer;
+pub mod pcap;
 mod probe;
 pub mod sandbox;
 pub mod sockets;

@@ -114,6 +114,11 @@ fn command(args: &RunArgs, batch: &Batch<'_>, folder: &Path) -> std::io::Result<
     command.args(args.flags_for(&[batch.mode], &batch.scenarios));
     command.args(["--kernel", &batch.kernel, "--seed", &args.lab.seed.to_string()]);
     command.arg("--json").arg(folder.join(JSON)).arg("--junit").arg(folder.join(JUNIT));
+    // The folder of this part's report is a temporary one.
+    match args.bundles() {
+        Some(bundles) => command.arg("--bundle").arg(bundles),
+        None => command.arg("--no-bundle"),
+    };
     if batch.deterministic {
         command.arg("--deterministic");
     }

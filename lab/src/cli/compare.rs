@@ -14,7 +14,7 @@ use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
 use crate::report::ScenarioReport;
 use crate::scenario::file::Mode;
-use crate::scenario::run::{Proxy, Quiet, RunOptions, Source};
+use crate::scenario::run::{Keep, Proxy, Quiet, RunOptions, Source};
 use crate::scenario::{self, PATIENCE, Scenario};
 
 /// How long the proxies of the first scenario in each mode are looked at while nothing happens. An `idle` step counts too.
@@ -140,6 +140,7 @@ async fn one(
         measure: Some(rest),
         machine: None,
         breaks: Vec::new(),
+        evidence: Keep::Nothing,
     };
     let report = scenario::run::run(scenario, &options, &mut Quiet).await;
     let verdict = if report.passed() { "passed" } else { "FAILED" };

@@ -1,5 +1,6 @@
 //! `svclab explain`: why a packet goes where it goes.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,35 +11,36 @@ use svclab_audit::NodeError;
 use svclab_audit::cluster::Known;
 use svclab_audit::explain::{Bare, Call as NodeCall, Named, Node, explain as explained};
 use svclab_sim::assume::Assumptions;
-use svclab_sim::network::Network;
+use svclab_sim::network::{Network, Outcomes};
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_sim::trace;
 use svclab_spec::Protocol;
 
 use super::run_args::ModeArg;
 use super::{Exit, find};
+use crate::bundle::{self, FailedCall, Failure};
+use crate::explanation;
 use crate::scenario::file::Mode;
 use crate::scenario::run::{Proxy, Source};
 use crate::scenario::simulated::lab::SimLab;
-use crate::scenario::simulated::looks::{Call, Explained};
+use crate::scenario::simulated::looks::Call;
 use crate::scenario::simulated::machines::number;
-use crate::scenario::simulated::outcome_text;
 use crate::scenario::simulated::render::Svcproxy;
 use svclab_sim::cluster::{NodeState, ReadError};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    /// An archive of `svclab collect`; `-` is standard input.
-    #[arg(value_name = "NODE.tar", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses", "interface"])]
+    /// An archive of `svclab collect`, `-` is standard input; or the bundle of a failed step, which knows its probe.
+    #[arg(value_name = "NODE.tar|BUNDLE", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses", "interface"])]
     archive: Option<PathBuf>,
     /// Who calls: of an archive node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME; of a dump an address, or node for the
     /// machine itself; of a scenario pod/NAME, node/NAME, client/NAME.
-    #[arg(long, value_name = "PLACE")]
-    from: String,
+    #[arg(long, value_name = "PLACE", required_unless_present = "archive")]
+    from: Option<String>,
     /// Whom: ADDRESS:PORT; of an archive also service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of a
     /// service, or pod/[NAMESPACE/]NAME:PORT; of a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
-    #[arg(long, value_name = "TARGET")]
-    to: String,
+    #[arg(long, value_name = "TARGET", required_unless_present = "archive")]
+    to: Option<String>,
     /// Over TCP unless the service's port says otherwise.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     protocol: Option<ProtocolArg>,
@@ -101,42 +103,67 @@ impl From<ProtocolArg> for Protocol {
     }
 }
 
+/// Who calls, whom, and over what.
+struct Asked {
+    from: String,
+    to: String,
+    protocol: Option<Protocol>,
+}
+
 pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Exit> {
+    let bundle = args.archive.as_deref().filter(|path| path.is_dir());
+    let failed = bundle.map(|bundle| Failure::read(bundle).map_err(|error| Exit::usage(error.to_string())));
+    let call = failed.transpose()?.and_then(|failure| failure.call);
+    let asked = asked(args, call.as_ref())?;
     match (&args.archive, &args.scenario) {
-        (Some(archive), _) => in_archive(args, archive),
-        (None, Some(scenario)) => in_scenario(args, scenario),
-        (None, None) => in_dump(args),
+        (Some(archive), _) if bundle.is_none() => in_archive(args, &asked, archive),
+        (Some(bundle), _) => match call {
+            Some(call) => in_archive(args, &asked, &bundle.join(bundle::archive(&call.node))),
+            None => {
+                Err(Exit::usage(format!("{}: its step is no probe; name a node's archive in it", bundle.display())))
+            }
+        },
+        (None, Some(scenario)) => in_scenario(args, &asked, scenario),
+        (None, None) => in_dump(args, &asked),
     }
 }
 
-fn in_scenario(args: &ExplainArgs, file: &Path) -> Result<u8, Exit> {
+/// What the flags say and, where they do not, the failed probe of a bundle.
+fn asked(args: &ExplainArgs, call: Option<&FailedCall>) -> Result<Asked, Exit> {
+    let told = |flag: &str, told: Option<&String>, failed: Option<&String>| {
+        let missing = || Exit::usage(format!("--{flag} is missing: only the bundle of a failed probe has it"));
+        told.or(failed).cloned().ok_or_else(missing)
+    };
+    let from = told("from", args.from.as_ref(), call.map(|call| &call.from))?;
+    let to = told("to", args.to.as_ref(), call.map(|call| &call.to))?;
+    let spoken = |call: &FailedCall| ProtocolArg::from_str(&call.protocol, true).ok();
+    let protocol = args.protocol.or_else(|| spoken(call.filter(|_| args.to.is_none())?));
+    Ok(Asked { from, to, protocol: protocol.map(Protocol::from) })
+}
+
+fn in_scenario(args: &ExplainArgs, asked: &Asked, file: &Path) -> Result<u8, Exit> {
     let Proxy::Own(proxy) = find::proxy(args.proxy.as_deref(), Source::Api)? else {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
     let scenario = find::load_all(&[file.to_owned()], 0)?.remove(0);
     let first = scenario.modes.first().copied().unwrap_or(Mode::Iptables);
     let mode = args.mode.map_or(first, Mode::from);
-    let call = Call {
-        from: args.from.clone(),
-        to: args.to.clone(),
-        protocol: args.protocol.map(Protocol::from),
-        via: args.via.clone(),
-    };
+    let call = Call { from: asked.from.clone(), to: asked.to.clone(), protocol: asked.protocol, via: args.via.clone() };
     let mut lab =
         SimLab::start(&scenario, Arc::new(Svcproxy(proxy)), mode).map_err(|error| Exit::usage(error.to_string()))?;
     let explained = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;
-    print(args, lab.network(), &explained)
+    print(args, lab.network(), &explained.outcomes, &explained.calls, &BTreeSet::new())
 }
 
 /// On a node of which there is an archive.
-fn in_archive(args: &ExplainArgs, path: &Path) -> Result<u8, Exit> {
+fn in_archive(args: &ExplainArgs, asked: &Asked, path: &Path) -> Result<u8, Exit> {
     let snapshot = super::audit::read(path)?;
     let wrong = |error: NodeError| Exit::usage(format!("{}: {error}", path.display()));
     let state = svclab_audit::machines::state(&snapshot).map_err(wrong)?;
     let known = Known::of(&snapshot);
     let names = Named { snapshot: &snapshot, known: &known };
-    let (to, spoken) = names.called(&args.to).map_err(|error| Exit::usage(format!("--to {error}")))?;
-    let from = names.caller(&args.from, to.ip()).map_err(|error| Exit::usage(format!("--from {error}")))?;
+    let (to, spoken) = names.called(&asked.to).map_err(|error| Exit::usage(format!("--to {error}")))?;
+    let from = names.caller(&asked.from, to.ip()).map_err(|error| Exit::usage(format!("--from {error}")))?;
     let spoken = spoken.map(|protocol| match protocol {
         svclab_oracle::Protocol::Tcp => Number::TCP,
         svclab_oracle::Protocol::Udp => Number::UDP,
@@ -145,20 +172,20 @@ fn in_archive(args: &ExplainArgs, path: &Path) -> Result<u8, Exit> {
     let call = NodeCall {
         from,
         to,
-        protocol: protocol(args).or(spoken).unwrap_or(Number::TCP),
+        protocol: protocol(asked).or(spoken).unwrap_or(Number::TCP),
         assumptions: assumptions(args)?,
     };
     let explained = explained(Node::Snapshot(&snapshot, &known), &state, &call).map_err(wrong)?;
-    on_node(args, explained)
+    on_node(args, &explained)
 }
 
 /// On a machine of which there are rules and nothing else.
-fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
-    let to: SocketAddr = args
+fn in_dump(args: &ExplainArgs, asked: &Asked) -> Result<u8, Exit> {
+    let to: SocketAddr = asked
         .to
         .parse()
-        .map_err(|_| Exit::usage(format!("--to {}: of a dump nothing has a name; expected ADDRESS:PORT", args.to)))?;
-    let from = match args.from.as_str() {
+        .map_err(|_| Exit::usage(format!("--to {}: of a dump nothing has a name; expected ADDRESS:PORT", asked.to)))?;
+    let from = match asked.from.as_str() {
         "node" => svclab_audit::explain::Caller::Node,
         text => {
             let wrong = |_| Exit::usage(format!("--from {text}: expected an address, or `node`"));
@@ -167,13 +194,13 @@ fn in_dump(args: &ExplainArgs) -> Result<u8, Exit> {
     };
     let state = read(args, to.ip())?;
     let bare = Bare { own: args.addresses.clone(), input: args.interface.clone(), has_sets: args.ipset.is_some() };
-    let call = NodeCall { from, to, protocol: protocol(args).unwrap_or(Number::TCP), assumptions: assumptions(args)? };
+    let call = NodeCall { from, to, protocol: protocol(asked).unwrap_or(Number::TCP), assumptions: assumptions(args)? };
     let explained = explained(Node::Bare(&bare), &state, &call).map_err(|error| Exit::usage(error.to_string()))?;
-    on_node(args, explained)
+    on_node(args, &explained)
 }
 
-fn protocol(args: &ExplainArgs) -> Option<Number> {
-    args.protocol.map(|protocol| number(protocol.into()))
+fn protocol(asked: &Asked) -> Option<Number> {
+    asked.protocol.map(number)
 }
 
 fn assumptions(args: &ExplainArgs) -> Result<Assumptions, Exit> {
@@ -181,16 +208,8 @@ fn assumptions(args: &ExplainArgs) -> Result<Assumptions, Exit> {
     Assumptions::parse(texts).map_err(|error| Exit::usage(format!("--assume: {error}")))
 }
 
-fn on_node(args: &ExplainArgs, explained: svclab_audit::explain::Explained) -> Result<u8, Exit> {
-    let svclab_audit::explain::Explained { outcomes, machines, assumed } = explained;
-    print(args, &machines.network, &Explained { outcomes, calls: Vec::new() })?;
-    if !assumed.is_empty() {
-        println!("\nassumed:");
-    }
-    for line in assumed {
-        println!("  {line}");
-    }
-    Ok(0)
+fn on_node(args: &ExplainArgs, explained: &svclab_audit::explain::Explained) -> Result<u8, Exit> {
+    print(args, &explained.machines.network, &explained.outcomes, &[], &explained.assumed)
 }
 
 /// Reads the dump's files.
@@ -232,19 +251,17 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
     Ok(program)
 }
 
-fn print(args: &ExplainArgs, network: &Network, explained: &Explained) -> Result<u8, Exit> {
-    let outcomes = &explained.outcomes;
+fn print(
+    args: &ExplainArgs,
+    network: &Network,
+    outcomes: &Outcomes,
+    calls: &[(String, Outcomes)],
+    assumed: &BTreeSet<String>,
+) -> Result<u8, Exit> {
     if let Some(path) = &args.svg {
         let written = std::fs::write(path, trace::draw_outcomes(outcomes, args.all));
         written.map_err(|error| Exit::usage(format!("cannot write the drawing {}: {error}", path.display())))?;
     }
-    println!("{}", outcome_text::ways(outcomes, args.all).trim_end());
-    for (title, call) in &explained.calls {
-        println!("\n{title}:\n{}", outcome_text::ways(call, args.all).trim_end());
-    }
-    println!();
-    for line in outcome_text::outcomes(network, outcomes) {
-        println!("{line}");
-    }
+    print!("{}", explanation::text(network, outcomes, calls, assumed, args.all));
     Ok(0)
 }

@@ -124,6 +124,8 @@ impl Inside {
         if let Some(proxy) = &self.proxy {
             flag("proxy", proxy.clone());
         }
+        // Only reports come out of the guest.
+        arguments.push("--no-bundle".to_owned());
         arguments
     }
 }

@@ -11,7 +11,7 @@ use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, find};
 use crate::report::terminal::Terminal;
 use crate::report::{ScenarioReport, StepReport, json, junit};
-use crate::scenario::run::{Progress, Proxy, RunOptions};
+use crate::scenario::run::{Keep, Progress, Proxy, RunOptions};
 use crate::scenario::{self, Scenario};
 
 /// Runs `jobs` and writes the reports; returns the exit status.
@@ -44,6 +44,7 @@ async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioRep
             measure: None,
             machine: args.vm.machine.clone(),
             breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
+            evidence: args.bundles().map_or(Keep::Explanation, Keep::Bundle),
         };
         let report = scenario::run::run(scenario, &options, &mut progress).await;
         let go_on = report.passed() || args.keep_going;

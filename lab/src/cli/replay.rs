@@ -9,11 +9,13 @@ use serde_json::Value;
 use super::run::run;
 use super::run_args::RunArgs;
 use super::{Exit, UNABLE};
+use crate::bundle::{Failure, SCENARIO};
 use crate::report::SIMULATED;
 
 #[derive(Args)]
 pub(super) struct ReplayArgs {
-    /// A report that `svclab run --json` wrote.
+    /// A report that `svclab run --json` wrote, or the bundle of a failed step: the scenario in it is run.
+    #[arg(value_name = "REPORT|BUNDLE")]
     report: PathBuf,
     /// Only this scenario.
     #[arg(long, value_name = "NAME")]
@@ -60,6 +62,9 @@ fn apart(line: &[String]) -> Result<u8, Exit> {
 /// The arguments of `svclab run` for what broke in a report, or for all of it if nothing did.
 fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     let wrong = |problem: String| Exit::usage(format!("{}: {problem}", report.display()));
+    if report.is_dir() {
+        return in_bundle(report).map(|line| vec![line]);
+    }
     let text = std::fs::read(report).map_err(|error| wrong(error.to_string()))?;
     let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("not a report: {error}")))?;
     let scenarios = value["scenarios"].as_array().ok_or_else(|| wrong("not a report: no `scenarios`".to_owned()))?;
@@ -74,6 +79,14 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
         .into_iter()
         .map(|scenario| line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned())))
         .collect()
+}
+
+/// The scenario in a bundle, as it was run.
+fn in_bundle(bundle: &Path) -> Result<Vec<String>, Exit> {
+    let failure = Failure::read(bundle).map_err(|error| Exit::usage(error.to_string()))?;
+    let wrong = || Exit::usage(format!("{}: it does not say how it was run", bundle.display()));
+    let own = Failure { path: bundle.join(SCENARIO).display().to_string(), ..failure };
+    serde_json::to_value(own).ok().as_ref().and_then(line).ok_or_else(wrong)
 }
 
 fn line(scenario: &Value) -> Option<Vec<String>> {

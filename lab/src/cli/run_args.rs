@@ -45,6 +45,13 @@ pub(super) struct RunArgs {
     /// Write the report as a page of one file for a browser (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
+    /// Where a failed step leaves what shows why it failed, in a directory of its own: each node's archive, logs, connections, a
+    /// capture of the probe, its explanation [default: beside the report of --json].
+    #[arg(long, value_name = "DIR", conflicts_with = "simulate")]
+    pub(super) bundle: Option<PathBuf>,
+    /// No bundles: for runs whose reports go to a place that others do not see.
+    #[arg(long, hide = true, conflicts_with = "bundle")]
+    pub(super) no_bundle: bool,
     /// Damage before a step, as JSON {"scenario" (or left out), "before", "on", "commands"}: for the tests that show that scenarios can fail.
     #[arg(long = "break", hide = true, value_name = "JSON", value_parser = parse_break)]
     pub(super) breaks: Vec<BreakArg>,
@@ -62,6 +69,13 @@ impl RunArgs {
             scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
         }
         Ok(scenarios)
+    }
+
+    /// Where failed steps leave their bundles, if anywhere.
+    pub(super) fn bundles(&self) -> Option<PathBuf> {
+        let report = self.json.as_deref().filter(|json| json.as_os_str() != "-");
+        let beside = || report.and_then(std::path::Path::parent).map(std::path::Path::to_owned);
+        self.bundle.clone().or_else(beside).filter(|_| !self.no_bundle)
     }
 
     /// The modes that are asked for; none: all.

@@ -13,7 +13,7 @@ use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;
 use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
-use crate::scenario::run::{LabError, Proxy, RunOptions};
+use crate::scenario::run::{Keep, LabError, Proxy, RunOptions};
 
 /// What a soak in a microVM may take of the host's time for each minute of its own, and for all that is not churn.
 const SLOWER: u32 = 3;
@@ -62,6 +62,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         patience: PATIENCE,
         keep_going: false,
         breaks: Vec::new(),
+        evidence: Keep::Nothing,
         measure: None,
         machine: None,
     };

@@ -7,7 +7,7 @@ use svclab_netns::sandbox;
 
 use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
-use crate::scenario::run::{Lab, LabError, RunOptions};
+use crate::scenario::run::{Keep, Lab, LabError, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};
 
 #[derive(Args)]
@@ -37,6 +37,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         measure: None,
         machine: None,
         breaks: Vec::new(),
+        evidence: Keep::Nothing,
     };
     runtime()?.block_on(async {
         tokio::select! {

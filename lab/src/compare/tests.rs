@@ -22,6 +22,7 @@ fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, 
         servers.iter().flat_map(|(server, count)| std::iter::repeat_n(outcome(server), *count)).collect();
     let tally = Tally::of(&outcomes);
     StepReport {
+        evidence: None,
         name: name.to_owned(),
         line: 7,
         action: "probe",

@@ -49,6 +49,8 @@ fn step(step: &StepReport) -> Value {
         "mismatches": mismatches,
         "summary": step.summary,
         "answers": step.answers.as_ref().map(answers),
+        "explanation": step.evidence.as_ref().map(|evidence| &evidence.explanation),
+        "bundle": step.evidence.as_ref().and_then(|evidence| evidence.bundle.as_ref()),
         "seconds": step.took.as_secs_f64(),
     })
 }

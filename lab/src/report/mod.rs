@@ -7,6 +7,7 @@ pub mod json;
 pub mod junit;
 pub mod terminal;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::expect::{Answers, Mismatch};
@@ -73,8 +74,21 @@ pub struct StepReport {
     pub summary: String,
     /// Who answered, of a step that sends requests.
     pub answers: Option<Answers>,
+    /// What was kept of it, if it failed.
+    pub evidence: Option<Evidence>,
     /// How long it took.
     pub took: Duration,
+}
+
+/// What a failed step has left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Evidence {
+    /// Why the request went where it went: what can become of it, and the rule that decided.
+    pub explanation: Vec<String>,
+    /// The directory of its bundle.
+    pub bundle: Option<PathBuf>,
+    /// What could not be kept, and why.
+    pub not_kept: Vec<String>,
 }
 
 /// One scenario's result in one mode.
@@ -143,6 +157,11 @@ impl ScenarioReport {
         self.not_started.is_some() || self.steps.iter().any(|step| step.verdict.is_judged())
     }
 
+    /// Whether a failed step is explained; the proxies' logs say less then.
+    pub fn is_explained(&self) -> bool {
+        self.steps.iter().filter_map(|step| step.evidence.as_ref()).any(|evidence| !evidence.explanation.is_empty())
+    }
+
     /// The command that repeats the run.
     pub fn repeat(&self) -> String {
         let variant = match self.variant.as_str() {
@@ -164,6 +183,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         verdict,
         summary: summary.into(),
         answers: None,
+        evidence: None,
         took: Duration::from_millis(12),
     };
     let broken = Verdict::Failed(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
-use super::{ScenarioReport, StepReport, Verdict};
+use super::{Evidence, ScenarioReport, StepReport, Verdict};
 
 /// Writes progress; colour only where the caller says that it is a terminal.
 pub struct Terminal<W> {
@@ -40,6 +40,9 @@ impl<W: Write> Terminal<W> {
             return self.line(&format!("  {mark} {}  {why}", step.name));
         }
         self.line(&format!("  {mark} {} {took}{summary}", step.name));
+        for problem in step.evidence.iter().flat_map(|evidence| &evidence.not_kept) {
+            self.line(&format!("       not kept: {problem}"));
+        }
     }
 
     /// A scenario is done.
@@ -111,12 +114,23 @@ fn explain(report: &ScenarioReport) -> String {
             }
             Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => {}
         }
+        step.evidence.iter().for_each(|evidence| kept(&mut text, evidence));
     }
-    for line in report.logs.lines() {
+    for line in report.logs.lines().filter(|_| !report.is_explained()) {
         let _ = writeln!(text, "    log: {line}");
     }
     let _ = writeln!(text, "    seed {}; repeat with: {}", report.seed, report.repeat());
     text
+}
+
+/// Why the request went where it went, and where all that was kept is.
+fn kept(text: &mut String, evidence: &Evidence) {
+    for (number, line) in evidence.explanation.iter().enumerate() {
+        let _ = writeln!(text, "      {:<9} {line}", if number == 0 { "why:" } else { "" });
+    }
+    if let Some(bundle) = &evidence.bundle {
+        let _ = writeln!(text, "      bundle:   {}", bundle.display());
+    }
 }
 
 fn duration(took: Duration) -> String {
@@ -145,6 +159,20 @@ mod tests {
     #[test]
     fn a_failure_shows_expected_seen_seed_and_command() {
         insta::assert_snapshot!(shown(false));
+    }
+
+    #[test]
+    fn an_explanation_takes_the_place_of_the_logs() {
+        let mut reports = super::super::sample();
+        let explanation = ["on node-a: always  answered by pod/default/web", "decided by 1 in nat: -j DNAT"];
+        reports[0].steps[1].evidence = Some(Evidence {
+            explanation: explanation.map(str::to_owned).into(),
+            bundle: Some("out/hairpin-iptables-step2".into()),
+            not_kept: Vec::new(),
+        });
+        let text = explain(&reports[0]);
+        let said = "      why:      on node-a: always  answered by pod/default/web\n                decided by 1 in nat: -j DNAT\n      bundle:   out/hairpin-iptables-step2\n";
+        assert!(text.contains(said) && !text.contains("log:"), "{text}");
     }
 
     #[test]

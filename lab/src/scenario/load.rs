@@ -21,6 +21,8 @@ use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifes
 const LEAST_IDLE: Duration = Duration::from_secs(1);
 /// Each is a network namespace with a thread.
 const MOST_COPIES: usize = 10_000;
+/// What a scenario's file is called in a failure bundle, without its extension.
+const IN_BUNDLE: &str = "scenario";
 /// Upstream's EndpointSlice controller default.
 const ENDPOINTS_PER_SLICE: usize = 100;
 
@@ -45,12 +47,13 @@ pub(super) fn parse(path: &Path, text: &str, seed: u64) -> Result<Scenario, Load
         let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
         failure(path, line, column, plain_message(&error))
     })?;
-    Loader { path, name: &name, errors: Vec::new() }.scenario(file, seed)
+    Loader { path, name: &name, text, errors: Vec::new() }.scenario(file, seed)
 }
 
 struct Loader<'a> {
     path: &'a Path,
     name: &'a str,
+    text: &'a str,
     errors: Vec<FileError>,
 }
 
@@ -91,6 +94,7 @@ impl Loader<'_> {
         let scenario = Scenario {
             needs,
             path: self.path.to_owned(),
+            text: self.text.to_owned(),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
@@ -114,7 +118,8 @@ impl Loader<'_> {
 
     fn check_head(&mut self, file: &ScenarioFile) {
         let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if file.name.value != stem {
+        // In a failure bundle the file has the same name whatever the scenario's.
+        if file.name.value != stem && stem != IN_BUNDLE {
             self.problem(file.name.referenced, format!("expected `{stem}`: a scenario is named as its file is"));
         }
         if file.about.trim().is_empty() {

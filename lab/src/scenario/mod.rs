@@ -53,6 +53,8 @@ use values::ObjectRef;
 pub struct Scenario {
     /// The file it came from.
     pub path: PathBuf,
+    /// That file as it was read.
+    pub text: String,
     /// Its name.
     pub name: String,
     /// What it shows, in a sentence or two.

@@ -1,129 +1,14 @@
-//! Who decided, and the likely cause of what is wrong: from the rule that decided on the packet's way.
+//! The likely cause of what is wrong: from the rule that decided on the packet's way.
 
 use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
-use svclab_sim::network::{Journey, Outcomes, Verdict};
-use svclab_sim::rules::Policy;
-use svclab_sim::trace::{Event, Lost};
+use svclab_sim::network::Verdict;
 
 use super::{Asked, FindingKind, SourceKind};
+use crate::decider::{Decider, Program};
 use crate::judge::{Fault, Kind};
 use crate::settings::Proxy;
-
-/// What decided on a packet's way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Decider {
-    /// Whose it is.
-    pub(super) program: Program,
-    /// Its place and text.
-    pub(super) text: String,
-}
-
-/// Who writes rules, as far as names tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Program {
-    /// A service proxy in this mode: chains of Kubernetes' names, the tables called kube-proxy, virtual servers.
-    Proxy(Mode),
-    /// Another program.
-    Other(&'static str),
-    /// Nobody whose names are known.
-    Unknown,
-}
-
-/// The beginnings of chains' names, and whose they are.
-const PREFIXES: [(&str, &str); 22] = [
-    ("cali-", "Calico"),
-    ("DOCKER", "docker"),
-    ("CNI-", "a CNI plugin (portmap)"),
-    ("FLANNEL", "flannel"),
-    ("FLANNEL-", "flannel"),
-    ("CILIUM_", "Cilium"),
-    ("OLD_CILIUM_", "Cilium"),
-    ("KUBE-ROUTER", "kube-router"),
-    ("KUBE-POD-FW-", "kube-router"),
-    ("KUBE-NWPLCY-", "kube-router"),
-    ("KUBE-MARK-DROP", "kubelet"),
-    ("KUBE-KUBELET-CANARY", "kubelet"),
-    ("WEAVE", "Weave"),
-    ("ISTIO_", "Istio"),
-    ("LINKERD_", "Linkerd"),
-    ("PROXY_INIT_", "Linkerd"),
-    ("ufw", "ufw"),
-    ("f2b-", "fail2ban"),
-    ("LIBVIRT_", "libvirt"),
-    ("NETAVARK", "podman"),
-    ("ts-", "Tailscale"),
-    ("nixos-", "NixOS' firewall"),
-];
-
-/// Whose a chain of iptables is.
-fn of_chain(chain: &str) -> Program {
-    if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
-        return Program::Other(name);
-    }
-    if chain.starts_with("KUBE-PORTALS") {
-        Program::Proxy(Mode::Userspace)
-    } else if chain.starts_with("KUBE-") {
-        Program::Proxy(Mode::Iptables)
-    } else {
-        Program::Unknown
-    }
-}
-
-fn of_table(table: &str, chain: &str) -> Program {
-    match table {
-        "kube-proxy" => Program::Proxy(Mode::Nftables),
-        "firewalld" => Program::Other("firewalld"),
-        // Tables of iptables-nft, where there was no `iptables-save`.
-        _ => of_chain(chain),
-    }
-}
-
-/// The rule that translated, rejected or dropped the packet of a journey: the last of them on its way there.
-pub(super) fn decider(journey: &Journey) -> Option<Decider> {
-    let (mut last, mut decided) = (None, None);
-    for event in &journey.request.trace {
-        match event {
-            Event::Matched(rule) => {
-                last = Some(Decider {
-                    program: of_chain(rule.chain()),
-                    text: format!("{} in {}: {rule}", rule.number(), rule.table()),
-                });
-            }
-            Event::NftMatched(rule) => {
-                let program = of_table(rule.table(), rule.chain());
-                last = Some(Decider { program, text: format!("{}: {rule}", rule.place()) });
-            }
-            Event::Scheduled { service, server, .. } => {
-                let text = format!("the virtual server {service} leads to {server}");
-                decided = Some(Decider { program: Program::Proxy(Mode::Ipvs), text });
-            }
-            Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
-            Event::Lost(Lost::Rule(_) | Lost::NftRule(_)) => decided.clone_from(&last),
-            Event::Policy(table, hook, Policy::Drop) => {
-                let text = format!("the policy of {} in {table}", hook.chain());
-                decided = Some(Decider { program: Program::Unknown, text });
-            }
-            Event::Lost(Lost::NftPolicy(chain)) => {
-                let text = format!("the policy of {}", chain.place());
-                decided = Some(Decider { program: of_table(chain.table(), chain.chain()), text });
-            }
-            _ => {}
-        }
-    }
-    decided
-}
-
-/// The first journey that ended so.
-pub(super) fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&Verdict>) -> Option<&'a Journey> {
-    let ways = found.ways.iter().map(|(_, journey)| journey);
-    match verdict {
-        // Through a relay an outcome has no way of its own.
-        Some(verdict) => ways.clone().find(|journey| journey.verdict == *verdict).or_else(|| ways.clone().next()),
-        None => ways.clone().next(),
-    }
-}
 
 /// What endpoints the objects have for the service, of all states, and whether an address is another's.
 pub(super) struct Endpoints<'a> {

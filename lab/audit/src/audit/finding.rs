@@ -11,9 +11,10 @@ use svclab_sim::network::{Outcomes, Verdict};
 use svclab_sim::trace;
 use svclab_snapshot::Objects;
 
-use super::cause::{Endpoints, cause, decider, journey_of, known_difference};
+use super::cause::{Endpoints, cause, known_difference};
 use super::{Asked, Audit};
 use crate::cluster::Known;
+use crate::decider::{decider, journey_of};
 use crate::judge::{Fault, Kind};
 use crate::machines::Machines;
 use crate::settings::Proxy;

@@ -11,7 +11,7 @@ use svclab_sim::protocol::Protocol as Number;
 use svclab_sim::rules::matches::Match;
 use svclab_sim::rules::{Rule, Rules, Target};
 
-use super::cause::{Program, decider};
+use crate::decider::{Program, decider};
 
 /// Something that leads packets for an address, or for every address of the node, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,7 +23,7 @@ use super::values::Target;
 use super::{Action, ProxyAction, Scenario, Step};
 use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
-use crate::report::{Cluster, ScenarioReport, StepReport, Verdict};
+use crate::report::{Cluster, Evidence, ScenarioReport, StepReport, Verdict};
 
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -97,6 +97,11 @@ pub(super) trait Backend {
     /// Changes objects, and waits until the proxies have applied it.
     async fn change(&mut self, action: &Action) -> Result<Seen, Self::Error>;
 
+    /// Keeps what shows why a step failed. `number`: the step's place in the scenario, from 1. Nothing of it is an error.
+    async fn evidence(&mut self, _: &Step, _number: usize, _: &Verdict) -> Option<Evidence> {
+        None
+    }
+
     /// Does what only backends with a capability can do for a step.
     async fn special(&mut self, step: &Step) -> Result<Seen, Self::Error>;
 }
@@ -154,7 +159,7 @@ pub(super) async fn steps<B: Backend>(
     mut done: impl FnMut(StepReport),
 ) {
     let (mut run, mut broken, mut left_for_good) = (Executor::default(), false, None);
-    for step in steps {
+    for (index, step) in steps.iter().enumerate() {
         let modes = backend.modes();
         if !step.modes.iter().any(|mode| modes.values().any(|other| other == mode)) {
             continue;
@@ -170,9 +175,11 @@ pub(super) async fn steps<B: Backend>(
             }
             None => run.verdict(backend, step).await,
         };
-        broken |= matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
         let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), backend.now() - begin);
-        done(StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, took });
+        let has_failed = matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        let evidence = if has_failed { backend.evidence(step, index + 1, &verdict).await } else { None };
+        broken |= has_failed;
+        done(StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, evidence, took });
     }
 }
 

@@ -14,6 +14,7 @@ use super::lab::Lab;
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::expect::Wanted;
 use crate::expect::counters::Ruleset;
+use crate::report::{Evidence, Verdict};
 use crate::scenario::execute::{Backend, Capability, Health, Seen};
 use crate::scenario::file::{Listing, RuleFamily, RuleFile};
 use crate::scenario::look::Modes;
@@ -216,6 +217,10 @@ impl Backend for Lab {
 
     async fn change(&mut self, action: &Action) -> Result<Seen, LabError> {
         self.change_objects(action).await
+    }
+
+    async fn evidence(&mut self, step: &Step, number: usize, verdict: &Verdict) -> Option<Evidence> {
+        self.keep(step, number, verdict).await
     }
 
     async fn special(&mut self, step: &Step) -> Result<Seen, LabError> {

@@ -12,8 +12,10 @@ use svclab_netns::sandbox::WORK_DIR;
 
 use super::error::{LabError, make};
 
-/// The API's address in every node's namespace; the port is that of a real API server.
-const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
+/// The API's port: that of a real API server.
+pub(super) const API_PORT: u16 = 6443;
+/// Its address in every node's namespace.
+const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT);
 /// Between bookmarks. A proxy tells the version that it has seen of each kind: with bookmarks as dense as this, a step
 /// need not wait for kinds that it did not change.
 const BOOKMARKS: Duration = Duration::from_millis(25);

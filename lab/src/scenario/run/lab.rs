@@ -14,6 +14,7 @@ use svclab_netns::sandbox::WORK_DIR;
 use super::applied::PATIENCE;
 use super::background::{Background, Epochs};
 use super::error::{LabError, make};
+use super::evidence::Keeper;
 use super::fakes;
 use super::faults::Faults;
 use super::feed::Feed;
@@ -57,6 +58,8 @@ pub struct Lab {
     pub(super) faults: Faults,
     /// Metrics as `metric` steps have noted them, by node and name.
     pub(super) metrics: BTreeMap<(String, String), f64>,
+    /// What is kept of failed steps.
+    pub(super) keeper: Option<Keeper>,
 }
 
 impl Lab {
@@ -96,6 +99,7 @@ impl Lab {
             armed: BTreeMap::new(),
             faults: Faults::default(),
             metrics: BTreeMap::new(),
+            keeper: Keeper::new(scenario, options),
         };
         lab.publish().await?;
         for node in lab.nodes() {
@@ -167,11 +171,21 @@ impl Lab {
 
     /// Runs a command with the chosen iptables first in its `PATH`.
     pub(super) async fn exec(&self, place: &Place, argv: &[String]) -> Result<ExecOutput, ClusterError> {
+        self.exec_within(place, argv, COMMAND).await
+    }
+
+    /// The same with a limit of its own.
+    pub(super) async fn exec_within(
+        &self,
+        place: &Place,
+        argv: &[String],
+        limit: Duration,
+    ) -> Result<ExecOutput, ClusterError> {
         let with_path = self.tools.as_ref().map(|tools| {
             let assignment = format!("PATH={}", path_with(tools));
             ["env".to_owned(), assignment].into_iter().chain(argv.iter().cloned()).collect::<Vec<_>>()
         });
-        self.cluster.exec(place, with_path.as_deref().unwrap_or(argv), COMMAND).await
+        self.cluster.exec(place, with_path.as_deref().unwrap_or(argv), limit).await
     }
 
     /// Like [`Lab::exec`], for commands of the lab's own: anything but success is an error.

@@ -6,6 +6,7 @@ mod background;
 mod churn;
 mod command;
 mod error;
+mod evidence;
 mod fakes;
 mod faults;
 mod feed;
@@ -24,6 +25,7 @@ mod stray;
 use std::time::{Duration, Instant};
 
 pub use error::LabError;
+pub use evidence::Keep;
 pub use feed::Source;
 pub use lab::Lab;
 pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
@@ -55,6 +57,8 @@ pub struct RunOptions {
     pub machine: Option<Machine>,
     /// Damage done on purpose, to show that a scenario can fail.
     pub breaks: Vec<Break>,
+    /// What is kept of a failed step.
+    pub evidence: Keep,
 }
 
 /// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.

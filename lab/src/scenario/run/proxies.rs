@@ -114,10 +114,9 @@ impl Proxies {
         if let Proxy::Foreign(foreign) = &self.proxy {
             config = foreign.configuration(&config);
         }
-        // A directory for each, as a mounted ConfigMap has it: a proxy may watch the whole of it.
-        let directory = PathBuf::from(WORK_DIR).join("config").join(node);
-        let path = directory.join("config.yaml");
-        let written = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, format!("{config:#}\n")));
+        let path = configuration(node);
+        let directory = path.parent().unwrap_or(Path::new(WORK_DIR));
+        let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, format!("{config:#}\n")));
         written.map_err(ClusterError::io(format!("writing {}", path.display())))?;
         Ok(path)
     }
@@ -249,6 +248,12 @@ impl Proxies {
         Ok(late.into_iter().flatten().next())
     }
 
+    /// All that is kept of the log of a node's proxy, or of the last one that has ended there.
+    pub(super) fn log_of(&self, node: &str) -> String {
+        let live = self.running.get(node).map(|handle| handle.log_tail(usize::MAX));
+        live.or_else(|| self.last_words.get(node).cloned()).unwrap_or_default()
+    }
+
     /// The end of every log.
     pub(super) fn logs(&self, lines: usize) -> String {
         let live = self.running.iter().map(|(node, handle)| (node, handle.log_tail(lines)));
@@ -260,6 +265,11 @@ impl Proxies {
         let all = live.chain(dead.map(|(node, log)| (node, tail(log))));
         all.flat_map(|(node, log)| log.lines().map(|line| format!("{node}: {line}\n")).collect::<Vec<_>>()).collect()
     }
+}
+
+/// The configuration file of a node's proxy. A directory for each, as a mounted ConfigMap has it: a proxy may watch the whole of it.
+pub(super) fn configuration(node: &str) -> PathBuf {
+    PathBuf::from(WORK_DIR).join("config").join(node).join("config.yaml")
 }
 
 /// The same as one command line, its variables set by env(1).

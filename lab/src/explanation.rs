@@ -1,0 +1,111 @@
+//! Why a call goes where it goes, in words: all of it, and the lines that matter.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use svclab_audit::NodeError;
+use svclab_audit::cluster::Known;
+use svclab_audit::decider::{decider, journey_of};
+use svclab_audit::explain::{Call, Explained, NameError, Named, Node, explain};
+use svclab_sim::assume::Assumptions;
+use svclab_sim::network::{Network, Outcomes, Verdict};
+use svclab_sim::protocol::Protocol;
+use svclab_snapshot::Snapshot;
+use svclab_snapshot::archive::ArchiveError;
+
+use crate::bundle::FailedCall;
+use crate::scenario::simulated::outcome_text;
+
+/// Outcomes that are told one by one.
+const OUTCOMES: usize = 2;
+
+/// An explanation of a call.
+pub(crate) struct Explanation {
+    /// What `svclab explain` prints.
+    pub(crate) text: String,
+    /// What matters of it.
+    pub(crate) lines: Vec<String>,
+}
+
+/// Why a call cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExplanationError {
+    #[error("cannot read the archive: {0}")]
+    Read(#[from] io::Error),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// Explains a call by the archive of the node that decides.
+pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, ExplanationError> {
+    let snapshot = Snapshot::read(BufReader::new(File::open(path)?))?;
+    let state = svclab_audit::machines::state(&snapshot)?;
+    let known = Known::of(&snapshot);
+    let names = Named { snapshot: &snapshot, known: &known };
+    let (to, _) = names.called(&call.to)?;
+    let protocol = match call.protocol.as_str() {
+        "udp" => Protocol::UDP,
+        "sctp" => Protocol::SCTP,
+        _ => Protocol::TCP,
+    };
+    let from = names.caller(&call.from, to.ip())?;
+    let asked = Call { from, to, protocol, assumptions: Assumptions::default() };
+    let explained = explain(Node::Snapshot(&snapshot, &known), &state, &asked)?;
+    let text = text(&explained.machines.network, &explained.outcomes, &[], &explained.assumed, false);
+    Ok(Explanation { text, lines: lines(&call.node, &explained) })
+}
+
+/// What `svclab explain` prints: the ways of a call, those of the relays that it meets, what can become of it and what is assumed.
+pub(crate) fn text(
+    network: &Network,
+    outcomes: &Outcomes,
+    calls: &[(String, Outcomes)],
+    assumed: &BTreeSet<String>,
+    all: bool,
+) -> String {
+    // Writing to a String cannot fail.
+    let mut text = format!("{}\n", outcome_text::ways(outcomes, all).trim_end());
+    for (title, call) in calls {
+        let _ = writeln!(text, "\n{title}:\n{}", outcome_text::ways(call, all).trim_end());
+    }
+    text.push('\n');
+    for line in outcome_text::outcomes(network, outcomes) {
+        let _ = writeln!(text, "{line}");
+    }
+    if !assumed.is_empty() {
+        text.push_str("\nassumed:\n");
+    }
+    for line in assumed {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+/// The outcomes, and the rule that decided the first of them.
+fn lines(node: &str, explained: &Explained) -> Vec<String> {
+    let all = outcome_text::outcomes(&explained.machines.network, &explained.outcomes);
+    let told = all.iter().zip(&explained.outcomes.outcomes).take(OUTCOMES);
+    // An archive does not tell which programs wait; the probe may have met none.
+    let told = told.map(|(line, one)| match one.verdict {
+        Verdict::Answered { .. } => format!("on {node}: {line}, if a program waits there"),
+        _ => format!("on {node}: {line}"),
+    });
+    let mut lines: Vec<String> = told.collect();
+    if let Some(last) = lines.last_mut().filter(|_| all.len() > OUTCOMES) {
+        let _ = write!(last, "; and {} more outcomes", all.len() - OUTCOMES);
+    }
+    let first = explained.outcomes.outcomes.first().map(|one| &one.verdict);
+    let decided = journey_of(&explained.outcomes, first).and_then(decider);
+    lines.push(match decided {
+        Some(decided) => format!("decided by {}", decided.text),
+        None => "no rule decided it: no rule translates, rejects or drops it on its way".to_owned(),
+    });
+    lines
+}

@@ -1,0 +1,189 @@
+//! What is kept of a failed step: why its request went where it went, and a bundle of all that shows it.
+//!
+//! Nothing of it makes a run fail: what cannot be kept is told. First everything that stands is looked at, then the request is
+//! sent once more for the capture.
+
+mod call;
+mod capture;
+mod node;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use svclab_netns::sandbox::WORK_DIR;
+
+use super::RunOptions;
+use super::lab::Lab;
+use crate::bundle::{self, Broken, FailedCall, FailedStep, Failure};
+use crate::expect::Mismatch;
+use crate::explanation;
+use crate::report::{Evidence, Verdict};
+use crate::scenario::{Action, Scenario, Step, execute};
+
+/// Failed steps of a scenario of which something is kept: with those after them it is seldom the first time.
+const MOST: usize = 3;
+/// What each node may take, and what the explanation may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is kept of a failed step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    Nothing,
+    /// Why a probe went where it went.
+    Explanation,
+    /// That and a bundle, in a directory of its own below this one.
+    Bundle(PathBuf),
+}
+
+/// What all bundles of a scenario have in common.
+pub(super) struct Keeper {
+    /// Without a step.
+    head: Failure,
+    text: String,
+    /// Files that the scenario names, each with its path beside the scenario.
+    files: Vec<(PathBuf, PathBuf)>,
+    directory: Option<PathBuf>,
+    left: usize,
+}
+
+impl Keeper {
+    /// `None`: nothing is kept.
+    pub(super) fn new(scenario: &Scenario, options: &RunOptions) -> Option<Keeper> {
+        let directory = match &options.evidence {
+            Keep::Nothing => return None,
+            Keep::Explanation => None,
+            Keep::Bundle(directory) => Some(directory.clone()),
+        };
+        let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
+        report.machine = options.machine.clone();
+        let head = Failure {
+            repeat: report.repeat(),
+            name: report.name,
+            path: report.path,
+            mode: report.mode,
+            iptables_variant: report.variant,
+            seed: report.seed,
+            machine: report.machine,
+            step: FailedStep::default(),
+            call: None,
+        };
+        Some(Keeper { head, text: scenario.text.clone(), files: files(scenario), directory, left: MOST })
+    }
+
+    /// Makes the bundle's directory, with what does not depend on the cluster. One of an earlier run is replaced.
+    fn begin(&self, failure: &Failure) -> Option<std::io::Result<PathBuf>> {
+        let folder = self.directory.as_ref()?.join(failure.directory());
+        let make = || {
+            if folder.join(bundle::STEP).exists() {
+                std::fs::remove_dir_all(&folder)?;
+            }
+            std::fs::create_dir_all(&folder)?;
+            std::fs::write(folder.join(bundle::SCENARIO), &self.text)?;
+            for (from, name) in &self.files {
+                let to = folder.join(name);
+                std::fs::create_dir_all(to.parent().unwrap_or(&folder))?;
+                std::fs::copy(from, to)?;
+            }
+            std::fs::write(folder.join(bundle::STEP), format!("{}\n", serde_json::to_string_pretty(failure)?))
+        };
+        Some(make().map(|()| folder.clone()))
+    }
+}
+
+/// The files of manifests that stand beside a scenario or below.
+fn files(scenario: &Scenario) -> Vec<(PathBuf, PathBuf)> {
+    let applied = scenario.steps.iter().filter_map(|step| match &step.action {
+        Action::Apply(placed) => Some(placed),
+        _ => None,
+    });
+    let named = std::iter::once(&scenario.manifests).chain(applied).flatten().map(|placed| Path::new(&placed.file));
+    let beside = scenario.path.parent().unwrap_or(Path::new(""));
+    let mut files: Vec<(PathBuf, PathBuf)> = named
+        .filter(|file| **file != scenario.path)
+        .filter_map(|file| Some((file.to_owned(), file.strip_prefix(beside).ok()?.to_owned())))
+        .collect();
+    files.dedup();
+    files
+}
+
+impl Lab {
+    /// Keeps what shows why a step failed.
+    pub(super) async fn keep(&mut self, step: &Step, number: usize, verdict: &Verdict) -> Option<Evidence> {
+        let mut keeper = self.keeper.take()?;
+        let evidence = match keeper.left.checked_sub(1) {
+            Some(left) => {
+                keeper.left = left;
+                Some(self.gather(&keeper, step, number, verdict).await)
+            }
+            None => None,
+        };
+        self.keeper = Some(keeper);
+        evidence
+    }
+
+    async fn gather(&self, keeper: &Keeper, step: &Step, number: usize, verdict: &Verdict) -> Evidence {
+        let mut kept = Evidence::default();
+        let failed = self.failed_call(step);
+        let call = failed.as_ref().map(|(call, _)| call.clone());
+        let failure = Failure { step: told(step, number, verdict), call, ..keeper.head.clone() };
+        let folder = match keeper.begin(&failure) {
+            Some(Ok(folder)) => Some(folder),
+            Some(Err(error)) => {
+                kept.not_kept.push(format!("the bundle of step {number}: {error}"));
+                None
+            }
+            None => None,
+        };
+        let nodes = match &folder {
+            Some(_) => self.nodes(),
+            None => failure.call.iter().map(|call| call.node.clone()).collect(),
+        };
+        let looked = join_all(nodes.iter().map(|node| self.keep_node(node, folder.as_deref()))).await;
+        kept.not_kept.extend(looked.into_iter().flatten());
+        if let Some((call, plan)) = failed {
+            self.explain_failed(call, folder.as_deref(), &mut kept).await;
+            if let Some(folder) = &folder {
+                let captured = tokio::time::timeout(LIMIT, self.capture(&plan, folder)).await;
+                let late = |_| vec![format!("the captures: not within {} s", LIMIT.as_secs())];
+                kept.not_kept.extend(captured.unwrap_or_else(late));
+            }
+        }
+        kept.bundle = folder;
+        kept
+    }
+
+    /// Explains a failed probe by the archive that has just been made.
+    async fn explain_failed(&self, call: FailedCall, folder: Option<&Path>, kept: &mut Evidence) {
+        let archive = archive_inside(&call.node);
+        let work = tokio::task::spawn_blocking(move || explanation::of_archive(&archive, &call));
+        let why = match tokio::time::timeout(LIMIT, work).await {
+            Ok(Ok(Ok(found))) => {
+                kept.explanation = found.lines;
+                let written = folder.map(|folder| std::fs::write(folder.join(bundle::EXPLANATION), found.text));
+                written.and_then(Result::err).map(|error| error.to_string())
+            }
+            Ok(Ok(Err(error))) => Some(error.to_string()),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("not within {} s", LIMIT.as_secs())),
+        };
+        kept.not_kept.extend(why.map(|why| format!("the explanation: {why}")));
+    }
+}
+
+/// Where a node's archive is written first: below what every node sees.
+fn archive_inside(node: &str) -> PathBuf {
+    Path::new(WORK_DIR).join("evidence").join(bundle::archive(node))
+}
+
+fn told(step: &Step, number: usize, verdict: &Verdict) -> FailedStep {
+    let broken = |mismatch: &Mismatch| Broken { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() };
+    let mismatches = match verdict {
+        Verdict::Failed(mismatches) => mismatches.iter().map(broken).collect(),
+        Verdict::Error(why) => vec![Broken { expected: "the lab can do this step".to_owned(), seen: why.clone() }],
+        _ => Vec::new(),
+    };
+    let (name, action) = (step.name.clone(), step.action.key().to_owned());
+    FailedStep { number, name, line: step.line, action, mismatches }
+}

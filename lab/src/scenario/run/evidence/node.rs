@@ -1,0 +1,98 @@
+//! What stands on a node: its archive, its connections, and the log of its proxy.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use svclab_cluster::traffic::probe::Place;
+
+use super::super::lab::Lab;
+use super::super::proxies::configuration;
+use super::{LIMIT, archive_inside};
+use crate::bundle;
+
+/// What `svclab collect` may take of the node's time, in all and for each tool: it ends before it is killed.
+const COLLECT: (u64, u64) = (8, 4);
+/// Connections, where there is no `conntrack`.
+const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
+
+impl Lab {
+    /// Makes the node's archive and, for a bundle, all of it; returns what could not be kept.
+    pub(super) async fn keep_node(&self, node: &str, folder: Option<&Path>) -> Vec<String> {
+        let work = async {
+            let mut not_kept = Vec::new();
+            let mut told = |what: &str, done: Result<(), String>| {
+                not_kept.extend(done.err().map(|why| format!("{what} of {node}: {why}")));
+            };
+            if let Some(folder) = folder {
+                // First, for what follows makes connections of its own.
+                let written = match self.connections_of(node).await {
+                    Ok(text) => write(&folder.join(format!("conntrack-{node}.txt")), &text),
+                    Err(why) => Err(why),
+                };
+                told("the connections", written);
+                let log = folder.join(format!("proxy-{node}.log"));
+                told("the log", write(&log, &self.proxies.log_of(node)));
+            }
+            let collected = self.collect(node).await;
+            let copied = folder.map_or(Ok(()), |folder| copy(node, folder));
+            told("the archive", collected.and(copied));
+            not_kept
+        };
+        let late = || vec![format!("some of {node}: not within {} s", LIMIT.as_secs())];
+        tokio::time::timeout(LIMIT, work).await.unwrap_or_else(|_| late())
+    }
+
+    /// Runs `svclab collect` there.
+    async fn collect(&self, node: &str) -> Result<(), String> {
+        let archive = archive_inside(node);
+        let made = std::fs::create_dir_all(archive.parent().unwrap_or(Path::new("/")));
+        made.map_err(words)?;
+        // That of an earlier step must not pass for this one's.
+        let _ = std::fs::remove_file(&archive);
+        let shown = |path: &Path| path.display().to_string();
+        let own = std::env::current_exe().map_err(words)?;
+        let mut argv = vec![shown(&own), "collect".to_owned(), shown(&archive)];
+        let mut flag = |name: &str, value: String| argv.extend([format!("--{name}"), value]);
+        flag("node-name", node.to_owned());
+        flag("proxy-config", shown(&configuration(node)));
+        flag("deadline", COLLECT.0.to_string());
+        flag("tool-deadline", COLLECT.1.to_string());
+        if let Some(kubeconfig) = self.kubeconfig(node) {
+            flag("kubeconfig", shown(&kubeconfig));
+        }
+        let output = self.exec_within(&Place::Node(node.to_owned()), &argv, LIMIT).await.map_err(words)?;
+        let last = || output.stderr.lines().last().unwrap_or_default().to_owned();
+        if output.success() { Ok(()) } else { Err(last()) }
+    }
+
+    /// The connections that netfilter knows there, of both families.
+    async fn connections_of(&self, node: &str) -> Result<String, String> {
+        let place = Place::Node(node.to_owned());
+        let mut text = String::new();
+        for family in ["ipv4", "ipv6"] {
+            let argv = ["conntrack", "-L", "-f", family].map(str::to_owned);
+            let limit = Duration::from_secs(COLLECT.1);
+            match self.exec_within(&place, &argv, limit).await {
+                Ok(output) if output.success() => text.push_str(&output.stdout),
+                _ => {
+                    let read = self.cluster.run(&place, || std::fs::read_to_string(CONNECTIONS)).await;
+                    return read.map_err(words)?.map_err(|error| format!("no conntrack, and {CONNECTIONS}: {error}"));
+                }
+            }
+        }
+        Ok(text)
+    }
+}
+
+fn copy(node: &str, folder: &Path) -> Result<(), String> {
+    std::fs::copy(archive_inside(node), folder.join(bundle::archive(node))).map(|_| ()).map_err(words)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(words)
+}
+
+fn words(error: impl Display) -> String {
+    error.to_string()
+}
