@@ -50,7 +50,7 @@ impl FindingKind {
             FindingKind::Broken(Kind::NotTranslated) => "The service's address is not served here",
             FindingKind::Broken(Kind::Dropped) => "Packets are dropped that should be delivered",
             FindingKind::Broken(Kind::Rejected) => "Packets are rejected that should be delivered",
-            FindingKind::Broken(Kind::WrongEndpoint) => "Packets reach somebody who is no endpoint to be used",
+            FindingKind::Broken(Kind::WrongEndpoint) => "Packets reach an address that is not a usable endpoint",
             FindingKind::Broken(Kind::MissingEndpoint) => "An endpoint never gets packets",
             FindingKind::Broken(Kind::Share) => "Endpoints have shares that are not even",
             FindingKind::Broken(Kind::Source) => "Endpoints see a source address that they should not see",
