@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::finish;
+use support::{descends, finish};
 
 /// Services of every kind, with endpoints on both nodes, on the node's own network, on one node only, and none.
 const MANIFESTS: &str = r#"
@@ -141,19 +141,6 @@ impl Lab {
         assert_eq!(status, Some(1), "{report:#}");
         kinds
     }
-}
-
-fn descends(pid: i32, ancestor: u32) -> bool {
-    let mut pid = pid;
-    while pid > 1 {
-        if pid as u32 == ancestor {
-            return true;
-        }
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-        let rest = stat.rsplit(") ").next().unwrap_or_default();
-        pid = rest.split(' ').nth(1).and_then(|parent| parent.parse().ok()).unwrap_or(0);
-    }
-    false
 }
 
 fn clean_and_broken(mode: &str, variant: &str, command: &[&str], kind: &str) {

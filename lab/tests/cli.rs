@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::finish;
+use support::{descends, finish};
 
 fn svclab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
@@ -247,22 +247,6 @@ fn root_enters_no_lab_of_another_user() {
     assert!(err(&output).contains("that this user has started"), "{}", err(&output));
     let refused = entered.unwrap_err().to_string();
     assert!(refused.contains(&format!("process {pid} is no lab that this user has started")), "{refused}");
-}
-
-/// Whether `pid` is `ancestor` or one of its descendants.
-fn descends(pid: i32, ancestor: u32) -> bool {
-    let mut pid = pid;
-    loop {
-        if u32::try_from(pid) == Ok(ancestor) {
-            return true;
-        }
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
-        match parent {
-            Some(parent) if parent > 1 => pid = parent,
-            _ => return false,
-        }
-    }
 }
 
 #[test]

@@ -60,7 +60,8 @@ fn node_port_addresses(entries: &[NodePortAddress]) -> NodePortAddresses {
     }
 }
 
-fn scheduler(scheduler: Scheduler) -> &'static str {
+/// The scheduler as `ipvs.scheduler` has it.
+pub(crate) fn scheduler(scheduler: Scheduler) -> &'static str {
     match scheduler {
         Scheduler::RoundRobin => "rr",
         Scheduler::WeightedRoundRobin => "wrr",

@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
-use svclab_oracle::{Cluster, Cni, DetectLocal, NodePlace, NodePortAddress, PodPlace, ReversePath, Scheduler, World};
+use svclab_oracle::{Cluster, Cni, DetectLocal, NodePlace, NodePortAddress, PodPlace, ReversePath, World};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route};
 use svclab_snapshot::{Objects, Snapshot, Socket};
 
+use crate::node;
 use crate::proxies::Dump;
 
 /// `RT_TABLE_MAIN`.
@@ -67,7 +68,7 @@ fn sysctls(world: &World) -> BTreeMap<String, String> {
         ReversePath::Off => "0",
         ReversePath::Loose => "2",
     };
-    let localnet = if svcproxy::plan::node::routes_loopback(&crate::node::config(world, "")) { "1" } else { "0" };
+    let localnet = if svcproxy::plan::node::routes_loopback(&node::config(world, "")) { "1" } else { "0" };
     let all = [
         ("net.ipv4.ip_forward", "1"),
         ("net.ipv6.conf.all.forwarding", "1"),
@@ -101,15 +102,6 @@ fn configuration(world: &World) -> Value {
         NodePortAddress::Localhost => "localhost".to_owned(),
         NodePortAddress::All => "all".to_owned(),
     });
-    let scheduler = match settings.scheduler {
-        Scheduler::RoundRobin => "rr",
-        Scheduler::WeightedRoundRobin => "wrr",
-        Scheduler::LeastConnections => "lc",
-        Scheduler::Locality => "lblc",
-        Scheduler::DestinationHash => "dh",
-        Scheduler::SourceHash => "sh",
-        Scheduler::Maglev => "mh",
-    };
     let localhost = settings.localhost_node_ports;
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -121,7 +113,7 @@ fn configuration(world: &World) -> Value {
         "nodePortAddresses": addresses.collect::<Vec<_>>(),
         "iptables": { "masqueradeAll": settings.masquerade_all, "localhostNodePorts": localhost },
         "nftables": { "masqueradeAll": settings.masquerade_all },
-        "ipvs": { "scheduler": scheduler },
+        "ipvs": { "scheduler": node::scheduler(settings.scheduler) },
     })
 }
 

@@ -78,7 +78,7 @@ fn say(outcomes: &Outcomes) -> String {
 }
 
 /// What becomes of a call to the node: the outcomes and how many questions did not matter, or the names of all that are open.
-fn told(result: Result<Outcomes, NetworkError>) -> String {
+fn in_words(result: Result<Outcomes, NetworkError>) -> String {
     match result {
         Ok(outcomes) => match outcomes.undecided.len() {
             0 => say(&outcomes),
@@ -132,7 +132,7 @@ fn only_what_is_reached_and_matters_must_be_known() {
         ("-A INPUT -j SET --map-set OTHER src --map-mark".to_owned(), "depends on INPUT 1"),
     ] {
         let setup = setup(with_rules(&filter(&rules)), false);
-        assert_eq!(told(input(&setup)), expected, "{rules}");
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
     }
 }
 
@@ -176,7 +176,7 @@ fn chance_is_drawn_where_the_kernel_draws_it() {
         (format!("-A INPUT -m bpf {half} -j ACCEPT\n-A INPUT {half} -j DROP"), "depends on INPUT 1 bpf"),
     ] {
         let setup = setup(with_rules(&filter(&rules)), false);
-        assert_eq!(told(input(&setup)), expected, "{rules}");
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
     }
 }
 
@@ -194,7 +194,7 @@ fn assumptions_decide() {
         ("-A INPUT -m length --length 40:60 -j DROP", "length=no", "1 dropped"),
     ] {
         let setup = setup(assuming(&filter(rules), assumptions), false);
-        assert_eq!(told(input(&setup)), expected, "{rules} {assumptions}");
+        assert_eq!(in_words(input(&setup)), expected, "{rules} {assumptions}");
     }
     let setup = setup(assuming(&filter("-A INPUT -m bpf -j DROP"), "bpf=no"), false);
     let outcomes = input(&setup).unwrap();
@@ -245,7 +245,7 @@ fn matches_that_are_unknown_only_sometimes() {
         ("-m connlimit --connlimit-above 0", "1 dropped"),
     ] {
         let setup = setup(with_rules(&filter(&format!("-A INPUT {rule} -j DROP"))), false);
-        assert_eq!(told(input(&setup)), expected, "{rule}");
+        assert_eq!(in_words(input(&setup)), expected, "{rule}");
     }
 }
 
@@ -263,8 +263,8 @@ fn owners_are_asked_of_packets_with_a_socket_only() {
     ] {
         let rules = format!("*mangle\n-A POSTROUTING -p tcp -m tcp --dport 80 {rule} -j DROP\nCOMMIT\n");
         let setup = setup(with_rules(&rules), false);
-        assert_eq!(told(from_node(&setup)), local, "{rule}");
-        assert_eq!(told(through(&setup)), forwarded, "{rule}");
+        assert_eq!(in_words(from_node(&setup)), local, "{rule}");
+        assert_eq!(in_words(through(&setup)), forwarded, "{rule}");
     }
 }
 
@@ -277,7 +277,7 @@ fn a_set_that_a_rule_has_changed_is_not_known() {
         ("-A INPUT -p udp -j SET --add-set OTHER src\n-A INPUT -m set --match-set OTHER src -j DROP", "1 dropped"),
     ] {
         let setup = setup(with_rules(&filter(rules)), false);
-        assert_eq!(told(input(&setup)), expected, "{rules}");
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
     }
 }
 
@@ -297,7 +297,7 @@ fn sets_that_are_not_given_are_an_error_or_not_known() {
     assert!(host.build().unwrap_err().to_string().contains("there is no set \"NOBODY\""));
     let with_rules = with_rules(&rules);
     let setup = setup(|host| with_rules(host).other_sets(), false);
-    assert_eq!(told(input(&setup)), "depends on INPUT 1 set");
+    assert_eq!(in_words(input(&setup)), "depends on INPUT 1 set");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_question_about_a_packet_has_one_answer() {
     ] {
         let setup = setup(with_rules(&filter(rules)), false);
         let outcomes = setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
-        assert_eq!(told(outcomes), "1 answered; 1 open", "{rules}");
+        assert_eq!(in_words(outcomes), "1 answered; 1 open", "{rules}");
     }
 }
 
@@ -332,7 +332,7 @@ fn names_of_invented_interfaces_are_not_known() {
         ("-A INPUT -m physdev --physdev-in ens3 -j DROP", "", "1 answered"),
     ] {
         let setup = setup(assuming(&filter(rules), assumptions), true);
-        assert_eq!(told(input(&setup)), expected, "{rules} {assumptions}");
+        assert_eq!(in_words(input(&setup)), expected, "{rules} {assumptions}");
     }
 }
 
@@ -354,11 +354,11 @@ fn rules_of_nftables_are_listed_all_at_once() {
     ] {
         let ruleset = Ruleset::read(&nft(rules)).unwrap();
         let setup = setup(|host| host.nft(ruleset), true);
-        assert_eq!(told(input(&setup)), expected, "{rules}");
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
     }
     let ruleset = Ruleset::read(&nft("iifname \"ens3\" drop")).unwrap();
     let assumed = setup(|host| host.nft(ruleset).assume("input-interface=yes".parse().unwrap()), true);
-    assert_eq!(told(input(&assumed)), "1 dropped");
+    assert_eq!(in_words(input(&assumed)), "1 dropped");
 }
 
 #[test]
@@ -411,11 +411,11 @@ fn marks_are_shifted() {
         let all = |mark: u32| {
             format!("*mangle\n{rules}COMMIT\n*filter\n-A INPUT -m connmark --mark 0x{mark:x} -j DROP\nCOMMIT\n")
         };
-        assert_eq!(told(input(&setup(with_rules(&all(drops)), false))), "1 dropped", "{rules}");
-        assert_eq!(told(input(&setup(with_rules(&all(1)), false))), "1 answered", "{rules}");
+        assert_eq!(in_words(input(&setup(with_rules(&all(drops)), false))), "1 dropped", "{rules}");
+        assert_eq!(in_words(input(&setup(with_rules(&all(1)), false))), "1 answered", "{rules}");
     }
     let restore = "*mangle\n-A PREROUTING -j CONNMARK --set-xmark 0x3/0xffffffff\n\
                    -A PREROUTING -j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xff --left-shift-mark 4\nCOMMIT\n\
                    *filter\n-A INPUT -m mark --mark 0x30 -j DROP\nCOMMIT\n";
-    assert_eq!(told(input(&setup(with_rules(restore), false))), "1 dropped");
+    assert_eq!(in_words(input(&setup(with_rules(restore), false))), "1 dropped");
 }

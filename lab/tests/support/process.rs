@@ -39,3 +39,19 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
+
+/// Whether `pid` is `ancestor` or one of its descendants.
+pub fn descends(pid: i32, ancestor: u32) -> bool {
+    let mut pid = pid;
+    loop {
+        if u32::try_from(pid) == Ok(ancestor) {
+            return true;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
+        match parent {
+            Some(parent) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+}

@@ -10,6 +10,7 @@ use super::sources::{Source, SourceKind};
 use super::stale::Lead;
 use super::{Asked, Audit};
 use crate::cluster::own_networks;
+use crate::machines::is_link_local;
 
 /// Addresses of the node at which a node port is asked for, at most, beside loopback.
 const NODE_ADDRESSES: usize = 4;
@@ -104,11 +105,4 @@ impl Audit<'_> {
 
 pub(super) fn other_port(frontend: &Frontend) -> u16 {
     frontend.port.wrapping_add(OTHER_PORT).max(1)
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }

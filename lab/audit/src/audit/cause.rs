@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
 use svclab_sim::network::Verdict;
+use svclab_sim::trace::Lost;
 
 use super::{Asked, FindingKind, SourceKind};
 use crate::decider::{Decider, Program};
@@ -64,7 +65,20 @@ fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
 }
 
 /// What kube-proxy does otherwise than documented, on every node; seen with 1.36.2.
-pub(super) fn known_difference(kind: FindingKind, asked: &Asked<'_>, proxy: &Proxy) -> Option<&'static str> {
+/// A packet that a rule or a policy drops is none of them.
+pub(super) fn known_difference(
+    kind: FindingKind,
+    asked: &Asked<'_>,
+    proxy: &Proxy,
+    found: Option<&Verdict>,
+) -> Option<&'static str> {
+    let lost = match found? {
+        Verdict::Dropped { why: Lost::Rule(_) | Lost::Policy(..) | Lost::NftRule(_) | Lost::NftPolicy(_), .. } => {
+            return None;
+        }
+        Verdict::Dropped { why, .. } => Some(why),
+        _ => None,
+    };
     let external = matches!(asked.frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancerIp);
     let source = asked.source.kind;
     match (kind, proxy.settings.mode) {
@@ -74,7 +88,9 @@ pub(super) fn known_difference(kind: FindingKind, asked: &Asked<'_>, proxy: &Pro
             )
         }
         (FindingKind::Broken(Kind::Dropped), Mode::Nftables)
-            if asked.frontend.kind == FrontendKind::NodePort && source == SourceKind::RemotePod =>
+            if asked.frontend.kind == FrontendKind::NodePort
+                && source == SourceKind::RemotePod
+                && lost == Some(&Lost::MartianSource) =>
         {
             Some("kube-proxy does not masquerade for an endpoint that meets itself by way of another node's node port")
         }
@@ -95,4 +111,42 @@ fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
 /// Modes IPVS and userspace write rules of iptables as well.
 fn belongs(written: Mode, mode: Mode) -> bool {
     written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
+}
+
+#[cfg(test)]
+mod tests {
+    use svclab_oracle::{Place, Protocol, ProxySettings};
+    use svclab_sim::host::Host;
+    use svclab_sim::network::Network;
+    use svclab_sim::rules::TableName;
+    use svclab_sim::trace::Hook;
+
+    use super::super::Source;
+    use super::super::stale::Lead;
+    use super::*;
+
+    /// What a rule or a policy drops is wrong on this node, however much the call looks like a known difference.
+    #[test]
+    fn only_the_difference_itself_is_excused() {
+        let lead = Lead { address: None, port: 30_080, protocol: Protocol::Tcp, family: svclab_oracle::Family::V4 };
+        let frontend = lead.frontend(lead.family);
+        let source = Source {
+            kind: SourceKind::RemotePod,
+            place: Place::Node("b".to_owned()),
+            address: None,
+            label: String::new(),
+        };
+        let asked = Asked { frontend: &frontend, source: &source, to: SocketAddr::from(([192, 0, 2, 1], 30_080)) };
+        let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
+        let proxy = Proxy { settings, configured: true, external_ips: true };
+        let mut network = Network::new();
+        let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
+        let excused = |why: Lost| {
+            let found = by.map(|by| Verdict::Dropped { by, why });
+            known_difference(FindingKind::Broken(Kind::Dropped), &asked, &proxy, found.as_ref()).is_some()
+        };
+        assert!(excused(Lost::MartianSource));
+        assert!(!excused(Lost::Policy(TableName::Filter, Hook::Forward)));
+        assert!(!excused(Lost::NoRoute));
+    }
 }

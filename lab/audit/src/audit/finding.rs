@@ -238,10 +238,11 @@ impl<'a> Gathered<'a> {
         let endpoints = Endpoints { own: &asked.frontend.endpoints, is_any: self.is_endpoint(&fault) };
         let cause = cause(&fault, decided.as_ref(), self.proxy, &endpoints);
         let kind = FindingKind::Broken(fault.kind);
+        let known = known_difference(kind, asked, self.proxy, fault.found.as_ref());
         let because = promise.because.iter().map(ToString::to_string).collect();
         let found = fault.says;
         let way = journey.map(trace::render).unwrap_or_default();
-        self.add(asked, kind, cause, promise.verdict.to_string(), because, found, way);
+        self.add(asked, (kind, known), cause, promise.verdict.to_string(), because, found, way);
     }
 
     fn is_endpoint(&self, fault: &Fault) -> bool {
@@ -262,21 +263,20 @@ impl<'a> Gathered<'a> {
         let because = vec!["no-service: what goes to no service's address and port is not touched [page reference/networking/virtual-ips]".to_owned()];
         let way = journey.map(trace::render).unwrap_or_default();
         let cause = format!("left from a service that is gone, or the service is new to the archive: {decided}");
-        self.add(asked, FindingKind::StaleFrontend, cause, "not a service".to_owned(), because, says, way);
+        self.add(asked, (FindingKind::StaleFrontend, None), cause, "not a service".to_owned(), because, says, way);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the columns of a finding, used in two places")]
     fn add(
         &mut self,
         asked: &Asked<'_>,
-        kind: FindingKind,
+        (kind, known): (FindingKind, Option<&'static str>),
         cause: String,
         promised: String,
         because: Vec<String>,
         found: String,
         way: String,
     ) {
-        let known = known_difference(kind, asked, self.proxy);
         let key = Key {
             kind,
             service: asked.frontend.service.to_string(),

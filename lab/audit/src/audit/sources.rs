@@ -87,12 +87,12 @@ impl Finder<'_> {
             self.plain_pod(family, &mut sources);
             self.remote_pod(family, &mut sources);
             self.outside(family, &mut sources);
-            let node = self.known.node.clone();
-            let source = |kind, place, label: &str| Source { kind, place, address: None, label: label.to_owned() };
-            sources.common.push(source(SourceKind::Node, Place::Node(node.clone()), "the node"));
-            sources.common.push(source(SourceKind::Loopback, Place::Loopback(node), "the node's loopback address"));
         }
-        sources.common.dedup_by(|one, other| one == other);
+        // Of no family: once.
+        let node = self.known.node.clone();
+        let source = |kind, place, label: &str| Source { kind, place, address: None, label: label.to_owned() };
+        sources.common.push(source(SourceKind::Node, Place::Node(node.clone()), "the node"));
+        sources.common.push(source(SourceKind::Loopback, Place::Loopback(node), "the node's loopback address"));
         self.ranges(frontends, &mut sources);
         sources
     }

@@ -85,6 +85,13 @@ pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
     html.out
 }
 
+/// A text as it stands in XML, as content and in attributes.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    escape(text, &mut out);
+    out
+}
+
 /// For text and for attributes. XML has no control characters, however they are written; and what turns the direction of writing
 /// turns the neighbours as well.
 fn escape(text: &str, out: &mut String) {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::looked_at;
 use crate::audit::{Finding, Report};
+use crate::page::escaped as escape;
 
 /// The whole document.
 #[must_use]
@@ -62,21 +63,4 @@ fn words(finding: &Finding) -> String {
         finding.cause,
         finding.way
     )
-}
-
-/// XML 1.0 has no control characters, however they are written.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' => out.push('\n'),
-            char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            char => out.push(char),
-        }
-    }
-    out
 }

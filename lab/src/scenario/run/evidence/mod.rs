@@ -127,7 +127,7 @@ impl Lab {
         let mut kept = Evidence::default();
         let failed = self.failed_call(step);
         let call = failed.as_ref().map(|(call, _)| call.clone());
-        let failure = Failure { step: told(step, number, verdict), call, ..keeper.head.clone() };
+        let failure = Failure { step: failed_step(step, number, verdict), call, ..keeper.head.clone() };
         let folder = match keeper.begin(&failure) {
             Some(Ok(folder)) => Some(folder),
             Some(Err(error)) => {
@@ -177,7 +177,7 @@ fn archive_inside(node: &str) -> PathBuf {
     Path::new(WORK_DIR).join("evidence").join(bundle::archive(node))
 }
 
-fn told(step: &Step, number: usize, verdict: &Verdict) -> FailedStep {
+fn failed_step(step: &Step, number: usize, verdict: &Verdict) -> FailedStep {
     let broken = |mismatch: &Mismatch| Broken { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() };
     let mismatches = match verdict {
         Verdict::Failed(mismatches) => mismatches.iter().map(broken).collect(),
