@@ -45,8 +45,7 @@ fn content(proxy: &mut Proxy) -> Content {
     proxy.mode().table().table.clone().unwrap()
 }
 
-/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, and the rules of those that do not know of
-/// single endpoints; sets, and elements.
+/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, and what these say; sets, and elements.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
     chains: BTreeMap<Name, (usize, String)>,
@@ -83,9 +82,16 @@ fn meaning(content: &Content) -> Meaning {
     }
 }
 
+/// What the rules of a chain say. Chains that draw one of a service port's endpoints name them in the order of their numbers, which depends on
+/// what was there before: of these it is all statements, in any order.
 fn rules(name: &str, chain: &Chain) -> String {
-    let is_own = ["service-", "endpoint-"].iter().any(|prefix| name.starts_with(prefix));
-    if is_own { String::new() } else { format!("{:?}", chain.rules) }
+    if !["service-", "local-"].iter().any(|prefix| name.starts_with(prefix)) {
+        return format!("{:?}", chain.rules);
+    }
+    let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+    let mut statements: Vec<String> = statements.map(|statement| format!("{statement:?}")).collect();
+    statements.sort_unstable();
+    statements.join("\n")
 }
 
 /// Until nothing is left to do; deleted is what nothing has led to for a second. What is refused is tried again.
