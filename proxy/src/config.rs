@@ -141,6 +141,16 @@ pub enum WriterChoice {
     Commands,
 }
 
+impl fmt::Display for WriterChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WriterChoice::Auto => "auto",
+            WriterChoice::Netlink => "netlink",
+            WriterChoice::Commands => "commands",
+        })
+    }
+}
+
 /// Settings of IPVS mode (`ipvs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {

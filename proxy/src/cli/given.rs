@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 
-use crate::kubeproxy_config::{FIELDS, Field, FlagValue, GoDuration, KubeProxyConfiguration};
+use crate::kubeproxy_config::{FIELDS, Field, FlagValue, GoDuration, KubeProxyConfiguration, State};
 
 /// The values that the command line gives, by the path of their field.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +70,12 @@ fn arg(field: &Field, name: &'static str, kind: FlagValue, default: &Value) -> A
         Some(Value::Bool(true)) => " [default: true]".to_owned(),
         _ => String::new(),
     };
-    let arg = Arg::new(name).help(format!("{}{shown}", field.help)).action(ArgAction::Append);
+    // A flag that is taken for kube-proxy's sake says so where it is looked up.
+    let effect = match field.state {
+        State::NoEffect(why) | State::Pending(why) => format!(" (no effect: {why})"),
+        State::Honoured | State::Different(_) => String::new(),
+    };
+    let arg = Arg::new(name).help(format!("{}{effect}{shown}", field.help)).action(ArgAction::Append);
     let arg = if name.len() == 1 { arg.short(name.chars().next()).long(name) } else { arg.long(name) };
     let arg = arg.value_parser(parser(kind)).value_name(value_name(kind));
     match kind {

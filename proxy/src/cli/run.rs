@@ -11,13 +11,14 @@ use super::config_watch::ConfigWatch;
 use super::leftovers::{self, all};
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
-use crate::config::{Config, Mode, Variant};
+use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
 use crate::events::{About as Regarding, Event, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::Room;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::descriptors::{self, Shares};
+use crate::kernel::instance::Instance;
 use crate::kernel::ipvs::Genetlink;
 use crate::kernel::nft_table::{NetlinkFlowtable, Spec};
 use crate::kernel::watch::Watch;
@@ -49,6 +50,8 @@ const END: Duration = Duration::from_millis(500);
 /// Runs until a signal ends it.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let Resolved { mut config, configuration, file, flags, .. } = resolved;
+    announce(&config, origin);
+    let instance = Instance::claim()?;
     let about = About {
         mode: config.mode.to_string(),
         configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
@@ -56,6 +59,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         statusz: config.gates.statusz,
     };
     let shares = Shares::of(descriptors::raise());
+    let start_up = StartUp { shares, about, instance };
     prepare_kernel(&mut config)?;
     if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
         warn!("{refused}");
@@ -67,11 +71,11 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
             let mut usable = usable(&config, mode)?;
             usable.leftovers = all(vec![leftovers::nftables(&usable.proxies)]);
-            start(config, shares, about, file.as_ref(), origin, usable)
+            start(config, start_up, file.as_ref(), origin, usable)
         }
         Mode::Nftables => {
             let usable = nftables(&config, shares)?;
-            start(config, shares, about, file.as_ref(), origin, usable)
+            start(config, start_up, file.as_ref(), origin, usable)
         }
         Mode::Userspace => {
             let (shared, mut stats) = (relays(&config, shares), Vec::new());
@@ -83,7 +87,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             usable.leftovers = all(vec![leftovers::ipvs(&config), leftovers::nftables(&usable.proxies)]);
             usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
             usable.metrics.push(relays::metrics(stats)?);
-            start(config, shares, about, file.as_ref(), origin, usable)
+            start(config, start_up, file.as_ref(), origin, usable)
         }
         Mode::Iptables => {
             let mut usable = usable(&config, |writer: Writer| {
@@ -95,9 +99,15 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
             if config.service_counters {
                 usable.metrics.push(rules::service_ports(usable.counters.clone())?);
             }
-            start(config, shares, about, file.as_ref(), origin, usable)
+            start(config, start_up, file.as_ref(), origin, usable)
         }
     }
+}
+
+/// The first line of the log. Which of its ways `auto` stands for, each family says when its tables are opened.
+fn announce(config: &Config, origin: &Origin) {
+    let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
+    info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {}", env!("CARGO_PKG_VERSION"));
 }
 
 /// What the listeners of userspace mode share. Connections may be silent for as long as connection tracking remembers them.
@@ -190,8 +200,7 @@ fn relays_localhost(config: &Config) -> bool {
 
 fn start<M: ModeAtWork + Send + 'static>(
     config: Config,
-    shares: Shares,
-    about: About,
+    start_up: StartUp,
     file: Option<&LoadedConfig>,
     origin: &Origin,
     usable: Usable<M>,
@@ -212,6 +221,8 @@ fn start<M: ModeAtWork + Send + 'static>(
     let threads = if relaying { processors.max(2) } else { 2 };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let result = runtime.block_on(async {
+        let StartUp { shares, about, instance } = start_up;
+        tokio::spawn(instance.answer());
         let proxy = Proxy::prepare(config, shares, about, usable)?;
         match origin {
             Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
@@ -307,6 +318,13 @@ fn starting(mode: Mode) -> Event {
         action: "StartKubeProxy",
         note: format!("svcproxy {} in {mode} mode", env!("CARGO_PKG_VERSION")),
     }
+}
+
+/// What is settled before the mode's tables are opened.
+struct StartUp {
+    shares: Shares,
+    about: About,
+    instance: Instance,
 }
 
 /// What can be proxied.

@@ -1,6 +1,7 @@
 //! From flags and configuration file to the settings that the proxy works with.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -99,6 +100,15 @@ pub enum Origin {
     Manifests(PathBuf),
     /// The Kubernetes API.
     Kubernetes(Access),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Manifests(directory) => write!(f, "manifests in {}", directory.display()),
+            Origin::Kubernetes(access) => f.write_str(&access.describe()),
+        }
+    }
 }
 
 /// Everything that was decided.

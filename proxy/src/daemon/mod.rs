@@ -6,6 +6,7 @@ mod flows;
 mod health_checks;
 mod leftovers;
 mod losses;
+mod own_node;
 mod pacer;
 mod refusals;
 mod runner;
@@ -30,6 +31,7 @@ use crate::mode::Mode;
 use crate::source::{Batch, Change, Source, SourceError};
 pub use health_checks::HealthChecks;
 pub use leftovers::Leftovers;
+use own_node::OwnNode;
 pub use runner::Runner;
 use runner::{Delivery, Shared};
 
@@ -81,6 +83,7 @@ where
     pub async fn run(self, stop: Stop) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
+        let mut own_node = OwnNode::new(config.node_name.clone());
         let (synced, all_synced) = watch::channel(Vec::new());
         let shared = Shared {
             config: Arc::new(config),
@@ -111,7 +114,10 @@ where
                     break Ok(());
                 }
                 batch = source.next() => match batch {
-                    Ok(Some(batch)) => hand_out(batch, &shared, &inboxes),
+                    Ok(Some(batch)) => {
+                        own_node.look(&batch);
+                        hand_out(batch, &shared, &inboxes);
+                    }
                     Ok(None) => break Ok(()),
                     Err(error) => break Err(error.into()),
                 },

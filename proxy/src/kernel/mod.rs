@@ -6,6 +6,7 @@ pub mod command;
 pub mod conntrack;
 pub mod descriptors;
 pub mod dummy;
+pub mod instance;
 pub mod ipset;
 pub mod iptables;
 pub mod ipvs;

@@ -102,7 +102,7 @@ impl Access {
     }
 
     /// For messages: what the access goes by, without a password.
-    pub(super) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match (&self.kubeconfig, &self.master) {
             (_, Some(master)) => without_password(master),
             (Some(path), None) => format!("kubeconfig {}", path.display()),

@@ -1,12 +1,7 @@
-//! `svcproxy render`: what would be sent to the kernel, on standard output.
+//! What a family is programmed with, as the texts that the commands take.
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use clap::{Args, ValueEnum};
-use tracing::warn;
-
-use super::settings::Settings;
 use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables;
 use crate::mode::engine::render::{Renderer, tables};
@@ -23,108 +18,77 @@ use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
-use crate::source::{Batch, ObjectKey, read_directory};
+use crate::source::{Batch, ObjectKey};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FamilyFlag {
-    Ipv4,
-    Ipv6,
+/// Which command takes a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Addresses,
+    Sets,
+    Servers,
+    Rules,
+    Tables,
 }
 
-/// Flags of `render`.
-#[derive(Debug, Args)]
-pub struct Render {
-    /// Mode to render; default: the configuration's, or iptables
-    #[arg(long, value_parser = mode)]
-    mode: Option<Mode>,
-    /// Only this address family
-    #[arg(long, value_enum)]
-    ip_family: Option<FamilyFlag>,
-    /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
-    #[arg(long)]
-    interfaces_without_address: bool,
-    /// IPVS and nftables mode: an address that this node has besides those of its Node object; node ports are there too. May be repeated
-    #[arg(long, value_name = "IP")]
-    local_address: Vec<IpAddr>,
-    #[command(flatten)]
-    settings: Settings,
+/// The texts of one family.
+#[derive(Debug)]
+pub(super) struct Documents {
+    /// Lines of comment: what no rule says.
+    comments: String,
+    parts: Vec<(Part, String)>,
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
-    text.parse()
-}
-
-impl Render {
-    /// Prints; faults in manifests go to standard error, a line each, and make the exit status 1.
-    pub fn run(&self) -> anyhow::Result<()> {
-        let (text, problems) = self.text()?;
-        std::io::stdout().lock().write_all(text.as_bytes())?;
-        match problems {
-            0 => Ok(()),
-            n => anyhow::bail!("{n} fault(s) in the manifests, named above; the rest is rendered"),
+impl Part {
+    /// The line before it on standard output, where several parts follow each other.
+    fn heading(self) -> &'static str {
+        match self {
+            Part::Addresses => "# addresses",
+            Part::Sets => "# ipset save",
+            Part::Servers => "# ipvsadm -Sn",
+            Part::Rules => "# iptables-restore",
+            Part::Tables => "# nft -f",
         }
     }
 
-    /// The text, and the number of faults that were logged.
-    fn text(&self) -> anyhow::Result<(String, usize)> {
-        let resolved = self.settings.resolve_in(self.mode)?;
-        super::logging::start(&resolved.configuration.logging);
-        let config = resolved.config;
-        let mode = config.mode;
-        if self.interfaces_without_address && mode != Mode::Userspace {
-            anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
-        }
-        if !self.local_address.is_empty() && !matches!(mode, Mode::Ipvs | Mode::Nftables) {
-            anyhow::bail!("--local-address says something about IPVS and nftables mode, and the mode is {mode}");
-        }
-        let reading = read_directory(self.settings.manifests()?)?;
-        for line in &reading.skipped {
-            tracing::info!("{line}");
-        }
-        for problem in reading.remarks.iter().chain(&reading.problems) {
-            warn!("{problem}");
-        }
-        let families = match self.ip_family {
-            None => Family::ALL.to_vec(),
-            Some(FamilyFlag::Ipv4) => vec![Family::V4],
-            Some(FamilyFlag::Ipv6) => vec![Family::V6],
-        };
-        let each = families
-            .into_iter()
-            .map(|family| format!("# {family}\n{}", self.text_of(mode, &config, family, &reading.batch)));
-        Ok((each.collect(), reading.problems.len()))
-    }
-
-    fn text_of(&self, mode: Mode, config: &Config, family: Family, batch: &Batch) -> String {
-        match mode {
-            Mode::Ipvs => ipvs_text(config, family, batch, &self.local_address),
-            Mode::Userspace => userspace_text(config, family, batch, self.interfaces_without_address),
-            Mode::Nftables => nftables_text(config, family, batch, &self.local_address),
-            Mode::Iptables => iptables_text(config, family, batch),
+    /// The end of its file's name.
+    fn extension(self) -> &'static str {
+        match self {
+            Part::Addresses => "addresses",
+            Part::Sets => "ipset",
+            Part::Servers => "ipvsadm",
+            Part::Rules => "rules",
+            Part::Tables => "nft",
         }
     }
 }
 
-/// What `svcproxy render` with these flags prints, for programs that do not want to run one.
-///
-/// # Errors
-/// As the command: flags that make no sense, a directory that cannot be read, faults in manifests.
-pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        render: Render,
+impl Documents {
+    /// All in one text. A family that is nothing but rules has no heading.
+    pub(super) fn text(&self) -> String {
+        let mut text = self.comments.clone();
+        for (part, body) in &self.parts {
+            if self.parts.len() > 1 || *part != Part::Rules {
+                text.push_str(part.heading());
+                text.push('\n');
+            }
+            text.push_str(body);
+        }
+        text
     }
-    let flags = <Flags as clap::Parser>::try_parse_from(std::iter::once("render".to_owned()).chain(flags))?;
-    match flags.render.text()? {
-        (text, 0) => Ok(text),
-        (_, n) => anyhow::bail!("{n} fault(s) in the manifests"),
+
+    /// Each part as a file that its command takes as it is: the end of the name, and the content. The comments are in the
+    /// one with the rules.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.parts.iter().map(|(part, body)| match part {
+            Part::Rules | Part::Tables => (part.extension(), self.comments.clone() + body),
+            _ => (part.extension(), body.clone()),
+        })
     }
 }
 
-/// The whole of a family in IPVS mode: addresses of the device, sets as `ipset save` prints them, virtual servers as
-/// `ipvsadm -Sn` does, and the rules as one `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
-pub fn ipvs_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> String {
+/// IPVS mode: addresses of the device, sets as `ipset save` prints them, virtual servers as `ipvsadm -Sn` does, and the rules
+/// as one `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
+pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
     let around = NodeContext::new(node, &addresses, &config.ipvs.scheduler);
     let (mut desired, mut dirty) = (DesiredState::default(), DirtyKeys::default());
@@ -135,19 +99,21 @@ pub fn ipvs_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr
     for chain in ipvs::rules::fixed(&around.node, true) {
         transaction.table(chain.place.0).write.insert(chain.place.1.to_owned(), chain.head);
     }
-    health_lines(&plans)
-        + &format!(
-            "# addresses\n{}# ipset save\n{}# ipvsadm -Sn\n{}# iptables-restore\n{}",
-            ipvs::text::addresses(&desired),
-            ipvs::text::ipset(&desired, family),
-            ipvs::text::ipvsadm(&desired),
-            with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>())
-        )
+    let rules = with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>());
+    Documents {
+        comments: health_lines(&plans),
+        parts: vec![
+            (Part::Addresses, ipvs::text::addresses(&desired)),
+            (Part::Sets, ipvs::text::ipset(&desired, family)),
+            (Part::Servers, ipvs::text::ipvsadm(&desired)),
+            (Part::Rules, rules),
+        ],
+    }
 }
 
-/// The whole of a family in userspace mode as one `iptables-restore` input, with the listening ports that a proxy would take on
-/// a node where all are free; comments say where these lead. `bare`: some interfaces have no address.
-pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool) -> String {
+/// Userspace mode: one `iptables-restore` input, with the listening ports that a proxy would take on a node where all are free;
+/// comments say where these lead. `bare`: some interfaces have no address.
+pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, bare: bool) -> Documents {
     // The mode decides about the guard of the loopback range, too.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
     let (node, mut addresses, plans) = planned(&config, family, batch, &[]);
@@ -161,18 +127,21 @@ pub fn userspace_text(config: &Config, family: Family, batch: &Batch, bare: bool
     for (table, chains) in tables {
         transaction.table(table).write = chains;
     }
-    health_lines(&plans) + &relays + &with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>())
+    let rules = with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>());
+    Documents { comments: health_lines(&plans) + &relays, parts: vec![(Part::Rules, rules)] }
 }
 
-/// The whole of a family in nftables mode, as `nft -f` takes it. Node ports are on the Node object's addresses and on `local`, as far as
+/// nftables mode, as `nft -f` takes it. Node ports are on the Node object's addresses and on `local`, as far as
 /// `nodePortAddresses` names them.
-pub fn nftables_text(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> String {
+pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
     let (node, _, plans) = planned(&config, family, batch, local);
     // Which links there are is known to the running proxy alone.
     let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
-    let lines = health_lines(&plans) + &localhost_lines(&node, &plans);
-    lines + "# nft -f\n" + &nftables::text::table(&node, &plans) + &flowtable
+    Documents {
+        comments: health_lines(&plans) + &localhost_lines(&node, &plans),
+        parts: vec![(Part::Tables, nftables::text::table(&node, &plans) + &flowtable)],
+    }
 }
 
 /// A comment for each node port that is relayed on a loopback address, as [`relay_lines`] has them, with that address.
@@ -228,9 +197,9 @@ fn planned(
     (node, addresses, proxy.plans())
 }
 
-/// The whole of a family as one `iptables-restore` input. Addresses of this host play no part, so that the text is
-/// the same on every machine: `nodePortAddresses` go by the Node object.
-pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
+/// iptables mode: one `iptables-restore` input. Addresses of this host play no part, so that the text is the same on every
+/// machine: `nodePortAddresses` go by the Node object.
+pub(super) fn iptables(config: &Config, family: Family, batch: &Batch) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, &[]);
     let health = health_lines(&plans);
     let mut mode = syncer::Iptables::default();
@@ -239,7 +208,8 @@ pub fn iptables_text(config: &Config, family: Family, batch: &Batch) -> String {
     for (table, chains) in tables::<_, iptables::Fake>(&mut mode, &context, plans, true) {
         transaction.table(table).write = chains;
     }
-    health + &with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>())
+    let rules = with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>());
+    Documents { comments: health, parts: vec![(Part::Rules, rules)] }
 }
 
 /// A comment for each `healthCheckNodePort`: the service, and how many endpoints on this node the proxy would answer with.

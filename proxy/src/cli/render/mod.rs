@@ -1,0 +1,162 @@
+//! `svcproxy render`: what would be sent to the kernel, on standard output or in files.
+
+mod documents;
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use tracing::warn;
+
+use self::documents::Documents;
+use super::settings::Settings;
+use crate::config::{Config, Mode};
+use crate::model::Family;
+use crate::source::{Batch, Change, read_directory};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FamilyFlag {
+    Ipv4,
+    Ipv6,
+}
+
+/// Flags of `render`.
+#[derive(Debug, Args)]
+pub struct Render {
+    /// Mode to render; default: the configuration's, or iptables
+    #[arg(long, value_parser = mode)]
+    mode: Option<Mode>,
+    /// Only this address family
+    #[arg(long, value_enum)]
+    ip_family: Option<FamilyFlag>,
+    /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
+    #[arg(long)]
+    interfaces_without_address: bool,
+    /// IPVS and nftables mode: an address that this node has besides those of its Node object; node ports are there too. May be repeated
+    #[arg(long, value_name = "IP")]
+    local_address: Vec<IpAddr>,
+    /// Write a file per family and command into this directory (such as ipv4.rules, which iptables-restore takes as it is) instead
+    /// of printing; their names are printed
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    text.parse()
+}
+
+impl Render {
+    /// Prints, or writes files; faults in manifests go to standard error, a line each, and make the exit status 1.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let rendered = self.render()?;
+        let text = match &self.output {
+            None => rendered.text(),
+            Some(directory) => rendered.write(directory)?,
+        };
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        match rendered.faults {
+            0 => Ok(()),
+            n => anyhow::bail!("{n} fault(s) in the manifests, named above; the rest is rendered"),
+        }
+    }
+
+    fn render(&self) -> anyhow::Result<Rendered> {
+        let resolved = self.settings.resolve_in(self.mode)?;
+        super::logging::start(&resolved.configuration.logging);
+        let config = resolved.config;
+        let mode = config.mode;
+        if self.interfaces_without_address && mode != Mode::Userspace {
+            anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
+        }
+        if !self.local_address.is_empty() && !by_local_addresses(mode) {
+            anyhow::bail!("--local-address says something about IPVS and nftables mode, and the mode is {mode}");
+        }
+        let reading = read_directory(self.settings.manifests()?)?;
+        for line in &reading.skipped {
+            tracing::info!("{line}");
+        }
+        for problem in reading.remarks.iter().chain(&reading.problems) {
+            warn!("{problem}");
+        }
+        if by_local_addresses(mode) && self.local_address.is_empty() && !has_node(&reading.batch, &config.node_name) {
+            let name = &config.node_name;
+            warn!(
+                "there is no Node {name} in the manifests, so its addresses are not known and node ports are left out: add it, give its \
+                 name by --hostname-override, or its addresses by --local-address"
+            );
+        }
+        let families = match self.ip_family {
+            None => Family::ALL.to_vec(),
+            Some(FamilyFlag::Ipv4) => vec![Family::V4],
+            Some(FamilyFlag::Ipv6) => vec![Family::V6],
+        };
+        let each = families.into_iter().map(|family| (family, self.documents(&config, family, &reading.batch)));
+        Ok(Rendered { families: each.collect(), faults: reading.problems.len() })
+    }
+
+    fn documents(&self, config: &Config, family: Family, batch: &Batch) -> Documents {
+        match config.mode {
+            Mode::Ipvs => documents::ipvs(config, family, batch, &self.local_address),
+            Mode::Userspace => documents::userspace(config, family, batch, self.interfaces_without_address),
+            Mode::Nftables => documents::nftables(config, family, batch, &self.local_address),
+            Mode::Iptables => documents::iptables(config, family, batch),
+        }
+    }
+}
+
+/// Whether node ports are on addresses that are named, and not on whatever the kernel calls local.
+fn by_local_addresses(mode: Mode) -> bool {
+    matches!(mode, Mode::Ipvs | Mode::Nftables)
+}
+
+fn has_node(batch: &Batch, wanted: &str) -> bool {
+    batch.changes.iter().any(|change| matches!(change, Change::Node(name, Some(_)) if name == wanted))
+}
+
+/// What was rendered, and the number of faults in manifests that were logged.
+struct Rendered {
+    families: Vec<(Family, Documents)>,
+    faults: usize,
+}
+
+impl Rendered {
+    fn text(&self) -> String {
+        self.families.iter().map(|(family, documents)| format!("# {family}\n{}", documents.text())).collect()
+    }
+
+    /// Writes the files, and returns their names, a line each.
+    fn write(&self, directory: &Path) -> anyhow::Result<String> {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let mut names = String::new();
+        for (family, documents) in &self.families {
+            for (extension, text) in documents.files() {
+                let path = directory.join(format!("{}.{extension}", family.to_string().to_lowercase()));
+                std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+                names.push_str(&format!("{}\n", path.display()));
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// What `svcproxy render` with these flags prints, for programs that do not want to run one.
+///
+/// # Errors
+/// As the command: flags that make no sense, a directory that cannot be read, faults in manifests.
+pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        render: Render,
+    }
+    let flags = <Flags as clap::Parser>::try_parse_from(std::iter::once("render".to_owned()).chain(flags))?;
+    let rendered = flags.render.render()?;
+    match rendered.faults {
+        0 => Ok(rendered.text()),
+        n => anyhow::bail!("{n} fault(s) in the manifests"),
+    }
+}
