@@ -14,7 +14,7 @@ use super::ClusterError;
 use super::host::{self, CNI0, ETH0, Role};
 use super::overlay;
 use super::validate::{gateway, range_for};
-use crate::traffic::servers::Servers;
+use crate::traffic::servers::{Identity, Servers};
 
 /// Node side of the first pod's link; the next ones follow.
 const FIRST_LINK: u32 = 1000;
@@ -73,10 +73,11 @@ impl Pod {
                 running.stop().await;
             }
         } else if servers.is_none() {
-            let identity = format!("{}/{}", self.spec.namespace, self.spec.name);
+            let server = format!("{}/{}", self.spec.namespace, self.spec.name);
+            let identity = Identity { server, node: self.spec.node.clone() };
             let (listen, ports) = (self.listen.clone(), self.spec.ports.clone());
             let started = Servers::start(&self.namespace, &identity, listen, ports, self.spec.host_network).await;
-            let started = started.map_err(ClusterError::kernel(format!("pod {identity}")))?;
+            let started = started.map_err(ClusterError::kernel(format!("pod {}", identity.server)))?;
             *servers = Some(started);
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! that is quick enough to have answered.
 
 pub mod client;
+mod hello;
 pub(crate) mod pair;
 pub mod probe;
 mod question;

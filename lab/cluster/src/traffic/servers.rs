@@ -1,10 +1,10 @@
-//! Echo servers: who answered, and which peer they saw.
+//! Echo servers: who answered, and which peer they saw. Over TCP they speak HTTP/1.1 as well.
 //!
 //! Sockets are bound to each address by itself: a datagram's answer then leaves from the address that it was sent to,
 //! without further ado. Only TCP servers on a node's own network listen on every address, as real ones there do.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Cursor};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
+use super::hello;
+
 /// Longest line that is answered, in bytes; longer ones end the connection.
 const MAX_LINE: u64 = 4096;
 
@@ -29,20 +31,59 @@ pub struct Servers {
 /// A socket that the runtime does not know yet.
 enum Bound {
     Tcp(TcpSocket),
+    Sctp(TcpSocket),
     Udp(std::net::UdpSocket),
 }
 
+/// Who a server says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `namespace/pod`.
+    pub server: String,
+    /// The pod's node.
+    pub node: String,
+}
+
+/// The two ends of a call, as the server sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Called {
+    pub(super) peer: SocketAddr,
+    /// Where the server was called.
+    pub(super) at: SocketAddr,
+}
+
+impl Called {
+    /// IPv4 addresses in IPv6's form become IPv4.
+    fn new(peer: SocketAddr, at: SocketAddr) -> Called {
+        let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Called { peer: canonical(peer), at: canonical(at) }
+    }
+}
+
+impl Identity {
+    /// For people.
+    pub(super) fn sentence(&self, called: Called) -> String {
+        let (server, node, Called { peer, at }) = (&self.server, &self.node, called);
+        format!("{server} on {node} answered at {at}; it saw you as {peer}\n")
+    }
+
+    /// For programs.
+    pub(super) fn json(&self, called: Called) -> serde_json::Value {
+        serde_json::json!({"server": self.server, "node": self.node, "peer": called.peer, "at": called.at})
+    }
+}
+
 impl Servers {
-    /// Starts a server named `identity` on every port of every address; with `wildcard`, those of TCP listen on every
+    /// Starts a server that says that it is `identity` on every port of every address; with `wildcard`, those of TCP listen on every
     /// address of the namespace, in the families of `addresses`.
     pub async fn start(
         namespace: &Namespace,
-        identity: &str,
+        identity: &Identity,
         addresses: Vec<IpAddr>,
         ports: Vec<ServerPort>,
         wildcard: bool,
     ) -> Result<Servers, NetnsError> {
-        let attempt = format!("starting the servers of {identity} in {}", namespace.name());
+        let attempt = format!("starting the servers of {} in {}", identity.server, namespace.name());
         let bound = namespace.run(move || bind_all(&addresses, &ports, wildcard)).await?;
         let tasks = bound.and_then(|bound| serve_all(bound, identity));
         let tasks = tasks.map_err(NetnsError::io(attempt))?;
@@ -55,13 +96,14 @@ impl Servers {
     }
 }
 
-fn serve_all(bound: Vec<Bound>, identity: &str) -> io::Result<JoinSet<()>> {
-    let identity: Arc<str> = identity.into();
+fn serve_all(bound: Vec<Bound>, identity: &Identity) -> io::Result<JoinSet<()>> {
+    let identity = Arc::new(identity.clone());
     let mut tasks = JoinSet::new();
     for socket in bound {
         let identity = Arc::clone(&identity);
         match socket {
-            Bound::Tcp(socket) => tasks.spawn(serve_tcp(socket.listen(BACKLOG)?, identity)),
+            Bound::Tcp(socket) => tasks.spawn(serve_stream(socket.listen(BACKLOG)?, identity, true)),
+            Bound::Sctp(socket) => tasks.spawn(serve_stream(socket.listen(BACKLOG)?, identity, false)),
             Bound::Udp(socket) => tasks.spawn(serve_udp(UdpSocket::from_std(socket)?, identity)),
         };
     }
@@ -81,7 +123,7 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
                 Protocol::Tcp => sockets::bind_tcp(address).map(Bound::Tcp),
                 Protocol::Udp => sockets::bind_udp(address).map(Bound::Udp),
                 Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
-                    Some(socket) => socket.map(Bound::Tcp),
+                    Some(socket) => socket.map(Bound::Sctp),
                     // A scenario whose steps speak it says that it needs it; to others such a port is a word in a rule.
                     None => continue,
                 },
@@ -92,19 +134,18 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
     Ok(bound)
 }
 
-/// The answer: one line of JSON. `at` is where the server was called.
-fn answer(identity: &str, peer: SocketAddr, at: SocketAddr, question: &[u8]) -> String {
-    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
+/// The answer to a question: one line of JSON.
+fn answer(identity: &Identity, called: Called, question: &[u8]) -> String {
     let question = String::from_utf8_lossy(question);
     let json = serde_json::json!({
-        "server": identity, "peer": canonical(peer), "at": canonical(at), "question": question.trim_end(),
+        "server": identity.server, "peer": called.peer, "at": called.at, "question": question.trim_end(),
     });
     let mut line = json.to_string();
     line.push('\n');
     line
 }
 
-async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
+async fn serve_stream(listener: TcpListener, identity: Arc<Identity>, speaks_http: bool) {
     // Not tasks of their own: they end in the same moment as the listener.
     let mut connections = FuturesUnordered::new();
     loop {
@@ -112,7 +153,7 @@ async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
             accepted = listener.accept() => {
                 // An error is one connection's (reset before accept); the listener itself goes on.
                 if let Ok((stream, peer)) = accepted {
-                    connections.push(converse(stream, peer, Arc::clone(&identity)));
+                    connections.push(converse(stream, peer, Arc::clone(&identity), speaks_http));
                 }
             }
             Some(()) = connections.next() => {}
@@ -120,29 +161,39 @@ async fn serve_tcp(listener: TcpListener, identity: Arc<str>) {
     }
 }
 
-async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<str>) {
+/// Answers line by line; the first line tells whether the client speaks HTTP instead.
+async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<Identity>, speaks_http: bool) {
     let Ok(at) = stream.local_addr() else { return };
+    let called = Called::new(peer, at);
     let (reader, mut writer) = stream.split();
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
+    let mut is_first = speaks_http;
     loop {
         line.clear();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
+        if is_first && read.is_ok() && hello::is_request(&line) {
+            // In a box, or every connection of the lab's own clients would have room for HTTP as well.
+            let stream = tokio::io::join(Cursor::new(line).chain(reader), writer);
+            return Box::pin(hello::serve(stream, &identity, called)).await;
+        }
+        is_first = false;
         let whole = read.is_ok() && line.last() == Some(&b'\n');
-        if !whole || writer.write_all(answer(&identity, peer, at, &line).as_bytes()).await.is_err() {
+        if !whole || writer.write_all(answer(&identity, called, &line).as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
-async fn serve_udp(socket: UdpSocket, identity: Arc<str>) {
+async fn serve_udp(socket: UdpSocket, identity: Arc<Identity>) {
     // Bound to one address: it is the one that every datagram was sent to.
     let Ok(at) = socket.local_addr() else { return };
     let mut datagram = [0; 2048];
     loop {
         // Errors are late ICMP messages about earlier answers.
         if let Ok((length, peer)) = socket.recv_from(&mut datagram).await {
-            let _ = socket.send_to(answer(&identity, peer, at, &datagram[..length]).as_bytes(), peer).await;
+            let answer = answer(&identity, Called::new(peer, at), &datagram[..length]);
+            let _ = socket.send_to(answer.as_bytes(), peer).await;
         }
     }
 }
