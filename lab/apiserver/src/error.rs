@@ -122,6 +122,20 @@ impl ApiError {
         ApiError { details, retry_after: Some(1), ..ApiError::new(504, "Timeout", message) }
     }
 
+    /// What a kubelet would have to answer; `asked` is the sub-resource.
+    pub(super) fn no_kubelet(pod: &str, asked: &str) -> Self {
+        let instead = match asked {
+            "log" => {
+                "its echo servers write no log; `svclab logs NODE` prints the log of a node's service proxy".to_owned()
+            }
+            "portforward" | "proxy" => {
+                format!("`svclab exec pod/{pod} -- curl http://ADDRESS:PORT/` calls it, or another one, from inside")
+            }
+            _ => format!("`svclab exec pod/{pod} -- COMMAND` runs a command in it, from a terminal outside the lab"),
+        };
+        ApiError::new(501, "NotImplemented", format!("pod {pod} has no container and no kubelet: {instead}"))
+    }
+
     /// The server is misbehaving.
     pub(super) fn unavailable() -> Self {
         let message = "the server is currently unable to handle the request";

@@ -4,8 +4,9 @@
 //! one store between scenario steps and API clients and keeps the history of its changes; [`ApiServer`] serves it over
 //! HTTP.
 //!
-//! Served are Services, EndpointSlices, Nodes, Pods, Namespaces, Events (both API versions), Leases and ServiceCIDRs: get, list, watch,
-//! create, update, patch, delete, status; tables for `kubectl get`; JSON only. Not served: server-side apply (415),
+//! Served are Services, EndpointSlices, Nodes, Pods, Deployments, ReplicaSets, Namespaces, Events (both API versions), Leases and
+//! ServiceCIDRs: get, list, watch, create, update, patch, delete, status, scale; tables for `kubectl get`; JSON only. Not served: what a
+//! kubelet answers (logs, exec), server-side apply (415),
 //! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
 //! deletion and finalizers.
 //!
@@ -33,6 +34,7 @@ mod patch;
 mod query;
 mod request;
 mod resources;
+mod scale;
 mod selector;
 mod serve;
 mod shared;

@@ -3,6 +3,9 @@
 use super::error::ApiError;
 use super::kubectl;
 
+/// Kubernetes' own binary form.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// What the body of an answer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -46,6 +49,10 @@ fn one(media: &str) -> Option<Form> {
 pub(super) fn content(header: Option<&str>) -> Result<(), ApiError> {
     match media(header) {
         "" | "application/json" => Ok(()),
+        // What `kubectl create` sends for kinds that it knows.
+        PROTOBUF => Err(ApiError::unsupported_media(
+            "application/json; `kubectl create … --dry-run=client -o yaml | kubectl apply -f -` sends that",
+        )),
         _ => Err(ApiError::unsupported_media("application/json")),
     }
 }
@@ -83,7 +90,8 @@ mod tests {
 
     #[test]
     fn protobuf_bodies_are_refused() {
-        assert_eq!(content(Some("application/vnd.kubernetes.protobuf")).unwrap_err().code, 415);
+        let refused = content(Some("application/vnd.kubernetes.protobuf")).unwrap_err();
+        assert!(refused.code == 415 && refused.message.contains("kubectl apply -f -"), "{refused:?}");
         assert_eq!(content(Some("application/json; charset=utf-8")), Ok(()));
         assert_eq!(content(None), Ok(()));
     }

@@ -25,7 +25,7 @@ use super::shared::SharedStore;
 use super::view::View;
 use super::watch::WatchTimes;
 use super::write::{self, DeleteOptions, Written};
-use super::{kubectl, list, watch};
+use super::{kubectl, list, scale, watch};
 use crate::objects::Kind;
 
 /// The largest body that is read (upstream's limit).
@@ -114,6 +114,8 @@ where
     let form = negotiate::accept(header(&request, ACCEPT))?;
     let path = match found {
         Route::Objects(path) => path,
+        Route::Scale(path) => return scale(context, &path, request).await,
+        Route::Kubelet { pod, asked } => return Err(ApiError::no_kubelet(&pod, asked)),
         _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
         Route::Health => return Ok(Answer::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
         about => return kubectl::about(&about).map(|value| Answer::json(&value)).ok_or_else(ApiError::no_route),
@@ -125,6 +127,32 @@ where
     } else {
         change(context, &path, &query, &view, request).await
     }
+}
+
+/// How many pods an object asks for, or is to ask for.
+async fn scale<B>(context: &Context, path: &Path, request: Request<B>) -> Result<Answer, ApiError>
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
+{
+    let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
+    let name = path.name.clone().unwrap_or_default();
+    let (head, body) = request.into_parts();
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let shared = &context.shared;
+    let shown = match head.method {
+        Method::GET => shared.look(|state| scale::of(state, path, &name))?,
+        Method::PUT => {
+            negotiate::content(content_type)?;
+            let value = parse(&collect(body).await?)?;
+            shared.with(|state| scale::update(state, path, &query, &name, &value))?
+        }
+        Method::PATCH => {
+            let patch = Patch::parse(content_type, &collect(body).await?)?;
+            shared.with(|state| scale::patch(state, path, &query, &name, &patch))?
+        }
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    Ok(Answer::json(&shown))
 }
 
 async fn read(context: &Context, path: &Path, query: Query, view: View) -> Result<Answer, ApiError> {

@@ -21,12 +21,14 @@ const fn resource(kind: Kind, group: &'static str, plural: &'static str, short: 
 }
 
 /// Every resource type, by group and name.
-pub(super) static RESOURCES: [Resource; 9] = [
+pub(super) static RESOURCES: [Resource; 11] = [
     resource(Kind::Event, "", "events", &["ev"]),
     Resource { status: true, ..resource(Kind::Namespace, "", "namespaces", &["ns"]) },
     Resource { status: true, ..resource(Kind::Node, "", "nodes", &["no"]) },
     Resource { status: true, in_all: true, ..resource(Kind::Pod, "", "pods", &["po"]) },
     Resource { status: true, in_all: true, ..resource(Kind::Service, "", "services", &["svc"]) },
+    Resource { status: true, in_all: true, ..resource(Kind::Deployment, "apps", "deployments", &["deploy"]) },
+    Resource { status: true, in_all: true, ..resource(Kind::ReplicaSet, "apps", "replicasets", &["rs"]) },
     resource(Kind::Lease, "coordination.k8s.io", "leases", &[]),
     resource(Kind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
     resource(Kind::Event, "events.k8s.io", "events", &[]),
@@ -37,6 +39,11 @@ impl Resource {
     /// `apiVersion` of its objects.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
+    }
+
+    /// Whether it has a `/scale` sub-resource.
+    pub(super) fn scales(&self) -> bool {
+        matches!(self.kind, Kind::Deployment | Kind::ReplicaSet)
     }
 
     /// `services`, `endpointslices.discovery.k8s.io`: how messages call it.
@@ -73,6 +80,15 @@ pub(super) enum Route<'a> {
     OpenApiGroup(&'a str),
     /// Objects.
     Objects(Path),
+    /// How many pods an object asks for.
+    Scale(Path),
+    /// What only a kubelet could answer: `log`, `exec` and their like of a pod.
+    Kubelet {
+        /// Namespace and name of the pod.
+        pod: String,
+        /// What is asked of it.
+        asked: &'a str,
+    },
 }
 
 /// Objects of one type, or one of them.
@@ -95,10 +111,23 @@ pub(super) fn route(path: &str) -> Option<Route<'_>> {
         ["version"] => Some(Route::Version),
         ["api"] => Some(Route::CoreVersions),
         ["api", "v1"] => Some(Route::Resources("")),
+        [
+            "api",
+            "v1",
+            "namespaces",
+            namespace,
+            "pods",
+            name,
+            asked @ ("log" | "exec" | "attach" | "portforward" | "proxy"),
+            ..,
+        ] => Some(Route::Kubelet { pod: format!("{namespace}/{name}"), asked }),
         ["api", "v1", rest @ ..] => objects("", rest).map(Route::Objects),
         ["apis"] => Some(Route::Groups),
         ["apis", group] => known(group).then_some(Route::Group(group)),
         ["apis", group, "v1"] => known(group).then_some(Route::Resources(group)),
+        ["apis", group, "v1", rest @ .., "scale"] => {
+            objects(group, rest).filter(|path| path.name.is_some() && path.resource.scales()).map(Route::Scale)
+        }
         ["apis", group, "v1", rest @ ..] => objects(group, rest).map(Route::Objects),
         ["openapi", "v3"] => Some(Route::OpenApi),
         ["openapi", "v3", "api", "v1"] => Some(Route::OpenApiGroup("")),
@@ -109,7 +138,10 @@ pub(super) fn route(path: &str) -> Option<Route<'_>> {
 
 /// The groups beside the core one.
 pub(super) fn groups() -> impl Iterator<Item = &'static str> {
-    RESOURCES.iter().map(|resource| resource.group).filter(|group| !group.is_empty())
+    let mut groups: Vec<&str> =
+        RESOURCES.iter().map(|resource| resource.group).filter(|group| !group.is_empty()).collect();
+    groups.dedup();
+    groups.into_iter()
 }
 
 fn known(group: &str) -> bool {

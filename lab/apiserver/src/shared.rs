@@ -91,6 +91,11 @@ impl SharedStore {
         look(&self.lock())
     }
 
+    /// Changes its value with everything that may have changed an object.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.ticks()
+    }
+
     pub(super) fn ticks(&self) -> watch::Receiver<u64> {
         self.inner.ticks.subscribe()
     }

@@ -119,7 +119,10 @@ fn paths_mean_what_the_api_conventions_say() {
         ("/api/v1/namespaces/x/nodes", None),
         ("/api/v1/services/y", None),
         ("/api/v1/configmaps", None),
-        ("/apis/apps/v1/deployments", None),
+        ("/apis/apps/v1/namespaces/x/deployments/y", Some((Kind::Deployment, Some("x"), Some("y"), false))),
+        ("/apis/apps/v1/deployments/scale", None),
+        ("/apis/discovery.k8s.io/v1/namespaces/x/endpointslices/y/scale", None),
+        ("/apis/apps/v1/statefulsets", None),
         ("/openapi/v2", None),
     ] {
         let found = route(text).map(|route| match route {

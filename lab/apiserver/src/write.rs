@@ -18,10 +18,8 @@ use super::query::{FieldValidation, Query};
 use super::resources::Path;
 use super::shared::State;
 use super::validate;
-use crate::objects::{Kind, Object, ObjectKey, Record, Store, mix};
+use crate::objects::{Kind, Object, ObjectKey, Record, Store, generated_name};
 
-/// What upstream makes generated names of: no vowels, no look-alikes.
-const NAME_SIGNS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// What an API server sets and clients cannot.
 const SERVER_SIDE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
@@ -115,17 +113,6 @@ fn store(
     written(&state.store)
 }
 
-fn generated(prefix: &str, state: &State) -> String {
-    let number = mix(state.store.version(), prefix);
-    let sign = |place: u32| {
-        let index = (number >> (place * 8)) % NAME_SIGNS.len() as u64;
-        usize::try_from(index).ok().and_then(|index| NAME_SIGNS.get(index)).copied().map_or('x', char::from)
-    };
-    // Room for the five signs within 63.
-    let prefix: String = prefix.chars().take(58).collect();
-    prefix.chars().chain((0..5).map(sign)).collect()
-}
-
 /// POST.
 pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: Value) -> Result<Written, ApiError> {
     identify(path, &mut value)?;
@@ -142,7 +129,7 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
     same_namespace(path, fields)?;
     let name = match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
         (Some(name), _) if !name.is_empty() => name.to_owned(),
-        (_, Some(prefix)) if !prefix.is_empty() => generated(prefix, state),
+        (_, Some(prefix)) if !prefix.is_empty() => generated_name(prefix, state.store.version()),
         _ => String::new(),
     };
     fields.insert("name".to_owned(), json!(name));
@@ -182,7 +169,8 @@ fn same_namespace(path: &Path, metadata: &mut Map<String, Value>) -> Result<(), 
     }
 }
 
-fn present(state: &State, path: &Path, name: &str) -> Result<Arc<Record>, ApiError> {
+/// The object of that name.
+pub(super) fn present(state: &State, path: &Path, name: &str) -> Result<Arc<Record>, ApiError> {
     let found = state.store.record(path.resource.kind, &key_of(path, name));
     found.cloned().ok_or_else(|| ApiError::not_found(path.resource, name))
 }

@@ -58,8 +58,10 @@ fn group_entry(name: &str) -> Value {
 /// `/api/v1` and `/apis/GROUP/v1`.
 pub(crate) fn resource_list(group: &str) -> Value {
     let of_group = || RESOURCES.iter().filter(|resource| resource.group == group);
-    let resources: Vec<Value> =
-        of_group().flat_map(|resource| [Some(entry(resource)), status_entry(resource)]).flatten().collect();
+    let resources: Vec<Value> = of_group()
+        .flat_map(|resource| [Some(entry(resource)), status_entry(resource), scale_entry(resource)])
+        .flatten()
+        .collect();
     let version = of_group().next().map(Resource::api_version);
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
 }
@@ -88,6 +90,20 @@ fn status_entry(resource: &Resource) -> Option<Value> {
             "singularName": "",
             "namespaced": resource.kind.namespaced(),
             "kind": resource.kind.name(),
+            "verbs": ["get", "patch", "update"],
+        })
+    })
+}
+
+fn scale_entry(resource: &Resource) -> Option<Value> {
+    resource.scales().then(|| {
+        json!({
+            "name": format!("{}/scale", resource.plural),
+            "singularName": "",
+            "namespaced": true,
+            "group": "autoscaling",
+            "version": "v1",
+            "kind": "Scale",
             "verbs": ["get", "patch", "update"],
         })
     })

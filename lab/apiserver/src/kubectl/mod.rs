@@ -29,6 +29,6 @@ pub(crate) fn about(route: &Route<'_>) -> Option<Value> {
         Route::Resources(group) => Some(discovery::resource_list(group)),
         Route::OpenApi => Some(openapi::index()),
         Route::OpenApiGroup(group) => Some(openapi::document(group)),
-        Route::Health | Route::Objects(_) => None,
+        Route::Health | Route::Objects(_) | Route::Scale(_) | Route::Kubelet { .. } => None,
     }
 }

@@ -29,6 +29,11 @@ fn list_rule(kind: Kind, path: &str) -> ListRule {
         (Kind::Pod, "status.podIPs" | "status.hostIPs" | "spec.hostAliases") => ListRule::Keyed("ip"),
         (Kind::Pod, "spec.volumes" | "spec.imagePullSecrets") => ListRule::Keyed("name"),
         (Kind::Pod, "spec.topologySpreadConstraints") => ListRule::Keyed("topologyKey"),
+        (Kind::Deployment | Kind::ReplicaSet, "status.conditions") => ListRule::Keyed("type"),
+        // What pods are made of is patched as pods are.
+        (Kind::Deployment | Kind::ReplicaSet, path) => {
+            path.strip_prefix("spec.template.").map_or(ListRule::Atomic, |path| list_rule(Kind::Pod, path))
+        }
         (Kind::Pod, path) => container_rule(path),
         _ => ListRule::Atomic,
     }

@@ -44,6 +44,20 @@ fn definitions(kind: Kind) -> &'static [Column] {
             ("IP", "string", "", true),
             ("Node", "string", "", true),
         ],
+        Kind::Deployment => &[
+            ("Name", "string", "name", false),
+            ("Ready", "string", "", false),
+            ("Up-to-date", "string", "", false),
+            ("Available", "string", "", false),
+            ("Age", "string", "", false),
+        ],
+        Kind::ReplicaSet => &[
+            ("Name", "string", "name", false),
+            ("Desired", "string", "", false),
+            ("Current", "string", "", false),
+            ("Ready", "string", "", false),
+            ("Age", "string", "", false),
+        ],
         Kind::Namespace => {
             &[("Name", "string", "name", false), ("Status", "string", "", false), ("Age", "string", "", false)]
         }
@@ -79,6 +93,15 @@ pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Valu
         Kind::EndpointSlice => slice(object, name, age),
         Kind::Node => node(object, name, age),
         Kind::Pod => pod(object, name, age),
+        Kind::Deployment => {
+            let (ready, wanted) = (number(object, "status", "readyReplicas"), number(object, "spec", "replicas"));
+            let of = |field: &str| number(object, "status", field).to_string();
+            vec![name, format!("{ready}/{wanted}"), of("updatedReplicas"), of("availableReplicas"), age]
+        }
+        Kind::ReplicaSet => {
+            let of = |part: &str, field: &str| number(object, part, field).to_string();
+            vec![name, of("spec", "replicas"), of("status", "replicas"), of("status", "readyReplicas"), age]
+        }
         Kind::Namespace => vec![name, text(&object["status"]["phase"]), age],
         Kind::Event => event(object, name, age),
         Kind::ServiceCidr => {
@@ -92,6 +115,10 @@ pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Valu
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+fn number(object: &Value, part: &str, field: &str) -> i64 {
+    object[part][field].as_i64().unwrap_or(0)
 }
 
 fn or(text: String, otherwise: &str) -> String {
@@ -205,7 +232,8 @@ fn pod(object: &Value, name: String, age: String) -> Vec<String> {
     let conditions = list(&object["status"]["conditions"]);
     let ready = conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
     let terminating = object["metadata"]["deletionTimestamp"].is_string();
-    let status = if terminating { "Terminating".to_owned() } else { text(&object["status"]["phase"]) };
+    let (phase, reason) = (text(&object["status"]["phase"]), text(&object["status"]["reason"]));
+    let status = if terminating { "Terminating".to_owned() } else { or(reason, &phase) };
     vec![
         name,
         format!("{}/{containers}", if ready { containers } else { 0 }),
@@ -252,6 +280,13 @@ mod tests {
         for kind in Kind::ALL {
             let mut store = crate::testing::store();
             crate::testing::fill(&mut store);
+            let deployment = json!({"metadata": {"name": "d"}, "spec": {
+                "selector": {"matchLabels": {"a": "d"}},
+                "template": {"metadata": {"labels": {"a": "d"}}, "spec": {"containers": [{"name": "c"}]}},
+            }});
+            let (deployment, _) = crate::objects::Object::from_value(Kind::Deployment, &deployment).unwrap();
+            store.apply(deployment).unwrap();
+            assert!(store.records(kind).next().is_some(), "{kind}");
             for record in store.records(kind) {
                 let cells = cells(record, &record.value(), Timestamp::now());
                 assert_eq!(cells.len(), columns(kind).len(), "{kind}");

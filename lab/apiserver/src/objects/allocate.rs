@@ -183,6 +183,26 @@ pub fn mix(seed: u64, name: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
+/// What upstream makes generated names of: no vowels, no look-alikes.
+const NAME_SIGNS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// So many signs of a generated name that `number` decides.
+pub(super) fn signs(number: u64, count: u32) -> String {
+    let base = NAME_SIGNS.len() as u64;
+    let sign = |place: u32| {
+        let index = number.checked_div(base.pow(place)).unwrap_or(0) % base;
+        usize::try_from(index).ok().and_then(|index| NAME_SIGNS.get(index)).copied().map_or('x', char::from)
+    };
+    (0..count).map(sign).collect()
+}
+
+/// `metadata.generateName` and five signs that `number` decides.
+pub fn generated_name(prefix: &str, number: u64) -> String {
+    // Room for the five signs within 63.
+    let prefix: String = prefix.chars().take(58).collect();
+    format!("{prefix}{}", signs(mix(number, &prefix), 5))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

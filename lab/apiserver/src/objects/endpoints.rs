@@ -12,6 +12,7 @@ use super::object::{ObjectKey, key_of};
 use super::pod::PodEntry;
 use super::store::Store;
 use super::versions::Clock;
+use super::workloads::controller;
 use super::{placement, slices};
 
 /// When the change behind a slice happened: kube-proxy's network programming latency starts there.
@@ -60,6 +61,9 @@ impl Store {
         for service in concerned {
             self.rebuild(&service);
         }
+        let owners = before.into_iter().chain(self.pods.get(key)).filter_map(|pod| controller(&pod.object.metadata));
+        let owners: Vec<ObjectKey> = owners.map(|owner| ObjectKey::new(Some(&key.namespace), &owner.name)).collect();
+        owners.into_iter().for_each(|owner| self.workloads.due(Kind::ReplicaSet, owner));
     }
 
     /// A service came, changed or went.

@@ -21,11 +21,15 @@ pub enum Kind {
     Lease,
     /// `networking.k8s.io/v1 ServiceCIDR`.
     ServiceCidr,
+    /// `apps/v1 ReplicaSet`.
+    ReplicaSet,
+    /// `apps/v1 Deployment`.
+    Deployment,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Node,
         Kind::Service,
         Kind::EndpointSlice,
@@ -34,6 +38,8 @@ impl Kind {
         Kind::Event,
         Kind::Lease,
         Kind::ServiceCidr,
+        Kind::ReplicaSet,
+        Kind::Deployment,
     ];
 
     /// `kind` of its objects.
@@ -47,6 +53,8 @@ impl Kind {
             Kind::Event => "Event",
             Kind::Lease => "Lease",
             Kind::ServiceCidr => "ServiceCIDR",
+            Kind::ReplicaSet => "ReplicaSet",
+            Kind::Deployment => "Deployment",
         }
     }
 
@@ -56,6 +64,7 @@ impl Kind {
             Kind::EndpointSlice => "discovery.k8s.io/v1",
             Kind::Lease => "coordination.k8s.io/v1",
             Kind::ServiceCidr => "networking.k8s.io/v1",
+            Kind::ReplicaSet | Kind::Deployment => "apps/v1",
             _ => "v1",
         }
     }

@@ -27,12 +27,14 @@ mod store;
 mod versions;
 mod view;
 mod vips;
+mod workloads;
 
-pub use allocate::mix;
+pub use allocate::{generated_name, mix};
 pub use error::ObjectError;
 pub use kind::Kind;
 pub use manifest::{Document, ManifestError, parse as parse_manifests, plain_message};
 pub use object::{Object, ObjectKey};
+pub use pod::PodState;
 pub use record::{Change, Record, selectable};
 pub use service::family_name;
 pub use store::{Store, StoreOptions};

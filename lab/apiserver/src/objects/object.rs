@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -65,6 +66,10 @@ pub enum Object {
     Lease(Box<Lease>),
     /// Where cluster IPs come from.
     ServiceCidr(Box<ServiceCIDR>),
+    /// So many pods alike.
+    ReplicaSet(Box<ReplicaSet>),
+    /// The same, with an orderly change to others.
+    Deployment(Box<Deployment>),
 }
 
 impl Object {
@@ -87,6 +92,8 @@ impl Object {
             Kind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
             Kind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
             Kind::ServiceCidr => read(value).map(|(object, lost)| (Object::ServiceCidr(object), lost))?,
+            Kind::ReplicaSet => read(value).map(|(object, lost)| (Object::ReplicaSet(object), lost))?,
+            Kind::Deployment => read(value).map(|(object, lost)| (Object::Deployment(object), lost))?,
         })
     }
 }

@@ -14,6 +14,8 @@ use super::object::ObjectKey;
 
 /// Host number 1 of a pod range is the node's own address in it; pods come after.
 const FIRST_POD: u64 = 2;
+/// `status.phase` of a pod that waits to be started.
+pub(super) const PENDING: &str = "Pending";
 /// `terminationGracePeriodSeconds` unless a pod says otherwise.
 const GRACE_PERIOD: i64 = 30;
 
@@ -30,10 +32,23 @@ pub(super) struct PodEntry {
     pub(super) ready: bool,
     /// Has a deletion timestamp.
     pub(super) terminating: bool,
+    /// Nobody has started it yet: it has no endpoint.
+    pub(super) pending: bool,
     /// Its containers have ended for good: it has no endpoint any more.
     pub(super) finished: bool,
     /// The Pod as the API shows it.
     pub(super) object: Pod,
+}
+
+/// A pod, and whether it is the one of that name that was there before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodState {
+    /// Its name.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: String,
+    /// What the lab builds.
+    pub spec: PodSpec,
 }
 
 impl PodEntry {
@@ -46,6 +61,24 @@ impl PodEntry {
             Some(condition) => condition.status = status,
             None => conditions.push(PodCondition { type_: "Ready".to_owned(), status, ..PodCondition::default() }),
         }
+    }
+
+    /// It stands, and serves.
+    pub(super) fn set_running(&mut self, node: &NodeSpec, at: Time) {
+        self.pending = false;
+        let status = self.object.status.get_or_insert_default();
+        status.phase = Some("Running".to_owned());
+        (status.reason, status.message) = (None, None);
+        status.start_time.get_or_insert(at);
+        self.ready = true;
+        complete(self, node);
+    }
+
+    /// Says why it does not stand yet.
+    pub(super) fn set_waiting(&mut self, why: &str) {
+        let status = self.object.status.get_or_insert_default();
+        status.reason = Some("CreatePodError".to_owned());
+        status.message = Some(why.to_owned());
     }
 
     /// Gives it a deletion timestamp.
@@ -99,7 +132,8 @@ pub(super) fn admit(
             .iter()
             .filter_map(|port| Some(((port.name.clone()?, protocol_of(port)), port.container_port)))
             .collect(),
-        ready: condition("Ready").unwrap_or(true),
+        ready: condition("Ready").unwrap_or(phase != Some(PENDING)),
+        pending: phase == Some(PENDING),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         object: pod.clone(),
@@ -115,9 +149,10 @@ fn complete(entry: &mut PodEntry, node: &NodeSpec) {
     spec.restart_policy.get_or_insert_with(|| "Always".to_owned());
     let status = entry.object.status.get_or_insert_default();
     status.phase.get_or_insert_with(|| "Running".to_owned());
-    let texts: Vec<String> = entry.spec.addresses.iter().map(ToString::to_string).collect();
+    let shown = entry.spec.addresses.iter().filter(|_| !entry.pending);
+    let texts: Vec<String> = shown.map(ToString::to_string).collect();
     status.pod_ip = texts.first().cloned();
-    status.pod_ips = Some(texts.into_iter().map(|ip| PodIP { ip }).collect());
+    status.pod_ips = (!entry.pending).then(|| texts.into_iter().map(|ip| PodIP { ip }).collect());
     status.host_ip = node.addresses.first().map(ToString::to_string);
     status.host_ips = Some(node.addresses.iter().map(|ip| HostIP { ip: ip.to_string() }).collect());
     entry.set_ready(entry.ready);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -92,7 +93,8 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "type",
         ],
         Kind::ServiceCidr => &["metadata.name"],
-        Kind::EndpointSlice | Kind::Lease => &["metadata.name", "metadata.namespace"],
+        Kind::ReplicaSet => &["metadata.name", "metadata.namespace", "status.replicas"],
+        Kind::EndpointSlice | Kind::Lease | Kind::Deployment => &["metadata.name", "metadata.namespace"],
     }
 }
 
@@ -170,6 +172,18 @@ impl Stored for EndpointSlice {
 
 impl Stored for ServiceCIDR {
     const STORED: Kind = Kind::ServiceCidr;
+}
+
+impl Stored for Deployment {
+    const STORED: Kind = Kind::Deployment;
+}
+
+impl Stored for ReplicaSet {
+    const STORED: Kind = Kind::ReplicaSet;
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        vec![("status.replicas", self.status.as_ref().map_or(0, |status| status.replicas).to_string())]
+    }
 }
 
 impl Stored for Lease {

@@ -39,7 +39,7 @@ pub(super) fn groups<'a>(
 ) -> Groups {
     let mut groups = Groups::new();
     let Some(spec) = &service.spec else { return groups };
-    for (key, pod) in pods.filter(|(_, pod)| !pod.finished) {
+    for (key, pod) in pods.filter(|(_, pod)| !pod.finished && !pod.pending) {
         for family in spec.ip_families.iter().flatten() {
             if let Some(address) = pod.spec.addresses.iter().find(|address| family_name(**address) == family) {
                 let group = groups.entry((family.clone(), ports_for(&spec.ports, pod))).or_default();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, PodIP, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use svclab_spec::{ClusterSpec, LoadBalancerVip, PodSpec};
@@ -13,11 +13,12 @@ use super::endpoints::EndpointController;
 use super::error::ObjectError;
 use super::kind::Kind;
 use super::object::{Object, ObjectKey, key_of};
-use super::pod::PodEntry;
+use super::pod::{PENDING, PodEntry, PodState};
 use super::record::Stored;
 use super::service::Pools;
 use super::versions::Versions;
 use super::vips::vips_of;
+use super::workloads::Workloads;
 use super::{node, plain, pod, service};
 
 /// How objects are allocated and grouped.
@@ -41,6 +42,9 @@ pub struct Store {
     nodes: BTreeMap<String, Node>,
     pub(super) pods: BTreeMap<ObjectKey, PodEntry>,
     pods_seen: usize,
+    /// New pods wait until somebody starts them.
+    holds_pods: bool,
+    pub(super) workloads: Workloads,
     pub(super) services: BTreeMap<ObjectKey, Service>,
     pub(super) endpoints: EndpointController,
 }
@@ -56,6 +60,8 @@ impl Store {
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             pods_seen: 0,
+            holds_pods: false,
+            workloads: Workloads::default(),
             services: BTreeMap::new(),
             endpoints: EndpointController::default(),
         };
@@ -77,6 +83,12 @@ impl Store {
     /// # Errors
     /// When the object cannot be in this cluster; the store is then unchanged.
     pub fn apply(&mut self, object: Object) -> Result<String, ObjectError> {
+        let applied = self.apply_one(object);
+        self.settle();
+        applied
+    }
+
+    pub(super) fn apply_one(&mut self, object: Object) -> Result<String, ObjectError> {
         match object {
             Object::Pod(pod) => self.apply_pod(*pod),
             Object::Service(service) => self.apply_service(*service),
@@ -94,6 +106,8 @@ impl Store {
                 self.versions.put(&key, &mut *cidr);
                 Ok(format!("servicecidr/{key}"))
             }
+            Object::ReplicaSet(set) => self.apply_replica_set(*set),
+            Object::Deployment(deployment) => self.apply_deployment(*deployment),
         }
     }
 
@@ -121,6 +135,13 @@ impl Store {
                 let problem = format!("the pod runs on {}; delete it first", present.spec.node);
                 return Err(ObjectError::field(name, "spec.nodeName", problem));
             }
+            let status = written.status.get_or_insert_default();
+            if status.pod_ip.is_none() && status.pod_ips.is_none() {
+                let addresses = present.spec.addresses.iter();
+                status.pod_ips = Some(addresses.map(|ip| PodIP { ip: ip.to_string() }).collect());
+            }
+        } else if self.holds_pods {
+            written.status.get_or_insert_default().phase = Some(PENDING.to_owned());
         }
         let (position, new) = (self.pods_seen, present.is_none());
         let position = if new { position } else { position.saturating_sub(1) };
@@ -228,6 +249,12 @@ impl Store {
     /// # Errors
     /// When there is none of that name.
     pub fn remove(&mut self, kind: Kind, key: &ObjectKey) -> Result<(), ObjectError> {
+        let removed = self.remove_one(kind, key);
+        self.settle();
+        removed
+    }
+
+    pub(super) fn remove_one(&mut self, kind: Kind, key: &ObjectKey) -> Result<(), ObjectError> {
         if self.versions.get(kind, key).is_none() {
             return Err(self.missing(kind, key));
         }
@@ -250,17 +277,20 @@ impl Store {
             Kind::Node => {
                 self.nodes.remove(&key.name);
             }
+            Kind::Deployment | Kind::ReplicaSet => self.workload_removed(kind, key),
             _ => {}
         }
         Ok(())
     }
 
     fn empty_namespace(&mut self, namespace: &str) {
-        for kind in [Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Event, Kind::Lease] {
+        let workloads = [Kind::Deployment, Kind::ReplicaSet];
+        let others = [Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Event, Kind::Lease];
+        for kind in workloads.into_iter().chain(others) {
             let inside = self.versions.of(kind).filter(|record| record.key.namespace == namespace);
             for key in inside.map(|record| record.key.clone()).collect::<Vec<_>>() {
-                // Each was there a moment ago, and none brings another back: services went first.
-                let _ = self.remove(kind, &key);
+                // Each was there a moment ago, and none brings another back: services and workloads went first.
+                let _ = self.remove_one(kind, &key);
             }
         }
     }
@@ -289,7 +319,46 @@ impl Store {
         self.put(key, &mut entry.object);
         let before = self.pods.insert(key.clone(), entry);
         self.pod_changed(key, before.as_ref());
+        self.settle();
         Ok(())
+    }
+
+    /// From now on new pods wait, without endpoints, until [`Store::set_running`] says that they stand.
+    pub fn hold_pods(&mut self) {
+        self.holds_pods = true;
+    }
+
+    /// Every pod, sorted.
+    pub fn pod_states(&self) -> Vec<PodState> {
+        let state = |(key, pod): (&ObjectKey, &PodEntry)| PodState {
+            key: key.clone(),
+            uid: pod.object.metadata.uid.clone().unwrap_or_default(),
+            spec: pod.spec.clone(),
+        };
+        self.pods.iter().map(state).collect()
+    }
+
+    /// A pod that waited stands and serves: it is running and ready. Nothing happens if it is gone, or another one.
+    pub fn set_running(&mut self, key: &ObjectKey, uid: &str) {
+        let nodes = self.spec.nodes.clone();
+        self.change_waiting(key, uid, |pod, now| {
+            if let Some(node) = nodes.iter().find(|node| node.name == pod.spec.node) {
+                pod.set_running(node, now);
+            }
+        });
+    }
+
+    /// A pod that waited cannot be started.
+    pub fn set_waiting(&mut self, key: &ObjectKey, uid: &str, why: &str) {
+        self.change_waiting(key, uid, |pod, _| pod.set_waiting(why));
+    }
+
+    fn change_waiting(&mut self, key: &ObjectKey, uid: &str, change: impl FnOnce(&mut PodEntry, Time)) {
+        let waits = |pod: &PodEntry| pod.pending && pod.object.metadata.uid.as_deref() == Some(uid);
+        if self.pods.get(key).is_some_and(waits) {
+            // It is there.
+            let _ = self.change_pod(key, change);
+        }
     }
 
     fn missing(&self, kind: Kind, key: &ObjectKey) -> ObjectError {

@@ -24,6 +24,8 @@ pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
         Object::Event(event) => metadata(Kind::Event, &event.metadata),
         Object::Lease(lease) => metadata(Kind::Lease, &lease.metadata),
         Object::ServiceCidr(cidr) => metadata(Kind::ServiceCidr, &cidr.metadata),
+        Object::ReplicaSet(set) => metadata(Kind::ReplicaSet, &set.metadata),
+        Object::Deployment(deployment) => metadata(Kind::Deployment, &deployment.metadata),
     };
     match (object, before) {
         (Object::Service(service), before) => {

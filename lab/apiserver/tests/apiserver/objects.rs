@@ -41,7 +41,7 @@ async fn everything_can_be_listed_over_tls_and_plain_http() {
         assert_eq!(Api::<Pod>::default_namespaced(client.clone()).list(&all).await.unwrap().items.len(), 2);
         assert_eq!(Api::<Namespace>::all(client.clone()).list(&all).await.unwrap().items.len(), 4);
         assert_eq!(client.apiserver_version().await.unwrap().major, "1");
-        assert_eq!(client.list_api_groups().await.unwrap().groups.len(), 4);
+        assert_eq!(client.list_api_groups().await.unwrap().groups.len(), 5);
     }
 }
 

@@ -92,6 +92,57 @@ async fn discovery_names_every_type() {
 }
 
 #[tokio::test]
+async fn a_deployment_is_scaled_by_its_sub_resource() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    let all = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "shop"}, "spec": {
+        "selector": {"matchLabels": {"app": "shop"}},
+        "template": {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [{"name": "c", "image": "a"}]}},
+    }});
+    let (code, made) = ask(&client, "POST", all, &[], &deployment.to_string()).await;
+    assert_eq!((code, &made["spec"]["replicas"]), (201, &json!(1)), "{made}");
+    let scale = format!("{all}/shop/scale");
+    let merge = [("content-type", "application/merge-patch+json")];
+    let (code, scaled) = ask(&client, "PATCH", &scale, &merge, r#"{"spec":{"replicas":3}}"#).await;
+    assert_eq!((code, &scaled["kind"], &scaled["spec"]["replicas"]), (200, &json!("Scale"), &json!(3)), "{scaled}");
+    let (_, seen) = get(&client, &scale, "*/*").await;
+    assert_eq!(seen["status"], json!({"replicas": 3, "selector": "app=shop"}), "{seen}");
+    let (_, pods) = get(&client, "/api/v1/namespaces/default/pods?labelSelector=app%3Dshop", "*/*").await;
+    assert_eq!(pods["items"].as_array().unwrap().len(), 3);
+    let mut anew = seen;
+    anew["spec"]["replicas"] = json!(0);
+    assert_eq!(ask(&client, "PUT", &scale, &[], &anew.to_string()).await.0, 200);
+    // What was read before that change is out of date.
+    assert_eq!(ask(&client, "PUT", &scale, &[], &scaled.to_string()).await.0, 409);
+    assert_eq!(ask(&client, "PATCH", &scale, &merge, r#"{"spec":{"replicas":-1}}"#).await.0, 400);
+    // A strategic patch merges containers by their names.
+    let strategic = [("content-type", "application/strategic-merge-patch+json")];
+    let image = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}"#;
+    let (code, patched) = ask(&client, "PATCH", &format!("{all}/shop"), &strategic, image).await;
+    assert_eq!((code, &patched["metadata"]["generation"]), (200, &json!(4)), "{patched}");
+    let (_, table) = get(&client, all, TABLE).await;
+    assert_eq!(table["rows"][0]["cells"][1], "0/0", "{table}");
+}
+
+#[tokio::test]
+async fn what_a_kubelet_would_answer_says_what_to_use_instead() {
+    let served = Served::start(false);
+    let client = served.client().await;
+    for (method, asked, instead) in [
+        ("GET", "log?container=web", "`svclab logs NODE`"),
+        ("POST", "exec?command=true", "`svclab exec pod/default/a -- COMMAND`"),
+        ("GET", "attach", "`svclab exec pod/default/a -- COMMAND`"),
+        ("POST", "portforward", "`svclab exec pod/default/a -- curl "),
+    ] {
+        let path = format!("/api/v1/namespaces/default/pods/a/{asked}");
+        let (code, status) = ask(&client, method, &path, &[], "").await;
+        assert_eq!((code, &status["kind"], &status["reason"]), (501, &json!("Status"), &json!("NotImplemented")));
+        assert!(status["message"].as_str().unwrap().contains(instead), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_served_is_refused_so_that_clients_fall_back() {
     let served = Served::start(false);
     let client = served.client().await;
@@ -115,7 +166,7 @@ async fn what_is_not_served_is_refused_so_that_clients_fall_back() {
         ("POST", "/api/v1/services", vec![], "{}", 405),
         ("POST", "/version", vec![], "{}", 405),
         ("GET", "/api/v1/configmaps", vec![], "", 404),
-        ("GET", "/apis/apps/v1/deployments", vec![], "", 404),
+        ("GET", "/apis/apps/v1/statefulsets", vec![], "", 404),
         ("GET", "/api/v1/services?fieldSelector=spec.nodeName%3Da", vec![], "", 400),
         ("GET", "/api/v1/services?resourceVersionMatch=Exact", vec![], "", 422),
         ("DELETE", "/api/v1/namespaces/default/services/none", vec![], "", 404),
