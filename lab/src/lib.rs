@@ -3,6 +3,7 @@
 pub mod bundle;
 pub mod cli;
 pub mod compare;
+pub mod control;
 pub mod expect;
 mod explanation;
 pub mod input;

@@ -189,30 +189,29 @@ fn list_and_check_tell_without_running() {
 
 #[test]
 fn a_lab_stays_up_and_can_be_entered() {
-    let mut lab = svclab(&["up", "hairpin"]).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
-    let pid = lab.id().to_string();
+    let name = format!("cli-{}", std::process::id());
+    let mut lab = svclab(&["up", "hairpin", "--name", &name]);
+    let mut lab = lab.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
     let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
     let Some(first) = lines.next() else {
         let code = lab.wait().unwrap().code();
         assert!(code == Some(3) && std::env::var_os("CI").is_none(), "svclab up ended: {code:?}");
         return;
     };
-    assert_eq!(first.unwrap(), "svclab exec node/node-a -- bash");
-    // `--pid` tells this test's lab from others that may be up.
-    let inner = svclab_netns::enter::running();
-    let mine = inner.iter().filter(|place| descends(place.pid, lab.id()));
-    let inner = mine.map(|place| place.pid.to_string()).next().unwrap_or(pid);
-    let node = run(&["exec", "--pid", &inner, "node/node-a", "--", "iptables-save", "-t", "nat"]);
+    assert_eq!(first.unwrap(), format!("{name} is up in iptables mode; ctrl-c ends it"));
+    // Runs of scenarios are found by their process id alone, and labs by that as well.
+    let pid = lab.id().to_string();
+    let node = run(&["exec", "--pid", &pid, "node/node-a", "--", "iptables-save", "-t", "nat"]);
     assert!(out(&node).contains("KUBE-SERVICES"), "{}", err(&node));
-    let pod = run(&["exec", "--pid", &inner, "web", "--", "sh", "-c", "ip -o addr; exit 7"]);
+    let pod = run(&["exec", "--name", &name, "web", "--", "sh", "-c", "ip -o addr; exit 7"]);
     assert!(out(&pod).contains("10.244.1."), "{}", err(&pod));
     assert_eq!(pod.status.code(), Some(7), "the command's own exit status");
-    let wrong = run(&["exec", "--pid", &inner, "node/node-z", "--", "true"]);
+    let wrong = run(&["exec", "--name", &name, "node/node-z", "--", "true"]);
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("node/node-b"), "{}", err(&wrong));
     // The terminal was closed.
     kill(Pid::from_raw(lab.id() as i32), Signal::SIGHUP).unwrap();
     assert_eq!(lab.wait().unwrap().code(), Some(0), "in order, and not killed");
-    assert!(!svclab_netns::enter::running().iter().any(|place| place.pid.to_string() == inner));
+    assert!(!svclab_netns::enter::running().iter().any(|place| descends(place.pid, lab.id())));
 }
 
 /// Another user's process that looks like a lab has whatever its owner likes in the place of programs.
@@ -240,7 +239,7 @@ fn root_enters_no_lab_of_another_user() {
     let listed = svclab_netns::enter::running().into_iter().any(|place| place.pid == pid);
     let output = run(&["exec", "--pid", &pid.to_string(), "node/trap", "--", "true"]);
     let place = svclab_netns::enter::Running { pid, place: "node/trap".to_owned(), tid: pid };
-    let entered = svclab_netns::enter::exec(&place, &["true".to_owned()]);
+    let entered = svclab_netns::enter::exec(&place, &["true".to_owned()], &[]);
     other.kill().unwrap();
     other.wait().unwrap();
     assert!(!listed && output.status.code() == Some(2), "{}", err(&output));

@@ -43,11 +43,11 @@ use futures_util::future::try_join_all;
 use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use svclab_netns::enter;
 use svclab_netns::links::{Hop, Route};
 use svclab_netns::namespace::Namespace;
 use svclab_netns::netem::Impairment;
 use svclab_netns::sockets;
+use svclab_netns::{enter, labs};
 
 use balancer::LoadBalancer;
 pub use error::ClusterError;
@@ -313,6 +313,6 @@ impl Cluster {
             places.map(|place| Ok((place.to_string(), self.namespace(&place)?))).collect();
         let found = found?;
         let list = found.iter().map(|(place, namespace)| (place.clone(), &**namespace));
-        enter::publish(list).map_err(ClusterError::io("writing the list of places"))
+        labs::publish(list).map_err(ClusterError::io("writing the list of places"))
     }
 }

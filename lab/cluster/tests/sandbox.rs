@@ -160,7 +160,7 @@ fn enter_place(place: &str) {
         .into_iter()
         .find(|running| running.place == place && holders(&token).contains(&running.pid.to_string()));
     let argv = ["ip", "-o", "addr"].map(str::to_owned);
-    assert!(enter::exec(&found.unwrap(), &argv).unwrap().success());
+    assert!(enter::exec(&found.unwrap(), &argv, &[]).unwrap().success());
 }
 
 async fn build_one() {

@@ -4,7 +4,7 @@
 //! ones are lost: the first are the ones that matter.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -15,8 +15,8 @@ use nix::sys::socket::{
 
 /// Bytes of packets, with the kernel's own of each, that may wait to be read.
 const QUEUE: usize = 8 << 20;
-/// Bytes of a packet that are read, more than any snap length of interest.
-const LONGEST: usize = 2048;
+/// Bytes of a packet that are read: more than any snap length of interest.
+pub const LONGEST: usize = 2048;
 
 /// A packet as it passed an interface, without the link's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Capture {
         Ok(Capture(socket))
     }
 
-    /// The first packets so far, at most so many, that are `wanted`; to be called once, at the end.
+    /// The first packets so far, at most so many, that are `wanted`; those after them are lost.
     ///
     /// # Errors
     /// When the socket cannot be read.
@@ -76,6 +76,14 @@ impl Capture {
             }
         }
         Ok(packets)
+    }
+
+    /// The packets that have passed since the last time, for who reads while they do.
+    ///
+    /// # Errors
+    /// When the socket cannot be read.
+    pub fn waiting(&self) -> io::Result<Vec<Packet>> {
+        self.packets(usize::MAX, |_| true)
     }
 
     /// The next in the queue; `None`: the kernel did not say where it passed, or when.
@@ -105,5 +113,11 @@ impl Capture {
             length,
             bytes: buffer,
         }))
+    }
+}
+
+impl AsFd for Capture {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

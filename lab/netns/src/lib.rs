@@ -10,6 +10,7 @@
 pub mod capture;
 mod diagnose;
 pub mod enter;
+pub mod labs;
 pub mod links;
 pub mod mac;
 pub mod namespace;

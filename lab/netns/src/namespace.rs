@@ -20,14 +20,17 @@ use super::links::Links;
 use super::sandbox::{self, WORK_DIR};
 use super::{NetnsError, sys};
 
+/// Characters of a host name: Linux takes 64, and Kubernetes 63.
+const LONGEST_HOST_NAME: usize = 63;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// What a namespace has of its own besides the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
-    /// Nothing: for pods and clients.
+    /// A host name: for pods and clients.
     Network,
-    /// A `/sys` that shows its devices, a `/run` and a host name: for nodes.
+    /// That, a `/sys` that shows its devices and a `/run`: for nodes.
     Host,
 }
 
@@ -48,7 +51,7 @@ struct Started {
 }
 
 impl Namespace {
-    /// Makes a namespace. `name` is for messages and, under [`Isolation::Host`], the host name.
+    /// Makes a namespace. `name` is for messages; what follows its last `/` is the host name.
     pub async fn create(name: &str, isolation: Isolation) -> Result<Namespace, NetnsError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (ready, started) = oneshot::channel();
@@ -148,9 +151,9 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Started, 
         Isolation::Host => {
             sys::unshare_host().map_err(io("leaving the old one"))?;
             host_mounts().map_err(io("mounting its own /sys and /run"))?;
-            nix::unistd::sethostname(name).map_err(|e| io("setting the host name")(io::Error::from(e)))?;
         }
     }
+    nix::unistd::sethostname(host_name(name)).map_err(|e| io("setting the host name")(io::Error::from(e)))?;
     let net = File::open(own).map_err(io("opening it"))?;
     let after = net.metadata().map_err(io("reading its number"))?.ino();
     if before == after {
@@ -162,6 +165,13 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Started, 
     Ok(Started { net, thread_dir, links })
 }
 
+/// The host name of `default/web-1` and its like, cut as a kubelet cuts it.
+fn host_name(name: &str) -> &str {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let end = name.char_indices().nth(LONGEST_HOST_NAME).map_or(name.len(), |(end, _)| end);
+    name[..end].trim_end_matches(['-', '.'])
+}
+
 /// A `/sys` for the new network namespace and an empty `/run` that shows the lab's work directory only.
 fn host_mounts() -> io::Result<()> {
     // A container with a masked /sys refuses a fresh one; programs then see the sandbox's devices there.
@@ -171,4 +181,17 @@ fn host_mounts() -> io::Result<()> {
     fs::create_dir_all(WORK_DIR)?;
     let work = format!("/proc/thread-self/fd/{}", work.as_raw_fd());
     sys::bind_mount(Path::new(&work), Path::new(WORK_DIR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_name_is_the_end_of_the_name() {
+        assert_eq!(host_name("node-a"), "node-a");
+        assert_eq!(host_name("pod/default/web-1"), "web-1");
+        let long = format!("pod/default/{}-{}", "a".repeat(62), "b".repeat(40));
+        assert_eq!(host_name(&long), "a".repeat(62));
+    }
 }

@@ -13,19 +13,27 @@ const LINUX_SLL2: u32 = 276;
 /// A whole file.
 #[must_use]
 pub fn file(packets: &[Packet], snap_length: u32) -> Vec<u8> {
-    let mut file = MAGIC.to_ne_bytes().to_vec();
-    file.extend(VERSION.iter().flat_map(|part| part.to_ne_bytes()));
-    // Two reserved fields.
-    file.extend([0; 8]);
-    file.extend(snap_length.to_ne_bytes());
-    file.extend(LINUX_SLL2.to_ne_bytes());
+    let mut file = head(snap_length);
     for packet in packets {
         record(&mut file, packet, snap_length);
     }
     file
 }
 
-fn record(file: &mut Vec<u8>, packet: &Packet, snap_length: u32) {
+/// What a file begins with.
+#[must_use]
+pub fn head(snap_length: u32) -> Vec<u8> {
+    let mut file = MAGIC.to_ne_bytes().to_vec();
+    file.extend(VERSION.iter().flat_map(|part| part.to_ne_bytes()));
+    // Two reserved fields.
+    file.extend([0; 8]);
+    file.extend(snap_length.to_ne_bytes());
+    file.extend(LINUX_SLL2.to_ne_bytes());
+    file
+}
+
+/// Appends a packet to a file.
+pub fn record(file: &mut Vec<u8>, packet: &Packet, snap_length: u32) {
     let header = header(packet);
     let most = usize::try_from(snap_length).unwrap_or(usize::MAX).saturating_sub(header.len());
     let kept = &packet.bytes[..packet.bytes.len().min(most)];

@@ -20,6 +20,8 @@ pub const WORK_DIR: &str = "/run/svclab";
 
 /// Environment variable that tells the inner process which descriptor to watch, and whether a user namespace was made.
 const MARKER: &str = "SVCLAB_SANDBOX";
+/// Another with what the outer process tells the inner one.
+const TOLD: &str = "SVCLAB_TOLD";
 
 /// Why this machine cannot run the lab: one sentence that says what is missing and how to get it (exit status 3).
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +66,18 @@ impl Outside {
 /// return. It returns in the inner process, which is PID 1 of its own PID namespace, so that whatever kills it or the
 /// outer process ends everything that was started. PID 1 ignores signals that it has no handler for: handle SIGINT and
 /// SIGTERM if the run has something to tidy or report.
+///
+/// # Errors
+/// When this machine cannot run the lab.
 pub fn enter() -> Result<Inside, SandboxError> {
+    enter_telling(None)
+}
+
+/// Likewise, and tells the inner process something that only the outer one can find out: see [`told`].
+///
+/// # Errors
+/// When this machine cannot run the lab.
+pub fn enter_telling(what: Option<&str>) -> Result<Inside, SandboxError> {
     if nix::unistd::getpid().as_raw() == 1
         && let Ok(marker) = std::env::var(MARKER)
     {
@@ -87,11 +100,19 @@ pub fn enter() -> Result<Inside, SandboxError> {
         .env(MARKER, format!("{kind}:{}", lifeline.as_raw_fd()))
         // A terminal's Ctrl-C must reach the lab alone, not the proxies that it is to end in order.
         .process_group(0);
+    command.envs(what.map(|what| (TOLD, what)));
     let child = command.spawn().map_err(failed)?;
     drop(lifeline);
     let code = outer::supervise(child, &signals).map_err(failed)?;
     drop(keep);
     std::process::exit(code)
+}
+
+/// What the outer process has told this one; `None` in the outer process, and where nothing was told.
+#[must_use]
+pub fn told() -> Option<String> {
+    let is_inner = nix::unistd::getpid().as_raw() == 1 && std::env::var_os(MARKER).is_some();
+    std::env::var(TOLD).ok().filter(|_| is_inner)
 }
 
 /// Set where the whole machine is the lab's, in a microVM: it then stays in the first user namespace, which alone is allowed
@@ -157,4 +178,4 @@ fn raise_descriptor_limit() {
 }
 
 /// Environment variables that programs started in the lab must not see.
-pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER];
+pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER, TOLD];

@@ -30,9 +30,9 @@ pub(super) fn unshare_for_sandbox(user: bool) -> io::Result<()> {
     Ok(unshare(flags)?)
 }
 
-/// Moves this thread into a new network namespace.
+/// Moves this thread into new network and UTS namespaces.
 pub(super) fn unshare_net() -> io::Result<()> {
-    Ok(unshare(CloneFlags::CLONE_NEWNET)?)
+    Ok(unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS)?)
 }
 
 /// Moves this thread into new network, mount and UTS namespaces.

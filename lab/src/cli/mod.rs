@@ -1,7 +1,9 @@
 //! The command line: one file per subcommand. Data goes to standard output, progress and complaints to standard error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
 
+mod ask;
 mod audit;
+mod banner;
 mod batch;
 mod changes;
 mod check;
@@ -18,11 +20,15 @@ mod in_microvm;
 mod inside;
 mod jobs;
 mod kernels;
+mod labs;
 mod list;
 mod objects;
 mod on_host;
 mod output;
+mod packet;
+mod pcap;
 mod place;
+mod ps;
 mod replay;
 mod run;
 mod run_args;
@@ -30,6 +36,7 @@ mod runtime;
 mod seeds;
 mod simulate;
 mod soak;
+mod table;
 mod up;
 
 use std::path::PathBuf;
@@ -86,10 +93,21 @@ enum Command {
     GuestExec(guest::GuestExecArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
+    /// List the labs that are up.
+    Ps,
+    /// End a lab that is up, and wait until it is gone.
+    Down(ps::DownArgs),
+    /// Run a command on a node, in a pod or on a client of a lab that is up. Exit status: the command's, 127 if there is no such
+    /// program, 126 if it cannot be executed, 128 and the signal's number if a signal ended it.
+    Exec(exec::ExecArgs),
+    /// Send requests in a lab that is up, and tell who answered and whom it saw.
+    Probe(ask::ProbeArgs),
+    /// Print the logs of the proxies of a lab that is up.
+    Logs(ask::LogsArgs),
+    /// Show the packets that pass a node, a pod or a client of a lab that is up, or write a capture of them.
+    Pcap(pcap::PcapArgs),
     /// Change objects for a long time and look at what it leaves behind: errors, memory, rules.
     Soak(soak::SoakArgs),
-    /// Run a command on a node, in a pod or on a client of a lab that is up.
-    Exec(exec::ExecArgs),
     /// List scenarios and what they show.
     List(list::ListArgs),
     /// Check scenarios and explain them; runs nothing.
@@ -190,8 +208,13 @@ pub fn main() -> ExitCode {
         Command::GuestRun(args) => guest::run(&args),
         Command::GuestExec(args) => guest::exec(&args),
         Command::Up(args) => up::up(&args),
-        Command::Soak(args) => soak::run(&args),
+        Command::Ps => Ok(ps::ps()),
+        Command::Down(args) => ps::down(&args),
         Command::Exec(args) => exec::exec(&args),
+        Command::Probe(args) => ask::probe(&args),
+        Command::Logs(args) => ask::logs(&args),
+        Command::Pcap(args) => pcap::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),
         Command::Audit(args) => audit::run(&args),

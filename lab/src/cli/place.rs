@@ -117,7 +117,7 @@ impl VmArgs {
 }
 
 /// What the host's kernel lacks for `jobs`, as the end of a sentence. It is asked only if one of them needs something.
-fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
+pub(super) fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
     if jobs.iter().all(|job| job.needs().is_empty()) {
         return Ok(None);
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use svclab_apiserver::SharedStore;
+use svclab_apiserver::objects::Store;
 use svclab_cluster::process::{Ended, ExecOutput};
 use svclab_cluster::traffic::client::Connection;
 use svclab_cluster::traffic::probe::Place;
@@ -114,6 +115,11 @@ impl Lab {
     /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// Looks at the objects.
+    pub fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
+        self.store.read(look)
     }
 
     /// The kubeconfig of a node, if the lab serves the Kubernetes API.

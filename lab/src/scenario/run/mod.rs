@@ -13,6 +13,7 @@ mod feed;
 mod idle;
 mod kill_on_child;
 mod lab;
+mod live;
 mod marker;
 mod measure;
 mod metric;

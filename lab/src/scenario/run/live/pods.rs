@@ -1,0 +1,100 @@
+//! The kubelet of all nodes: pods that come in the API are built, and run when they are ready; pods that go there are removed.
+
+use std::collections::BTreeMap;
+
+use svclab_apiserver::objects::{ObjectKey, PodState};
+use svclab_cluster::ClusterError;
+use svclab_spec::{LoadBalancerVip, PodSpec};
+
+use super::super::error::LabError;
+use super::super::lab::Lab;
+
+/// What stands, of what the API has.
+pub(super) struct Standing {
+    /// The UID of each pod that is built.
+    built: BTreeMap<ObjectKey, String>,
+    /// The UID of each that could not be built. It is tried again once another has gone, which may have had what it needs.
+    failed: BTreeMap<ObjectKey, String>,
+    vips: Vec<LoadBalancerVip>,
+}
+
+impl Lab {
+    /// Has new pods wait in the API; returns what stands so far.
+    pub(super) fn hold_pods(&self) -> Standing {
+        let (pods, vips) = self.store.write(|store| {
+            store.hold_pods();
+            (store.pod_states(), store.vips())
+        });
+        let built = pods.into_iter().map(|pod| (pod.key, pod.uid)).collect();
+        Standing { built, failed: BTreeMap::new(), vips }
+    }
+
+    /// Keeps the cluster as the API has it.
+    pub(super) async fn keep_pods(&self, mut standing: Standing, tell: &dyn Fn(&str)) -> LabError {
+        let mut changes = self.store.changes();
+        loop {
+            if let Err(error) = self.follow(&mut standing, tell).await {
+                tell(&error.to_string());
+            }
+            if changes.changed().await.is_err() {
+                return LabError::Step("the lab's objects are gone".to_owned());
+            }
+        }
+    }
+
+    /// Makes the cluster what the API has at this moment.
+    async fn follow(&self, standing: &mut Standing, tell: &dyn Fn(&str)) -> Result<(), LabError> {
+        let (pods, vips) = self.store.read(|store| (store.pod_states(), store.vips()));
+        let wanted: BTreeMap<&ObjectKey, &PodState> = pods.iter().map(|pod| (&pod.key, pod)).collect();
+        // A pod that was deleted and made anew meanwhile has the same name and another UID.
+        let is_gone = |key: &ObjectKey, uid: &String| wanted.get(key).is_none_or(|pod| pod.uid != *uid);
+        let gone: Vec<ObjectKey> =
+            standing.built.iter().filter(|(key, uid)| is_gone(key, uid)).map(|(key, _)| key.clone()).collect();
+        if !gone.is_empty() {
+            let keys: Vec<_> = gone.iter().map(|key| (key.namespace.clone(), key.name.clone())).collect();
+            gone.iter().for_each(|key| drop(standing.built.remove(key)));
+            standing.failed.clear();
+            self.cluster.remove_pods(&keys).await?;
+        }
+        let is_new =
+            |pod: &&PodState| !standing.built.contains_key(&pod.key) && standing.failed.get(&pod.key) != Some(&pod.uid);
+        let new: Vec<&PodState> = pods.iter().filter(is_new).collect();
+        for (pod, built) in new.iter().zip(self.build(&new).await) {
+            match built {
+                Ok(()) => {
+                    standing.built.insert(pod.key.clone(), pod.uid.clone());
+                    self.store.write(|store| store.set_running(&pod.key, &pod.uid));
+                }
+                Err(error) => {
+                    standing.failed.insert(pod.key.clone(), pod.uid.clone());
+                    tell(&format!("pod {} cannot be built: {error}", pod.key));
+                    self.store.write(|store| store.set_waiting(&pod.key, &pod.uid, &error.to_string()));
+                }
+            }
+        }
+        if self.cluster.spec().load_balancer.is_some() && vips != standing.vips {
+            self.cluster.set_vips(vips.clone()).await?;
+            standing.vips = vips;
+        }
+        self.feed.publish(&self.store)
+    }
+
+    /// Builds pods, all at once; if that does not work, one by one, for the others' sake.
+    async fn build(&self, pods: &[&PodState]) -> Vec<Result<(), ClusterError>> {
+        let specs: Vec<PodSpec> = pods.iter().map(|pod| pod.spec.clone()).collect();
+        if specs.is_empty() {
+            return Vec::new();
+        }
+        match self.cluster.add_pods(&specs).await {
+            Ok(()) => specs.iter().map(|_| Ok(())).collect(),
+            Err(error) if specs.len() == 1 => vec![Err(error)],
+            Err(_) => {
+                let mut built = Vec::new();
+                for spec in &specs {
+                    built.push(self.cluster.add_pod(spec).await);
+                }
+                built
+            }
+        }
+    }
+}
