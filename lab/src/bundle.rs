@@ -30,6 +30,9 @@ pub struct Failure {
     pub seed: u64,
     /// The kernel, where it is not the host's.
     pub machine: Option<Machine>,
+    /// Whether the nodes were audited after steps.
+    #[serde(default)]
+    pub audited: bool,
     /// The command that repeats the run.
     pub repeat: String,
     /// The step.

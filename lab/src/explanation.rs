@@ -56,7 +56,7 @@ pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, 
         _ => Protocol::TCP,
     };
     let from = names.caller(&call.from, to.ip())?;
-    let asked = Call { from, to, protocol, assumptions: Assumptions::default() };
+    let asked = Call { from, to, protocol, input: None, assumptions: Assumptions::default() };
     let explained = explain(Node::Snapshot(&snapshot, &known), &state, &asked)?;
     let text = text(&explained.machines.network, &explained.outcomes, &[], &explained.assumed, false);
     Ok(Explanation { text, lines: lines(&call.node, &explained) })

@@ -1,16 +1,17 @@
 //! Audits of nodes on the real kernel, from inside: what a proxy has just written is clean, what somebody breaks is found and named.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking, and tells what it has seen")]
 
 mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::{descends, finish};
+use support::runs::{Run, run};
+use support::{descends, eventually, finish};
 
 /// Services of every kind, with endpoints on both nodes, on the node's own network, on one node only, and none.
 const MANIFESTS: &str = r#"
@@ -120,26 +121,30 @@ impl Lab {
 
     /// Until the proxy has applied everything.
     fn audit_until_clean(&self) -> serde_json::Value {
-        let end = Instant::now() + Duration::from_secs(30);
-        loop {
-            match self.audit() {
-                (Some(0), report) => return report,
-                (status, report) if Instant::now() > end => panic!("{status:?}: {report:#}"),
-                _ => std::thread::sleep(Duration::from_millis(100)),
+        let mut clean = None;
+        eventually("nothing is wrong", || match self.audit() {
+            (Some(0), report) => {
+                clean = Some(report);
+                true
             }
-        }
+            (status, report) => {
+                println!("{status:?}: {report:#}");
+                false
+            }
+        });
+        clean.unwrap()
     }
 
-    /// The kinds of what is wrong once `command` has broken something that the stopped proxy does not mend.
-    fn broken_by(&self, command: &[&str]) -> Vec<String> {
+    /// Breaks something that the stopped proxy does not mend, and waits until the audit finds it.
+    fn is_found(&self, command: &[&str], kind: &str) {
         self.must(&["pkill", "-STOP", "-f", "svcproxy.*node-a"]);
         self.must(command);
-        let (status, report) = self.audit();
-        let kinds =
-            report["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].as_str().unwrap().to_owned());
-        let kinds: Vec<String> = kinds.collect();
-        assert_eq!(status, Some(1), "{report:#}");
-        kinds
+        eventually(&format!("a finding {kind}"), || {
+            let (status, report) = self.audit();
+            println!("{status:?}: {report:#}");
+            let found = |finding: &serde_json::Value| finding["kind"] == kind;
+            status == Some(1) && report["findings"].as_array().unwrap().iter().any(found)
+        });
     }
 }
 
@@ -149,8 +154,7 @@ fn clean_and_broken(mode: &str, variant: &str, command: &[&str], kind: &str) {
     assert_eq!(report["mode"], mode);
     assert!(report["calls"].as_u64().unwrap() > 40, "{report:#}");
     assert_eq!(report["notJudged"].as_array().unwrap().len(), 0, "{report:#}");
-    let kinds = lab.broken_by(command);
-    assert!(kinds.iter().any(|found| found == kind), "{kinds:?}");
+    lab.is_found(command, kind);
 }
 
 #[test]
@@ -215,4 +219,66 @@ fn an_archive_is_explained() {
     let wrong =
         finish(svclab(&["explain", archive, "--from", "outside", "--to", "service/wab"]), Duration::from_secs(60));
     assert_eq!(wrong.status.code(), Some(2));
+}
+
+/// A run on this machine's kernel with audits; `None`: it can run none, which is a failure in CI.
+fn audited(name: &str, mode: &str, flags: &[&str]) -> Option<Run> {
+    let run = run(name, &[&["--audit", "--kernel", "host", "--mode", mode, "--no-bundle"], flags].concat());
+    assert!(run.status != 3 || std::env::var_os("CI").is_none(), "{}", run.stderr);
+    (run.status != 3).then_some(run)
+}
+
+fn audits(run: &Run) -> Vec<&serde_json::Value> {
+    run.scenario["steps"].as_array().unwrap().iter().filter(|step| step["action"] == "audit").collect()
+}
+
+/// After every change of these scenarios, which change endpoints, policies and proxies, all rules of all nodes are right.
+#[test]
+fn scenarios_are_right_after_every_change() {
+    let all = [
+        ("rolling-update", "iptables", 7),
+        ("terminating", "nftables", 5),
+        ("restart", "userspace", 4),
+        ("switch-between-nftables-and-userspace", "nftables", 4),
+        ("dual-stack", "iptables", 1),
+        // A load balancer's address in the nodes' own network.
+        ("seeds/my-nginx", "nftables", 1),
+    ];
+    for (name, mode, count) in all {
+        let Some(run) = audited(name, mode, &[]) else { return };
+        assert_eq!(run.status, 0, "{name} in {mode} mode: {}", run.stderr);
+        let audits = audits(&run);
+        assert_eq!(audits.len(), count, "{name} in {mode} mode: {}", run.stderr);
+        assert!(audits.iter().all(|step| step["verdict"] == "passed"), "{}", run.stderr);
+    }
+}
+
+/// What no probe meets is found by the audit after the next change, and fails the run; it can be repeated.
+#[test]
+fn a_run_fails_by_an_audit_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shadowed.yaml");
+    let scenario = format!(
+        "name: shadowed\nabout: A rule of another program that no probe meets.\ncluster: {{nodes: 2, clients: [laptop], loadBalancer: true}}\n\
+         manifests: |{MANIFESTS}\nsteps:\n\
+         - name: a drop\n  exec: {{on: node/node-b, command: [iptables, -I, FORWARD, -p, udp, -j, DROP]}}\n\
+         - name: and another\n  exec: {{on: node/node-b, command: [iptables, -I, FORWARD, -p, tcp, --dport, '8080', -j, DROP]}}\n\
+         - name: a change\n  apply: |\n    {{apiVersion: v1, kind: Service, metadata: {{name: new}}, spec: {{selector: {{app: host}}, ports: [{{port: 9100}}]}}}}\n\
+         - name: a probe that does not meet it\n  probe: {{from: pod/caller, to: service/host, count: 1}}\n  expect: {{answered: host}}\n"
+    );
+    std::fs::write(&file, scenario).unwrap();
+    let name = file.with_extension("");
+    let name = name.to_str().unwrap();
+    let plain = run(name, &["--kernel", "host", "--mode", "iptables", "--no-bundle"]);
+    let Some(run) = audited(name, "iptables", &["--keep-going"]) else { return };
+    assert_eq!(plain.status, 0, "{}", plain.stderr);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    let broken = run.broken();
+    assert_eq!(broken.len(), 1, "{broken:?}");
+    let (step, why) = &broken[0];
+    assert_eq!(step, "audit after \"a change\"");
+    assert!(why.contains("no such finding on node-b") && why.contains("dropped: default/web"), "{why}");
+    assert!(!why.contains("on node-a"), "{why}");
+    assert!(run.scenario["repeat"].as_str().unwrap().contains(" --audit "), "{}", run.scenario["repeat"]);
+    assert_eq!(audits(&run)[0]["verdict"], "passed");
 }

@@ -133,6 +133,27 @@ pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
     own.filter(|own| !own.addr().is_loopback())
 }
 
+/// External IPs and load balancers' addresses in the node's own networks that no machine is known to have. A program (MetalLB, kube-vip)
+/// or an administrator has some node answer for them there.
+#[must_use]
+pub fn announced(snapshot: &Snapshot, known: &Known) -> BTreeSet<IpAddr> {
+    let services = snapshot.objects.iter().flat_map(|objects| &objects.services);
+    let texts = services.flat_map(|service| {
+        let external = service.spec.iter().flat_map(|spec| spec.external_ips.iter().flatten());
+        let balancer = service.status.iter().filter_map(|status| status.load_balancer.as_ref());
+        let ingress = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
+        external.chain(ingress.filter_map(|ingress| ingress.ip.as_ref()))
+    });
+    let networks: Vec<IpNet> = own_networks(snapshot).collect();
+    let here = texts.filter_map(|text| address::parse(text)).filter(|address| {
+        networks.iter().any(|network| network.contains(address))
+            && !networks.iter().any(|network| network.addr() == *address)
+            && !known.nodes.values().flatten().any(|of_node| of_node == address)
+            && !known.endpoints.contains_key(address)
+    });
+    here.collect()
+}
+
 /// Addresses that a Node object names, internal ones first.
 fn addresses_of(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
@@ -185,14 +206,7 @@ pub fn cluster(
     clients: Vec<Client>,
     uplink: Option<String>,
 ) -> Cluster {
-    let mut objects = snapshot.objects.clone().unwrap_or_default();
-    if !proxy.external_ips {
-        objects
-            .services
-            .iter_mut()
-            .filter_map(|service| service.spec.as_mut())
-            .for_each(|spec| spec.external_ips = None);
-    }
+    let objects = snapshot.objects.clone().unwrap_or_default();
     let own: Vec<IpAddr> = own_addresses(snapshot).collect();
     let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
     // What the Node object names comes first: the node calls from there.

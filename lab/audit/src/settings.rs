@@ -62,8 +62,6 @@ pub struct Proxy {
     /// Whether its configuration was read: without it nobody knows how it tells pods from others, and on which addresses node
     /// ports answer.
     pub configured: bool,
-    /// Whether external IPs are served: KEP-5707's feature gate shuts them.
-    pub external_ips: bool,
 }
 
 impl Proxy {
@@ -74,11 +72,7 @@ impl Proxy {
     pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<Proxy, NodeError> {
         let Some(text) = &snapshot.proxy_config else {
             let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
-            return Ok(Proxy {
-                settings: ProxySettings { mode, ..ProxySettings::default() },
-                configured: false,
-                external_ips: true,
-            });
+            return Ok(Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: false });
         };
         let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let named = match file.mode.as_deref() {
@@ -101,9 +95,9 @@ impl Proxy {
             node_port_addresses: node_port_addresses(file.node_port_addresses.as_deref().unwrap_or_default())?,
             localhost_node_ports: file.iptables.as_ref().and_then(|one| one.localhost_node_ports).unwrap_or(true),
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
+            external_ips: file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true),
         };
-        let external_ips = file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true);
-        Ok(Proxy { settings, configured: true, external_ips })
+        Ok(Proxy { settings, configured: true })
     }
 }
 

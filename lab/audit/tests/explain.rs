@@ -21,7 +21,7 @@ fn call(from: &str, to: &str, assume: &[&str]) -> Call {
         address => Caller::Address(address.parse().unwrap()),
     };
     let assumptions = Assumptions::parse(assume.iter().copied()).unwrap();
-    Call { from, to: to.parse().unwrap(), protocol: Protocol::TCP, assumptions }
+    Call { from, to: to.parse().unwrap(), protocol: Protocol::TCP, input: None, assumptions }
 }
 
 fn lines(explained: &Explained) -> Vec<String> {
@@ -35,7 +35,8 @@ fn bare(rules: &str, own: &[&str], input: Option<&str>, call: &Call) -> Result<E
     let mut state = NodeState::default();
     state.read_any_rules("iptables-save", Family::V4, rules).unwrap();
     let own = own.iter().map(|own| own.parse().unwrap()).collect();
-    explain(Node::Bare(&Bare { own, input: input.map(str::to_owned), has_sets: false }), &state, call)
+    let call = Call { input: input.map(str::to_owned), ..call.clone() };
+    explain(Node::Bare(&Bare { own, has_sets: false }), &state, &call)
 }
 
 const NAT: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:SVC - [0:0]\n\
@@ -269,6 +270,82 @@ fn a_nodes_own_links_and_names_are_used() {
     assert!(hairpin[0].contains("pod/default/web-1 answers") && hairpin[0].contains("sees 10.244.1.1"), "{hairpin:?}");
 }
 
+/// A call like another one whose packets come in by an interface.
+fn by(interface: &str, from: &str, to: &str) -> Call {
+    Call { input: Some(interface.to_owned()), ..call(from, to, &[]) }
+}
+
+/// A host that the node answers by eth0 calls by the other uplink.
+#[test]
+fn a_packet_comes_in_by_the_interface_that_is_named() {
+    let mut snapshot = node();
+    let only = NAT.replace("-A PREROUTING -d", "-A PREROUTING -i eth1 -d");
+    snapshot.nft_v4 = Some(only.replace("10.1.0.1", "10.244.1.5").replace("10.1.0.2", "10.244.2.7"));
+    let answers = |found: &Explained| lines(found).iter().filter(|line| line.contains("answers at")).count();
+    let plain = on(&snapshot, &call("outside", "10.96.0.10:80", &[])).unwrap();
+    assert_eq!(answers(&plain), 0, "{:?}", lines(&plain));
+    let found = on(&snapshot, &by("eth1", "outside", "10.96.0.10:80")).unwrap();
+    assert_eq!(answers(&found), 2, "{:?}", lines(&found));
+    let way = trace::render_tree(&found.outcomes);
+    assert!(way.contains("node/a, in by eth1") && way.contains("route: out by eth0 to 172.18.0.1"), "{way}");
+    assert!(found.assumed.iter().any(|line| line.contains("come in by eth1")), "{:?}", found.assumed);
+    // The same interface as without a name: nothing else happens.
+    let same = on(&snapshot, &by("eth0", "outside", "10.96.0.10:80")).unwrap();
+    assert_eq!(lines(&same), lines(&plain));
+    // A machine on a link of its own, and a bridge.
+    for from in ["172.18.0.9", "10.244.1.6"] {
+        let found = on(&snapshot, &by("eth1", from, "10.96.0.10:80")).unwrap();
+        assert_eq!(answers(&found), 2, "{from}: {:?}", lines(&found));
+    }
+    let way = trace::render_tree(&on(&snapshot, &by("cni0", "outside", "10.96.0.10:80")).unwrap().outcomes);
+    assert!(way.contains("node/a, in by cni0 (port veth1)"), "{way}");
+}
+
+/// With a strict rp_filter the kernel drops what comes in by another interface than the answer's.
+#[test]
+fn a_strict_reverse_path_filter_drops_what_comes_in_elsewhere() {
+    let mut snapshot = node();
+    for (name, value) in [("rp_filter", "1"), ("forwarding", "1")] {
+        snapshot.sysctls.insert(format!("net.ipv4.conf.eth1.{name}"), value.to_owned());
+    }
+    let found = lines(&on(&snapshot, &by("eth1", "outside", "10.96.0.10:80")).unwrap());
+    assert!(found.iter().all(|line| line.contains("lost on node/a")), "{found:?}");
+}
+
+#[test]
+fn an_interface_that_cannot_be_is_told() {
+    let wrong = |interface: &str, from: &str| {
+        on(&node(), &by(interface, from, "10.96.0.10:80")).map(|found| lines(&found)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        wrong("eth9", "outside"),
+        "--in eth9: the node has no interface of that name (it has: eth0, eth1, cni0, veth1, veth2)"
+    );
+    assert!(wrong("lo", "outside").contains("use --from node"));
+    assert!(wrong("eth0", "node").contains("comes in by no interface"));
+}
+
+/// A load balancer's address in the node's own network: no machine has it, so neighbours have to be told that the node takes it.
+#[test]
+fn what_is_for_an_address_of_nobodys_in_the_nodes_network_comes_here() {
+    let mut snapshot = node();
+    let rules = NAT.replace("10.96.0.10", "172.18.0.200");
+    snapshot.nft_v4 = Some(rules.replace("10.1.0.1", "10.244.1.5").replace("10.1.0.2", "10.244.2.7"));
+    // Without a service of that address a neighbour has it.
+    let elsewhere = lines(&on(&snapshot, &call("outside", "172.18.0.200:80", &[])).unwrap());
+    assert!(elsewhere[0].contains("172.18.0.200 answers"), "{elsewhere:?}");
+    let service = &mut snapshot.objects.as_mut().unwrap().services[0];
+    service.status = serde_json::from_str(r#"{"loadBalancer":{"ingress":[{"ip":"172.18.0.200"}]}}"#).unwrap();
+    let found = on(&snapshot, &call("outside", "172.18.0.200:80", &[])).unwrap();
+    assert!(
+        lines(&found).iter().all(|line| line.contains("answers at")) && lines(&found).len() == 2,
+        "{:?}",
+        lines(&found)
+    );
+    let said = "neighbours send packets for 172.18.0.200 to this node: no machine is known to have them";
+    assert!(found.assumed.contains(said), "{:?}", found.assumed);
+}
+
 #[test]
 fn sockets_of_the_node_are_those_of_the_snapshot() {
     assert_eq!(
@@ -312,7 +389,7 @@ fn an_address_that_nobody_is_known_to_have_does_not_answer() {
     for found in [on_node, of_dump] {
         assert!(lines(&found)[0].contains("lost on"), "{:?}", lines(&found));
         assert!(
-            found.assumed.iter().any(|line| line.contains("nobody is known to have 10.96.0.99")),
+            found.assumed.iter().any(|line| line.contains("no machine is known to have 10.96.0.99")),
             "{:?}",
             found.assumed
         );

@@ -1,6 +1,6 @@
 //! The questions' way through the rules, from top to bottom.
 
-use crate::address::Family;
+use crate::address::{self, Family};
 use crate::arrival::{self, Case};
 use crate::delivery;
 use crate::endpoints::{self, SlicesOf};
@@ -42,7 +42,12 @@ impl<'a> Oracle<'a> {
         let slices = SlicesOf::new(&objects.slices);
         let ports = |family| {
             let ports = objects.services.iter().flat_map(|service| service::ports(service, family));
-            ports.map(|port| ServicePort { endpoints: endpoints::copies(&slices, &port), ..port }).collect()
+            let ports = ports.map(|port| ServicePort {
+                endpoints: endpoints::copies(&slices, &port),
+                external_ips: if world.proxy.external_ips { port.external_ips } else { Vec::new() },
+                ..port
+            });
+            ports.collect()
         };
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
     }
@@ -150,6 +155,10 @@ impl<'a> Oracle<'a> {
             let Some(spec) = &service.spec else { continue };
             if service::ingress(service, family, true).contains(&to) {
                 reasons.add(Rule::LoadBalancerProxies, format!("{to} of {name}"));
+            }
+            let mut external = spec.external_ips.iter().flatten().filter_map(|text| address::parse(text));
+            if !self.world.proxy.external_ips && external.any(|address| address == to) {
+                reasons.add(Rule::ExternalIpsShut, format!("{to} of {name}"));
             }
             if let Some(rule) = service::left_alone(service).filter(|_| service::cluster_ip(spec, family) == Some(to)) {
                 reasons.add(rule, name);

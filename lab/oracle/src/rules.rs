@@ -16,6 +16,7 @@ pub enum Rule {
     ClusterIp,
     NodePort,
     ExternalIp,
+    ExternalIpsShut,
     LoadBalancerIp,
     LoadBalancerProxies,
     NoService,
@@ -104,6 +105,7 @@ impl Rule {
             Rule::ClusterIp => row("cluster-ip", "each node captures what goes to a service's cluster IP and port", "page reference/networking/virtual-ips, introduction"),
             Rule::NodePort => row("node-port", "each node answers on the node port of a NodePort or LoadBalancer service", "page concepts/services-networking/service, type: NodePort; API ServicePort.nodePort"),
             Rule::ExternalIp => row("external-ip", "nodes accept what arrives for an external IP and the service's port", "API ServiceSpec.externalIPs; page concepts/services-networking/service, External IPs"),
+            Rule::ExternalIpsShut => row("external-ips-shut", "with the feature gate AllowServiceExternalIPs off nodes do not look at external IPs", "KEP-5707"),
             Rule::LoadBalancerIp => row("load-balancer-ip", "with ipMode VIP, or none, packets reach the node with the load balancer's address, which is the service's", "API LoadBalancerIngress.ipMode; KEP-1860"),
             Rule::LoadBalancerProxies => row("load-balancer-proxies", "with ipMode Proxy, or one that is not known, the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860; upstream's IsVIPMode"),
             Rule::NoService => row("no-service", "what goes to no service's address and port is not touched", "page reference/networking/virtual-ips: only traffic to a service's address and port is captured"),
@@ -158,8 +160,8 @@ impl Rule {
 
     /// Every rule.
     #[rustfmt::skip]
-    pub const ALL: [Rule; 51] = [
-        Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp,
+    pub const ALL: [Rule; 52] = [
+        Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp, Rule::ExternalIpsShut,
         Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Undecided, Rule::Family,
         Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::LocalhostListeners, Rule::Martian,
         Rule::OtherPortOfVip, Rule::OtherPortOfClusterIp, Rule::UnusedClusterIp, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,

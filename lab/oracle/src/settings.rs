@@ -98,6 +98,8 @@ pub struct ProxySettings {
     pub localhost_node_ports: bool,
     /// `ipvs.scheduler`.
     pub scheduler: Scheduler,
+    /// The feature gate `AllowServiceExternalIPs` (KEP-5707): without it `externalIPs` are not looked at.
+    pub external_ips: bool,
 }
 
 impl Default for ProxySettings {
@@ -110,6 +112,7 @@ impl Default for ProxySettings {
             node_port_addresses: Vec::new(),
             localhost_node_ports: true,
             scheduler: Scheduler::default(),
+            external_ips: true,
         }
     }
 }

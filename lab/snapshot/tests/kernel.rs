@@ -13,6 +13,7 @@ mod process;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -75,14 +76,21 @@ fn run_inside() -> Result<Completion, Failed> {
 
 async fn what_is_made_is_found() {
     make().await;
+    let mut proxy = proxy();
     let snapshot = collect(&Options::default()).await;
+    // Its input ends, and so does it.
+    drop(proxy.stdin.take());
+    proxy.wait().unwrap();
     let mut bytes = Vec::new();
     snapshot.write(&mut bytes).unwrap();
     let read = Snapshot::read(&bytes[..]).unwrap();
     assert_eq!(read, snapshot);
 
     let unread: Vec<&str> = read.unread.iter().map(|unread| unread.what.as_str()).collect();
-    assert!(unread.iter().all(|what| ["objects", "proxy/config.yaml"].contains(what)), "{:?}", read.unread);
+    assert!(unread.iter().all(|what| *what == "objects"), "{:?}", read.unread);
+    let config = read.proxy_config.as_ref().unwrap();
+    assert!(config.contains("mode: nftables") && config.contains("clusterCIDR: 10.1.0.0/16"), "{config}");
+    assert_eq!(read.sources["proxy/config.yaml"], "the flags of kube-proxy");
     links_and_addresses(read.network.as_ref().unwrap());
     routes_and_rules(read.network.as_ref().unwrap());
     let nft = read.nft_v4.unwrap();
@@ -128,6 +136,20 @@ fn routes_and_rules(network: &Network) {
         (Some("10.1.0.0/24"), Some((1, u32::MAX)))
     );
     assert!(network.rules.iter().any(|rule| rule.family == "ipv6" && rule.table == 255));
+}
+
+/// Something that looks like a kube-proxy with flags and without a file, and waits for its input to end.
+fn proxy() -> std::process::Child {
+    let mut command = Command::new("sh");
+    command.arg0("kube-proxy").args([
+        "-c",
+        "read -r end",
+        "sh",
+        "--proxy-mode=nftables",
+        "--cluster-cidr",
+        "10.1.0.0/16",
+    ]);
+    command.stdin(Stdio::piped()).spawn().unwrap()
 }
 
 async fn make() {

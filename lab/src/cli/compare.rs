@@ -141,6 +141,7 @@ async fn one(
         machine: None,
         breaks: Vec::new(),
         evidence: Keep::Nothing,
+        audit: false,
     };
     let report = scenario::run::run(scenario, &options, &mut Quiet).await;
     let verdict = if report.passed() { "passed" } else { "FAILED" };

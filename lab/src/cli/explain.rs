@@ -31,7 +31,7 @@ use svclab_sim::cluster::{NodeState, ReadError};
 #[derive(Args)]
 pub(super) struct ExplainArgs {
     /// An archive of `svclab collect`, `-` is standard input; or the bundle of a failed step, which knows its probe.
-    #[arg(value_name = "NODE.tar|BUNDLE", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses", "interface"])]
+    #[arg(value_name = "NODE.tar|BUNDLE", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses"])]
     archive: Option<PathBuf>,
     /// Who calls: of an archive node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME; of a dump an address, or node for the
     /// machine itself; of a scenario pod/NAME, node/NAME, client/NAME.
@@ -75,7 +75,8 @@ pub(super) struct ExplainArgs {
     /// An address of that machine with its prefix, such as 172.18.0.2/16; may be given several times.
     #[arg(long = "address", value_name = "ADDRESS/LENGTH", conflicts_with = "scenario")]
     addresses: Vec<IpNet>,
-    /// The interface by which the caller's packets come in there; without it rules that ask for its name are not decided.
+    /// The interface by which the caller's packets come in there. Of an archive, default: the one to which the node's routes lead; of a
+    /// dump, without it rules that ask for its name are not decided.
     #[arg(long = "in", value_name = "INTERFACE", conflicts_with = "scenario")]
     interface: Option<String>,
     /// Every way as a tree, instead of one and a list of what can become of the packet.
@@ -173,6 +174,7 @@ fn in_archive(args: &ExplainArgs, asked: &Asked, path: &Path) -> Result<u8, Exit
         from,
         to,
         protocol: protocol(asked).or(spoken).unwrap_or(Number::TCP),
+        input: args.interface.clone(),
         assumptions: assumptions(args)?,
     };
     let explained = explained(Node::Snapshot(&snapshot, &known), &state, &call).map_err(wrong)?;
@@ -193,8 +195,14 @@ fn in_dump(args: &ExplainArgs, asked: &Asked) -> Result<u8, Exit> {
         }
     };
     let state = read(args, to.ip())?;
-    let bare = Bare { own: args.addresses.clone(), input: args.interface.clone(), has_sets: args.ipset.is_some() };
-    let call = NodeCall { from, to, protocol: protocol(asked).unwrap_or(Number::TCP), assumptions: assumptions(args)? };
+    let bare = Bare { own: args.addresses.clone(), has_sets: args.ipset.is_some() };
+    let call = NodeCall {
+        from,
+        to,
+        protocol: protocol(asked).unwrap_or(Number::TCP),
+        input: args.interface.clone(),
+        assumptions: assumptions(args)?,
+    };
     let explained = explained(Node::Bare(&bare), &state, &call).map_err(|error| Exit::usage(error.to_string()))?;
     on_node(args, &explained)
 }

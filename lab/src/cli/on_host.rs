@@ -44,6 +44,7 @@ async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioRep
             measure: None,
             machine: args.vm.machine.clone(),
             breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
+            audit: args.audit,
             evidence: args.bundles().map_or(Keep::Explanation, Keep::Bundle),
         };
         let report = scenario::run::run(scenario, &options, &mut progress).await;

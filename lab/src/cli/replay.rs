@@ -99,6 +99,7 @@ fn line(scenario: &Value) -> Option<Vec<String>> {
         return Some(line);
     }
     line.extend(["--iptables-variant".to_owned(), variant.to_owned()]);
+    line.extend((scenario["audited"] == true).then(|| "--audit".to_owned()));
     let machine: Option<crate::report::Machine> = serde_json::from_value(scenario["machine"].clone()).ok()?;
     let kernel = machine.as_ref().map_or("host", |machine| &machine.kernel);
     line.extend(["--kernel".to_owned(), kernel.to_owned()]);
@@ -122,11 +123,12 @@ mod tests {
             r#"{"scenarios": [
                 {"name": "a", "path": "a.yaml", "mode": "iptables", "iptablesVariant": "auto", "seed": 1, "passed": true, "machine": null},
                 {"name": "s", "path": "s.yaml", "mode": "ipvs", "iptablesVariant": "simulated", "seed": 2, "passed": true, "machine": null},
-                {"name": "b", "path": "b c.yaml", "mode": "iptables", "iptablesVariant": "legacy", "seed": 7, "passed": false,
+                {"name": "b", "path": "b c.yaml", "mode": "iptables", "iptablesVariant": "legacy", "seed": 7, "passed": false, "audited": true,
                  "machine": {"kernel": "debian-6.12", "deterministic": true, "image": "x"}}]}"#,
         );
         let lines_of = |only| lines(file.path(), only).map_err(|exit| exit.message);
-        let b = "b c.yaml|--seed|7|--mode|iptables|--iptables-variant|legacy|--kernel|debian-6.12|--deterministic";
+        let b =
+            "b c.yaml|--seed|7|--mode|iptables|--iptables-variant|legacy|--audit|--kernel|debian-6.12|--deterministic";
         assert_eq!(lines_of(None).unwrap().iter().map(|line| line.join("|")).collect::<Vec<_>>(), [b]);
         let a = "a.yaml|--seed|1|--mode|iptables|--iptables-variant|auto|--kernel|host";
         assert_eq!(lines_of(Some("a")).unwrap()[0].join("|"), a);

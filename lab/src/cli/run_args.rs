@@ -24,8 +24,12 @@ pub(super) struct RunArgs {
     pub(super) mode: Vec<ModeArg>,
     /// In the simulator instead of a kernel: as any user, the same bytes every time. Steps that it has no model of are left
     /// out, and said to be.
-    #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks"])]
+    #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks", "audit"])]
     pub(super) simulate: bool,
+    /// Audit all nodes, as `svclab audit` does, before the first step and after each one that changes objects or proxies: what is wrong
+    /// by their rules fails the scenario, whatever the probes say.
+    #[arg(long)]
+    pub(super) audit: bool,
     /// Go on after a failed step and after a failed scenario.
     #[arg(long)]
     pub(super) keep_going: bool,
@@ -108,6 +112,7 @@ impl RunArgs {
         if let Some(Sensitivity(skew)) = self.sensitivity {
             flags.extend(["--sensitivity".to_owned(), skew.to_string()]);
         }
+        flags.extend(self.audit.then(|| "--audit".to_owned()));
         flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
         flags
     }

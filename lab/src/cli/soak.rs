@@ -63,6 +63,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         keep_going: false,
         breaks: Vec::new(),
         evidence: Keep::Nothing,
+        audit: false,
         measure: None,
         machine: None,
     };

@@ -48,6 +48,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         machine: None,
         breaks: Vec::new(),
         evidence: Keep::Nothing,
+        audit: false,
     };
     runtime()?.block_on(async {
         tokio::select! {

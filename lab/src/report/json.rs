@@ -19,6 +19,7 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "iptablesVariant": report.variant,
         "seed": report.seed,
         "machine": report.machine,
+        "audited": report.audited,
         "passed": report.passed(),
         "judged": report.judged(),
         "unable": report.unable,

@@ -90,17 +90,23 @@ fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
         }
         Verdict::Failed(mismatches) => {
             xml.push_str(">\n");
+            let why: String = explained(step).map(|line| format!("why: {}\n", escape(line))).collect();
             for mismatch in mismatches {
                 let (expected, seen) = (escape(&mismatch.expected), escape(&mismatch.seen));
                 let _ = writeln!(
                     xml,
-                    "      <failure message=\"expected: {expected}\">seen: {seen}\nrepeat: {}</failure>",
+                    "      <failure message=\"expected: {expected}\">seen: {seen}\n{why}repeat: {}</failure>",
                     escape(&report.repeat())
                 );
             }
             xml.push_str("    </testcase>\n");
         }
     }
+}
+
+/// Why the request of a failed step went where it went.
+fn explained(step: &StepReport) -> impl Iterator<Item = &str> {
+    step.evidence.iter().flat_map(|evidence| &evidence.explanation).map(String::as_str)
 }
 
 /// XML text: the five special characters, and nothing that XML 1.0 forbids.
@@ -121,11 +127,20 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Machine;
+    use crate::report::{Evidence, Machine};
 
     #[test]
     fn a_suite_per_scenario_a_case_per_step() {
         insta::assert_snapshot!(render(&super::super::sample()));
+    }
+
+    #[test]
+    fn a_failure_says_why() {
+        let mut reports = super::super::sample();
+        let explanation = vec!["on node-a: always  refused".to_owned(), "decided by 1 in <nat>".to_owned()];
+        reports[0].steps[1].evidence = Some(Evidence { explanation, ..Evidence::default() });
+        let said = "seen: 10.0.0.9 &amp; &quot;others&quot;\nwhy: on node-a: always  refused\nwhy: decided by 1 in &lt;nat&gt;\nrepeat: ";
+        assert!(render(&reports).contains(said), "{}", render(&reports));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::expect::{Answers, Mismatch};
+use crate::scenario::Step;
 
 pub use cluster::Cluster;
 pub use figures::{Figures, Idle};
@@ -80,6 +81,22 @@ pub struct StepReport {
     pub took: Duration,
 }
 
+impl StepReport {
+    /// A report on a step of which nothing but the verdict is known.
+    pub fn new(step: &Step, verdict: Verdict) -> Self {
+        StepReport {
+            name: step.name.clone(),
+            line: step.line,
+            action: step.action.key(),
+            verdict,
+            summary: String::new(),
+            answers: None,
+            evidence: None,
+            took: Duration::ZERO,
+        }
+    }
+}
+
 /// What a failed step has left behind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Evidence {
@@ -110,6 +127,8 @@ pub struct ScenarioReport {
     pub machine: Option<Machine>,
     /// Its machines before the first step.
     pub cluster: Cluster,
+    /// Whether the nodes were audited after steps.
+    pub audited: bool,
     /// Every step, in order.
     pub steps: Vec<StepReport>,
     /// Why the cluster or the proxies did not come up, if they did not.
@@ -169,8 +188,9 @@ impl ScenarioReport {
             SIMULATED => " --simulate".to_owned(),
             variant => format!(" --iptables-variant {variant}"),
         };
+        let audit = if self.audited { " --audit" } else { "" };
         let machine = self.machine.as_ref().map(|machine| format!(" {}", machine.flags())).unwrap_or_default();
-        format!("svclab run {} --mode {}{variant}{machine} --seed {}", self.path, self.mode, self.seed)
+        format!("svclab run {} --mode {}{variant}{audit}{machine} --seed {}", self.path, self.mode, self.seed)
     }
 }
 
@@ -196,6 +216,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         seed: 3,
         machine: None,
         cluster: Cluster::default(),
+        audited: false,
         steps: vec![
             step("it answers", Verdict::Passed, "default/web ×1"),
             step("it is masked", broken, "default/web ×1"),

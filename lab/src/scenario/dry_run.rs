@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_saphyr::Location;
+use serde_saphyr::{Location, Spanned};
 use svclab_apiserver::objects::{Kind, Object, ObjectError, ObjectKey, Store};
+use svclab_audit::audit::FindingKind;
 use svclab_spec::Protocol;
 
 use super::error::{FileError, Problem};
 use super::fault::{Fault, FaultKind};
-use super::file::Need;
+use super::file::{FindingFile, Need};
 use super::modes::Modes;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
@@ -231,6 +232,7 @@ impl<'a> Walk<'a> {
                 );
                 vec![Problem::new(Location::UNKNOWN, message)]
             }
+            Action::Audit(_) => expect.findings.iter().flatten().filter_map(|one| check_finding(store, one)).collect(),
             Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes),
             Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes),
             _ => Vec::new(),
@@ -290,6 +292,16 @@ impl<'a> Walk<'a> {
         }
         problems
     }
+}
+
+/// What is wrong with a finding that a step expects.
+fn check_finding(store: &Store, finding: &Spanned<FindingFile>) -> Option<Problem> {
+    let service = finding.value.service.as_ref()?;
+    if finding.value.kind == FindingKind::StaleFrontend {
+        let message = "findings: what is stale belongs to no service: leave out `service`";
+        return Some(Problem::new(finding.referenced, message));
+    }
+    store.service(&service.key).err().map(|error| Problem::new(finding.referenced, error.to_string()))
 }
 
 fn check_rule(scenario: &Scenario, rule: &super::file::RuleFile, counted: bool) -> Vec<Problem> {

@@ -273,6 +273,7 @@ impl Loader<'_> {
             }
             Action::Idle(span.0)
         }));
+        actions.extend(file.audit.map(|nodes| Action::Audit(self.nodes(&nodes, at, cluster))));
         actions.extend(file.load_balancer.map(|check| Action::LoadBalancer(check.value.service.value.0)));
         actions
     }
@@ -318,6 +319,7 @@ impl Action {
                 | Action::HealthCheck(..)
                 | Action::OwnHealth(..)
                 | Action::LoadBalancer(_)
+                | Action::Audit(_)
         )
     }
 
@@ -327,7 +329,7 @@ impl Action {
     }
 
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 35] = [
+    pub const KEYS: [&'static str; 36] = [
         "apply",
         "delete",
         "ready",
@@ -363,6 +365,7 @@ impl Action {
         "endBusyWriter",
         "advance",
         "idle",
+        "audit",
     ];
 
     /// The key that the author wrote.
@@ -399,6 +402,7 @@ impl Action {
             Action::EndFault(kind, _) => kind.ends(),
             Action::Advance(_) => "advance",
             Action::Idle(_) => "idle",
+            Action::Audit(_) => "audit",
         }
     }
 }
@@ -439,6 +443,7 @@ impl ExpectFile {
             ("grew", self.grew.is_some(), &["metric"]),
             ("processor", self.processor.is_some(), IDLE),
             ("wakeUps", self.wake_ups.is_some(), IDLE),
+            ("findings", self.findings.is_some(), &["audit"]),
         ]
         .into_iter()
         .filter(|(_, set, _)| *set)

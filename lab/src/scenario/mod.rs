@@ -6,6 +6,7 @@
 //! ([`simulated`]).
 
 mod answered;
+mod audited;
 mod configuration;
 mod dry_run;
 mod error;
@@ -168,6 +169,8 @@ pub enum Action {
     Advance(Duration),
     /// Lets so much time pass in which nothing happens, and judges what the proxies do in it.
     Idle(Duration),
+    /// Collects these nodes and judges their rules.
+    Audit(Vec<String>),
 }
 
 /// What happens to a proxy.

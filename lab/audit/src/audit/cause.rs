@@ -60,7 +60,7 @@ fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
             "the port is another than the endpoint's".to_owned()
         }
         Some(_) if endpoints.is_any => "it is an endpoint of another service".to_owned(),
-        _ => "it is no endpoint of any service: left from an earlier one, or written by somebody else".to_owned(),
+        _ => "no service has such an endpoint: the rule is left from an earlier one, or another program has written it".to_owned(),
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
         };
         let asked = Asked { frontend: &frontend, source: &source, to: SocketAddr::from(([192, 0, 2, 1], 30_080)) };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
-        let proxy = Proxy { settings, configured: true, external_ips: true };
+        let proxy = Proxy { settings, configured: true };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
         let excused = |why: Lost| {

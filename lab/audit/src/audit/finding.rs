@@ -34,6 +34,11 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// Every kind.
+    pub fn all() -> impl Iterator<Item = FindingKind> {
+        Kind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend])
+    }
+
     /// Its name in reports.
     #[must_use]
     pub fn id(self) -> &'static str {

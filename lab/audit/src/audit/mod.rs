@@ -74,6 +74,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
         crowd,
         names: known.names.clone(),
         sockets: Some(sockets),
+        announced: cluster::announced(snapshot, &known),
         ..Around::default()
     };
     let machines = Machines::build(snapshot, &state, &around)?;

@@ -30,8 +30,6 @@ const BEYOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 254));
 pub struct Bare {
     /// Its addresses.
     pub own: Vec<IpNet>,
-    /// The interface by which the caller's packets come in.
-    pub input: Option<String>,
     /// Whether its IP sets were given.
     pub has_sets: bool,
 }
@@ -43,8 +41,9 @@ impl Bare {
         state: &NodeState,
         around: &Around,
         caller: Option<&Peer>,
+        named: Option<&str>,
     ) -> Result<Machines, NodeError> {
-        let input = self.input.as_deref().unwrap_or(INPUT);
+        let input = named.unwrap_or(INPUT);
         let mut network = Network::default();
         link(&mut network, "lo", None);
         link(&mut network, OUTSIDE, None);
@@ -81,13 +80,13 @@ impl Bare {
         {
             hop.via = Some(BEYOND);
         }
-        let known = [Some("lo"), Some(SERVICE_ADDRESSES), self.input.as_deref()];
+        let known = [Some("lo"), Some(SERVICE_ADDRESSES), named];
         let links = network.links.iter().map(|link| link.name.clone());
         around.invented = links.filter(|name| !known.contains(&Some(name.as_str()))).collect();
         let snapshot =
             Snapshot { network: Some(network), sets: self.has_sets.then(String::new), ..Snapshot::default() };
         let mut machines = Machines::build(&snapshot, state, &around)?;
-        machines.assumed.extend(self.assumed());
+        machines.assumed.extend(self.assumed(named));
         Ok(machines)
     }
 
@@ -95,12 +94,12 @@ impl Bare {
         self.own.iter().any(|own| own.addr() == address)
     }
 
-    fn assumed(&self) -> Vec<String> {
+    fn assumed(&self, input: Option<&str>) -> Vec<String> {
         let mut assumed = vec![
-            "routes: everybody whom rules lead to is on a link of its own, and everything else beyond a default route"
+            "routes: every machine to which rules lead is on a link of its own, and everything else beyond a default route"
                 .to_owned(),
         ];
-        assumed.push(match &self.input {
+        assumed.push(match input {
             Some(name) => format!("interfaces: the caller is on {name}, the others' names are not known"),
             None => "interfaces: no name is known (--in names the caller's)".to_owned(),
         });

@@ -40,6 +40,9 @@ pub struct Call {
     pub to: SocketAddr,
     /// Over what.
     pub protocol: Protocol,
+    /// The interface by which the caller's packets come in. Without it, it is that to which the node's routes lead; of a bare dump no
+    /// name is known.
+    pub input: Option<String>,
     /// What is decided of what rules ask and nobody knows.
     pub assumptions: Assumptions,
 }
@@ -97,6 +100,11 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
         Caller::Address(address) => Some(address),
         Caller::Outside => Some(outside(call.to.ip())),
     };
+    let input = call.input.as_ref();
+    if let Some(input) = input.filter(|_| address.is_none()) {
+        let problem = "what the node itself sends comes in by no interface".to_owned();
+        return Err(NodeError::Wrong { what: format!("--in {input}"), problem });
+    }
     let caller = address.map(|address| Peer { name: node.name(address), addresses: vec![address] });
     let (names, endpoints) = match node {
         Node::Snapshot(_, known) => (known.names.clone(), known.endpoints.keys().copied().collect()),
@@ -112,11 +120,20 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
             Node::Snapshot(snapshot, _) => cluster::sockets(snapshot),
             Node::Bare(_) => None,
         },
+        announced: match node {
+            Node::Snapshot(snapshot, known) => cluster::announced(snapshot, known),
+            Node::Bare(_) => BTreeSet::new(),
+        },
+        entry: match node {
+            Node::Snapshot(..) => address.zip(input.cloned()),
+            Node::Bare(_) => None,
+        },
         ..Around::default()
     };
     let mut first = walk(node, state, &around, call, caller.as_ref())?;
     // Whoever is called is there if the node has it for a neighbour; beyond a gateway nobody knows whether somebody has the address.
-    if first.machines.is_neighbour(call.to.ip()) && first.machines.at(call.to.ip()).is_none() {
+    let is_announced = around.announced.contains(&call.to.ip());
+    if !is_announced && first.machines.is_neighbour(call.to.ip()) && first.machines.at(call.to.ip()).is_none() {
         around.crowd.insert(call.to.ip());
         first = walk(node, state, &around, call, caller.as_ref())?;
     }
@@ -137,6 +154,11 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
             .assumed
             .extend(unread.map(|one| format!("{} could not be read ({}): as if there were none", one.what, one.why)));
     }
+    if let (Node::Snapshot(..), Some(input)) = (node, input) {
+        explained
+            .assumed
+            .insert(format!("the caller's packets come in by {input}; answers go where the node's routes lead"));
+    }
     let undecided = explained.outcomes.undecided.iter();
     explained.assumed.extend(undecided.map(|part| format!("{part}; it does not matter here")));
     explained.assumed.extend(untouched(&explained, call.to.ip()));
@@ -153,7 +175,7 @@ fn walk(
 ) -> Result<Explained, NodeError> {
     let machines = match node {
         Node::Snapshot(snapshot, _) => Machines::build(snapshot, state, around)?,
-        Node::Bare(bare) => bare.machines(state, around, caller)?,
+        Node::Bare(bare) => bare.machines(state, around, caller, call.input.as_deref())?,
     };
     let (from, source) = place(&machines, caller)?;
     let flow = Flow { from, source, source_port: 40_000, to: call.to, protocol: call.protocol };
@@ -187,7 +209,9 @@ fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
     let mut ends = lost.filter_map(|one| destination(&explained.outcomes, &one.verdict));
     let went_on = ends.any(|end| end == to) && explained.machines.at(to).is_none() && !explained.machines.is_own(to);
     went_on.then(|| {
-        format!("nobody is known to have {to}: no rule has translated it, and the packet is lost where it would go on")
+        format!(
+            "no machine is known to have {to}: no rule has translated it, and the packet is lost where it would go on"
+        )
     })
 }
 

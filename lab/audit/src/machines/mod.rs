@@ -5,6 +5,7 @@
 //! nothing. What the snapshot does not say is assumed, and listed in [`Machines::assumed`].
 
 mod destinations;
+mod entry;
 mod node;
 mod state;
 mod stations;
@@ -25,6 +26,7 @@ use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
+use entry::{ENTRY, Entry};
 use stations::{Finder, Station};
 
 pub use destinations::destinations;
@@ -55,6 +57,10 @@ pub struct Around {
     pub assumptions: Assumptions,
     /// Interfaces of the node of which only the place is known, and not the name.
     pub invented: BTreeSet<String>,
+    /// Addresses in the node's own networks that no machine has: neighbours send what is for them to the node.
+    pub announced: BTreeSet<IpAddr>,
+    /// A peer's address and the interface by which its packets come in, if it is not to be the one by which they are answered.
+    pub entry: Option<(IpAddr, String)>,
 }
 
 /// The node and its neighbourhood.
@@ -91,10 +97,22 @@ impl Machines {
         // Who is where depends on the node's routes, and the node's ports on who is where.
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
+        let entry = around.entry.as_ref();
+        let entry = entry.map(|(address, interface)| Entry::find(*address, interface, listed, &node, &stations));
+        let entry = entry.transpose()?.flatten();
+        if !around.announced.is_empty() {
+            let listed: Vec<String> = around.announced.iter().take(4).map(ToString::to_string).collect();
+            let more = if around.announced.len() > 4 { " and others" } else { "" };
+            assumed.insert(format!(
+                "neighbours send packets for {}{more} to this node: no machine is known to have them",
+                listed.join(", ")
+            ));
+        }
         let builder = sockets(with_ports(builder, listed, &stations), around);
         let mut network = Network::new();
         let node = builder.build()?;
-        let links = Links { node: &node, stations: &stations };
+        let announced = &around.announced;
+        let links = Links { node: &node, stations: &stations, announced, entry: entry.as_ref() };
         let (mut added, mut at) = (Vec::new(), BTreeMap::new());
         for station in &stations {
             added.push(links.add(&mut network, station, &mut at)?);
@@ -104,6 +122,10 @@ impl Machines {
         for (station, id) in stations.iter().zip(added) {
             let end = station.port.as_deref().unwrap_or(&station.interface);
             ends.entry(end).or_insert_with(|| vec![(node_id, end)]).push((id, NEAR));
+        }
+        if let Some((entry, caller)) = entry.as_ref().and_then(|entry| Some((entry, at.get(&entry.address)?))) {
+            let end = entry.end.as_str();
+            ends.entry(end).or_insert_with(|| vec![(node_id, end)]).push((*caller, ENTRY));
         }
         for ends in ends.into_values() {
             network.link(&ends).map_err(NodeError::Network)?;
@@ -160,6 +182,8 @@ fn everywhere(builder: HostBuilder) -> HostBuilder {
 struct Links<'a> {
     node: &'a Host,
     stations: &'a [Station],
+    announced: &'a BTreeSet<IpAddr>,
+    entry: Option<&'a Entry>,
 }
 
 impl Links<'_> {
@@ -177,6 +201,9 @@ impl Links<'_> {
         let sysctls = Sysctls { ip_forward: true, ipv6_forward: true, ..Sysctls::default() };
         let mut host = everywhere(Host::builder(&station.name).sysctls(sysctls).interface(near));
         host = nothing_back(host);
+        if let Some(entry) = self.entry.filter(|entry| station.addresses.contains(&entry.address)) {
+            host = entry.onto(host).policy(entry.rule());
+        }
         let others = station.others.iter().fold(Interface::new(BEHIND), |others, own| others.address(*own, bits(*own)));
         host = host.interface(others);
         for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
@@ -202,7 +229,8 @@ impl Links<'_> {
         let id = network.add(host.build()?);
         at.extend(station.addresses.iter().chain(&station.others).map(|address| (*address, id)));
         for (index, peer) in station.behind.iter().enumerate() {
-            let behind = network.add(alone(peer)?);
+            let entry = self.entry.filter(|entry| peer.addresses.contains(&entry.address));
+            let behind = network.add(alone(peer, entry)?);
             at.extend(peer.addresses.iter().map(|address| (*address, behind)));
             network.link(&[(id, &format!("peer{index}")), (behind, NEAR)]).map_err(NodeError::Network)?;
         }
@@ -223,7 +251,11 @@ impl Links<'_> {
         let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
         // Of IPv6 a neighbour's link-local address is a gateway as well as any; a global one is preferred for what is printed.
         match own.clone().find(|own| !is_link_local(*own)).or_else(|| own.clone().next()) {
-            Some(via) => host.route(Route::via(everything, via, NEAR)),
+            Some(via) => {
+                let announced = self.announced.iter().filter(|address| address.is_ipv4() == family.is_ipv4());
+                let all = announced.map(|address| Masked::from(*address)).chain([everything]);
+                all.fold(host, |host, to| host.route(Route::via(to, via, NEAR)))
+            }
             None => {
                 let via = link_local(family);
                 host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via)
@@ -255,14 +287,17 @@ fn nothing_back(mut host: HostBuilder) -> HostBuilder {
     host
 }
 
-/// A machine at the far end of a link of its own.
-fn alone(peer: &Peer) -> Result<Host, NodeError> {
+/// A machine at the far end of a link of its own, and on another one if its packets go to the node by that.
+fn alone(peer: &Peer, entry: Option<&Entry>) -> Result<Host, NodeError> {
     let near = peer.addresses.iter().fold(Interface::new(NEAR), |near, own| near.address(*own, bits(*own)));
     let mut host = everywhere(Host::builder(&peer.name).interface(near));
     for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
         let everything = everything(family);
         let via = link_local(family);
         host = host.route(Route::via(everything, via, NEAR)).neighbour(NEAR, via);
+    }
+    if let Some(entry) = entry {
+        host = entry.rules().into_iter().fold(entry.onto(host), HostBuilder::policy);
     }
     Ok(host.build()?)
 }

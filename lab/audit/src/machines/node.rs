@@ -15,7 +15,7 @@ use svclab_snapshot::network::{Link, Network, Route as Listed, Rule};
 use super::Around;
 
 /// The loopback interface's name.
-const LOOPBACK: &str = "lo";
+pub(super) const LOOPBACK: &str = "lo";
 
 /// What the node is built from.
 pub(super) struct Node<'a> {

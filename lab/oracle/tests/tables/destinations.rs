@@ -198,6 +198,19 @@ fn an_address_and_port_that_several_claim() {
         );
 }
 
+#[test]
+fn the_gate_of_external_ips_shuts_them_alone() {
+    everything().with(|world| world.proxy.external_ips = false).expect(
+        "
+        pod/caller-b         | 198.51.100.7:80  | untouched | external-ips-shut
+        client/laptop@node-c | 198.51.100.7:80  | untouched | external-ips-shut
+        pod/caller-b         | 198.51.100.8:80  | untouched | no-service
+        client/laptop@node-c | 203.0.113.1:80   | web*1/1>node-c
+        client/laptop@node-c | 172.18.0.4:30080 | web*1/1>node-c
+        ",
+    );
+}
+
 /// An external IP may be a node's own address: what comes from outside arrives there, pods' packets stay where they are.
 #[test]
 fn an_external_ip_that_is_a_nodes() {

@@ -67,14 +67,7 @@ impl Walker<'_> {
                 test.judge(super::question::packet_type(skb, broadcast) == test.is)
             }
             // `unsure` answers these.
-            Check::Owner(_)
-            | Check::Socket(_)
-            | Check::Mac(_)
-            | Check::Length(_)
-            | Check::TcpMss(_)
-            | Check::Ipvs { .. }
-            | Check::Port { .. }
-            | Check::Unknown { .. } => false,
+            Check::Open(_) => false,
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::program::{
-    Action, Block, Check, CompileError, CompiledTable, Ends, Interfaces, PhysdevCheck, Program, RecentCheck, Step,
-    Unsure,
+    Action, Block, Check, CompileError, CompiledTable, Ends, Interfaces, OpenCheck, PhysdevCheck, Program, RecentCheck,
+    Step, Unsure,
 };
 use crate::masked::bits;
 use crate::rules::ct::{Zone, ZoneId, ZoneOf};
@@ -182,7 +182,10 @@ impl Compiler<'_> {
                 let (not, sides, return_nomatch) = (set.not, set.sides.clone(), set.return_nomatch);
                 match self.set(&set.set)? {
                     Some(set) => Check::Set { not, set, sides, return_nomatch, changes },
-                    None => Check::Unknown { name: "set".into(), why: "asks a set that is not given".into() },
+                    None => {
+                        let (name, why) = ("set".into(), "asks a set that is not given".into());
+                        Check::Open(OpenCheck::Unknown { name, why })
+                    }
                 }
             }
             Match::Addrtype(addrtype) => Check::Addrtype(addrtype.clone()),
@@ -199,20 +202,23 @@ impl Compiler<'_> {
                 Check::Limit { limit: *limit, counter: self.counters - 1 }
             }
             Match::IpRange(range) => Check::IpRange(range.clone()),
-            Match::Owner(owner) => Check::Owner(*owner),
-            Match::Socket(socket) => Check::Socket(*socket),
+            Match::Owner(owner) => Check::Open(OpenCheck::Owner(*owner)),
+            Match::Socket(socket) => Check::Open(OpenCheck::Socket(*socket)),
             // A first packet on a quiet machine.
             Match::Hashlimit(limit) => Check::Constant(!limit.above),
             Match::Connlimit(limit) => Check::Constant(limit.holds_for_one()),
-            Match::Mac(test) => Check::Mac(*test),
+            Match::Mac(test) => Check::Open(OpenCheck::Mac(*test)),
             Match::PacketType(test) => Check::PacketType(*test),
-            Match::Length(test) => Check::Length(*test),
-            Match::TcpMss(test) => Check::TcpMss(*test),
+            Match::Length(test) => Check::Open(OpenCheck::Length(*test)),
+            Match::TcpMss(test) => Check::Open(OpenCheck::TcpMss(*test)),
             // No packet meets a transform of IPsec here.
             Match::Policy(policy) => Check::Constant(policy.none),
-            Match::Ipvs(Ipvs { handled, options }) => Check::Ipvs { handled: *handled, more: !options.is_empty() },
+            Match::Ipvs(Ipvs { handled, options }) => {
+                Check::Open(OpenCheck::Ipvs { handled: *handled, more: !options.is_empty() })
+            }
             Match::Unknown { name, .. } => {
-                Check::Unknown { name: name.as_str().into(), why: why::of_match(name).into() }
+                let why = why::of_match(name).into();
+                Check::Open(OpenCheck::Unknown { name: name.as_str().into(), why })
             }
         });
         Ok(())
@@ -231,7 +237,7 @@ impl Compiler<'_> {
         for (input, test) in [(true, &physdev.input), (false, &physdev.output)] {
             let Some(test) = test.as_ref().map(|test| self.machine.interfaces(test)) else { continue };
             match (test.unknown.is_some(), input) {
-                (true, _) => unsure.push(Check::Port { input, test }),
+                (true, _) => unsure.push(Check::Open(OpenCheck::Port { input, test })),
                 (false, true) => known.input = Some(test),
                 (false, false) => known.output = Some(test),
             }

@@ -6,7 +6,7 @@
 //! in any case, behind one only where the answer is yes.
 
 use super::check::Drawn;
-use super::program::{Action, Check, Step};
+use super::program::{Action, Check, OpenCheck, Step};
 use super::question::{self, Answer, Question, Same, by_name};
 use super::{Skb, Walker};
 use crate::packet::{Body, TcpFlags};
@@ -29,7 +29,7 @@ impl Asking<'_> {
     /// Whether the check before `next` gives a packet that it holds for the mark of a socket.
     fn marks(&self, next: usize) -> bool {
         let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
-        matches!(check, Some(Check::Socket(socket)) if socket.restore_mark)
+        matches!(check, Some(Check::Open(OpenCheck::Socket(socket))) if socket.restore_mark)
     }
 
     /// Whether it makes no difference if the rule matches, once its checks before `from` were asked.
@@ -89,29 +89,39 @@ impl Walker<'_> {
     }
 
     fn answer(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> Answer {
+        match check {
+            Check::Open(open) => self.open(open, skb),
+            Check::Set { set, changes: true, .. } if self.state.changed.contains(&*self.host.sets[*set].name) => {
+                Answer::Unknown(Question::new("set", "asks a set that a rule has changed before"))
+            }
+            known => Answer::Known(self.check(known, skb, drawn)),
+        }
+    }
+
+    fn open(&self, check: &OpenCheck, skb: &Skb) -> Answer {
         let packet = &skb.packet;
         let why = |name, why| Answer::Unknown(Question::new(name, why));
         let of =
             |name, why, what: &dyn std::fmt::Display, not| Answer::Unknown(Question::new(name, why).about(what, not));
         match check {
-            Check::Unknown { name, why } => {
+            OpenCheck::Unknown { name, why } => {
                 let same = if question::of_packet(name) { Same::Packet(None) } else { Same::Nothing };
                 Answer::Unknown(Question { name: name.clone(), why: why.clone(), same })
             }
-            Check::Owner(asked) => question::owner(asked, skb.origin),
-            Check::Socket(_) if question::has_socket(packet) => {
+            OpenCheck::Owner(asked) => question::owner(asked, skb.origin),
+            OpenCheck::Socket(_) if question::has_socket(packet) => {
                 why("socket", "asks for an open socket, and which there are is not known")
             }
             // What starts here, or comes over loopback, has no Ethernet header.
-            Check::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
+            OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
                 of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
             }
-            Check::Socket(_) | Check::Mac(_) => Answer::Known(false),
-            Check::Length(test) => match test.is.holds(question::lengths(packet)) {
+            OpenCheck::Socket(_) | OpenCheck::Mac(_) => Answer::Known(false),
+            OpenCheck::Length(test) => match test.is.holds(question::lengths(packet)) {
                 Some(within) => Answer::Known(test.judge(within)),
                 None => of("length", "asks for a length that the packet may have or not", &test.is, test.not),
             },
-            Check::TcpMss(test) => match packet.body {
+            OpenCheck::TcpMss(test) => match packet.body {
                 Body::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
                     of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
                 }
@@ -119,15 +129,11 @@ impl Walker<'_> {
                 Body::Tcp { .. } => Answer::Known(test.not),
                 _ => Answer::Known(false),
             },
-            Check::Ipvs { handled: Some(test), more: false } => Answer::Known(test.judge(skb.by_ipvs)),
-            Check::Ipvs { .. } if !skb.by_ipvs => Answer::Known(false),
-            Check::Ipvs { .. } => why("ipvs", "asks for IPVS's connection, which is not modelled"),
-            Check::Set { set, changes: true, .. } if self.state.changed.contains(&*self.host.sets[*set].name) => {
-                why("set", "asks a set that a rule has changed before")
-            }
-            Check::Port { input: true, test } => by_name(test, skb.port_in, "input-interface"),
-            Check::Port { input: false, test } => by_name(test, skb.port_out, "output-interface"),
-            known => Answer::Known(self.check(known, skb, drawn)),
+            OpenCheck::Ipvs { handled: Some(test), more: false } => Answer::Known(test.judge(skb.by_ipvs)),
+            OpenCheck::Ipvs { .. } if !skb.by_ipvs => Answer::Known(false),
+            OpenCheck::Ipvs { .. } => why("ipvs", "asks for IPVS's connection, which is not modelled"),
+            OpenCheck::Port { input: true, test } => by_name(test, skb.port_in, "input-interface"),
+            OpenCheck::Port { input: false, test } => by_name(test, skb.port_out, "output-interface"),
         }
     }
 

@@ -201,6 +201,22 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_probe_has_its_way() {
+        let mut report = sample();
+        report["scenarios"][0]["steps"][1]["explanation"] = json!(["on node-a: <lost>", "decided by FORWARD"]);
+        report["scenarios"][0]["steps"][1]["bundle"] = json!("out/hairpin-iptables-step2");
+        let page = render(&report);
+        let document = parsed(&page);
+        let items: Vec<&str> = document
+            .descendants()
+            .filter(|node| node.tag_name().name() == "li")
+            .filter_map(|node| node.text())
+            .collect();
+        assert!(items.ends_with(&["on node-a: <lost>", "decided by FORWARD"]), "{items:?}");
+        assert!(page.contains("<code>out/hairpin-iptables-step2</code>"));
+    }
+
+    #[test]
     fn a_bar_for_each_server_that_answers_or_should() {
         let page = render(&sample());
         let bars = parsed(&page).descendants().filter(|node| node.attribute("class") == Some("track")).count();

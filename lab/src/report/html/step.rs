@@ -30,6 +30,13 @@ pub(super) fn step(html: &mut Html, number: usize, one: &Value) {
                     html.row("Expected", |html| html.text(text(mismatch, "expected")));
                     html.row("Seen", |html| html.leaf("span", "bad", text(mismatch, "seen")));
                 }
+                let way = list(one, "explanation");
+                if !way.is_empty() {
+                    html.row("Its way", |html| html.list(way.iter().filter_map(Value::as_str)));
+                }
+                if !text(one, "bundle").is_empty() {
+                    html.row("What was kept", |html| html.leaf("code", "", text(one, "bundle")));
+                }
                 if !text(one, "summary").is_empty() {
                     html.row("What was seen", |html| html.text(text(one, "summary")));
                 }

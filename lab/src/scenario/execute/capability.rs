@@ -36,6 +36,8 @@ pub(in crate::scenario) enum Capability {
     Writer,
     /// Delay and loss.
     Impairment,
+    /// All that stands on a node.
+    Snapshot,
 }
 
 impl Capability {
@@ -56,6 +58,7 @@ impl Capability {
             Action::Fault(Fault::Lock, _) | Action::EndFault(FaultKind::Lock, _) => Capability::Lock,
             Action::Fault(Fault::Writer(_), _) | Action::EndFault(FaultKind::Writer, _) => Capability::Writer,
             Action::Impair(..) | Action::Repair(_) => Capability::Impairment,
+            Action::Audit(_) => Capability::Snapshot,
             Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => {
                 return None;
             }
@@ -84,6 +87,7 @@ impl Capability {
             Capability::Lock => "the lock of iptables",
             Capability::Writer => "how long a sync takes while another program writes",
             Capability::Impairment => "delay and loss on a link",
+            Capability::Snapshot => "an audit, which reads a node of the kernel",
         }
     }
 
@@ -92,6 +96,7 @@ impl Capability {
         match self {
             Capability::Race | Capability::OwnReports | Capability::PartialSync | Capability::SequenceNumbers => false,
             Capability::Durations | Capability::Traffic | Capability::Idle | Capability::Writer => false,
+            Capability::Snapshot => false,
             Capability::Commands | Capability::KillInRestore | Capability::Api | Capability::Partition => true,
             Capability::CommandFault | Capability::Lock | Capability::Impairment => true,
         }

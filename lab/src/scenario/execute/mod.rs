@@ -102,6 +102,11 @@ pub(super) trait Backend {
         None
     }
 
+    /// The audit that a run of this kind adds after a step, or with none before the first one.
+    fn audit_after(&self, _: Option<&Step>) -> Option<Step> {
+        None
+    }
+
     /// Does what only backends with a capability can do for a step.
     async fn special(&mut self, step: &Step) -> Result<Seen, Self::Error>;
 }
@@ -142,6 +147,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         machine: None,
         // A loaded scenario has shown that its manifests fit.
         cluster: scenario.initial_objects().map(|store| Cluster::of(&store.cluster_spec())).unwrap_or_default(),
+        audited: false,
         steps: Vec::new(),
         not_started: None,
         unable: false,
@@ -159,27 +165,32 @@ pub(super) async fn steps<B: Backend>(
     mut done: impl FnMut(StepReport),
 ) {
     let (mut run, mut broken, mut left_for_good) = (Executor::default(), false, None);
+    if let Some(audit) = backend.audit_after(None).filter(|_| !steps.is_empty()) {
+        broken |= run.reported(backend, &audit, 0, &mut done).await;
+    }
     for (index, step) in steps.iter().enumerate() {
         let modes = backend.modes();
         if !step.modes.iter().any(|mode| modes.values().any(|other| other == mode)) {
             continue;
         }
-        let begin = backend.now();
         let lacking = left_for_good.or_else(|| Capability::of(&step.action).filter(|needed| !backend.has(*needed)));
         let left_out = lacking.map(Capability::words).or_else(|| backend.leaves_out(step));
-        let (verdict, seen) = match left_out {
-            _ if broken && !keep_going => (Verdict::Skipped, Seen::default()),
+        let verdict = match left_out {
+            _ if broken && !keep_going => Verdict::Skipped,
             Some(why) => {
                 left_for_good = lacking.filter(|lacking| lacking.changes_what_follows());
-                (Verdict::NotSimulated(why.to_owned()), Seen::default())
+                Verdict::NotSimulated(why.to_owned())
             }
-            None => run.verdict(backend, step).await,
+            None => {
+                let mut has_failed = run.reported(backend, step, index + 1, &mut done).await;
+                if let Some(audit) = backend.audit_after(Some(step)).filter(|_| !has_failed) {
+                    has_failed = run.reported(backend, &audit, index + 1, &mut done).await;
+                }
+                broken |= has_failed;
+                continue;
+            }
         };
-        let (name, line, action, took) = (step.name.clone(), step.line, step.action.key(), backend.now() - begin);
-        let has_failed = matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
-        let evidence = if has_failed { backend.evidence(step, index + 1, &verdict).await } else { None };
-        broken |= has_failed;
-        done(StepReport { name, line, action, verdict, summary: seen.summary, answers: seen.answers, evidence, took });
+        done(StepReport::new(step, verdict));
     }
 }
 
@@ -190,6 +201,24 @@ pub(super) struct Executor {
 }
 
 impl Executor {
+    /// Carries out a step and reports on it; returns whether it has failed. `number`: its place in the scenario, from 1.
+    async fn reported<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        step: &Step,
+        number: usize,
+        done: &mut impl FnMut(StepReport),
+    ) -> bool {
+        let begin = backend.now();
+        let (verdict, seen) = self.verdict(backend, step).await;
+        let took = backend.now() - begin;
+        let has_failed = matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
+        let Seen { summary, answers, .. } = seen;
+        done(StepReport { summary, answers, evidence, took, ..StepReport::new(step, verdict) });
+        has_failed
+    }
+
     async fn verdict<B: Backend>(&mut self, backend: &mut B, step: &Step) -> (Verdict, Seen) {
         match self.step(backend, step).await {
             Ok(mut seen) if !seen.broken.is_empty() => (Verdict::Failed(std::mem::take(&mut seen.broken)), seen),

@@ -1,6 +1,7 @@
 //! A scenario file, key by key, as its author typed it. Meaning is given to it in [`super::load()`].
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+mod audit;
 mod cluster;
 mod fault;
 mod impair;
@@ -18,6 +19,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
+pub use audit::{FindingFile, ServiceRef};
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
 pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys};
 pub use impair::ImpairFile;
@@ -240,6 +242,7 @@ pub struct StepFile {
     pub end_busy_writer: Option<OneOrMany<NodeChoice>>,
     pub advance: Option<Span>,
     pub idle: Option<Span>,
+    pub audit: Option<OneOrMany<NodeChoice>>,
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,
@@ -375,6 +378,7 @@ pub struct ExpectFile {
     pub grew: Option<PacketCount>,
     pub processor: Option<OneOrMany<Bound>>,
     pub wake_ups: Option<PacketCount>,
+    pub findings: Option<Vec<Spanned<FindingFile>>>,
 }
 
 /// `spread: even` or `spread: turns`

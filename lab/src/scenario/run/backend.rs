@@ -223,6 +223,10 @@ impl Backend for Lab {
         self.keep(step, number, verdict).await
     }
 
+    fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
+        Lab::audit_after(self, step)
+    }
+
     async fn special(&mut self, step: &Step) -> Result<Seen, LabError> {
         match &step.action {
             Action::Api(fault) => self.misbehave(*fault).await,
@@ -241,6 +245,7 @@ impl Backend for Lab {
                 Ok(Seen::new(nodes.join(", "), []))
             }
             Action::OwnHealth(node, path) => self.own_health(node, *path, &step.expect).await,
+            Action::Audit(nodes) => self.audit(nodes, &step.expect).await,
             Action::Metric(node, name) => self.metric(node, name, &step.expect).await,
             Action::SendStray(name) => self.stray(name).await.map(|()| Seen::default()),
             other => Err(LabError::Step(format!("a step {} is no special one", other.key()))),

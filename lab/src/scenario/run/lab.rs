@@ -61,6 +61,8 @@ pub struct Lab {
     pub(super) metrics: BTreeMap<(String, String), f64>,
     /// What is kept of failed steps.
     pub(super) keeper: Option<Keeper>,
+    /// Whether nodes are audited after steps.
+    pub(super) audits: bool,
 }
 
 impl Lab {
@@ -101,6 +103,7 @@ impl Lab {
             faults: Faults::default(),
             metrics: BTreeMap::new(),
             keeper: Keeper::new(scenario, options),
+            audits: options.audit,
         };
         lab.publish().await?;
         for node in lab.nodes() {

@@ -1,6 +1,7 @@
 //! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
 
 mod applied;
+mod audit;
 mod backend;
 mod background;
 mod churn;
@@ -60,6 +61,8 @@ pub struct RunOptions {
     pub breaks: Vec<Break>,
     /// What is kept of a failed step.
     pub evidence: Keep,
+    /// Audits all nodes before the first step and after each one that changes rules.
+    pub audit: bool,
 }
 
 /// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.
@@ -117,6 +120,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     progress.begins(scenario, options);
     let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
     report.machine = options.machine.clone();
+    report.audited = options.audit;
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
             // A scenario that is damaged on purpose may have hours before it.

@@ -1,5 +1,7 @@
-//! The proxy's configuration: from a file that somebody names, from the proxy itself, or from the file that it was started with.
+//! The proxy's configuration: from a file that somebody names, from the proxy itself, or from the file or the flags that it was started
+//! with.
 
+mod flags;
 mod inside;
 pub(super) mod process;
 mod zpage;
@@ -71,18 +73,18 @@ fn is_config(value: &Value) -> bool {
 
 /// What can be found without the API. A file that was named is the only one that is tried.
 pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Result<Option<Config>, Unread> {
-    let found = match (named, process) {
-        (Some(path), _) => Some((Inside::here(path), "--proxy-config".to_owned())),
+    let (file, source) = match (named, process) {
+        (Some(path), _) => (Inside::here(path), "--proxy-config".to_owned()),
         (None, process) => {
             let root = process.map_or_else(|| Inside::here(Path::new("/")), |process| process.file("/"));
             if let Some(config) = zpage::ask(root).await {
                 return Ok(Some(config));
             }
-            let file = process.and_then(|process| Some((process, process.flag("config")?)));
-            file.map(|(process, path)| (process.file(path), format!("{path} of {}", process.name)))
+            let Some(process) = process else { return Ok(None) };
+            let Some(path) = process.flag("config") else { return Ok(Some(flags::config(process))) };
+            (process.file(path), format!("{path} of {}", process.name))
         }
     };
-    let Some((file, source)) = found else { return Ok(None) };
     let read = move || {
         let failed = |error| ConfigError::Read { path: source.clone(), source: error };
         Config::parse(&file.read().map_err(failed)?, &source, file)

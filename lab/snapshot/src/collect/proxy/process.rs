@@ -22,7 +22,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn of(pid: i32, command: Vec<String>) -> Option<Process> {
+    pub(super) fn of(pid: i32, command: Vec<String>) -> Option<Process> {
         let (program, arguments) = command.split_first()?;
         let name = Path::new(program).file_name()?.to_str()?;
         NAMES.contains(&name).then(|| Process {
@@ -35,22 +35,50 @@ impl Process {
 
     /// The last value of a flag, given as `--flag=VALUE` or `--flag VALUE`.
     pub(crate) fn flag(&self, name: &str) -> Option<&str> {
-        let mut found = None;
+        self.values(name).last().copied().filter(|value| !value.is_empty())
+    }
+
+    /// All values of a flag.
+    pub(super) fn values(&self, name: &str) -> Vec<&str> {
+        let mut found = Vec::new();
         let mut arguments = self.arguments.iter();
         while let Some(argument) = arguments.next() {
-            let Some(rest) = argument.strip_prefix("--").and_then(|rest| rest.strip_prefix(name)) else { continue };
-            match rest.strip_prefix('=') {
-                Some(value) => found = Some(value),
-                None if rest.is_empty() => found = arguments.next().map(String::as_str),
+            match written(argument, name) {
+                Some(Some(value)) => found.push(value),
+                Some(None) => found.extend(arguments.next().map(String::as_str)),
                 None => {}
             }
         }
-        found.filter(|value| !value.is_empty())
+        found
+    }
+
+    /// What a flag that is true or false says, given as `--flag` or `--flag=BOOL`.
+    pub(super) fn switch(&self, name: &str) -> Option<bool> {
+        let mut all = self.arguments.iter().filter_map(|argument| written(argument, name));
+        all.next_back().and_then(|value| value.map_or(Some(true), is_true))
     }
 
     /// A file, by the process's own path.
     pub(super) fn file(&self, path: &str) -> Inside {
         Inside::new(if path.starts_with('/') { &self.root } else { &self.directory }, path)
+    }
+}
+
+/// Whether an argument is a flag, and its value if that is behind `=`.
+fn written<'a>(argument: &'a str, name: &str) -> Option<Option<&'a str>> {
+    let rest = argument.strip_prefix("--")?.strip_prefix(name)?;
+    match rest.strip_prefix('=') {
+        Some(value) => Some(Some(value)),
+        None => rest.is_empty().then_some(None),
+    }
+}
+
+/// As Go's `strconv.ParseBool` has it.
+pub(super) fn is_true(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }
 
@@ -83,6 +111,9 @@ mod tests {
         assert_eq!(proxy.file("x"), Inside::new(Path::new("/proc/7/cwd"), "x"));
         assert_eq!(process(&["svcproxy", "--hostname-override=n1"]).unwrap().flag("hostname-override"), Some("n1"));
         assert_eq!(process(&["svcproxy", "--config"]).unwrap().flag("config"), None);
+        let twice = process(&["kube-proxy", "--a=1", "--a", "2", "--b", "--c=f", "--d=x"]).unwrap();
+        assert_eq!(twice.values("a"), ["1", "2"]);
+        assert_eq!(["b", "c", "d", "e"].map(|name| twice.switch(name)), [Some(true), Some(false), None, None]);
         assert!(process(&["kube-proxy-exporter"]).is_none());
         assert!(process(&[]).is_none());
     }

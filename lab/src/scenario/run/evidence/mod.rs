@@ -58,6 +58,7 @@ impl Keeper {
         };
         let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
         report.machine = options.machine.clone();
+        report.audited = options.audit;
         let head = Failure {
             repeat: report.repeat(),
             name: report.name,
@@ -66,6 +67,7 @@ impl Keeper {
             iptables_variant: report.variant,
             seed: report.seed,
             machine: report.machine,
+            audited: report.audited,
             step: FailedStep::default(),
             call: None,
         };

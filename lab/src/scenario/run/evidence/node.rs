@@ -1,7 +1,7 @@
 //! What stands on a node: its archive, its connections, and the log of its proxy.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use svclab_cluster::traffic::probe::Place;
@@ -36,15 +36,15 @@ impl Lab {
             }
             let collected = self.collect(node).await;
             let copied = folder.map_or(Ok(()), |folder| copy(node, folder));
-            told("the archive", collected.and(copied));
+            told("the archive", collected.map(drop).and(copied));
             not_kept
         };
         let late = || vec![format!("some of {node}: not within {} s", LIMIT.as_secs())];
         tokio::time::timeout(LIMIT, work).await.unwrap_or_else(|_| late())
     }
 
-    /// Runs `svclab collect` there.
-    async fn collect(&self, node: &str) -> Result<(), String> {
+    /// Runs `svclab collect` there; returns where the archive is.
+    pub(in crate::scenario::run) async fn collect(&self, node: &str) -> Result<PathBuf, String> {
         let archive = archive_inside(node);
         let made = std::fs::create_dir_all(archive.parent().unwrap_or(Path::new("/")));
         made.map_err(words)?;
@@ -63,7 +63,7 @@ impl Lab {
         }
         let output = self.exec_within(&Place::Node(node.to_owned()), &argv, LIMIT).await.map_err(words)?;
         let last = || output.stderr.lines().last().unwrap_or_default().to_owned();
-        if output.success() { Ok(()) } else { Err(last()) }
+        if output.success() { Ok(archive) } else { Err(last()) }
     }
 
     /// The connections that netfilter knows there, of both families.

@@ -1,0 +1,119 @@
+//! The interface by which a caller's packets come in, where it is not the one by which the node answers.
+//!
+//! The caller is on both links then: what it sends goes to the node by the link of this interface, and answers arrive where the node's
+//! routes lead.
+
+use std::net::IpAddr;
+
+use svclab_sim::host::{Host, HostBuilder, Interface, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, Route};
+use svclab_sim::masked::Masked;
+use svclab_sim::protocol::Family;
+use svclab_snapshot::network::Network;
+
+use super::node::{LOOPBACK, is_bridge};
+use super::stations::Station;
+use super::{everything, is_link_local, link_local};
+use crate::error::NodeError;
+
+/// The caller's interface on that link, and the table of its routes.
+pub(super) const ENTRY: &str = "entry";
+const TABLE: u32 = 1000;
+
+/// A caller and the end of a link.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// The caller.
+    pub(super) address: IpAddr,
+    /// The node's end of the link: of a bridge one of its ports.
+    pub(super) end: String,
+    /// The address by which the caller finds the node there, if it has one.
+    via: Option<IpAddr>,
+}
+
+impl Entry {
+    /// Of `address` by `interface`; `None` where that is the way of its answers, too.
+    pub(super) fn find(
+        address: IpAddr,
+        interface: &str,
+        listed: &Network,
+        node: &Host,
+        stations: &[Station],
+    ) -> Result<Option<Entry>, NodeError> {
+        let wrong = |problem: String| NodeError::Wrong { what: format!("--in {interface}"), problem };
+        if !listed.links.iter().any(|link| link.name == interface) {
+            let names = listed.links.iter().map(|link| link.name.as_str()).filter(|name| *name != LOOPBACK);
+            let names: Vec<&str> = names.collect();
+            return Err(wrong(format!("the node has no interface of that name (it has: {})", names.join(", "))));
+        }
+        if interface == LOOPBACK {
+            return Err(wrong("by loopback come only the node's own packets: use --from node".to_owned()));
+        }
+        let has = |station: &&Station| {
+            let behind = station.behind.iter().flat_map(|peer| &peer.addresses);
+            station.addresses.contains(&address) || behind.into_iter().any(|own| *own == address)
+        };
+        let answers = stations.iter().find(has);
+        let by = |station: &Station| station.interface == interface || station.port.as_deref() == Some(interface);
+        if answers.is_some_and(by) {
+            return Ok(None);
+        }
+        let mut ports = listed.links.iter().filter(|link| link.controller.as_deref() == Some(interface));
+        let end = match is_bridge(listed, interface) {
+            false => interface.to_owned(),
+            true => match ports.next() {
+                Some(port) => port.name.clone(),
+                None => return Err(wrong("it is a bridge without a port by which anything could come in".to_owned())),
+            },
+        };
+        let bridge = listed.links.iter().find(|link| link.name == end).and_then(|link| link.controller.as_deref());
+        let holder = bridge.filter(|bridge| is_bridge(listed, bridge)).unwrap_or(interface);
+        let on = |name: &str| node.addresses_of(name).iter().map(|own| own.ip).collect::<Vec<_>>();
+        let fits = |own: &IpAddr| own.is_ipv4() == address.is_ipv4();
+        let own = on(holder);
+        // A global address is preferred for what is printed.
+        let via = own.iter().copied().filter(fits).find(|own| !is_link_local(*own));
+        let via = via.or_else(|| own.iter().copied().find(fits));
+        Ok(Some(Entry { address, end, via }))
+    }
+
+    /// The caller with a second interface, by which everything goes that it sends from its own address.
+    pub(super) fn onto(&self, host: HostBuilder) -> HostBuilder {
+        let host = host.interface(Interface::new(ENTRY));
+        let all = everything(self.address);
+        let (route, host) = match self.via {
+            Some(via) => (Route::via(all, via, ENTRY), host),
+            // Whoever is at the far end.
+            None => {
+                let via = link_local(self.address);
+                (Route::via(all, via, ENTRY), host.neighbour(ENTRY, via))
+            }
+        };
+        host.route(Route { table: TABLE, ..route })
+    }
+
+    /// The rule of policy routing for it, before those that look up other tables.
+    pub(super) fn rule(&self) -> PolicyRule {
+        let action = PolicyAction::Lookup { table: TABLE, suppress: None };
+        PolicyRule { from: Some(Masked::from(self.address)), ..plain(self.address, 1, action) }
+    }
+
+    /// The rules of a machine that has no others.
+    pub(super) fn rules(&self) -> [PolicyRule; 3] {
+        let lookup = |table| PolicyAction::Lookup { table, suppress: None };
+        [plain(self.address, 0, lookup(LOCAL_TABLE)), self.rule(), plain(self.address, 2, lookup(MAIN_TABLE))]
+    }
+}
+
+fn plain(like: IpAddr, priority: u32, action: PolicyAction) -> PolicyRule {
+    PolicyRule {
+        family: if like.is_ipv4() { Family::V4 } else { Family::V6 },
+        priority,
+        from: None,
+        to: None,
+        input: None,
+        output: None,
+        mark: None,
+        invert: false,
+        action,
+    }
+}

@@ -1,0 +1,200 @@
+//! What audits of nodes have found, against what a step promises of it.
+
+use std::collections::BTreeMap;
+
+use serde_saphyr::Spanned;
+use svclab_audit::audit::{Finding, Report};
+
+use super::execute::Seen;
+use super::file::{FindingFile, ServiceRef};
+use crate::expect::Mismatch;
+
+/// Findings of each node that a report tells one by one.
+const SHOWN: usize = 5;
+
+/// Compares the reports of nodes, each by the node's name, with the findings that a step expects. Each of these must be there, on one of
+/// the nodes at least, and no other may be.
+pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, Report>) -> Seen {
+    let mut seen = Seen::default();
+    let mut texts = Vec::new();
+    for (node, report) in reports {
+        texts.push(format!("{node}: {}", summary(report)));
+        let others = report.wrong().filter(|finding| !wanted.iter().any(|one| fits(&one.value, finding)));
+        seen.broken.extend(unexpected(node, others.collect()));
+    }
+    let all = || reports.values().flat_map(Report::wrong);
+    for missing in wanted.iter().map(|one| &one.value).filter(|one| !all().any(|finding| fits(one, finding))) {
+        let on: Vec<&str> = reports.keys().map(String::as_str).collect();
+        seen.broken
+            .push(Mismatch::new(format!("a finding {} on {}", words(missing), on.join(" or ")), "there is none"));
+    }
+    seen.summary = texts.join("; ");
+    if seen.broken.is_empty() {
+        seen.not_judged = nothing_judged(reports);
+    }
+    seen
+}
+
+/// Why nothing was judged on a node.
+fn nothing_judged(reports: &BTreeMap<String, Report>) -> Option<String> {
+    let (node, report) = reports.iter().find(|(_, report)| !report.judged())?;
+    let why = report.not_judged.first().map_or("there is no service", |one| one.why.as_str());
+    Some(format!("no call could be judged on {node}: {why}"))
+}
+
+fn summary(report: &Report) -> String {
+    let mut text = match kinds(report) {
+        kinds if kinds.is_empty() => format!("no finding in {} calls", report.calls),
+        kinds => kinds.join(", "),
+    };
+    let open: usize = report.not_judged.iter().map(|one| one.count).sum();
+    if let Some(first) = report.not_judged.first().filter(|_| open > 0) {
+        text.push_str(&format!(", {open} calls not judged ({})", first.why));
+    }
+    text
+}
+
+/// What was found, each kind with its services once.
+fn kinds(report: &Report) -> Vec<String> {
+    let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for finding in report.wrong() {
+        let services = by_kind.entry(finding.kind).or_default();
+        if !services.contains(&finding.service.as_str()) {
+            services.push(&finding.service);
+        }
+    }
+    by_kind.into_iter().map(|(kind, services)| format!("{kind} of {}", services.join(" and "))).collect()
+}
+
+fn unexpected(node: &str, findings: Vec<&Finding>) -> Vec<Mismatch> {
+    let expected = || format!("no such finding on {node}");
+    let mut broken: Vec<Mismatch> =
+        findings.iter().take(SHOWN).map(|finding| Mismatch::new(expected(), told(finding))).collect();
+    if let Some(more) = findings.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        broken.push(Mismatch::new(expected(), format!("{more} more")));
+    }
+    broken
+}
+
+/// A finding in a line.
+fn told(finding: &Finding) -> String {
+    let call = finding.calls.first().map(String::as_str).unwrap_or_default();
+    format!(
+        "{}: {} {} ({}), {call}: {}; {}",
+        finding.kind, finding.service, finding.protocol, finding.frontend, finding.found, finding.cause
+    )
+}
+
+fn fits(wanted: &FindingFile, finding: &Finding) -> bool {
+    let is_of = |service: &ServiceRef| match &service.port {
+        Some(_) => finding.service == service.to_string(),
+        None => finding.service.split(':').next() == Some(service.key.to_string().as_str()),
+    };
+    let causes = wanted.cause.iter().flat_map(|cause| &cause.0);
+    wanted.kind.id() == finding.kind
+        && wanted.service.as_ref().is_none_or(is_of)
+        && causes.map(|part| part.value.0.as_str()).all(|part| finding.cause.contains(part))
+}
+
+fn words(wanted: &FindingFile) -> String {
+    let service = wanted.service.iter().map(|service| format!(" of {service}"));
+    let causes = wanted.cause.iter().flat_map(|cause| &cause.0);
+    let causes = causes.map(|part| format!(" with the cause {:?}", part.value.0));
+    let details: String = service.chain(causes).collect();
+    format!("{}{details}", wanted.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::file::ExpectFile;
+
+    fn finding(kind: &'static str, service: &str, cause: &str) -> Finding {
+        Finding {
+            kind,
+            title: "",
+            service: service.to_owned(),
+            protocol: "TCP",
+            frontend: "cluster IP",
+            calls: vec!["the node → 10.96.0.1:80/TCP".to_owned()],
+            count: 1,
+            promised: String::new(),
+            because: Vec::new(),
+            found: "lost".to_owned(),
+            cause: cause.to_owned(),
+            known: None,
+            way: String::new(),
+        }
+    }
+
+    fn report(findings: Vec<Finding>) -> Report {
+        Report {
+            node: "node-a".to_owned(),
+            taken: String::new(),
+            mode: "iptables",
+            service_ports: 2,
+            frontends: 2,
+            calls: 12,
+            no_promise: 0,
+            unsettled: 0,
+            findings,
+            not_judged: Vec::new(),
+            assumed: Vec::new(),
+            unread: Vec::new(),
+        }
+    }
+
+    fn judged(findings: Vec<Finding>, wanted: &str) -> (String, Vec<String>) {
+        let expect: ExpectFile = serde_saphyr::from_str(&format!("findings: {wanted}")).unwrap();
+        let reports = BTreeMap::from([("node-a".to_owned(), report(findings))]);
+        let seen = judge(&expect.findings.unwrap(), &reports);
+        (seen.summary, seen.broken.iter().map(|one| format!("{}; {}", one.expected, one.seen)).collect())
+    }
+
+    #[test]
+    fn exactly_what_is_expected_is_to_be_found() {
+        let two = || {
+            vec![
+                finding("dropped", "default/web:http", "a rule of Calico catches it"),
+                finding("source", "shop/db", "x"),
+            ]
+        };
+        assert_eq!(judged(Vec::new(), "[]"), ("node-a: no finding in 12 calls".to_owned(), Vec::new()));
+        let right = "[{kind: dropped, service: web, cause: [Calico, catches]}, source]";
+        assert_eq!(
+            judged(two(), right),
+            ("node-a: dropped of default/web:http, source of shop/db".to_owned(), Vec::new())
+        );
+        assert!(judged(two(), "[{kind: dropped, service: 'web:http'}, {kind: source, service: shop/db}]").1.is_empty());
+        let other = judged(two(), "[{kind: dropped, service: 'web:https'}, source]").1;
+        let unexpected = "no such finding on node-a; dropped: default/web:http TCP (cluster IP), the node → 10.96.0.1:80/TCP: lost; a rule of Calico catches it";
+        assert_eq!(other, [unexpected, "a finding dropped of default/web:https on node-a; there is none"]);
+        assert_eq!(
+            judged(Vec::new(), "[{kind: share, cause: x}]").1,
+            ["a finding share with the cause \"x\" on node-a; there is none"]
+        );
+        assert_eq!(judged((0..9).map(|_| finding("share", "default/a", "")).collect(), "[]").1.len(), SHOWN + 1);
+    }
+
+    #[test]
+    fn what_kube_proxy_does_everywhere_is_no_finding_of_this_node() {
+        let known = Finding { known: Some("it does so everywhere"), ..finding("refusal", "default/web", "") };
+        assert_eq!(judged(vec![known.clone()], "[]").1, [""; 0]);
+        assert_eq!(judged(vec![known], "[refusal]").1.len(), 1);
+    }
+
+    #[test]
+    fn a_kind_that_does_not_exist_is_told() {
+        let wrong = |text: &str| serde_saphyr::from_str::<ExpectFile>(text).unwrap_err().to_string();
+        assert!(wrong("findings: [lost]").contains("unknown kind of finding `lost`, expected one of not-translated"));
+        assert!(wrong("findings: [{kind: dropped, service: 'web:'}]").contains("expected a service"));
+        assert!(wrong("findings: [{kind: dropped, servise: web}]").contains("servise"));
+    }
+
+    #[test]
+    fn without_a_call_nothing_is_judged() {
+        let reports = BTreeMap::from([("node-a".to_owned(), Report { calls: 0, ..report(Vec::new()) })]);
+        let why = judge(&[], &reports).not_judged;
+        assert_eq!(why.as_deref(), Some("no call could be judged on node-a: there is no service"));
+    }
+}
