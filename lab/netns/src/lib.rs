@@ -20,6 +20,7 @@ mod probe;
 pub mod sandbox;
 pub mod sockets;
 mod sys;
+pub mod visit;
 
 use std::io;
 
