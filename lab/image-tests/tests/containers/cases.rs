@@ -34,7 +34,9 @@ pub fn all() -> impl Iterator<Item = Trial> {
         [("rolling_update", |stand| Box::pin(rolling_update(stand))), ("kill", |stand| Box::pin(kill(stand)))];
     let cases = WAYS.into_iter().flat_map(move |way| {
         let with_rules = with_rules.into_iter().filter(move |_| way.name != "userspace");
-        always.into_iter().chain(with_rules).map(move |(name, case)| (way, name, case))
+        // The commands of legacy iptables do not tell what they lack: there the proxy tries again.
+        let tells = move |(name, _): &(&str, Case)| way.name != "legacy" || *name != "without_rights";
+        always.into_iter().filter(tells).chain(with_rules).map(move |(name, case)| (way, name, case))
     });
     let trials = cases.map(|(way, name, case)| Trial::test(format!("{name}::{}", way.name), move || run(way, case)));
     trials.chain([Trial::test("sizes", || run(WAYS[0], |stand| Box::pin(sizes(stand))))])
@@ -123,7 +125,8 @@ async fn stop(stand: &Stand) -> anyhow::Result<()> {
     proxy.stop_with_timeout(Some(STOP)).await?;
     let code = proxy.exit_code().await?.context("it runs on")?;
     ensure!(code == 0, "status {code}: {}", log(&proxy).await?);
-    ensure!(!before.is_empty() && stand.rules().await? == before, "rules stay");
+    let after = stand.rules().await?;
+    ensure!(!before.is_empty() && after == before, "rules stay: {before:#?} became {after:#?}");
     Ok(())
 }
 
@@ -176,10 +179,7 @@ async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     let said = log(&proxy).await?;
     ensure!(code == 1, "status {code}: {said}");
     let last = said.lines().last().unwrap_or_default();
-    ensure!(
-        last.starts_with("svcproxy: ") && (last.contains("not permitted") || last.contains("Permission denied")),
-        "{said}"
-    );
+    ensure!(last.starts_with("svcproxy: ") && last.contains("CAP_NET_ADMIN"), "{said}");
     ensure!(stand.rules().await?.is_empty(), "nothing was written");
     Ok(())
 }

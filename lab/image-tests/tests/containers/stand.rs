@@ -259,7 +259,7 @@ impl Stand {
             ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let is_ours = |line: &&str| line.contains("KUBE-") || line.contains("kube-proxy");
-            rules.extend(text.lines().filter(is_ours).map(|line| line.trim().to_owned()));
+            rules.extend(text.lines().filter(is_ours).map(without_counts));
         }
         Ok(rules)
     }
@@ -299,6 +299,15 @@ impl Load {
         ensure!(answers.len() > 100, "{answers:?}");
         Ok(answers.into_iter().filter(|answer| answer.contains("failed")).collect())
     }
+}
+
+/// A rule without how many packets it has seen.
+fn without_counts(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with('[')).collect();
+    let is_count = |at: usize| {
+        words[at].bytes().all(|byte| byte.is_ascii_digit()) && at > 0 && ["packets", "bytes"].contains(&words[at - 1])
+    };
+    (0..words.len()).filter(|at| !is_count(*at)).map(|at| words[at]).collect::<Vec<_>>().join(" ")
 }
 
 /// What a container has written.
