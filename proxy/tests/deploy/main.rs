@@ -1,5 +1,5 @@
 //! What `deploy/` holds is what the API, the program's command line and its configuration take.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says what it leaves out")]
 
 mod kustomize;
 mod migration;
