@@ -5,6 +5,9 @@ set positional-arguments
 
 lab := env_var_or_default("CARGO_TARGET_DIR", "target") / "debug/svclab"
 
+dist := env_var_or_default("CARGO_TARGET_DIR", "target") / "dist"
+machine := if arch() == "aarch64" { "arm64" } else { "amd64" }
+
 # List the recipes.
 [private]
 default:
@@ -51,9 +54,10 @@ bench *ARGS:
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy -p svclab-image-tests --all-targets --features docker -- -D warnings
     cargo check --quiet -p svclab-apiserver --no-default-features
     RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
-    if command -v shellcheck >/dev/null; then shellcheck just .ci/run; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
+    if command -v shellcheck >/dev/null; then shellcheck just install.sh .ci/* .github/action/*; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
     if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi
 
 # Build the fuzzers (a C++ compiler builds libFuzzer).
@@ -85,6 +89,20 @@ doc:
 # Build both programs. The lab starts the svcproxy that lies beside it.
 build:
     cargo build -p svcproxy -p svclab --bins
+
+# Build both programs as they are shipped, static and optimised as a whole: target/dist (10 minutes). TARGET is a Rust target.
+dist *TARGET:
+    .ci/dist "$@"
+
+# Make container images of the programs that are shipped, without a registry: archives in target/dist for `docker load` and the like.
+image: dist
+    .ci/image "{{ dist }}/{{ machine }}/svcproxy" "{{ dist }}/svcproxy-image-{{ machine }}.tar"
+    .ci/image "{{ dist }}/{{ machine }}/svcproxy" "{{ dist }}/svcproxy-legacy-image-{{ machine }}.tar" legacy
+
+# Run the images in real containers (root; starts a Docker daemon of its own where none answers); ARGS select tests.
+[no-exit-message]
+image-test *ARGS: image
+    @.ci/image-test "{{ dist }}" "{{ machine }}" "$@"
 
 # Install what is missing (the door, ./just, has done it by the time this runs) and say what is used.
 setup:

@@ -21,6 +21,7 @@ mod probe;
 pub mod sandbox;
 pub mod sockets;
 mod sys;
+pub mod visit;
 
 use std::io;
 

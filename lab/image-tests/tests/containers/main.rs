@@ -1,0 +1,31 @@
+//! The container image in real containers: beside a node's network namespace, against the lab's API, with traffic of other containers.
+//! `./just image-test` builds what it needs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says so"
+)]
+
+mod cases;
+mod keeper;
+mod stand;
+mod versions;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if std::env::var_os(keeper::PROC).is_none() && !arguments.list {
+        return keeper::run().unwrap_or_else(|error| {
+            eprintln!("image-test: {error:#}");
+            ExitCode::FAILURE
+        });
+    }
+    // Each has half a dozen containers.
+    arguments.test_threads = Some(arguments.test_threads.unwrap_or(2));
+    let trials = cases::all().chain([Trial::test("versions_are_translated", versions::check)]);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
