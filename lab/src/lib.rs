@@ -8,3 +8,4 @@ mod explanation;
 pub mod input;
 pub mod report;
 pub mod scenario;
+pub mod shipped;

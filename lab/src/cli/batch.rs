@@ -122,7 +122,8 @@ fn command(args: &RunArgs, batch: &Batch<'_>, folder: &Path) -> std::io::Result<
     if batch.deterministic {
         command.arg("--deterministic");
     }
-    let paths = [("--proxy", &args.lab.proxy), ("--cache-dir", &args.vm.cache_dir)];
+    let paths =
+        [("--proxy", &args.lab.proxy), ("--cache-dir", &args.vm.cache_dir), ("--from-report", &args.from_report)];
     for (flag, path) in paths.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
         command.arg(flag).arg(path);
     }

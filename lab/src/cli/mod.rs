@@ -23,6 +23,7 @@ mod objects;
 mod on_host;
 mod output;
 mod place;
+mod recorded;
 mod replay;
 mod run;
 mod run_args;

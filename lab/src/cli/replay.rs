@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::run::run;
 use super::run_args::RunArgs;
-use super::{Exit, UNABLE};
+use super::{Exit, UNABLE, recorded};
 use crate::bundle::{Failure, SCENARIO};
 use crate::report::SIMULATED;
 
@@ -65,9 +65,8 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     if report.is_dir() {
         return in_bundle(report).map(|line| vec![line]);
     }
-    let text = std::fs::read(report).map_err(|error| wrong(error.to_string()))?;
-    let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("not a report: {error}")))?;
-    let scenarios = value["scenarios"].as_array().ok_or_else(|| wrong("not a report: no `scenarios`".to_owned()))?;
+    let value = recorded::report(report)?;
+    let scenarios = value["scenarios"].as_array().map(Vec::as_slice).unwrap_or_default();
     let named = |scenario: &&Value| only.is_none_or(|only| scenario["name"] == only);
     let chosen: Vec<&Value> = scenarios.iter().filter(named).collect();
     let broken: Vec<&Value> = chosen.iter().copied().filter(|scenario| scenario["passed"] != true).collect();
@@ -77,7 +76,13 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     }
     again
         .into_iter()
-        .map(|scenario| line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned())))
+        .map(|scenario| {
+            let mut line = line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned()))?;
+            if scenario["text"].is_string() {
+                line.extend(["--from-report".to_owned(), report.display().to_string()]);
+            }
+            Ok(line)
+        })
         .collect()
 }
 

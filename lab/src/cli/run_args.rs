@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::place::VmArgs;
-use super::{Exit, LabArgs, find};
+use super::{Exit, LabArgs, find, recorded};
+use crate::input::Files;
 use crate::scenario::file::Mode;
 use crate::scenario::run::Break;
 use crate::scenario::values::Sensitivity;
@@ -16,6 +17,9 @@ pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
+    /// Take the text of the scenarios from this report of --json, as it was when they were run.
+    #[arg(long, value_name = "REPORT")]
+    pub(super) from_report: Option<PathBuf>,
     /// Only these modes [default: all that a scenario is for]. With `--kernel auto` each is run on the host's kernel if that
     /// has what the mode needs, else in a microVM; where there can be no microVM either, a mode that is named here, or any
     /// in CI, is a failure, and another is told of and left out. A run in several modes is one run for each: a microVM of
@@ -64,7 +68,8 @@ pub(super) struct RunArgs {
 impl RunArgs {
     /// Loads the scenarios.
     pub(super) fn load(&self, seed: u64) -> Result<Vec<Scenario>, Exit> {
-        let mut scenarios = find::load_all(&self.files, seed)?;
+        let texts = self.from_report.as_deref().map_or(Ok(Files::default()), recorded::texts)?;
+        let mut scenarios = find::load_all_from(&texts, &self.files, seed)?;
         if let Some(Sensitivity(skew)) = self.sensitivity {
             scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
         }

@@ -15,6 +15,8 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "name": report.name,
         "path": report.path,
         "about": report.about,
+        "text": report.text,
+        "files": report.files,
         "mode": report.mode,
         "iptablesVariant": report.variant,
         "seed": report.seed,

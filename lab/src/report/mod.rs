@@ -7,6 +7,7 @@ pub mod json;
 pub mod junit;
 pub mod terminal;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -100,6 +101,10 @@ pub struct ScenarioReport {
     pub path: String,
     /// What it shows.
     pub about: String,
+    /// The file as it was read.
+    pub text: String,
+    /// The files of manifests that it names, by path.
+    pub files: BTreeMap<String, String>,
     /// The proxy's mode.
     pub mode: String,
     /// The variant of iptables.
@@ -191,6 +196,8 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         name: "hairpin".into(),
         path: "scenarios/hairpin.yaml".into(),
         about: "a pod that calls itself".into(),
+        text: "name: hairpin\n".into(),
+        files: BTreeMap::new(),
         mode: "iptables".into(),
         variant: "auto".into(),
         seed: 3,

@@ -1,6 +1,6 @@
 //! Reads a scenario file and checks all of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::file::{
 use super::plain_message;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, topology};
+use crate::input::Files;
 
 /// Less than this says nothing about a proxy that is idle.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
@@ -31,9 +32,16 @@ const ENDPOINTS_PER_SLICE: usize = 100;
 /// # Errors
 /// Everything that is wrong with it, each with its line.
 pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
-    let text =
-        crate::input::text(path).map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
-    parse(path, &text, seed)
+    load_from(&Files::default(), path, seed)
+}
+
+/// The same with the texts of `files`.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its line.
+pub fn load_from(files: &Files, path: &Path, seed: u64) -> Result<Scenario, LoadError> {
+    let text = files.text(path).map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
+    parse(files, path, &text, seed)
 }
 
 fn failure(path: &Path, line: usize, column: usize, message: String) -> LoadError {
@@ -41,19 +49,22 @@ fn failure(path: &Path, line: usize, column: usize, message: String) -> LoadErro
 }
 
 /// Checks the scenario `text`, which stands at `path`.
-pub(super) fn parse(path: &Path, text: &str, seed: u64) -> Result<Scenario, LoadError> {
+pub(super) fn parse(files: &Files, path: &Path, text: &str, seed: u64) -> Result<Scenario, LoadError> {
     let name = path.display().to_string();
     let file: ScenarioFile = serde_saphyr::from_str(text).map_err(|error| {
         let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
         failure(path, line, column, plain_message(&error))
     })?;
-    Loader { path, name: &name, text, errors: Vec::new() }.scenario(file, seed)
+    Loader { files, path, name: &name, text, read: BTreeMap::new(), errors: Vec::new() }.scenario(file, seed)
 }
 
 struct Loader<'a> {
+    files: &'a Files,
     path: &'a Path,
     name: &'a str,
     text: &'a str,
+    /// The texts of manifests beside the scenario, by path.
+    read: BTreeMap<String, String>,
     errors: Vec<FileError>,
 }
 
@@ -95,6 +106,7 @@ impl Loader<'_> {
             needs,
             path: self.path.to_owned(),
             text: self.text.to_owned(),
+            files: std::mem::take(&mut self.read),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
@@ -142,7 +154,8 @@ impl Loader<'_> {
     }
 
     fn manifests(&mut self, written: Option<&Manifests>) -> Vec<super::Placed> {
-        written.map(|written| manifests::read(written, self.path, &mut self.errors)).unwrap_or_default()
+        let Some(written) = written else { return Vec::new() };
+        manifests::read(written, self.path, self.files, &mut self.read, &mut self.errors)
     }
 
     fn step(&mut self, step: Spanned<StepFile>, cluster: &ClusterSpec) -> Option<Step> {

@@ -25,14 +25,14 @@ mod topology;
 pub mod values;
 mod variant;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use configuration::ProxySettings;
 pub use error::{FileError, LoadError};
 pub use explain::explain;
-pub use load::load;
+pub use load::{load, load_from};
 pub use resolve::PATIENCE;
 pub(crate) use svclab_apiserver::objects::plain_message;
 pub use variant::Variant;
@@ -55,6 +55,8 @@ pub struct Scenario {
     pub path: PathBuf,
     /// That file as it was read.
     pub text: String,
+    /// The files of manifests that it names, by path.
+    pub files: BTreeMap<String, String>,
     /// Its name.
     pub name: String,
     /// What it shows, in a sentence or two.

@@ -136,6 +136,8 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         name: scenario.name.clone(),
         path: scenario.path.display().to_string(),
         about: scenario.about.clone(),
+        text: scenario.text.clone(),
+        files: scenario.files.clone(),
         mode: mode.to_string(),
         variant: variant.to_owned(),
         seed: scenario.options.seed,
