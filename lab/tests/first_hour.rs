@@ -87,3 +87,85 @@ fn a_description_of_a_proxy_is_found_in_any_folder() {
     let none = svclab(folder.path(), &["run", "hairpin", "--proxy", "other-proxy.yaml"]);
     assert!(none.status.code() == Some(2) && err(&none).contains("other-proxy.yaml: "), "{}", err(&none));
 }
+
+#[test]
+fn a_reader_that_goes_away_is_no_reason_to_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["list"][..],
+        &["check", "hairpin"],
+        &["objects", "hairpin"],
+        &["objects", "hairpin", "--configuration"],
+        &["run", "hairpin", "--simulate", "--mode", "iptables"],
+        &["run", "hairpin", "--simulate", "--mode", "iptables", "--json", "-"],
+        &["explain", "--scenario", "hairpin", "--from", "pod/web", "--to", "service/web"],
+        &["collect", "-", "--kubeconfig", "/nowhere"],
+        &["--help"],
+        &["run", "--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+        command.args(args).current_dir(folder.path()).stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", err(&output));
+        assert!(!err(&output).contains("panicked"), "{args:?}: {}", err(&output));
+    }
+    // What is lost for another reason is told.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.arg("list").current_dir(folder.path()).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(err(&output).lines().count(), 1, "{}", err(&output));
+}
+
+#[test]
+fn the_report_goes_to_standard_output_as_long_as_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |flags: &[&str]| {
+        let args = [&["run", "hairpin", "clusterip", "--simulate", "--mode", "iptables"], flags].concat();
+        let output = svclab(folder.path(), &args);
+        ended(&output, 0);
+        (out(&output), err(&output))
+    };
+    let (report, progress) = run(&[]);
+    assert!(report.contains("  ok   through the cluster IP") && progress.is_empty(), "{report}{progress}");
+    let last = report.lines().last().unwrap();
+    assert!(last.starts_with("2 scenarios, ") && last.ends_with(": all passed"), "{last}");
+    assert!(report.contains("passed in 0 ms of virtual time\n"), "{report}");
+    assert_eq!(run(&["-q"]), (format!("{last}\n"), String::new()));
+    assert!(run(&["-v"]).0.contains("  ok   through the cluster IP"));
+    // A document for programs has standard output to itself.
+    let (document, told) = run(&["--json", "-"]);
+    assert!(serde_json::from_str::<Value>(&document).is_ok() && told == report, "{told}");
+}
+
+#[test]
+fn a_terminal_shows_what_is_being_done() {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(["run", "hairpin", "--mode", "iptables", "--source", "manifests"]).current_dir(folder.path());
+    command.env("TERM", "xterm").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(terminal.slave);
+    let child = command.spawn().unwrap();
+    drop(command);
+    let reader = std::thread::spawn(move || {
+        let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
+        // Reading fails when nobody has the other side open any more.
+        while let Ok(length @ 1..) = nix::unistd::read(&terminal.master, &mut piece) {
+            seen.extend(&piece[..length]);
+        }
+        String::from_utf8_lossy(&seen).into_owned()
+    });
+    let output = child.wait_with_output().unwrap();
+    let seen = reader.join().unwrap();
+    if output.status.code() == Some(3) && std::env::var_os("CI").is_none() {
+        eprintln!("NOT RUN: {seen}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{seen}");
+    assert!(seen.contains("\u{1b}[2Khairpin (iptables): "), "{seen:?}");
+    assert!(seen.ends_with("\r\u{1b}[2K"), "the last is erased: {seen:?}");
+    assert!(!out(&output).contains('\u{1b}') && out(&output).contains("all passed"), "{}", out(&output));
+}

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::output::{JSON, JUNIT, write, write_value};
 use super::run_args::RunArgs;
+use super::speak::Stream;
 use super::{Exit, UNABLE};
 use crate::report::junit;
 use crate::scenario::Scenario;
@@ -94,7 +95,7 @@ impl Reports {
     pub(super) fn finish(&self, args: &RunArgs, more: Value) -> Result<u8, Exit> {
         let status = if self.worst == 0 && self.judged == 0 { UNABLE } else { self.worst };
         if status != self.worst {
-            eprintln!("nothing was judged: no scenario could be run");
+            args.stream().line("nothing was judged: no scenario could be run");
         }
         let mut report = serde_json::json!({ "passed": status == 0, "scenarios": self.scenarios });
         if let (Some(report), Value::Object(more)) = (report.as_object_mut(), more) {
@@ -110,7 +111,10 @@ fn command(args: &RunArgs, batch: &Batch<'_>, folder: &Path) -> std::io::Result<
     let mut command = Command::new(std::env::current_exe()?);
     svclab_netns::die_with_this_process(&mut command);
     command.stdin(Stdio::null());
-    command.arg("run").args(batch.scenarios.iter().map(|scenario| &scenario.path));
+    if args.stream() == Stream::Err {
+        command.stdout(std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?);
+    }
+    command.arg("run").arg("--part").args(batch.scenarios.iter().map(|scenario| &scenario.path));
     command.args(args.flags_for(&[batch.mode], &batch.scenarios));
     command.args(["--kernel", &batch.kernel, "--seed", &args.lab.seed.to_string()]);
     command.arg("--json").arg(folder.join(JSON)).arg("--junit").arg(folder.join(JUNIT));

@@ -32,11 +32,11 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     let mut reports = Reports::new()?;
     for (kernel, batch) in &batches {
         let deterministic = if batch.deterministic { ", deterministic" } else { "" };
-        eprintln!("on {kernel}{deterministic}, in {} mode:", batch.mode);
+        args.notice(&format!("on {kernel}{deterministic}, in {} mode:", batch.mode));
         let done = reports.run(args, batch)?;
         enter(kernel, batch, done.status, &done.scenarios, &mut table);
     }
-    eprint!("{}", shown(&table));
+    shown(&table).lines().for_each(|line| args.stream().line(line));
     reports.finish(args, json!({}))
 }
 

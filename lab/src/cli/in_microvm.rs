@@ -8,7 +8,7 @@ use super::jobs::Job;
 use super::output::{JSON, JUNIT, write, write_page};
 use super::place::Guest;
 use super::run_args::RunArgs;
-use super::{Exit, every_seed, find};
+use super::{Exit, every_seed, find, live};
 use crate::scenario::{Action, Scenario, Step};
 
 /// Time for the boot, and for each scenario in each mode: ten times what they take on an idle machine.
@@ -49,11 +49,22 @@ pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8,
         (false, false) => "fast",
     };
     let image = &inside.image.hash()[..12];
-    eprintln!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because);
+    args.notice(&format!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because));
+    live::enable();
     if args.lab.seed.are_several() {
         return every_seed::run(args, &inside, deadline);
     }
-    let ended = inside.run(args, first, deadline, &mut |line| eprintln!("{line}"))?;
+    let stream = args.stream();
+    live::set(format!("{}: booting", guest.kernel));
+    let mut last = String::new();
+    let ended = inside.run(args, first, deadline, &mut |line| {
+        stream.line(line);
+        // What is done says how far it is: the name of the scenario, or of its last step.
+        line.trim().split("  ").next().unwrap_or_default().clone_into(&mut last);
+        live::set(format!("{}: after {last}", guest.kernel));
+    });
+    live::clear();
+    let ended = ended?;
     for (name, path) in [(JSON, &args.json), (JUNIT, &args.junit)] {
         if let Some(report) = ended.results.get(name) {
             write(path.as_deref(), &String::from_utf8_lossy(report))?;

@@ -1,6 +1,9 @@
 //! The command line: one file per subcommand. Data goes to standard output, progress and complaints to standard error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
 
+#[macro_use]
+mod speak;
+
 mod audit;
 mod batch;
 mod changes;
@@ -19,6 +22,7 @@ mod inside;
 mod jobs;
 mod kernels;
 mod list;
+mod live;
 mod objects;
 mod on_host;
 mod output;
@@ -200,7 +204,9 @@ pub fn main() -> ExitCode {
         Command::Collect(args) => collect::collect(&args),
         Command::Objects(args) => objects::objects(&args),
     };
+    live::clear();
     match outcome {
+        Ok(0) if !speak::all_was_written() => ExitCode::from(UNABLE),
         Ok(status) => ExitCode::from(status),
         Err(exit) => {
             if !exit.message.is_empty() {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use svclab_netns::sandbox;
 
 use super::jobs::Job;
-use super::output::{colour, status, write, write_value};
+use super::output::{status, write, write_value};
 use super::run_args::RunArgs;
 use super::runtime::{interrupted, runtime};
-use super::{Exit, FAILED, find};
-use crate::report::terminal::Terminal;
+use super::speak::Stream;
+use super::{Exit, FAILED, find, live};
+use crate::report::terminal::{Detail, Heading, Terminal};
 use crate::report::{ScenarioReport, StepReport, json, junit};
 use crate::scenario::run::{Keep, Progress, Proxy, RunOptions};
 use crate::scenario::{self, Scenario};
@@ -31,7 +32,9 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8,
 }
 
 async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioReport> {
-    let mut progress = OnTerminal(Terminal::new(std::io::stderr(), colour()));
+    live::enable();
+    let mut progress =
+        OnTerminal { terminal: args.terminal(), detail: args.detail(), title: String::new(), steps: Vec::new() };
     let mut reports = Vec::new();
     for Job { scenario, mode } in jobs {
         let options = RunOptions {
@@ -53,22 +56,58 @@ async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioRep
             break;
         }
     }
-    progress.0.total(&reports);
+    live::clear();
+    if !(args.part && args.quiet) {
+        progress.terminal.total(&reports);
+    }
     reports
 }
 
-struct OnTerminal(Terminal<std::io::Stderr>);
+/// Lines of the proxies' logs with all details.
+const LOG_LINES: usize = 20;
+
+struct OnTerminal {
+    terminal: Terminal<Stream>,
+    detail: Detail,
+    title: String,
+    /// Line and name of the steps that are still to come.
+    steps: Vec<(usize, String)>,
+}
+
+impl OnTerminal {
+    fn next(&self) {
+        match self.steps.first() {
+            Some((_, name)) => live::set(format!("{}: {name}", self.title)),
+            None => live::set(format!("{}: taking the cluster down", self.title)),
+        }
+    }
+}
 
 impl Progress for OnTerminal {
     fn begins(&mut self, scenario: &Scenario, options: &RunOptions) {
-        self.0.scenario(&scenario.name, &options.mode.to_string(), &scenario.about);
+        let mode = options.mode.to_string();
+        let virtual_time = options.machine.as_ref().is_some_and(|machine| machine.deterministic);
+        self.terminal.scenario(&Heading { name: &scenario.name, mode: &mode, about: &scenario.about, virtual_time });
+        self.title = format!("{} ({mode})", scenario.name);
+        self.steps = scenario.steps.iter().map(|step| (step.line, step.name.clone())).collect();
+        live::set(format!("{}: building the cluster, up to the first step", self.title));
     }
 
     fn step(&mut self, step: &StepReport) {
-        self.0.step(step);
+        self.terminal.step(step);
+        self.steps.retain(|(line, _)| *line > step.line);
+        self.next();
     }
 
     fn done(&mut self, report: &ScenarioReport) {
-        self.0.done(report);
+        self.terminal.done(report);
+    }
+
+    fn log_lines(&self, passed: bool) -> usize {
+        match (self.detail, passed) {
+            (Detail::All, _) => LOG_LINES,
+            (_, true) => 0,
+            (_, false) => scenario::run::LOG_LINES,
+        }
     }
 }

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::place::VmArgs;
+use super::speak::Stream;
 use super::{Exit, LabArgs, find, recorded};
 use crate::input::Files;
+use crate::report::terminal::{Detail, Terminal};
 use crate::scenario::file::Mode;
 use crate::scenario::run::Break;
 use crate::scenario::values::Sensitivity;
@@ -30,6 +32,15 @@ pub(super) struct RunArgs {
     /// out, and said to be.
     #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks"])]
     pub(super) simulate: bool,
+    /// Tell what failed, and the last line.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Tell of each step who answered how often, whatever their number, and of each scenario the end of the proxies' logs.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// This run is a part of another, which has the last line.
+    #[arg(long, hide = true)]
+    pub(super) part: bool,
     /// Go on after a failed step and after a failed scenario.
     #[arg(long)]
     pub(super) keep_going: bool,
@@ -83,6 +94,36 @@ impl RunArgs {
         self.bundle.clone().or_else(beside).filter(|_| !self.no_bundle)
     }
 
+    /// Where the report for people goes.
+    pub(super) fn stream(&self) -> Stream {
+        let documents = [&self.json, &self.junit, &self.html].into_iter().flatten();
+        // Of a microVM only standard error is seen.
+        let is_taken = documents.into_iter().any(|path| path.as_os_str() == "-") || self.vm.machine.is_some();
+        if is_taken { Stream::Err } else { Stream::Out }
+    }
+
+    /// How much is told.
+    pub(super) fn detail(&self) -> Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => Detail::Failures,
+            (false, true) => Detail::All,
+            (false, false) => Detail::Steps,
+        }
+    }
+
+    /// The report for people.
+    pub(super) fn terminal(&self) -> Terminal<Stream> {
+        let stream = self.stream();
+        Terminal::new(stream, stream.colour(), self.detail())
+    }
+
+    /// Says what is being done, on standard error.
+    pub(super) fn notice(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
     /// The modes that are asked for; none: all.
     pub(super) fn modes(&self) -> Vec<Mode> {
         self.mode.iter().copied().map(Mode::from).collect()
@@ -113,7 +154,8 @@ impl RunArgs {
         if let Some(Sensitivity(skew)) = self.sensitivity {
             flags.extend(["--sensitivity".to_owned(), skew.to_string()]);
         }
-        flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
+        let plain = [("--keep-going", self.keep_going), ("--quiet", self.quiet), ("--verbose", self.verbose)];
+        flags.extend(plain.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()));
         flags
     }
 }

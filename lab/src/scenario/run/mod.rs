@@ -95,6 +95,10 @@ pub trait Progress: Send {
     fn step(&mut self, step: &StepReport);
     /// The scenario is done.
     fn done(&mut self, report: &ScenarioReport);
+    /// Lines of each proxy's log that are kept of a scenario.
+    fn log_lines(&self, passed: bool) -> usize {
+        if passed { 0 } else { LOG_LINES }
+    }
 }
 
 /// Says nothing.
@@ -107,7 +111,7 @@ impl Progress for Quiet {
 }
 
 /// Lines of each proxy's log that a broken run shows.
-const LOG_LINES: usize = 5;
+pub const LOG_LINES: usize = 5;
 
 /// Runs `scenario` from a fresh cluster to its last step.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn Progress) -> ScenarioReport {
@@ -130,9 +134,10 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
                 lab.rest(rest).await;
                 report.figures = lab.figures().await;
             }
-            if !report.passed() {
-                report.logs = lab.logs(LOG_LINES);
-            }
+            report.logs = match progress.log_lines(report.passed()) {
+                0 => String::new(),
+                lines => lab.logs(lines),
+            };
         }
         Err(error) => {
             report.unable = matches!(error, LabError::Cluster(_));
