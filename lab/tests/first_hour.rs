@@ -169,3 +169,103 @@ fn a_terminal_shows_what_is_being_done() {
     assert!(seen.ends_with("\r\u{1b}[2K"), "the last is erased: {seen:?}");
     assert!(!out(&output).contains('\u{1b}') && out(&output).contains("all passed"), "{}", out(&output));
 }
+
+/// A scenario with a step that takes long.
+const LONG: &str = "\
+name: long
+about: A run that is ended by a signal.
+cluster: {nodes: 1}
+manifests: |
+  {apiVersion: v1, kind: Pod, metadata: {name: web, labels: {app: web}}, spec: {containers: [{name: web, ports: [{containerPort: 8080}]}]}}
+  ---
+  {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}
+steps:
+- name: it answers
+  probe: {from: pod/web, to: service/web}
+  expect: {answered: web}
+- name: it takes long
+  exec: {on: node/node-a, command: [sleep, \"28.7531\"]}
+- name: it answers again
+  probe: {from: pod/web, to: service/web}
+  expect: {answered: web}
+";
+
+/// Runs [`LONG`] and sends a signal to it in its second step; the status and the report. `None`: this machine cannot run it.
+fn interrupted(modes: &str, signal: nix::sys::signal::Signal) -> Option<(i32, Value)> {
+    use std::io::{BufRead, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("long.yaml"), LONG).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(["run", "long.yaml", "--mode", modes, "--json", "r.json", "--junit", "r.xml", "--html", "r.html"]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    if !lines.any(|line| line.starts_with("  ok   it answers ")) {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.code() == Some(3) && std::env::var_os("CI").is_none(), "{}", err(&output));
+        return None;
+    }
+    let sleeps = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        lines.filter(|line| line.windows(7).any(|part| part == b"28.7531")).count()
+    };
+    support::eventually("the command is started", || sleeps() > 0);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+    let rest: Vec<String> = lines.collect();
+    let output = child.wait_with_output().unwrap();
+    support::eventually("nothing of the run is left", || sleeps() == 0);
+    assert!(err(&output).contains(&format!("ended by {signal}")), "{}", err(&output));
+    assert!(rest.iter().any(|line| line.contains("a signal ended it before its last step")), "{rest:?}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let junit = read("r.xml");
+    let junit = roxmltree::Document::parse(&junit).unwrap();
+    let cases = |tag: &str| junit.descendants().filter(|node| node.has_tag_name(tag)).count();
+    assert_eq!((cases("testcase"), cases("skipped"), cases("error")), (4, 2, 1));
+    assert!(read("r.html").contains(&format!("{signal} ended the run")));
+    Some((output.status.code().unwrap(), serde_json::from_str(&read("r.json")).unwrap()))
+}
+
+/// Whether a report says what was done until the signal.
+fn is_cut_short(report: &Value, signal: &str) {
+    assert_eq!((&report["passed"], &report["interrupted"]), (&false.into(), &signal.into()));
+    let scenarios = report["scenarios"].as_array().unwrap();
+    assert_eq!(scenarios.len(), 1, "later ones were not begun");
+    let steps = scenarios[0]["steps"].as_array().unwrap();
+    let verdicts: Vec<&str> = steps.iter().filter_map(|step| step["verdict"].as_str()).collect();
+    assert_eq!(verdicts, ["passed", "skipped", "skipped"]);
+    assert_eq!(scenarios[0]["interrupted"], true);
+}
+
+#[test]
+fn a_signal_ends_a_run_in_order_and_what_was_done_is_reported() {
+    use nix::sys::signal::Signal;
+    let Some((status, report)) = interrupted("iptables", Signal::SIGINT) else { return };
+    assert_eq!(status, 130);
+    is_cut_short(&report, "SIGINT");
+    // Several modes are processes of their own, which the first one passes the signal on to.
+    let Some((status, report)) = interrupted("iptables,nftables", Signal::SIGTERM) else { return };
+    assert_eq!(status, 143);
+    is_cut_short(&report, "SIGTERM");
+}
+
+#[test]
+fn a_report_says_by_what_it_was_made_and_when() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = svclab(folder.path(), &["run", "hairpin", "--mode", "iptables", "--json", "-"]);
+    if output.status.code() == Some(3) && std::env::var_os("CI").is_none() {
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schemaVersion"], 1);
+    assert_eq!(report["program"]["version"], env!("CARGO_PKG_VERSION"));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(report["scenarios"][0]["kernel"], kernel.trim());
+    let started: jiff::Timestamp = report["scenarios"][0]["started"].as_str().unwrap().parse().unwrap();
+    let ago = jiff::Timestamp::now().duration_since(started);
+    assert!(ago.as_secs() >= 0 && ago.as_secs() < 600, "{started}");
+    let simulated = svclab(folder.path(), &["run", "hairpin", "--mode", "iptables", "--simulate", "--json", "-"]);
+    let report: Value = serde_json::from_slice(&simulated.stdout).unwrap();
+    let scenario = &report["scenarios"][0];
+    assert!(scenario["kernel"].is_null() && scenario["started"].is_null(), "the same bytes every time");
+}

@@ -10,7 +10,7 @@ use super::batch::{Batch, Done, Reports};
 use super::jobs::Job;
 use super::place::Where;
 use super::run_args::RunArgs;
-use super::{Exit, FAILED, UNABLE, in_microvm};
+use super::{Exit, FAILED, UNABLE, in_microvm, stop};
 use crate::report::junit;
 use crate::report::terminal::counted;
 
@@ -32,10 +32,14 @@ struct PlacedBatch<'a> {
 }
 
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
+    stop::watch()?;
     let mut reports = Reports::new()?;
     let (mut lines, mut left_out) = (Vec::new(), Vec::new());
     let must = !args.mode.is_empty() || std::env::var_os("CI").is_some();
     for batch in divide(args, jobs)? {
+        if stop::stop().is_some() {
+            break;
+        }
         let not_run = if reports.worst != 0 && !args.keep_going {
             Some(("another mode came to no good end; --keep-going goes on".to_owned(), false))
         } else {

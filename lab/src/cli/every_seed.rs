@@ -11,8 +11,8 @@ use svclab_microvm::console::Ended;
 use super::inside::Inside;
 use super::output::{JSON, JUNIT, write, write_value};
 use super::run_args::RunArgs;
-use super::{Exit, FAILED, UNABLE, live};
-use crate::report::junit;
+use super::{Exit, FAILED, UNABLE, live, stop};
+use crate::report::{json, junit};
 
 /// One run per seed, as many at once as there are processors.
 pub(super) fn run(args: &RunArgs, inside: &Inside, deadline: Duration) -> Result<u8, Exit> {
@@ -24,8 +24,11 @@ pub(super) fn run(args: &RunArgs, inside: &Inside, deadline: Duration) -> Result
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| stop::stop().is_none()) {
                     let outcome = inside.run(args, *seed, deadline, &mut |_| {});
+                    if stop::stop().is_some() && outcome.is_err() {
+                        return;
+                    }
                     if !args.quiet || !matches!(outcome, Ok(Ended { status: 0, .. })) {
                         args.stream().line(&format!("seed {seed}: {}", outcome_words(&outcome)));
                     }
@@ -72,8 +75,12 @@ fn sum_up(args: &RunArgs, outcomes: &BTreeMap<u64, Result<Ended, Exit>>) -> Resu
     }
     let line = format!("{} seeds: {passed} all passed, {} not", outcomes.len(), outcomes.len() - passed);
     args.stream().line(&line);
-    let report = serde_json::json!({ "passed": passed == outcomes.len(), "scenarios": scenarios });
+    let mut report = json::document(passed == outcomes.len(), scenarios);
+    let stopped = stop::stop();
+    if let Some(stop) = stopped {
+        json::interrupted(&mut report, stop.name());
+    }
     write_value(args, &report)?;
     write(args.junit.as_deref(), &junit::join(&suites))?;
-    Ok(worst)
+    stopped.map_or(Ok(worst), |stop| Err(stop.exit()))
 }

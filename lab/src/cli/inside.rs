@@ -16,11 +16,11 @@ use super::jobs::Job;
 use super::output::{JSON, JUNIT};
 use super::place::Guest;
 use super::run_args::RunArgs;
-use super::{Exit, NAME, find};
+use super::{Exit, NAME, find, stop};
 use crate::input::Files;
-use crate::report::Machine;
+use crate::report::{Machine, ScenarioReport};
 use crate::scenario::file::{Mode, Need};
-use crate::scenario::run::{ForeignProxy, Proxy};
+use crate::scenario::run::{ForeignProxy, Proxy, begun};
 
 /// Everything that does not depend on the seed.
 pub(super) struct Inside {
@@ -102,6 +102,8 @@ impl Inside {
         deadline: Duration,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Ended, Exit> {
+        // A terminal's Ctrl-C ends QEMU as well: what has ended it is asked first.
+        let failed = |error: VmError| stop::stop().map_or_else(|| Exit::unable(error.to_string()), stop::Stop::exit);
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
         let job = job::Job {
@@ -112,8 +114,17 @@ impl Inside {
             links: self.links.clone(),
             files: self.files.clone(),
         };
-        launch::run(&self.program, &self.image, &job, clock, deadline, progress)
-            .map_err(|error| Exit::unable(error.to_string()))
+        launch::run_unless(&self.program, &self.image, &job, clock, deadline, progress, &|| stop::stop().is_some())
+            .map_err(failed)
+    }
+
+    /// A report of a job that was begun inside.
+    pub(super) fn begun(&self, job: &Job<'_>, args: &RunArgs, seed: u64) -> ScenarioReport {
+        let variant = job.scenario.variant.unwrap_or(args.lab.iptables_variant.into());
+        // Its kernel's release and its clock are known inside only.
+        let (machine, unknown) = (Some(self.machine.clone()), None);
+        let report = begun(job.scenario, job.mode, variant);
+        ScenarioReport { machine, seed, kernel: unknown.clone(), started: unknown, ..report }
     }
 
     fn arguments(&self, args: &RunArgs, seed: u64) -> Vec<String> {

@@ -35,6 +35,8 @@ mod runtime;
 mod seeds;
 mod simulate;
 mod soak;
+mod stop;
+mod told;
 mod up;
 
 use std::path::PathBuf;
@@ -60,7 +62,7 @@ const UNABLE: u8 = 3;
 #[command(
     name = NAME,
     version,
-    after_help = "Exit status: 0 all passed, 1 a failed promise, a finding or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
+    after_help = "Exit status: 0 all passed, 1 a failed promise, a finding or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged, 130 and 143 ended by SIGINT or SIGTERM."
 )]
 struct Cli {
     #[command(subcommand)]

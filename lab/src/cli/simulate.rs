@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::jobs::{Job, jobs};
-use super::output::{status, write, write_value};
 use super::run_args::RunArgs;
-use super::{Exit, find, live};
+use super::{Exit, find, live, on_host, stop};
 use crate::report::terminal::Heading;
-use crate::report::{ScenarioReport, json, junit};
+use crate::report::ScenarioReport;
 use crate::scenario::file::Mode;
 use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
@@ -25,6 +24,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         asked => asked.to_vec(),
     };
     let jobs = jobs(&scenarios, &modes)?;
+    stop::watch()?;
     live::enable();
     let reports = all(&jobs, &proxy, args.keep_going);
     live::clear();
@@ -36,9 +36,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         terminal.done(report);
     }
     terminal.total(&reports);
-    write_value(args, &json::render(&reports))?;
-    write(args.junit.as_deref(), &junit::render(&reports))?;
-    Ok(status(&reports))
+    on_host::finish(args, &reports, stop::stop())
 }
 
 /// Every job, as many at a time as there are processors; the reports in the order of the jobs.
@@ -49,7 +47,7 @@ fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> 
     let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
     let source: Arc<dyn RuleSource> = Arc::new(Svcproxy(proxy.to_owned()));
     let work = || {
-        while let Some(at) = take() {
+        while let Some(at) = take().filter(|_| stop::stop().is_none()) {
             let job = &jobs[at];
             let report = simulated::run::run(job.scenario, Arc::clone(&source), job.mode, keep_going);
             let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -169,6 +169,9 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
     if let Some(why) = &report.not_started {
         let _ = writeln!(text, "    not started: {why}");
     }
+    if report.interrupted {
+        text.push_str("    a signal ended it before its last step\n");
+    }
     for step in &report.steps {
         let place = format!("{}:{}: {}", report.path, step.line, step.name);
         match &step.verdict {

@@ -142,10 +142,13 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         variant: variant.to_owned(),
         seed: scenario.options.seed,
         machine: None,
+        kernel: None,
+        started: None,
         // A loaded scenario has shown that its manifests fit.
         cluster: scenario.initial_objects().map(|store| Cluster::of(&store.cluster_spec())).unwrap_or_default(),
         steps: Vec::new(),
         not_started: None,
+        interrupted: false,
         unable: false,
         figures: None,
         took: Duration::ZERO,
