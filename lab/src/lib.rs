@@ -6,6 +6,7 @@ pub mod compare;
 pub mod expect;
 mod explanation;
 pub mod input;
+mod log;
 pub mod report;
 pub mod scenario;
 pub mod shipped;

@@ -24,7 +24,9 @@ pub(super) fn run(args: &RunArgs, inside: &Inside, deadline: Duration) -> Result
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| stop::stop().is_none()) {
+                while let Some(seed) =
+                    seeds.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| stop::stop().is_none())
+                {
                     let outcome = inside.run(args, *seed, deadline, &mut |_| {});
                     if stop::stop().is_some() && outcome.is_err() {
                         return;

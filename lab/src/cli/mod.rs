@@ -23,6 +23,8 @@ mod jobs;
 mod kernels;
 mod list;
 mod live;
+mod manual;
+mod new;
 mod objects;
 mod on_host;
 mod output;
@@ -32,6 +34,7 @@ mod replay;
 mod run;
 mod run_args;
 mod runtime;
+mod schema;
 mod seeds;
 mod simulate;
 mod soak;
@@ -61,7 +64,7 @@ const UNABLE: u8 = 3;
 #[derive(Parser)]
 #[command(
     name = NAME,
-    version,
+    version = env!("SVCLAB_VERSION"),
     after_help = "Exit status: 0 all passed, 1 a failed promise, a finding or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged, 130 and 143 ended by SIGINT or SIGTERM."
 )]
 struct Cli {
@@ -101,6 +104,14 @@ enum Command {
     List(list::ListArgs),
     /// Check scenarios and explain them; runs nothing.
     Check(check::CheckArgs),
+    /// Write a scenario that passes, to begin with.
+    New(new::NewArgs),
+    /// Print the JSON Schema of scenario files, for editors.
+    Schema,
+    /// Print the script that completes the command line in a shell.
+    Completion(manual::CompletionArgs),
+    /// Write the manual pages.
+    Man(manual::ManArgs),
     /// Judge every service of a real node: what Kubernetes promises against the rules that stand there.
     Audit(audit::AuditArgs),
     /// Show a packet's way through the rules: why it goes where it goes. Runs nothing, and needs no privileges.
@@ -201,6 +212,10 @@ pub fn main() -> ExitCode {
         Command::Exec(args) => exec::exec(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),
+        Command::New(args) => new::new(&args),
+        Command::Schema => schema::print(),
+        Command::Completion(args) => manual::completion(&args),
+        Command::Man(args) => manual::man(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Collect(args) => collect::collect(&args),

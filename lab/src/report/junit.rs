@@ -149,11 +149,16 @@ mod tests {
         });
         let joined = join(&[first, render(&reports), join(&[])]);
         assert_eq!(joined.matches("<testsuites>").count(), 1);
-        let names =
-            ["<testsuite name=\"hairpin (iptables, host)\"", "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\""];
+        let names = [
+            "<testsuite name=\"hairpin (iptables, host)\"",
+            "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\"",
+        ];
         assert!(names.iter().all(|name| joined.matches(name).count() == 1), "{joined}");
         // Readers put cases of one class and name together.
-        let cases = joined.lines().filter_map(|line| line.split_once("<testcase ")).map(|(_, case)| case.split_once(" file=").unwrap().0);
+        let cases = joined
+            .lines()
+            .filter_map(|line| line.split_once("<testcase "))
+            .map(|(_, case)| case.split_once(" file=").unwrap().0);
         let cases: Vec<&str> = cases.collect();
         let distinct: std::collections::BTreeSet<&&str> = cases.iter().collect();
         assert_eq!((cases.len(), distinct.len()), (6, 6), "{joined}");

@@ -237,6 +237,6 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         unable: false,
         figures: None,
         took: Duration::from_millis(1234),
-        logs: "node-a: started\n".into(),
+        logs: "node-a: 2026-01-01T00:00:00Z  INFO started\nnode-a: 2026-01-01T00:00:01Z  WARN a sync failed\n".into(),
     }]
 }

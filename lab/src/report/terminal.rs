@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Evidence, ScenarioReport, StepReport, Verdict};
+use crate::log;
 
 /// How much is told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,8 +192,9 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
         }
         step.evidence.iter().for_each(|evidence| kept(&mut text, evidence));
     }
-    // With all details they stand there already.
-    for line in report.logs.lines().filter(|_| !report.is_explained() && detail < Detail::All) {
+    // With all details they stand there already. What is no complaint says nothing of a failure.
+    let complains = |line: &&str| line.split_once(": ").is_some_and(|(_, line)| log::complains(line));
+    for line in report.logs.lines().filter(complains).filter(|_| !report.is_explained() && detail < Detail::All) {
         let _ = writeln!(text, "    log: {line}");
     }
     let _ = writeln!(text, "    seed {}; repeat with: {}", report.seed, report.repeat());
@@ -268,7 +270,7 @@ mod tests {
         };
         assert!(line(Detail::Steps).ends_with("  9 pods ×45, 1 to 9 each; settled\n"), "{}", line(Detail::Steps));
         assert!(line(Detail::All).contains("default/web-0 ×1, default/web-1 ×2, "), "{}", line(Detail::All));
-        assert!(written(false, Detail::All).contains("    log: node-a: started\n"));
+        assert!(written(false, Detail::All).contains("INFO started\n"));
     }
 
     #[test]

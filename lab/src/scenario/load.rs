@@ -9,13 +9,14 @@ use svclab_apiserver::objects::StoreOptions;
 use svclab_netns::netem::Impairment;
 use svclab_spec::ClusterSpec;
 
+use super::dry_run::Doubtful;
 use super::error::{FileError, LoadError, Problem};
 use super::file::{
     Asked, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ProxyOverride, ScenarioFile, StepFile,
 };
-use super::plain_message;
+use super::mistakes::Understood;
 use super::values::{NodeChoice, OneOrMany, position};
-use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, topology};
+use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, mistakes, topology};
 use crate::input::Files;
 
 /// Less than this says nothing about a proxy that is idle.
@@ -51,11 +52,10 @@ fn failure(path: &Path, line: usize, column: usize, message: String) -> LoadErro
 /// Checks the scenario `text`, which stands at `path`.
 pub(super) fn parse(files: &Files, path: &Path, text: &str, seed: u64) -> Result<Scenario, LoadError> {
     let name = path.display().to_string();
-    let file: ScenarioFile = serde_saphyr::from_str(text).map_err(|error| {
-        let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
-        failure(path, line, column, plain_message(&error))
-    })?;
-    Loader { files, path, name: &name, text, read: BTreeMap::new(), errors: Vec::new() }.scenario(file, seed)
+    let mut understood = mistakes::read(path, text);
+    let errors = std::mem::take(&mut understood.errors);
+    let Some(file) = understood.file.take() else { return Err(LoadError { errors }) };
+    Loader { files, path, name: &name, text, read: BTreeMap::new(), errors }.scenario(file, &understood, seed)
 }
 
 struct Loader<'a> {
@@ -82,8 +82,9 @@ impl Loader<'_> {
         self.report(vec![Problem::new(at, message)], at);
     }
 
-    fn scenario(mut self, file: ScenarioFile, seed: u64) -> Result<Scenario, LoadError> {
-        self.check_head(&file);
+    fn scenario(mut self, file: ScenarioFile, understood: &Understood, seed: u64) -> Result<Scenario, LoadError> {
+        let of_form = self.errors.len();
+        self.check_head(&file, !understood.left_out.is_empty());
         let top = file.name.referenced;
         let (cluster_at, cluster_file) = split(file.cluster, top);
         let (proxy_at, proxy_file) = split(file.proxy, top);
@@ -99,7 +100,25 @@ impl Loader<'_> {
             }
             number.value
         });
-        let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let is_sound = understood.is_whole && self.errors.len() == of_form;
+        let mut doubtful = Doubtful::default();
+        for (line, changes) in &understood.left_out {
+            doubtful.left_out(*line, *changes);
+        }
+        let mut steps = Vec::new();
+        for step in file.steps.value {
+            let (line, before) = (position(step.referenced).0, self.errors.len());
+            let step = self.step(step, &cluster);
+            match step {
+                None => doubtful.left_out(line, true),
+                Some(step) => {
+                    if self.errors.len() > before {
+                        doubtful.marred.insert(line);
+                    }
+                    steps.push(step);
+                }
+            }
+        }
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
         needs.extend(steps.iter().flat_map(|step| step.action.needs()));
         let scenario = Scenario {
@@ -122,13 +141,16 @@ impl Loader<'_> {
             steps,
         };
         // Names can be looked up only in what was understood so far.
-        if self.errors.is_empty() {
-            dry_run::check(&scenario, &mut self.errors);
+        if is_sound {
+            dry_run::check(&scenario, &doubtful, &mut self.errors);
         }
+        let own = |error: &FileError| (error.file != self.name, error.line, error.column);
+        self.errors.sort_by_key(own);
+        self.errors.dedup();
         if self.errors.is_empty() { Ok(scenario) } else { Err(LoadError { errors: self.errors }) }
     }
 
-    fn check_head(&mut self, file: &ScenarioFile) {
+    fn check_head(&mut self, file: &ScenarioFile, has_left_out: bool) {
         let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         // In a failure bundle the file has the same name whatever the scenario's.
         if file.name.value != stem && stem != IN_BUNDLE {
@@ -140,8 +162,9 @@ impl Loader<'_> {
                 "`about` is empty: expected a sentence that says what the scenario shows",
             );
         }
-        if file.steps.value.is_empty() {
-            self.problem(file.steps.referenced, "expected at least one step");
+        if file.steps.value.is_empty() && !has_left_out {
+            let message = "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
+            self.problem(file.steps.referenced, message);
         }
         if let Some(modes) = file.modes.as_ref().filter(|modes| modes.value.is_empty()) {
             self.problem(modes.referenced, "expected at least one mode");

@@ -52,7 +52,12 @@ fn parse(text: &str, file: &str, start: (usize, usize), errors: &mut Vec<FileErr
     match parse_manifests(text) {
         Ok(documents) => documents
             .into_iter()
-            .map(|document| Placed { file: file.to_owned(), line: start.0 + document.line - 1, document })
+            .map(|document| Placed {
+                file: file.to_owned(),
+                line: start.0 + document.line - 1,
+                column: start.1,
+                document,
+            })
             .collect(),
         Err(found) => {
             errors.extend(found.into_iter().map(|error| FileError {

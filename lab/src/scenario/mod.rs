@@ -16,14 +16,17 @@ pub mod file;
 mod load;
 mod look;
 mod manifests;
+mod mistakes;
 mod modes;
 mod relayed;
 mod resolve;
 pub mod run;
+mod schema;
 pub mod simulated;
 mod topology;
 pub mod values;
 mod variant;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -34,8 +37,10 @@ pub use error::{FileError, LoadError};
 pub use explain::explain;
 pub use load::{load, load_from};
 pub use resolve::PATIENCE;
+pub use schema::schema;
 pub(crate) use svclab_apiserver::objects::plain_message;
 pub use variant::Variant;
+pub use warnings::warnings;
 
 use fault::{Fault, FaultKind};
 use file::{
@@ -43,7 +48,7 @@ use file::{
     TrafficFile,
 };
 use serde_saphyr::Spanned;
-use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions};
+use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions, place_of};
 use svclab_netns::netem::Impairment;
 use svclab_spec::ClusterSpec;
 use values::ObjectRef;
@@ -86,8 +91,18 @@ pub struct Placed {
     pub file: String,
     /// Line it starts at.
     pub line: usize,
+    /// Column it starts at.
+    pub column: usize,
     /// What it says.
     pub document: Document,
+}
+
+impl Placed {
+    /// Line and column of a field, or of what is nearest around it.
+    pub(crate) fn place_of(&self, field: Option<&str>) -> (usize, usize) {
+        let found = field.and_then(|field| place_of(&self.document.text, field));
+        found.map_or((self.line, 1), |(line, column)| (self.line + line - 1, self.column + column - 1))
+    }
 }
 
 /// One step.
