@@ -1,16 +1,52 @@
 //! Files that users name, read with a bound: what never ends (`/dev/zero`, a pipe that stays open) is refused, and not waited for.
+//! A scenario or a description of a proxy that is not on disk may be one that the program carries.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::libc::O_NONBLOCK;
+
+use crate::shipped;
 
 /// Bytes that a scenario, a manifest or a description of a proxy may have: a large cluster's manifests are a tenth of it.
 const LONGEST: u64 = 64 << 20;
 /// Bytes that a dump may have: half a million rules are as long.
 const LONGEST_DUMP: u64 = 256 << 20;
+
+/// Texts by path: first those that were given, then files on disk, then those that the program carries.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    given: BTreeMap<PathBuf, String>,
+}
+
+impl Files {
+    /// With these texts in the place of what is on disk.
+    pub fn given(texts: BTreeMap<PathBuf, String>) -> Files {
+        Files { given: texts }
+    }
+
+    /// Whether there is such a text.
+    pub fn has(&self, path: &Path) -> bool {
+        self.given.contains_key(path) || path.is_file() || shipped::text(path).is_some()
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// When it is neither given, nor on disk as a regular file of 64 MiB at most, nor carried by the program.
+    pub fn text(&self, path: &Path) -> io::Result<String> {
+        match self.given.get(path) {
+            Some(given) => Ok(given.clone()),
+            None => text(path).or_else(|error| match shipped::text(path) {
+                Some(carried) if error.kind() == io::ErrorKind::NotFound => Ok(carried.to_owned()),
+                _ => Err(error),
+            }),
+        }
+    }
+}
 
 /// Reads a text that must be a regular file.
 ///

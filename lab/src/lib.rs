@@ -7,5 +7,7 @@ pub mod control;
 pub mod expect;
 mod explanation;
 pub mod input;
+mod log;
 pub mod report;
 pub mod scenario;
+pub mod shipped;

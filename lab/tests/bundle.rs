@@ -42,7 +42,8 @@ fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     let (scenario, json) = (directory.join("wrong.yaml"), directory.join("report.json"));
     fs::write(&scenario, WRONG).unwrap();
     let (scenario, report) = (scenario.to_str().unwrap(), json.to_str().unwrap());
-    let (status, _, stderr) = svclab(&["run", scenario, "--mode", "iptables", "--seed", "5", "--json", report]);
+    let (status, stdout, stderr) = svclab(&["run", scenario, "--mode", "iptables", "--seed", "5", "--json", report]);
+    let stderr = stdout + &stderr;
     let unable = status == Some(3);
     assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
     if unable {
@@ -121,7 +122,8 @@ fn a_bundle_is_explained_and_run_again() {
     assert!(status == Some(2) && stderr.contains("--from is missing"), "{stderr}");
 
     fs::remove_file(directory.path().join("wrong.yaml")).unwrap();
-    let (status, _, stderr) = svclab(&["replay", path]);
+    let (status, stdout, stderr) = svclab(&["replay", path]);
+    let stderr = stdout + &stderr;
     assert_eq!(status, Some(1), "{stderr}");
     assert!(stderr.contains("--seed 5 --mode iptables") && stderr.contains("FAIL another pod answers"), "{stderr}");
     let (status, _, stderr) = svclab(&["replay", directory.path().to_str().unwrap()]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::{descends, finish};
+use support::{descends, finish, said};
 
 fn svclab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
@@ -47,9 +47,10 @@ fn kept_promises_exit_with_0_and_write_both_reports() {
         return;
     }
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    let stderr = err(&output);
-    assert!(stderr.contains("through the cluster IP") && stderr.contains("all passed"), "{stderr}");
-    assert!(!stderr.contains('\u{1b}'), "no colour where nobody looks: {stderr}");
+    let report = out(&output);
+    assert!(report.contains("through the cluster IP") && report.ends_with(": all passed\n"), "{report}");
+    assert!(!report.contains('\u{1b}'), "no colour where nobody looks: {report}");
+    assert_eq!(err(&output), "", "no progress where nobody looks");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(report["passed"], true);
     assert_eq!(report["scenarios"][0]["seed"], 7);
@@ -66,7 +67,7 @@ fn a_run_in_which_nothing_was_judged_exits_with_3() {
     command.env_remove("CI");
     command.stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = finish(command, Duration::from_secs(60));
-    let stderr = err(&output);
+    let stderr = said(&output);
     assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("not run") && stderr.contains("nothing was judged"), "{stderr}");
 }
@@ -87,8 +88,8 @@ fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
     assert!(out(&output).contains("<failure "), "{}", out(&output));
 
     let output = run(&["run", "hairpin", "--mode", "iptables", "--keep-going", "--break", damage]);
-    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
-    assert!(!err(&output).contains("skip "), "{}", err(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(!said(&output).contains("skip "), "{}", said(&output));
 }
 
 #[test]
@@ -145,13 +146,13 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
     let modes = |report: &serde_json::Value| -> Vec<String> {
         report["scenarios"].as_array().unwrap().iter().map(|one| one["mode"].to_string()).collect()
     };
-    if !err(&output).contains("not run: ") {
+    if !said(&output).contains("not run: ") {
         // Either the machine has IPVS, or it cannot run labs at all.
         unable(&output);
         return;
     }
-    assert_eq!(output.status.code(), Some(0), "at a desk the other modes count: {}", err(&output));
-    let lines = err(&output);
+    assert_eq!(output.status.code(), Some(0), "at a desk the other modes count: {}", said(&output));
+    let lines = said(&output);
     let of = |mode: &str| lines.lines().rev().find(|line| line.starts_with(mode)).unwrap_or_default().to_owned();
     assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  passed in "), "{lines}");
     assert!(of("ipvs").contains("debian-6.1 in a microVM") && of("ipvs").contains("  not run: "), "{lines}");
@@ -160,16 +161,16 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
     assert_eq!(report_of()["notRun"][0]["mode"], "ipvs");
 
     let output = start(true, &[]);
-    assert_eq!((output.status.code(), &report_of()["passed"]), (Some(3), &false.into()), "in CI: {}", err(&output));
+    assert_eq!((output.status.code(), &report_of()["passed"]), (Some(3), &false.into()), "in CI: {}", said(&output));
     let output = start(false, &["--mode", "iptables,ipvs"]);
-    assert_eq!(output.status.code(), Some(3), "named: {}", err(&output));
+    assert_eq!(output.status.code(), Some(3), "named: {}", said(&output));
     let damage = r#"{"before":"through the cluster IP","on":"all","commands":["iptables -t nat -F KUBE-SERVICES"]}"#;
     let output = start(false, &["--patience", "500", "--break", damage]);
-    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(
-        err(&output).contains("not run: another mode came to no good end; --keep-going goes on"),
+        said(&output).contains("not run: another mode came to no good end; --keep-going goes on"),
         "{}",
-        err(&output)
+        said(&output)
     );
 }
 

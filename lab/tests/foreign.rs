@@ -41,7 +41,7 @@ fn start(more: &str, add: impl FnOnce(&mut Command, &Path)) -> (Output, String) 
     command.stdin(Stdio::null());
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = finish(command, Duration::from_secs(100));
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = support::said(&output);
     (output, stderr)
 }
 
@@ -74,7 +74,7 @@ fn an_excused_scenario_is_named_with_the_reason() {
     let Some((output, stderr)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert!(
-        stderr.contains("hairpin is not run in iptables mode: it cannot") && stderr.contains("1 scenarios"),
+        stderr.contains("hairpin is not run in iptables mode: it cannot") && stderr.contains("1 scenario,"),
         "{stderr}"
     );
 }

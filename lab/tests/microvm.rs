@@ -28,7 +28,7 @@ fn svclab(args: &[&str]) -> Command {
 }
 
 fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    support::said(output)
 }
 
 /// Runs to the end; `None` where no package can be fetched, which fails in CI.

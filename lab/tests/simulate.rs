@@ -164,7 +164,7 @@ fn broken_rules_are_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let proxy = broken(directory.path(), edit);
         let output = svclab(&["run", scenario, "--simulate", "--mode", mode], Some(&proxy));
-        let stderr = err(&output);
+        let stderr = support::said(&output);
         assert_eq!(output.status.code(), Some(1), "{scenario} in {mode} mode, {edit}: {stderr}");
         assert!(stderr.contains(says) && stderr.contains("--simulate"), "{scenario} in {mode} mode, {edit}: {stderr}");
     }

@@ -5,6 +5,9 @@ use std::io;
 /// What was attempted, and what stood in the way: one sentence for people.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
+    /// It was asked to end before its job did.
+    #[error("the microVM was stopped")]
+    Stopped,
     /// A file operation, mostly in the cache.
     #[error("{attempted}: {source}")]
     Io {

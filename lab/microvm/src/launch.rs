@@ -33,6 +33,22 @@ pub fn run(
     deadline: Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Ended, VmError> {
+    run_unless(program, image, job, clock, deadline, progress, &|| false)
+}
+
+/// The same until `stopped` says so; it is asked several times a second.
+///
+/// # Errors
+/// [`VmError::Stopped`] then, else as for [`run`].
+pub fn run_unless(
+    program: &Program,
+    image: &Image,
+    job: &Job,
+    clock: Clock,
+    deadline: Duration,
+    progress: &mut dyn FnMut(&str),
+    stopped: &dyn Fn() -> bool,
+) -> Result<Ended, VmError> {
     let archive = archive(image, job).map_err(VmError::io("putting the microVM's archive together"))?;
     let console = memory("console").map_err(VmError::io("making the microVM's console"))?;
     let boot = Boot {
@@ -55,6 +71,9 @@ pub fn run(
         }
         if let Some(ended) = console.ended() {
             return Ok(ended);
+        }
+        if stopped() {
+            return Err(VmError::Stopped);
         }
         let why = match is_over {
             true => guest.why_it_ended(&console),

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::output::{JSON, JUNIT, write, write_value};
 use super::run_args::RunArgs;
-use super::{Exit, UNABLE};
-use crate::report::junit;
+use super::speak::Stream;
+use super::{Exit, UNABLE, stop};
+use crate::report::{json, junit};
 use crate::scenario::Scenario;
 use crate::scenario::file::Mode;
 
@@ -73,7 +74,8 @@ impl Reports {
             let _ = std::fs::remove_file(self.folder.path().join(name));
         }
         let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab for {}: {error}", batch.kernel));
-        let status = command(args, batch, self.folder.path()).map_err(unable)?.status().map_err(unable)?;
+        let mut command = command(args, batch, self.folder.path()).map_err(unable)?;
+        let status = stop::status(&mut command).map_err(unable)?;
         let status = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE);
         let read = |name| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         self.suites.push(read(JUNIT));
@@ -92,17 +94,21 @@ impl Reports {
 
     /// Writes one report of all, with `more` in its JSON; returns the status of the whole run.
     pub(super) fn finish(&self, args: &RunArgs, more: Value) -> Result<u8, Exit> {
+        let stopped = stop::stop();
         let status = if self.worst == 0 && self.judged == 0 { UNABLE } else { self.worst };
-        if status != self.worst {
-            eprintln!("nothing was judged: no scenario could be run");
+        if status != self.worst && stopped.is_none() {
+            args.stream().line("nothing was judged: no scenario could be run");
         }
-        let mut report = serde_json::json!({ "passed": status == 0, "scenarios": self.scenarios });
+        let mut report = json::document(status == 0, self.scenarios.clone());
         if let (Some(report), Value::Object(more)) = (report.as_object_mut(), more) {
             report.extend(more);
         }
+        if let Some(stop) = stopped {
+            json::interrupted(&mut report, stop.name());
+        }
         write_value(args, &report)?;
         write(args.junit.as_deref(), &junit::join(&self.suites))?;
-        Ok(status)
+        stopped.map_or(Ok(status), |stop| Err(stop.exit()))
     }
 }
 
@@ -110,7 +116,10 @@ fn command(args: &RunArgs, batch: &Batch<'_>, folder: &Path) -> std::io::Result<
     let mut command = Command::new(std::env::current_exe()?);
     svclab_netns::die_with_this_process(&mut command);
     command.stdin(Stdio::null());
-    command.arg("run").args(batch.scenarios.iter().map(|scenario| &scenario.path));
+    if args.stream() == Stream::Err {
+        command.stdout(std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?);
+    }
+    command.arg("run").arg("--part").args(batch.scenarios.iter().map(|scenario| &scenario.path));
     command.args(args.flags_for(&[batch.mode], &batch.scenarios));
     command.args(["--kernel", &batch.kernel, "--seed", &args.lab.seed.to_string()]);
     command.arg("--json").arg(folder.join(JSON)).arg("--junit").arg(folder.join(JUNIT));
@@ -122,7 +131,8 @@ fn command(args: &RunArgs, batch: &Batch<'_>, folder: &Path) -> std::io::Result<
     if batch.deterministic {
         command.arg("--deterministic");
     }
-    let paths = [("--proxy", &args.lab.proxy), ("--cache-dir", &args.vm.cache_dir)];
+    let paths =
+        [("--proxy", &args.lab.proxy), ("--cache-dir", &args.vm.cache_dir), ("--from-report", &args.from_report)];
     for (flag, path) in paths.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
         command.arg(flag).arg(path);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Exit, find};
-use crate::scenario::explain;
+use crate::scenario::{explain, warnings};
 
 #[derive(Args)]
 pub(super) struct CheckArgs {
@@ -20,6 +20,9 @@ pub(super) struct CheckArgs {
 pub(super) fn check(args: &CheckArgs) -> Result<u8, Exit> {
     for scenario in find::load_all(&args.files, args.seed)? {
         print!("{}", explain(&scenario).map_err(|error| Exit::usage(error.to_string()))?);
+        for warning in warnings(&scenario) {
+            eprintln!("{warning}");
+        }
     }
     Ok(0)
 }

@@ -76,7 +76,11 @@ fn options(args: &CollectArgs) -> Options {
 }
 
 fn to_stdout(snapshot: &Snapshot) -> Result<(), ArchiveError> {
-    snapshot.write(BufWriter::new(io::stdout().lock()))
+    // A reader that has gone away (`| head`) wanted no more.
+    let unread = |error: &ArchiveError| matches!(error, ArchiveError::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe);
+    snapshot
+        .write(BufWriter::new(io::stdout().lock()))
+        .or_else(|error| if unread(&error) { Ok(()) } else { Err(error) })
 }
 
 /// For its owner only, and all of it or nothing.

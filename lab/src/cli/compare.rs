@@ -9,7 +9,7 @@ use svclab_netns::sandbox;
 use super::jobs::excuse;
 use super::output::write;
 use super::run_args::ModeArg;
-use super::runtime::{interrupted, runtime};
+use super::runtime::{runtime, stopped};
 use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
 use crate::report::ScenarioReport;
@@ -55,7 +55,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
     let comparison = runtime()?.block_on(async {
         tokio::select! {
             comparison = all(args, &scenarios, &proxies) => Ok(comparison),
-            () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
+            stop = stopped() => Err(stop.exit()),
         }
     })?;
     if args.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {

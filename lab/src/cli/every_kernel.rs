@@ -12,7 +12,7 @@ use svclab_microvm::probe::Abilities;
 use super::batch::{Batch, Reports};
 use super::jobs::Job;
 use super::run_args::RunArgs;
-use super::{Exit, UNABLE, kernels};
+use super::{Exit, UNABLE, kernels, stop};
 use crate::scenario::file::{Mode, Need};
 
 const HOST: &str = "host";
@@ -29,14 +29,18 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
         let divided = divide(kernel, &abilities, args.vm.deterministic, jobs, &mut table);
         batches.extend(divided.into_iter().map(|batch| (kernel, batch)));
     }
+    stop::watch()?;
     let mut reports = Reports::new()?;
     for (kernel, batch) in &batches {
+        if stop::stop().is_some() {
+            break;
+        }
         let deterministic = if batch.deterministic { ", deterministic" } else { "" };
-        eprintln!("on {kernel}{deterministic}, in {} mode:", batch.mode);
+        args.notice(&format!("on {kernel}{deterministic}, in {} mode:", batch.mode));
         let done = reports.run(args, batch)?;
         enter(kernel, batch, done.status, &done.scenarios, &mut table);
     }
-    eprint!("{}", shown(&table));
+    shown(&table).lines().for_each(|line| args.stream().line(line));
     reports.finish(args, json!({}))
 }
 

@@ -10,15 +10,16 @@ use super::batch::{Batch, Done, Reports};
 use super::jobs::Job;
 use super::place::Where;
 use super::run_args::RunArgs;
-use super::{Exit, FAILED, UNABLE, in_microvm};
+use super::{Exit, FAILED, UNABLE, in_microvm, stop};
 use crate::report::junit;
-use crate::scenario::file::Mode;
+use crate::report::terminal::counted;
 
 /// What became of one mode in one place.
 struct Line {
-    mode: Mode,
+    mode: String,
     place: String,
     verdict: String,
+    passed: bool,
 }
 
 /// Scenarios in one mode in one place, with how the place is called.
@@ -31,18 +32,22 @@ struct PlacedBatch<'a> {
 }
 
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
+    stop::watch()?;
     let mut reports = Reports::new()?;
     let (mut lines, mut left_out) = (Vec::new(), Vec::new());
     let must = !args.mode.is_empty() || std::env::var_os("CI").is_some();
     for batch in divide(args, jobs)? {
+        if stop::stop().is_some() {
+            break;
+        }
         let not_run = if reports.worst != 0 && !args.keep_going {
             Some(("another mode came to no good end; --keep-going goes on".to_owned(), false))
         } else {
-            eprintln!("{} mode, on {}{}:", batch.batch.mode, batch.place, batch.because);
+            args.notice(&format!("{} mode, on {}{}:", batch.batch.mode, batch.place, batch.because));
             let microvm = batch.in_microvm.then(|| in_microvm::try_out(args, &batch.batch));
             microvm.and_then(Result::err).map(|why| (why.message, must))
         };
-        let verdict = match not_run {
+        let (verdict, passed) = match not_run {
             Some((why, counts)) => {
                 reports.worst = if counts { UNABLE } else { reports.worst };
                 for scenario in &batch.batch.scenarios {
@@ -50,16 +55,17 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
                     left_out
                         .push(json!({ "scenario": scenario.name, "mode": batch.batch.mode.to_string(), "why": why }));
                 }
-                format!("not run: {why}")
+                (format!("not run: {why}"), false)
             }
             None => {
                 let done = reports.run(args, &batch.batch)?;
-                words(&done)
+                (words(&done), done.status == 0)
             }
         };
-        lines.push(Line { mode: batch.batch.mode, place: batch.place, verdict });
+        lines.push(Line { mode: batch.batch.mode.to_string(), place: batch.place, verdict, passed });
     }
-    eprint!("{}", shown(&lines));
+    let lines = if args.quiet { failed(lines) } else { lines };
+    shown(&lines).lines().for_each(|line| args.stream().line(line));
     reports.finish(args, json!({ "notRun": left_out }))
 }
 
@@ -102,27 +108,40 @@ fn release() -> String {
 
 fn words(done: &Done) -> String {
     let seconds: f64 = done.scenarios.iter().filter_map(|one| one["seconds"].as_f64()).sum();
+    let is_virtual = done.scenarios.iter().any(|one| one["machine"]["deterministic"] == true);
+    let time = format!("{seconds:.1} s{}", if is_virtual { " of virtual time" } else { "" });
     let broken: Vec<&str> =
         done.scenarios.iter().filter(|one| one["passed"] != true).filter_map(|one| one["name"].as_str()).collect();
     let passed = done.scenarios.len() - broken.len();
     match (done.status, &done.scenarios[..]) {
         (0, []) => "not run: the proxy is excused".to_owned(),
         (0, _) if done.judged() == 0 => "not judged: no step was carried out".to_owned(),
-        (0, [_]) => format!("passed in {seconds:.1} s"),
-        (0, all) => format!("{} passed in {seconds:.1} s", all.len()),
-        (FAILED, [_]) => format!("FAILED in {seconds:.1} s"),
-        (FAILED, [_, ..]) => format!("{passed} passed, FAILED: {}, in {seconds:.1} s", broken.join(", ")),
+        (0, [_]) => format!("passed in {time}"),
+        (0, all) => format!("{} passed in {time}", all.len()),
+        (FAILED, [_]) => format!("FAILED in {time}"),
+        (FAILED, [_, ..]) => format!("{passed} passed, FAILED: {}, in {time}", broken.join(", ")),
         (status, _) => format!("could not be run, status {status}: see above"),
     }
+}
+
+/// Those that did not pass and, if that is none, one that says so.
+fn failed(lines: Vec<Line>) -> Vec<Line> {
+    let modes = lines.len();
+    let failed: Vec<Line> = lines.into_iter().filter(|line| !line.passed).collect();
+    if failed.is_empty() {
+        let all = counted(modes, "mode");
+        return vec![Line { mode: all, place: String::new(), verdict: "all passed".to_owned(), passed: true }];
+    }
+    failed
 }
 
 /// A line per mode and place.
 fn shown(lines: &[Line]) -> String {
     let width = |of: fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or_default();
-    let (modes, places) = (width(|line| line.mode.to_string().len()), width(|line| line.place.len()));
+    let (modes, places) = (width(|line| line.mode.len()), width(|line| line.place.len()));
     let mut text = String::new();
-    for Line { mode, place, verdict } in lines {
-        let _ = writeln!(text, "{:<modes$}  {place:<places$}  {verdict}", mode.to_string());
+    for Line { mode, place, verdict, .. } in lines {
+        let _ = writeln!(text, "{mode:<modes$}  {place:<places$}  {verdict}");
     }
     text
 }
@@ -152,8 +171,19 @@ mod tests {
         ] {
             assert_eq!(words(&done), says);
         }
-        let line = |mode, place: &str, verdict: &str| Line { mode, place: place.into(), verdict: verdict.into() };
-        let lines = [line(Mode::Iptables, "here", "passed"), line(Mode::Ipvs, "a microVM", "not run: no network")];
-        assert_eq!(shown(&lines), "iptables  here       passed\nipvs      a microVM  not run: no network\n");
+        let line = |mode: &str, place: &str, verdict: &str, passed| Line {
+            mode: mode.into(),
+            place: place.into(),
+            verdict: verdict.into(),
+            passed,
+        };
+        let lines =
+            || vec![line("iptables", "here", "passed", true), line("ipvs", "a microVM", "not run: no network", false)];
+        assert_eq!(shown(&lines()), "iptables  here       passed\nipvs      a microVM  not run: no network\n");
+        assert_eq!(shown(&failed(lines())), "ipvs  a microVM  not run: no network\n");
+        assert_eq!(
+            shown(&failed(lines()[..1].iter().map(|one| line(&one.mode, "", "", true)).collect())),
+            "1 mode    all passed\n"
+        );
     }
 }

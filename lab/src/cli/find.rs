@@ -3,24 +3,25 @@
 use std::path::{Path, PathBuf};
 
 use super::Exit;
+use crate::input::Files;
 use crate::scenario::run::{ForeignProxy, Proxy, ProxyFileError, Source};
-use crate::scenario::{Scenario, load};
+use crate::scenario::{Scenario, load_from};
+use crate::shipped::{PROXIES, SCENARIOS};
 
-/// The folder that names are looked up in, in this directory or the nearest one above.
-const FOLDER: &str = "scenarios";
-
-/// The file of scenario `name`: a path, or a name under `scenarios/`.
-pub(super) fn scenario(name: &Path) -> Result<PathBuf, Exit> {
-    if name.is_file() {
+/// The file of scenario `name`: a path, a name under `scenarios/` in this folder or the nearest one above, or one that the program
+/// carries.
+fn scenario(files: &Files, name: &Path) -> Result<PathBuf, Exit> {
+    if files.has(name) {
         return Ok(name.to_owned());
     }
     let plain = name.extension().is_none() && !name.is_absolute();
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-    let file = Path::new(FOLDER).join(name).with_extension("yaml");
+    let file = Path::new(SCENARIOS).join(name).with_extension("yaml");
     let above = here.ancestors().find(|directory| plain && directory.join(&file).is_file());
     match above {
         Some(directory) if directory == here => Ok(file),
         Some(directory) => Ok(directory.join(file)),
+        None if plain && files.has(&file) => Ok(file),
         None => {
             let hint = if plain { format!(", nor a {}", file.display()) } else { String::new() };
             Err(Exit::usage(format!("there is no file {}{hint}; `svclab list` shows what there is", name.display())))
@@ -30,9 +31,14 @@ pub(super) fn scenario(name: &Path) -> Result<PathBuf, Exit> {
 
 /// Loads every scenario; all mistakes of all files at once.
 pub(super) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
+    load_all_from(&Files::default(), names, seed)
+}
+
+/// The same with the texts of `files`.
+pub(super) fn load_all_from(files: &Files, names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
     let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
     for name in names {
-        match load(&scenario(name)?, seed) {
+        match load_from(files, &scenario(files, name)?, seed) {
             Ok(scenario) => scenarios.push(scenario),
             Err(error) => mistakes.push(error.to_string()),
         }
@@ -64,7 +70,13 @@ pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> 
 fn described(told: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
     let command = told.to_str().filter(|text| ForeignProxy::is_command(text));
     let is_file = told.extension().is_some_and(|extension| extension == "yaml");
-    command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(told)))
+    command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(&description(told))))
+}
+
+/// The description that `told` names: on disk, or one that the program carries.
+pub(super) fn description(told: &Path) -> PathBuf {
+    let carried = Path::new(PROXIES).join(told);
+    if !told.is_file() && Files::default().has(&carried) { carried } else { told.to_owned() }
 }
 
 /// Commands without which no proxy in iptables mode can work.

@@ -8,7 +8,10 @@ use super::jobs::Job;
 use super::output::{JSON, JUNIT, write, write_page};
 use super::place::Guest;
 use super::run_args::RunArgs;
-use super::{Exit, every_seed, find};
+use super::told::Steps;
+use super::{Exit, every_seed, find, live, on_host, stop};
+use crate::report::ScenarioReport;
+use crate::scenario::run::cut_short as cut_short_in;
 use crate::scenario::{Action, Scenario, Step};
 
 /// Time for the boot, and for each scenario in each mode: ten times what they take on an idle machine.
@@ -38,6 +41,7 @@ pub(super) fn try_out(args: &RunArgs, batch: &Batch<'_>) -> Result<(), Exit> {
 
 /// Runs `jobs`, all in one mode, in a microVM.
 pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8, Exit> {
+    stop::watch()?;
     let first = args.lab.seed.each().start;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     let inside = Inside::prepare(args, guest, jobs, &proxy)?;
@@ -49,11 +53,28 @@ pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8,
         (false, false) => "fast",
     };
     let image = &inside.image.hash()[..12];
-    eprintln!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because);
+    args.notice(&format!("kernel: {} in a microVM ({how}, image {image}){}", guest.kernel, guest.because));
+    live::enable();
     if args.lab.seed.are_several() {
         return every_seed::run(args, &inside, deadline);
     }
-    let ended = inside.run(args, first, deadline, &mut |line| eprintln!("{line}"))?;
+    let stream = args.stream();
+    live::set(format!("{}: booting", guest.kernel));
+    let (mut last, mut steps) = (String::new(), Steps::default());
+    let ended = inside.run(args, first, deadline, &mut |line| {
+        if steps.take(line) {
+            return;
+        }
+        stream.line(line);
+        // What is done says how far it is: the name of the scenario, or of its last step.
+        line.trim().split("  ").next().unwrap_or_default().clone_into(&mut last);
+        live::set(format!("{}: after {last}", guest.kernel));
+    });
+    live::clear();
+    if let Some(stop) = stop::stop() {
+        return on_host::finish(args, &cut_short(args, &inside, first, jobs, &steps), Some(stop));
+    }
+    let ended = ended?;
     for (name, path) in [(JSON, &args.json), (JUNIT, &args.junit)] {
         if let Some(report) = ended.results.get(name) {
             write(path.as_deref(), &String::from_utf8_lossy(report))?;
@@ -64,6 +85,21 @@ pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8,
         write_page(args, &report)?;
     }
     Ok(ended.status)
+}
+
+/// What is known of jobs that a signal has ended: they are carried out in order.
+fn cut_short(args: &RunArgs, inside: &Inside, seed: u64, jobs: &[Job<'_>], steps: &Steps) -> Vec<ScenarioReport> {
+    let begun = jobs.iter().rposition(|job| steps.has(job.scenario)).unwrap_or(0);
+    let one = |job: &Job<'_>| {
+        let mut report = inside.begun(job, args, seed);
+        steps.into_report(job.scenario, &mut report);
+        report
+    };
+    let mut reports: Vec<ScenarioReport> = jobs.iter().take(begun + 1).map(one).collect();
+    if let Some((last, job)) = reports.pop().zip(jobs.get(begun)) {
+        reports.push(cut_short_in(job.scenario, job.mode, last));
+    }
+    reports
 }
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use super::jobs::Job;
 use super::output::{JSON, JUNIT};
 use super::place::Guest;
 use super::run_args::RunArgs;
-use super::{Exit, NAME};
-use crate::report::Machine;
+use super::{Exit, NAME, find, stop};
+use crate::input::Files;
+use crate::report::{Machine, ScenarioReport};
 use crate::scenario::file::{Mode, Need};
-use crate::scenario::run::{ForeignProxy, Proxy};
-use crate::scenario::{Action, Scenario};
+use crate::scenario::run::{ForeignProxy, Proxy, begun};
 
 /// Everything that does not depend on the seed.
 pub(super) struct Inside {
@@ -44,8 +44,9 @@ impl Inside {
         let unable = |error: VmError| Exit::unable(error.to_string());
         let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
         let mut files = BTreeMap::new();
-        for path in jobs.iter().flat_map(|job| read_by(job.scenario)) {
-            files.insert(shown(path), read(path)?);
+        for scenario in jobs.iter().map(|job| job.scenario) {
+            files.insert(shown(&scenario.path), scenario.text.clone().into_bytes());
+            files.extend(scenario.files.iter().map(|(path, text)| (shown(Path::new(path)), text.clone().into_bytes())));
         }
         let names = jobs.iter().map(|job| shown(&job.scenario.path)).collect();
         let own =
@@ -60,8 +61,12 @@ impl Inside {
                 described = Some(match told.to_str().filter(|text| ForeignProxy::is_command(text)) {
                     Some(command) => command.to_owned(),
                     None => {
-                        files.insert(shown(told), read(told)?);
-                        shown(told)
+                        let told = find::description(told);
+                        let text = Files::default()
+                            .text(&told)
+                            .map_err(|error| Exit::usage(format!("cannot read {}: {error}", told.display())))?;
+                        files.insert(shown(&told), text.into_bytes());
+                        shown(&told)
                     }
                 });
                 for program in foreign.programs() {
@@ -97,6 +102,8 @@ impl Inside {
         deadline: Duration,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Ended, Exit> {
+        // A terminal's Ctrl-C ends QEMU as well: what has ended it is asked first.
+        let failed = |error: VmError| stop::stop().map_or_else(|| Exit::unable(error.to_string()), stop::Stop::exit);
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
         let job = job::Job {
@@ -107,8 +114,17 @@ impl Inside {
             links: self.links.clone(),
             files: self.files.clone(),
         };
-        launch::run(&self.program, &self.image, &job, clock, deadline, progress)
-            .map_err(|error| Exit::unable(error.to_string()))
+        launch::run_unless(&self.program, &self.image, &job, clock, deadline, progress, &|| stop::stop().is_some())
+            .map_err(failed)
+    }
+
+    /// A report of a job that was begun inside.
+    pub(super) fn begun(&self, job: &Job<'_>, args: &RunArgs, seed: u64) -> ScenarioReport {
+        let variant = job.scenario.variant.unwrap_or(args.lab.iptables_variant.into());
+        // Its kernel's release and its clock are known inside only.
+        let (machine, unknown) = (Some(self.machine.clone()), None);
+        let report = begun(job.scenario, job.mode, variant);
+        ScenarioReport { machine, seed, kernel: unknown.clone(), started: unknown, ..report }
     }
 
     fn arguments(&self, args: &RunArgs, seed: u64) -> Vec<String> {
@@ -134,10 +150,6 @@ fn out(name: &str) -> String {
     format!("/out/{name}")
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Exit> {
-    std::fs::read(path).map_err(|error| Exit::usage(format!("cannot read {}: {error}", path.display())))
-}
-
 /// A file's path in the guest, and in its report: as it is written, so that the line that repeats a run works outside; only
 /// a path that leads upwards becomes absolute.
 fn shown(path: &Path) -> String {
@@ -157,16 +169,6 @@ fn shown(path: &Path) -> String {
         }
     }
     plain.display().to_string()
-}
-
-/// Every file that a scenario is read from.
-fn read_by(scenario: &Scenario) -> Vec<&Path> {
-    let applied = scenario.steps.iter().filter_map(|step| match &step.action {
-        Action::Apply(placed) => Some(placed),
-        _ => None,
-    });
-    let placed = std::iter::once(&scenario.manifests).chain(applied).flatten();
-    std::iter::once(scenario.path.as_path()).chain(placed.map(|placed| Path::new(&placed.file))).collect()
 }
 
 #[cfg(test)]

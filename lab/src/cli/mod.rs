@@ -1,6 +1,9 @@
 //! The command line: one file per subcommand. Data goes to standard output, progress and complaints to standard error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program talks to people")]
 
+#[macro_use]
+mod speak;
+
 mod ask;
 mod audit;
 mod banner;
@@ -22,6 +25,9 @@ mod jobs;
 mod kernels;
 mod labs;
 mod list;
+mod live;
+mod manual;
+mod new;
 mod objects;
 mod on_host;
 mod output;
@@ -29,14 +35,18 @@ mod packet;
 mod pcap;
 mod place;
 mod ps;
+mod recorded;
 mod replay;
 mod run;
 mod run_args;
 mod runtime;
+mod schema;
 mod seeds;
 mod simulate;
 mod soak;
+mod stop;
 mod table;
+mod told;
 mod up;
 
 use std::path::PathBuf;
@@ -61,8 +71,8 @@ const UNABLE: u8 = 3;
 #[derive(Parser)]
 #[command(
     name = NAME,
-    version,
-    after_help = "Exit status: 0 all passed, 1 a failed promise, a finding or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged."
+    version = env!("SVCLAB_VERSION"),
+    after_help = "Exit status: 0 all passed, 1 a failed promise, a finding or a difference, 2 wrong usage or file, 3 this machine cannot run it, or nothing was judged, 130 and 143 ended by SIGINT or SIGTERM."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -112,6 +122,14 @@ enum Command {
     List(list::ListArgs),
     /// Check scenarios and explain them; runs nothing.
     Check(check::CheckArgs),
+    /// Write a scenario that passes, to begin with.
+    New(new::NewArgs),
+    /// Print the JSON Schema of scenario files, for editors.
+    Schema,
+    /// Print the script that completes the command line in a shell.
+    Completion(manual::CompletionArgs),
+    /// Write the manual pages.
+    Man(manual::ManArgs),
     /// Judge every service of a real node: what Kubernetes promises against the rules that stand there.
     Audit(audit::AuditArgs),
     /// Show a packet's way through the rules: why it goes where it goes. Runs nothing, and needs no privileges.
@@ -217,12 +235,18 @@ pub fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::List(args) => list::list(&args),
         Command::Check(args) => check::check(&args),
+        Command::New(args) => new::new(&args),
+        Command::Schema => schema::print(),
+        Command::Completion(args) => manual::completion(&args),
+        Command::Man(args) => manual::man(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Collect(args) => collect::collect(&args),
         Command::Objects(args) => objects::objects(&args),
     };
+    live::clear();
     match outcome {
+        Ok(0) if !speak::all_was_written() => ExitCode::from(UNABLE),
         Ok(status) => ExitCode::from(status),
         Err(exit) => {
             if !exit.message.is_empty() {

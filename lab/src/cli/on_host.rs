@@ -1,15 +1,17 @@
 //! Runs scenarios on this machine's kernel, inside a sandbox.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use svclab_netns::sandbox;
 
 use super::jobs::Job;
-use super::output::{colour, status, write, write_value};
+use super::output::{status, write, write_value};
 use super::run_args::RunArgs;
-use super::runtime::{interrupted, runtime};
-use super::{Exit, FAILED, find};
-use crate::report::terminal::Terminal;
+use super::runtime::{runtime, stopped};
+use super::speak::Stream;
+use super::stop::Stop;
+use super::{Exit, find, live, told};
+use crate::report::terminal::{Detail, Heading, Terminal};
 use crate::report::{ScenarioReport, StepReport, json, junit};
 use crate::scenario::run::{Keep, Progress, Proxy, RunOptions};
 use crate::scenario::{self, Scenario};
@@ -19,20 +21,56 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8,
     args.lab.seed.one()?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
-    let reports = runtime()?.block_on(async {
+    live::enable();
+    let mut progress = OnTerminal {
+        terminal: args.terminal(),
+        detail: args.detail(),
+        from_guest: args.vm.machine.is_some(),
+        title: String::new(),
+        left: Vec::new(),
+        current: None,
+    };
+    let mut reports = Vec::new();
+    let stopped = runtime()?.block_on(async {
         tokio::select! {
-            reports = all(args, jobs, proxy) => Ok(reports),
-            () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
+            () = all(args, jobs, proxy, &mut progress, &mut reports) => None,
+            stop = stopped() => Some(stop),
         }
-    })?;
-    write_value(args, &json::render(&reports))?;
-    write(args.junit.as_deref(), &junit::render(&reports))?;
-    Ok(status(&reports))
+    });
+    live::clear();
+    if stopped.is_some() {
+        let current = progress.current.take();
+        // Jobs are carried out in order.
+        if let (Some((report, begin)), Some(job)) = (current, jobs.get(reports.len())) {
+            let report = ScenarioReport { took: begin.elapsed(), ..report };
+            reports.push(scenario::run::cut_short(job.scenario, job.mode, report));
+            reports.iter().rev().take(1).for_each(|report| progress.terminal.done(report));
+        }
+    }
+    if !(args.part && args.quiet) {
+        progress.terminal.total(&reports);
+    }
+    finish(args, &reports, stopped)
 }
 
-async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioReport> {
-    let mut progress = OnTerminal(Terminal::new(std::io::stderr(), colour()));
-    let mut reports = Vec::new();
+/// Writes the reports; returns the exit status.
+pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
+    let mut report = json::render(reports);
+    if let Some(stop) = stopped {
+        json::interrupted(&mut report, stop.name());
+    }
+    write_value(args, &report)?;
+    write(args.junit.as_deref(), &junit::render(reports))?;
+    stopped.map_or(Ok(status(reports)), |stop| Err(stop.exit()))
+}
+
+async fn all(
+    args: &RunArgs,
+    jobs: &[Job<'_>],
+    proxy: &Proxy,
+    progress: &mut OnTerminal,
+    reports: &mut Vec<ScenarioReport>,
+) {
     for Job { scenario, mode } in jobs {
         let options = RunOptions {
             proxy: proxy.clone(),
@@ -47,29 +85,73 @@ async fn all(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Vec<ScenarioRep
             audit: args.audit,
             evidence: args.bundles().map_or(Keep::Explanation, Keep::Bundle),
         };
-        let report = scenario::run::run(scenario, &options, &mut progress).await;
+        let report = scenario::run::run(scenario, &options, progress).await;
         let go_on = report.passed() || args.keep_going;
         reports.push(report);
         if !go_on {
             break;
         }
     }
-    progress.0.total(&reports);
-    reports
 }
 
-struct OnTerminal(Terminal<std::io::Stderr>);
+/// Lines of the proxies' logs with all details.
+const LOG_LINES: usize = 20;
+
+struct OnTerminal {
+    terminal: Terminal<Stream>,
+    detail: Detail,
+    /// Outside it is wanted step by step.
+    from_guest: bool,
+    title: String,
+    /// Line and name of the steps that are still to come.
+    left: Vec<(usize, String)>,
+    /// What is being run, as far as it has come.
+    current: Option<(ScenarioReport, Instant)>,
+}
+
+impl OnTerminal {
+    fn next(&self) {
+        match self.left.first() {
+            Some((_, name)) => live::set(format!("{}: {name}", self.title)),
+            None => live::set(format!("{}: taking the cluster down", self.title)),
+        }
+    }
+}
 
 impl Progress for OnTerminal {
     fn begins(&mut self, scenario: &Scenario, options: &RunOptions) {
-        self.0.scenario(&scenario.name, &options.mode.to_string(), &scenario.about);
+        let mode = options.mode.to_string();
+        let virtual_time = options.machine.as_ref().is_some_and(|machine| machine.deterministic);
+        self.terminal.scenario(&Heading { name: &scenario.name, mode: &mode, about: &scenario.about, virtual_time });
+        self.title = format!("{} ({mode})", scenario.name);
+        self.left = scenario.steps.iter().map(|step| (step.line, step.name.clone())).collect();
+        let report = scenario::run::begun(scenario, options.mode, options.variant);
+        self.current = Some((ScenarioReport { machine: options.machine.clone(), ..report }, Instant::now()));
+        live::set(format!("{}: building the cluster, up to the first step", self.title));
     }
 
     fn step(&mut self, step: &StepReport) {
-        self.0.step(step);
+        self.terminal.step(step);
+        self.left.retain(|(line, _)| *line > step.line);
+        if let Some((report, _)) = &mut self.current {
+            if self.from_guest {
+                told::step(&report.name, step);
+            }
+            report.steps.push(step.clone());
+        }
+        self.next();
     }
 
     fn done(&mut self, report: &ScenarioReport) {
-        self.0.done(report);
+        self.current = None;
+        self.terminal.done(report);
+    }
+
+    fn log_lines(&self, passed: bool) -> usize {
+        match (self.detail, passed) {
+            (Detail::All, _) => LOG_LINES,
+            (_, true) => 0,
+            (_, false) => scenario::run::LOG_LINES,
+        }
     }
 }

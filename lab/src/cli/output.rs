@@ -1,12 +1,13 @@
 //! Reports, and how a run ends.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::run_args::RunArgs;
-use super::{Exit, FAILED, UNABLE};
+use super::speak::unless_unread;
+use super::{Exit, FAILED, UNABLE, live};
 use crate::report::{ScenarioReport, html};
 
 /// What the reports of a part of a run are called where they are put together.
@@ -24,16 +25,13 @@ pub(super) fn status(reports: &[ScenarioReport]) -> u8 {
     }
 }
 
-/// Colour on a terminal only, and not for those who do not want it (no-color.org).
-pub(super) fn colour() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
 /// Writes a report, if one is wanted.
 pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
     let Some(path) = path else { return Ok(()) };
-    let written =
-        if path == Path::new("-") { std::io::stdout().write_all(text.as_bytes()) } else { std::fs::write(path, text) };
+    let written = match path.as_os_str() == "-" {
+        true => unless_unread(live::aside(|| std::io::stdout().lock().write_all(text.as_bytes()))),
+        false => std::fs::write(path, text),
+    };
     written.map_err(|error| Exit::usage(format!("cannot write the report {}: {error}", path.display())))
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::run::run;
 use super::run_args::RunArgs;
-use super::{Exit, UNABLE};
+use super::{Exit, UNABLE, recorded, stop};
 use crate::bundle::{Failure, SCENARIO};
 use crate::report::SIMULATED;
 
@@ -36,6 +36,9 @@ struct Again {
 pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
     let lines = lines(&args.report, args.scenario.as_deref())?;
     let (mut status, several) = (0, lines.len() > 1);
+    if several {
+        stop::watch()?;
+    }
     for (number, mut line) in lines.into_iter().enumerate() {
         if let Some(json) = args.json.as_ref().filter(|_| number == 0) {
             line.extend(["--json".to_owned(), json.display().to_string()]);
@@ -44,6 +47,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
         let again =
             Again::try_parse_from(&line).map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
         // A run on the host's kernel does not come back, only its exit status does: each of several is a process of its own.
+        if let Some(stop) = stop::stop() {
+            return Err(stop.exit());
+        }
         status = status.max(if several { apart(&line)? } else { run(&again.run)? });
     }
     Ok(status)
@@ -55,7 +61,7 @@ fn apart(line: &[String]) -> Result<u8, Exit> {
     let mut command = Command::new(std::env::current_exe().map_err(unable)?);
     command.arg("run").args(line).stdin(Stdio::null());
     svclab_netns::die_with_this_process(&mut command);
-    let status = command.status().map_err(unable)?;
+    let status = stop::status(&mut command).map_err(unable)?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE))
 }
 
@@ -65,9 +71,8 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     if report.is_dir() {
         return in_bundle(report).map(|line| vec![line]);
     }
-    let text = std::fs::read(report).map_err(|error| wrong(error.to_string()))?;
-    let value: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("not a report: {error}")))?;
-    let scenarios = value["scenarios"].as_array().ok_or_else(|| wrong("not a report: no `scenarios`".to_owned()))?;
+    let value = recorded::report(report)?;
+    let scenarios = value["scenarios"].as_array().map(Vec::as_slice).unwrap_or_default();
     let named = |scenario: &&Value| only.is_none_or(|only| scenario["name"] == only);
     let chosen: Vec<&Value> = scenarios.iter().filter(named).collect();
     let broken: Vec<&Value> = chosen.iter().copied().filter(|scenario| scenario["passed"] != true).collect();
@@ -77,7 +82,13 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     }
     again
         .into_iter()
-        .map(|scenario| line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned())))
+        .map(|scenario| {
+            let mut line = line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned()))?;
+            if scenario["text"].is_string() {
+                line.extend(["--from-report".to_owned(), report.display().to_string()]);
+            }
+            Ok(line)
+        })
         .collect()
 }
 

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::place::VmArgs;
-use super::{Exit, LabArgs, find};
+use super::speak::Stream;
+use super::{Exit, LabArgs, find, recorded};
+use crate::input::Files;
+use crate::report::terminal::{Detail, Terminal};
 use crate::scenario::file::Mode;
 use crate::scenario::run::Break;
 use crate::scenario::values::Sensitivity;
@@ -16,6 +19,9 @@ pub(super) struct RunArgs {
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
+    /// Take the text of the scenarios from this report of --json, as it was when they were run.
+    #[arg(long, value_name = "REPORT")]
+    pub(super) from_report: Option<PathBuf>,
     /// Only these modes [default: all that a scenario is for]. With `--kernel auto` each is run on the host's kernel if that
     /// has what the mode needs, else in a microVM; where there can be no microVM either, a mode that is named here, or any
     /// in CI, is a failure, and another is told of and left out. A run in several modes is one run for each: a microVM of
@@ -30,6 +36,15 @@ pub(super) struct RunArgs {
     /// by their rules fails the scenario, whatever the probes say.
     #[arg(long)]
     pub(super) audit: bool,
+    /// Tell what failed, and the last line.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Tell of each step who answered how often, whatever their number, and of each scenario the end of the proxies' logs.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// This run is a part of another, which has the last line.
+    #[arg(long, hide = true)]
+    pub(super) part: bool,
     /// Go on after a failed step and after a failed scenario.
     #[arg(long)]
     pub(super) keep_going: bool,
@@ -68,7 +83,8 @@ pub(super) struct RunArgs {
 impl RunArgs {
     /// Loads the scenarios.
     pub(super) fn load(&self, seed: u64) -> Result<Vec<Scenario>, Exit> {
-        let mut scenarios = find::load_all(&self.files, seed)?;
+        let texts = self.from_report.as_deref().map_or(Ok(Files::default()), recorded::texts)?;
+        let mut scenarios = find::load_all_from(&texts, &self.files, seed)?;
         if let Some(Sensitivity(skew)) = self.sensitivity {
             scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
         }
@@ -80,6 +96,36 @@ impl RunArgs {
         let report = self.json.as_deref().filter(|json| json.as_os_str() != "-");
         let beside = || report.and_then(std::path::Path::parent).map(std::path::Path::to_owned);
         self.bundle.clone().or_else(beside).filter(|_| !self.no_bundle)
+    }
+
+    /// Where the report for people goes.
+    pub(super) fn stream(&self) -> Stream {
+        let documents = [&self.json, &self.junit, &self.html].into_iter().flatten();
+        // Of a microVM only standard error is seen.
+        let is_taken = documents.into_iter().any(|path| path.as_os_str() == "-") || self.vm.machine.is_some();
+        if is_taken { Stream::Err } else { Stream::Out }
+    }
+
+    /// How much is told.
+    pub(super) fn detail(&self) -> Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => Detail::Failures,
+            (false, true) => Detail::All,
+            (false, false) => Detail::Steps,
+        }
+    }
+
+    /// The report for people.
+    pub(super) fn terminal(&self) -> Terminal<Stream> {
+        let stream = self.stream();
+        Terminal::new(stream, stream.colour(), self.detail())
+    }
+
+    /// Says what is being done, on standard error.
+    pub(super) fn notice(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
     }
 
     /// The modes that are asked for; none: all.
@@ -112,8 +158,13 @@ impl RunArgs {
         if let Some(Sensitivity(skew)) = self.sensitivity {
             flags.extend(["--sensitivity".to_owned(), skew.to_string()]);
         }
-        flags.extend(self.audit.then(|| "--audit".to_owned()));
-        flags.extend(self.keep_going.then(|| "--keep-going".to_owned()));
+        let plain = [
+            ("--audit", self.audit),
+            ("--keep-going", self.keep_going),
+            ("--quiet", self.quiet),
+            ("--verbose", self.verbose),
+        ];
+        flags.extend(plain.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()));
         flags
     }
 }

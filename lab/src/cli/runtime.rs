@@ -1,6 +1,7 @@
 //! The asynchronous runtime of commands that build a lab.
 
 use super::Exit;
+use super::stop::Stop;
 
 /// The runtime of everything inside the sandbox.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
@@ -8,19 +9,24 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     built.map_err(|error| Exit::unable(format!("cannot start the runtime: {error}")))
 }
 
-/// Returns at SIGINT or SIGTERM.
+/// Returns at SIGINT, SIGTERM or SIGHUP.
 pub(super) async fn interrupted() {
+    stopped().await;
+}
+
+/// Returns at a signal that ends a run, and which it was.
+pub(super) async fn stopped() -> Stop {
     use tokio::signal::unix::{SignalKind, signal};
     let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     // The terminal was closed. Without a handler the sandbox's first process would not hear of it, and be killed.
     let hangup = signal(SignalKind::hangup());
     if let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (interrupt, terminate, hangup) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = interrupt.recv() => Stop::Interrupt,
+            _ = terminate.recv() => Stop::Terminate,
+            _ = hangup.recv() => Stop::Hangup,
         }
     } else {
-        std::future::pending::<()>().await;
+        std::future::pending().await
     }
 }

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::jobs::{Job, jobs};
-use super::output::{colour, status, write, write_value};
 use super::run_args::RunArgs;
-use super::{Exit, find};
-use crate::report::terminal::Terminal;
-use crate::report::{ScenarioReport, json, junit};
+use super::{Exit, find, live, on_host, stop};
+use crate::report::ScenarioReport;
+use crate::report::terminal::Heading;
 use crate::scenario::file::Mode;
 use crate::scenario::run::Proxy;
 use crate::scenario::simulated;
@@ -25,17 +24,19 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         asked => asked.to_vec(),
     };
     let jobs = jobs(&scenarios, &modes)?;
+    stop::watch()?;
+    live::enable();
     let reports = all(&jobs, &proxy, args.keep_going);
-    let mut terminal = Terminal::new(std::io::stderr(), colour());
+    live::clear();
+    let mut terminal = args.terminal();
     for report in &reports {
-        terminal.scenario(&report.name, &report.mode, &report.about);
+        let heading = Heading { name: &report.name, mode: &report.mode, about: &report.about, virtual_time: true };
+        terminal.scenario(&heading);
         report.steps.iter().for_each(|step| terminal.step(step));
         terminal.done(report);
     }
     terminal.total(&reports);
-    write_value(args, &json::render(&reports))?;
-    write(args.junit.as_deref(), &junit::render(&reports))?;
-    Ok(status(&reports))
+    on_host::finish(args, &reports, stop::stop())
 }
 
 /// Every job, as many at a time as there are processors; the reports in the order of the jobs.
@@ -46,10 +47,12 @@ fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> 
     let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
     let source: Arc<dyn RuleSource> = Arc::new(Svcproxy(proxy.to_owned()));
     let work = || {
-        while let Some(at) = take() {
+        while let Some(at) = take().filter(|_| stop::stop().is_none()) {
             let job = &jobs[at];
             let report = simulated::run::run(job.scenario, Arc::clone(&source), job.mode, keep_going);
-            done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((at, report));
+            let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            done.push((at, report));
+            live::set(format!("simulated {} of {}", done.len(), jobs.len()));
         }
     };
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());

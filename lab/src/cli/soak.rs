@@ -8,7 +8,7 @@ use svclab_microvm::kernels::Kernel;
 use svclab_netns::sandbox;
 
 use super::run_args::{ModeArg, word};
-use super::runtime::{interrupted, runtime};
+use super::runtime::{runtime, stopped};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;
@@ -87,7 +87,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
                 let status = if matches!(error, LabError::Cluster(_)) { UNABLE } else { FAILED };
                 Exit { status, message: error.to_string() }
             }),
-            () = interrupted() => Err(Exit { status: FAILED, message: "interrupted".to_owned() }),
+            stop = stopped() => Err(stop.exit()),
         }
     })?;
     Ok(verdict(&report, args, seed))

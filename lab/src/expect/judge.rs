@@ -59,6 +59,9 @@ impl Mismatch {
     }
 }
 
+/// Pods and addresses that a step's line names; more are counted.
+const NAMED: usize = 5;
+
 /// Outcomes counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -124,10 +127,33 @@ impl Tally {
 
     /// One line: who answered how often, seen from where.
     pub fn summary(&self) -> String {
+        self.words(usize::MAX)
+    }
+
+    /// The same; of many, how many they were.
+    pub fn brief(&self) -> String {
+        self.words(NAMED)
+    }
+
+    fn words(&self, named: usize) -> String {
         let join = |parts: Vec<String>| parts.join(", ");
-        let mut parts = vec![join(self.servers.iter().map(|(name, count)| format!("{name} ×{count}")).collect())];
-        if !self.sources.is_empty() {
-            parts.push(format!("saw {}", join(self.sources.keys().map(ToString::to_string).collect())));
+        let counts = || self.servers.values().copied();
+        let mut parts = match self.servers.len() {
+            all if all <= named => {
+                vec![join(self.servers.iter().map(|(name, count)| format!("{name} ×{count}")).collect())]
+            }
+            all => {
+                let (least, most) = (counts().min().unwrap_or_default(), counts().max().unwrap_or_default());
+                let each = if least == most { format!("{least} each") } else { format!("{least} to {most} each") };
+                vec![format!("{all} pods ×{}, {each}", counts().sum::<usize>())]
+            }
+        };
+        match self.sources.len() {
+            0 => {}
+            all if all <= named => {
+                parts.push(format!("saw {}", join(self.sources.keys().map(ToString::to_string).collect())));
+            }
+            all => parts.push(format!("saw {all} addresses")),
         }
         parts.push(join(self.failures.iter().map(|(what, count)| format!("{what} ×{count}")).collect()));
         parts.retain(|part| !part.is_empty());

@@ -5,9 +5,28 @@ use serde_json::{Value, json};
 use super::{ScenarioReport, StepReport, Verdict};
 use crate::expect::{Answers, Mismatch};
 
+/// The version of the report's form: another number where a key has gone, or means something else.
+pub const SCHEMA_VERSION: u64 = 1;
+
 /// Everything that the run found.
 pub fn render(reports: &[ScenarioReport]) -> Value {
-    json!({ "passed": reports.iter().all(ScenarioReport::passed), "scenarios": reports.iter().map(scenario).collect::<Vec<_>>() })
+    document(reports.iter().all(ScenarioReport::passed), reports.iter().map(scenario).collect())
+}
+
+/// A report of scenarios, each as [`render`] writes it.
+pub fn document(passed: bool, scenarios: Vec<Value>) -> Value {
+    json!({
+        "schemaVersion": SCHEMA_VERSION,
+        "program": { "name": "svclab", "version": env!("CARGO_PKG_VERSION"), "commit": option_env!("SVCLAB_COMMIT") },
+        "passed": passed,
+        "scenarios": scenarios,
+    })
+}
+
+/// Says in a report that a signal ended the run.
+pub fn interrupted(report: &mut Value, signal: &str) {
+    report["passed"] = false.into();
+    report["interrupted"] = signal.into();
 }
 
 pub(crate) fn scenario(report: &ScenarioReport) -> Value {
@@ -15,15 +34,20 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "name": report.name,
         "path": report.path,
         "about": report.about,
+        "text": report.text,
+        "files": report.files,
         "mode": report.mode,
         "iptablesVariant": report.variant,
         "seed": report.seed,
         "machine": report.machine,
         "audited": report.audited,
+        "kernel": report.kernel,
+        "started": report.started,
         "passed": report.passed(),
         "judged": report.judged(),
         "unable": report.unable,
         "notStarted": report.not_started,
+        "interrupted": report.interrupted,
         "seconds": report.took.as_secs_f64(),
         "repeat": report.repeat(),
         "cluster": report.cluster,
@@ -68,7 +92,9 @@ mod tests {
     #[test]
     fn every_step_has_its_verdict_and_what_broke() {
         let value = render(&super::super::sample());
-        assert_eq!(value["passed"], false);
+        assert_eq!((&value["passed"], &value["schemaVersion"]), (&false.into(), &1.into()));
+        assert_eq!(value["program"]["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(value["scenarios"][0]["kernel"], "6.1.0");
         let steps = &value["scenarios"][0]["steps"];
         assert_eq!([&steps[0]["verdict"], &steps[1]["verdict"], &steps[2]["verdict"]], ["passed", "failed", "skipped"]);
         assert_eq!(steps[1]["mismatches"][0]["expected"], "servers see <node-a>");

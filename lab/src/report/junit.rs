@@ -27,11 +27,11 @@ pub fn join(documents: &[String]) -> String {
 /// The document of a scenario that was not run in a mode; `counts`: that is a failure.
 pub fn not_run(scenario: &str, mode: &str, why: &str, counts: bool) -> String {
     let (what, errors) = if counts { ("error", 1) } else { ("skipped", 0) };
-    let (name, case, why) = (escape(&format!("{scenario} ({mode})")), escape(scenario), escape(why));
+    let (name, why) = (escape(&format!("{scenario} ({mode})")), escape(why));
     let skipped = 1 - errors;
     format!(
         "{HEAD}  <testsuite name=\"{name}\" tests=\"1\" failures=\"0\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"0.000\">\n    \
-         <testcase classname=\"{case}\" name=\"start\">\n      <{what} message=\"{why}\"/>\n    </testcase>\n  \
+         <testcase classname=\"{name}\" name=\"start\">\n      <{what} message=\"{why}\"/>\n    </testcase>\n  \
          </testsuite>\n</testsuites>\n"
     )
 }
@@ -39,24 +39,21 @@ pub fn not_run(scenario: &str, mode: &str, why: &str, counts: bool) -> String {
 fn suite(xml: &mut String, report: &ScenarioReport) {
     let count = |wanted: fn(&Verdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
     let failures = count(|verdict| matches!(verdict, Verdict::Failed(_)));
-    let errors = count(|verdict| matches!(verdict, Verdict::Error(_))) + usize::from(report.not_started.is_some());
+    let whole = whole(report);
+    let errors = count(|verdict| matches!(verdict, Verdict::Error(_))) + whole.len();
     let skipped = count(|verdict| !verdict.is_judged());
-    let tests = report.steps.len() + usize::from(report.not_started.is_some());
-    let place = match &report.machine {
-        None => String::new(),
-        Some(machine) if machine.deterministic => format!(", {}, seed {}", machine.kernel, report.seed),
-        Some(machine) => format!(", {}", machine.kernel),
-    };
-    let name = format!("{} ({}{place})", report.name, report.mode);
+    let tests = report.steps.len() + whole.len();
+    let name = name(report);
+    let begin = report.started.iter().map(|started| format!(" timestamp=\"{}\"", escape(started))).collect::<String>();
     // Writing to a String cannot fail.
     let _ = writeln!(
         xml,
-        "  <testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\">",
+        "  <testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\"{begin} time=\"{:.3}\">",
         escape(&name),
         report.took.as_secs_f64()
     );
-    if let Some(why) = &report.not_started {
-        let _ = writeln!(xml, "    <testcase classname=\"{}\" name=\"start\">", escape(&report.name));
+    for (case, why) in whole {
+        let _ = writeln!(xml, "    <testcase classname=\"{}\" name=\"{case}\">", escape(&name));
         let _ = writeln!(xml, "      <error message=\"{}\"/>\n    </testcase>", escape(why));
     }
     for step in &report.steps {
@@ -65,11 +62,23 @@ fn suite(xml: &mut String, report: &ScenarioReport) {
     xml.push_str("  </testsuite>\n");
 }
 
+/// Of a suite, and of the class of its cases: many readers put cases of one class and name together, from whichever suite.
+fn name(report: &ScenarioReport) -> String {
+    format!("{} ({}, {})", report.name, report.mode, report.place())
+}
+
+/// Errors of the whole scenario, by the case that stands for each.
+fn whole(report: &ScenarioReport) -> Vec<(&'static str, &str)> {
+    let start = report.not_started.as_deref().map(|why| ("start", why));
+    let end = report.interrupted.then_some(("end", "a signal ended the run before the last step"));
+    start.into_iter().chain(end).collect()
+}
+
 fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
     let _ = write!(
         xml,
         "    <testcase classname=\"{}\" name=\"{}\" file=\"{}\" line=\"{}\" time=\"{:.3}\"",
-        escape(&report.name),
+        escape(&name(report)),
         escape(&step.name),
         escape(&report.path),
         step.line,
@@ -155,9 +164,19 @@ mod tests {
         });
         let joined = join(&[first, render(&reports), join(&[])]);
         assert_eq!(joined.matches("<testsuites>").count(), 1);
-        let names =
-            ["<testsuite name=\"hairpin (iptables)\"", "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\""];
+        let names = [
+            "<testsuite name=\"hairpin (iptables, host)\"",
+            "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\"",
+        ];
         assert!(names.iter().all(|name| joined.matches(name).count() == 1), "{joined}");
+        // Readers put cases of one class and name together.
+        let cases = joined
+            .lines()
+            .filter_map(|line| line.split_once("<testcase "))
+            .map(|(_, case)| case.split_once(" file=").unwrap().0);
+        let cases: Vec<&str> = cases.collect();
+        let distinct: std::collections::BTreeSet<&&str> = cases.iter().collect();
+        assert_eq!((cases.len(), distinct.len()), (6, 6), "{joined}");
         assert!(joined.ends_with("  </testsuite>\n</testsuites>\n"));
     }
 

@@ -7,6 +7,7 @@ pub mod json;
 pub mod junit;
 pub mod terminal;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -117,6 +118,10 @@ pub struct ScenarioReport {
     pub path: String,
     /// What it shows.
     pub about: String,
+    /// The file as it was read.
+    pub text: String,
+    /// The files of manifests that it names, by path.
+    pub files: BTreeMap<String, String>,
     /// The proxy's mode.
     pub mode: String,
     /// The variant of iptables.
@@ -125,6 +130,10 @@ pub struct ScenarioReport {
     pub seed: u64,
     /// The kernel, where it is not the host's.
     pub machine: Option<Machine>,
+    /// The release of the kernel; `None`: there was none.
+    pub kernel: Option<String>,
+    /// When it began (RFC 3339), by the clock that the run had: in a deterministic microVM a virtual one. The simulator has none.
+    pub started: Option<String>,
     /// Its machines before the first step.
     pub cluster: Cluster,
     /// Whether the nodes were audited after steps.
@@ -135,6 +144,8 @@ pub struct ScenarioReport {
     pub not_started: Option<String>,
     /// Whether that was this machine's fault.
     pub unable: bool,
+    /// Whether a signal ended it before its last step.
+    pub interrupted: bool,
     /// What it cost the proxies, where that was measured.
     pub figures: Option<Figures>,
     /// How long all of it took.
@@ -168,7 +179,7 @@ impl Machine {
 impl ScenarioReport {
     /// Whether every promise was kept.
     pub fn passed(&self) -> bool {
-        self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_green())
+        !self.interrupted && self.not_started.is_none() && self.steps.iter().all(|step| step.verdict.is_green())
     }
 
     /// Whether anything was judged at all: a step that was carried out, or a start that failed.
@@ -179,6 +190,22 @@ impl ScenarioReport {
     /// Whether a failed step is explained; the proxies' logs say less then.
     pub fn is_explained(&self) -> bool {
         self.steps.iter().filter_map(|step| step.evidence.as_ref()).any(|evidence| !evidence.explanation.is_empty())
+    }
+
+    /// Where it was run, and with which iptables, so that two runs of a scenario in a mode are told apart.
+    pub fn place(&self) -> String {
+        let variant = if ["auto", SIMULATED].contains(&self.variant.as_str()) {
+            String::new()
+        } else {
+            format!("{} iptables, ", self.variant)
+        };
+        let kernel = match &self.machine {
+            None if self.variant == SIMULATED => "simulated".to_owned(),
+            None => "host".to_owned(),
+            Some(machine) if machine.deterministic => format!("{}, seed {}", machine.kernel, self.seed),
+            Some(machine) => machine.kernel.clone(),
+        };
+        variant + &kernel
     }
 
     /// The command that repeats the run.
@@ -211,10 +238,14 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         name: "hairpin".into(),
         path: "scenarios/hairpin.yaml".into(),
         about: "a pod that calls itself".into(),
+        text: "name: hairpin\n".into(),
+        files: BTreeMap::new(),
         mode: "iptables".into(),
         variant: "auto".into(),
         seed: 3,
         machine: None,
+        kernel: Some("6.1.0".into()),
+        started: Some("2026-01-01T00:00:01Z".into()),
         cluster: Cluster::default(),
         audited: false,
         steps: vec![
@@ -223,9 +254,10 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
             step("and again", Verdict::Skipped, ""),
         ],
         not_started: None,
+        interrupted: false,
         unable: false,
         figures: None,
         took: Duration::from_millis(1234),
-        logs: "node-a: started\n".into(),
+        logs: "node-a: 2026-01-01T00:00:00Z  INFO started\nnode-a: 2026-01-01T00:00:01Z  WARN a sync failed\n".into(),
     }]
 }

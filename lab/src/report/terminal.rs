@@ -5,27 +5,71 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Evidence, ScenarioReport, StepReport, Verdict};
+use crate::log;
 
-/// Writes progress; colour only where the caller says that it is a terminal.
+/// How much is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// What failed, and the last line.
+    Failures,
+    /// A line for each step.
+    #[default]
+    Steps,
+    /// Who answered how often, whatever their number, and the end of the proxies' logs.
+    All,
+}
+
+/// What a scenario's lines begin with.
+#[derive(Debug, Clone, Copy)]
+pub struct Heading<'a> {
+    /// The scenario's name.
+    pub name: &'a str,
+    /// The mode.
+    pub mode: &'a str,
+    /// What it shows.
+    pub about: &'a str,
+    /// Whether its clock is a microVM's that counts instructions, or the simulator's.
+    pub virtual_time: bool,
+}
+
+/// Writes a report; colour only where the caller says that it is a terminal.
 pub struct Terminal<W> {
     out: W,
     colour: bool,
+    detail: Detail,
+    /// Not written yet: with [`Detail::Failures`] it waits for one.
+    heading: Option<String>,
+    virtual_time: bool,
 }
 
 impl<W: Write> Terminal<W> {
-    /// Progress to `out`.
-    pub fn new(out: W, colour: bool) -> Self {
-        Terminal { out, colour }
+    /// A report to `out`.
+    pub fn new(out: W, colour: bool, detail: Detail) -> Self {
+        Terminal { out, colour, detail, heading: None, virtual_time: false }
     }
 
     /// A scenario begins.
-    pub fn scenario(&mut self, name: &str, mode: &str, about: &str) {
-        let title = self.paint("1", &format!("{name} ({mode})"));
-        self.line(&format!("{title}  {about}"));
+    pub fn scenario(&mut self, heading: &Heading<'_>) {
+        let title = self.paint("1", &format!("{} ({})", heading.name, heading.mode));
+        self.virtual_time = heading.virtual_time;
+        self.heading = Some(format!("{title}  {}", heading.about));
+        if self.detail > Detail::Failures {
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        if let Some(heading) = self.heading.take() {
+            self.line(&heading);
+        }
     }
 
     /// A step is done.
     pub fn step(&mut self, step: &StepReport) {
+        if self.detail == Detail::Failures && !matches!(step.verdict, Verdict::Failed(_) | Verdict::Error(_)) {
+            return;
+        }
+        self.begin();
         let mark = match step.verdict {
             Verdict::Passed => self.paint("32", "ok  "),
             Verdict::Failed(_) | Verdict::Error(_) => self.paint("31", "FAIL"),
@@ -33,23 +77,40 @@ impl<W: Write> Terminal<W> {
             Verdict::NotSimulated(_) | Verdict::NotJudged(_) => self.paint("33", "  - "),
         };
         let took = self.paint("2", &duration(step.took));
-        let summary =
-            if step.summary.is_empty() { String::new() } else { format!("  {}", self.paint("2", &step.summary)) };
+        let seen = self.seen(step);
+        let seen = if seen.is_empty() { String::new() } else { format!("  {}", self.paint("2", &seen)) };
         if let Verdict::NotSimulated(why) | Verdict::NotJudged(why) = &step.verdict {
             let why = self.paint("2", &format!("{}: {why}", step.verdict.word()));
             return self.line(&format!("  {mark} {}  {why}", step.name));
         }
-        self.line(&format!("  {mark} {} {took}{summary}", step.name));
+        self.line(&format!("  {mark} {} {took}{seen}", step.name));
         for problem in step.evidence.iter().flat_map(|evidence| &evidence.not_kept) {
             self.line(&format!("       not kept: {problem}"));
         }
     }
 
+    fn seen(&self, step: &StepReport) -> String {
+        match &step.answers {
+            Some(answers) if self.detail == Detail::All => {
+                step.summary.replacen(&answers.tally.brief(), &answers.tally.summary(), 1)
+            }
+            _ => step.summary.clone(),
+        }
+    }
+
     /// A scenario is done.
     pub fn done(&mut self, report: &ScenarioReport) {
-        let text = if report.passed() { String::new() } else { explain(report) };
+        if self.detail == Detail::Failures && report.passed() {
+            self.heading = None;
+            return;
+        }
+        self.begin();
+        let text = if report.passed() { String::new() } else { explain(report, self.detail) };
+        if self.detail == Detail::All {
+            report.logs.lines().for_each(|line| self.line(&format!("    log: {line}")));
+        }
         let verdict = if report.passed() { self.paint("32", "passed") } else { self.paint("31", "FAILED") };
-        let line = format!("  {verdict} in {}", duration(report.took));
+        let line = format!("  {verdict} in {}", self.time(report.took));
         self.line(&format!("{text}{line}"));
     }
 
@@ -58,7 +119,7 @@ impl<W: Write> Terminal<W> {
         let broken: Vec<&str> =
             reports.iter().filter(|report| !report.passed()).map(|report| report.name.as_str()).collect();
         let steps: usize = reports.iter().map(|report| report.steps.len()).sum();
-        let took = duration(reports.iter().map(|report| report.took).sum());
+        let took = self.time(reports.iter().map(|report| report.took).sum());
         let verdict = if !reports.iter().any(ScenarioReport::judged) {
             self.paint("31", "nothing was judged")
         } else if broken.is_empty() {
@@ -69,15 +130,22 @@ impl<W: Write> Terminal<W> {
         let steps_with = |wanted: fn(&Verdict) -> bool| {
             reports.iter().flat_map(|report| &report.steps).filter(|step| wanted(&step.verdict)).count()
         };
+        let unjudged = reports.iter().filter(|report| !report.judged()).count();
         let left_out = [
-            (steps_with(|verdict| matches!(verdict, Verdict::NotSimulated(_))), "not simulated"),
-            (steps_with(|verdict| matches!(verdict, Verdict::NotJudged(_))), "not judged"),
-            (reports.iter().filter(|report| !report.judged()).count(), "scenarios without a judgement"),
+            (steps_with(|verdict| matches!(verdict, Verdict::NotSimulated(_))), "not simulated".to_owned()),
+            (steps_with(|verdict| matches!(verdict, Verdict::NotJudged(_))), "not judged".to_owned()),
+            (unjudged, format!("{} without a judgement", if unjudged == 1 { "scenario" } else { "scenarios" })),
         ];
         let left_out = left_out.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         let left_out = left_out.collect::<Vec<_>>().join(", ");
         let left = if left_out.is_empty() { String::new() } else { format!(" ({left_out})") };
-        self.line(&format!("{} scenarios, {steps} steps{left}, {took}: {verdict}", reports.len()));
+        let (scenarios, steps) = (counted(reports.len(), "scenario"), counted(steps, "step"));
+        self.line(&format!("{scenarios}, {steps}{left}, {took}: {verdict}"));
+    }
+
+    fn time(&self, took: Duration) -> String {
+        let clock = if self.virtual_time { " of virtual time" } else { "" };
+        format!("{}{clock}", duration(took))
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -91,11 +159,19 @@ impl<W: Write> Terminal<W> {
     }
 }
 
+/// So many of something.
+pub fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// What broke, where, and how to see it again.
-fn explain(report: &ScenarioReport) -> String {
+fn explain(report: &ScenarioReport, detail: Detail) -> String {
     let mut text = String::new();
     if let Some(why) = &report.not_started {
         let _ = writeln!(text, "    not started: {why}");
+    }
+    if report.interrupted {
+        text.push_str("    a signal ended it before its last step\n");
     }
     for step in &report.steps {
         let place = format!("{}:{}: {}", report.path, step.line, step.name);
@@ -116,7 +192,9 @@ fn explain(report: &ScenarioReport) -> String {
         }
         step.evidence.iter().for_each(|evidence| kept(&mut text, evidence));
     }
-    for line in report.logs.lines().filter(|_| !report.is_explained()) {
+    // With all details they stand there already. What is no complaint says nothing of a failure.
+    let complains = |line: &&str| line.split_once(": ").is_some_and(|(_, line)| log::complains(line));
+    for line in report.logs.lines().filter(complains).filter(|_| !report.is_explained() && detail < Detail::All) {
         let _ = writeln!(text, "    log: {line}");
     }
     let _ = writeln!(text, "    seed {}; repeat with: {}", report.seed, report.repeat());
@@ -145,15 +223,54 @@ fn duration(took: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn shown(colour: bool) -> String {
+    fn written(colour: bool, detail: Detail) -> String {
         let mut out = Vec::new();
-        let mut terminal = Terminal::new(&mut out, colour);
+        let mut terminal = Terminal::new(&mut out, colour, detail);
         let reports = super::super::sample();
-        terminal.scenario("hairpin", "iptables", "a pod that calls itself");
+        let heading =
+            Heading { name: "hairpin", mode: "iptables", about: "a pod that calls itself", virtual_time: false };
+        terminal.scenario(&heading);
         reports[0].steps.iter().for_each(|step| terminal.step(step));
         terminal.done(&reports[0]);
         terminal.total(&reports);
         String::from_utf8_lossy(&out).into_owned()
+    }
+
+    fn shown(colour: bool) -> String {
+        written(colour, Detail::Steps)
+    }
+
+    #[test]
+    fn quiet_shows_what_failed_and_the_last_line() {
+        let text = written(false, Detail::Failures);
+        assert!(text.starts_with("hairpin (iptables)  a pod that calls itself\n  FAIL it is masked "), "{text}");
+        assert!(!text.contains("ok  ") && !text.contains("skip"), "{text}");
+        let mut out = Vec::new();
+        let mut terminal = Terminal::new(&mut out, false, Detail::Failures);
+        let mut reports = super::super::sample();
+        reports[0].steps.truncate(1);
+        terminal.scenario(&Heading { name: "hairpin", mode: "iptables", about: "", virtual_time: true });
+        terminal.step(&reports[0].steps[0]);
+        terminal.done(&reports[0]);
+        terminal.total(&reports);
+        assert_eq!(String::from_utf8_lossy(&out), "1 scenario, 1 step, 1.2 s of virtual time: all passed\n");
+    }
+
+    #[test]
+    fn all_details_have_the_logs_and_everybody_who_answered() {
+        let mut step = super::super::sample().remove(0).steps.remove(0);
+        let servers = (0..9).map(|number| (format!("default/web-{number}"), number + 1)).collect();
+        let tally = crate::expect::Tally { servers, ..Default::default() };
+        step.summary = format!("{}; settled", tally.brief());
+        step.answers = Some(crate::expect::Answers { tally, ..Default::default() });
+        let line = |detail| {
+            let mut out = Vec::new();
+            Terminal::new(&mut out, false, detail).step(&step);
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        assert!(line(Detail::Steps).ends_with("  9 pods ×45, 1 to 9 each; settled\n"), "{}", line(Detail::Steps));
+        assert!(line(Detail::All).contains("default/web-0 ×1, default/web-1 ×2, "), "{}", line(Detail::All));
+        assert!(written(false, Detail::All).contains("INFO started\n"));
     }
 
     #[test]
@@ -170,7 +287,7 @@ mod tests {
             bundle: Some("out/hairpin-iptables-step2".into()),
             not_kept: Vec::new(),
         });
-        let text = explain(&reports[0]);
+        let text = explain(&reports[0], Detail::Steps);
         let said = "      why:      on node-a: always  answered by pod/default/web\n                decided by 1 in nat: -j DNAT\n      bundle:   out/hairpin-iptables-step2\n";
         assert!(text.contains(said) && !text.contains("log:"), "{text}");
     }
@@ -179,15 +296,14 @@ mod tests {
     fn a_run_that_judged_nothing_is_not_called_kept() {
         let total = |reports: &[ScenarioReport]| {
             let mut out = Vec::new();
-            Terminal::new(&mut out, false).total(reports);
+            Terminal::new(&mut out, false, Detail::Steps).total(reports);
             String::from_utf8_lossy(&out).into_owned()
         };
         let mut reports = super::super::sample();
         for step in &mut reports[0].steps {
             step.verdict = Verdict::NotSimulated("no model".into());
         }
-        let said =
-            "1 scenarios, 3 steps (3 not simulated, 1 scenarios without a judgement), 1.2 s: nothing was judged\n";
+        let said = "1 scenario, 3 steps (3 not simulated, 1 scenario without a judgement), 1.2 s: nothing was judged\n";
         assert_eq!(total(&reports), said);
         assert!(total(&[]).ends_with(": nothing was judged\n"));
     }

@@ -18,7 +18,8 @@ use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
 pub(super) fn apply_all(store: &mut Store, placed: &[Placed], errors: &mut Vec<FileError>) {
     for item in placed {
         if let Err(error) = store.apply(item.document.object.clone()) {
-            errors.push(FileError { file: item.file.clone(), line: item.line, column: 1, message: error.to_string() });
+            let (line, column) = item.place_of(error.path());
+            errors.push(FileError { file: item.file.clone(), line, column, message: error.to_string() });
         }
     }
 }
@@ -66,8 +67,27 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
     Ok(())
 }
 
-/// Checks every step against the objects that will be there by then.
-pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
+/// Steps that were not understood.
+#[derive(Debug, Default)]
+pub(super) struct Doubtful {
+    /// The line of the first that may have changed what later ones find.
+    until: Option<usize>,
+    /// Lines of those that have a mistake already: others in them may follow from it.
+    pub(super) marred: BTreeSet<usize>,
+}
+
+impl Doubtful {
+    /// There was one that is not there now.
+    pub(super) fn left_out(&mut self, line: usize, changes: bool) {
+        self.marred.insert(line);
+        if changes {
+            self.until = Some(self.until.map_or(line, |until| until.min(line)));
+        }
+    }
+}
+
+/// Checks every step against the objects that will be there by then, as far as that is known.
+pub(super) fn check(scenario: &Scenario, doubtful: &Doubtful, errors: &mut Vec<FileError>) {
     let mut walk = Walk {
         scenario,
         errors,
@@ -83,14 +103,21 @@ pub(super) fn check(scenario: &Scenario, errors: &mut Vec<FileError>) {
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
     apply_all(&mut store, &scenario.manifests, walk.errors);
     for (index, step) in scenario.steps.iter().enumerate() {
-        walk.step(&mut store, step);
+        if doubtful.until.is_some_and(|until| step.line >= until) {
+            return;
+        }
+        walk.step(&mut store, step, doubtful.marred.contains(&step.line));
         if let Action::KillLater(nodes, _) = &step.action
+            && doubtful.marred.is_empty()
             && !scenario.steps.get(index + 1).is_some_and(|next| makes_restore(next, nodes))
         {
             let message = "killProxy: it waits for a restore in the next step; expected that to be one of apply, delete, \
                            ready, unready, terminate, scale, or a startProxy of the same nodes";
             walk.report(step, Problem::new(Location::UNKNOWN, message));
         }
+    }
+    if !doubtful.marred.is_empty() {
+        return;
     }
     let endless: Vec<String> = walk.traffic.iter().map(|name| format!("{name:?}")).collect();
     if let (Some(last), Some((fault, node))) = (scenario.steps.last(), walk.faults.first().copied()) {
@@ -141,7 +168,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    fn step(&mut self, store: &mut Store, step: &'a Step) {
+    fn step(&mut self, store: &mut Store, step: &'a Step, is_marred: bool) {
         if let Action::Apply(placed) = &step.action {
             apply_all(store, placed, self.errors);
         } else if let Err(error) = change(store, &step.action) {
@@ -152,7 +179,9 @@ impl<'a> Walk<'a> {
             let message = format!("{:?} is no earlier probe, connect or send step", name.value);
             self.report(step, Problem::new(name.referenced, message));
         }
-        for problem in self.problems(store, step).into_iter().chain(self.modes.step(step)).collect::<Vec<_>>() {
+        // They are asked in any case: what a step begins is noted there.
+        let problems: Vec<Problem> = self.problems(store, step).into_iter().chain(self.modes.step(step)).collect();
+        for problem in problems.into_iter().filter(|_| !is_marred) {
             self.report(step, problem);
         }
         if matches!(step.action, Action::Probe(_) | Action::Connect(_) | Action::Send(_) | Action::SendStray(_)) {

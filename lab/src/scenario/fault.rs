@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// A fault on a node, until a later step ends it.
@@ -71,7 +72,7 @@ impl FaultKind {
 }
 
 /// A command of iptables, of whichever variant the proxy runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
     /// Single rules, IPv4.
@@ -120,7 +121,7 @@ impl fmt::Display for Command {
 }
 
 /// What a command does instead of its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Does {
     /// Ends with status 1, its input unread.

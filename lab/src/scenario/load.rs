@@ -1,6 +1,6 @@
 //! Reads a scenario file and checks all of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use svclab_apiserver::objects::StoreOptions;
 use svclab_netns::netem::Impairment;
 use svclab_spec::ClusterSpec;
 
+use super::dry_run::Doubtful;
 use super::error::{FileError, LoadError, Problem};
 use super::file::{
     Asked, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ProxyOverride, ScenarioFile, StepFile,
 };
-use super::plain_message;
+use super::mistakes::Understood;
 use super::values::{NodeChoice, OneOrMany, position};
-use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, topology};
+use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, mistakes, topology};
+use crate::input::Files;
 
 /// Less than this says nothing about a proxy that is idle.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
@@ -31,9 +33,16 @@ const ENDPOINTS_PER_SLICE: usize = 100;
 /// # Errors
 /// Everything that is wrong with it, each with its line.
 pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
-    let text =
-        crate::input::text(path).map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
-    parse(path, &text, seed)
+    load_from(&Files::default(), path, seed)
+}
+
+/// The same with the texts of `files`.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its line.
+pub fn load_from(files: &Files, path: &Path, seed: u64) -> Result<Scenario, LoadError> {
+    let text = files.text(path).map_err(|error| failure(path, 1, 1, format!("cannot read the scenario: {error}")))?;
+    parse(files, path, &text, seed)
 }
 
 fn failure(path: &Path, line: usize, column: usize, message: String) -> LoadError {
@@ -41,19 +50,21 @@ fn failure(path: &Path, line: usize, column: usize, message: String) -> LoadErro
 }
 
 /// Checks the scenario `text`, which stands at `path`.
-pub(super) fn parse(path: &Path, text: &str, seed: u64) -> Result<Scenario, LoadError> {
+pub(super) fn parse(files: &Files, path: &Path, text: &str, seed: u64) -> Result<Scenario, LoadError> {
     let name = path.display().to_string();
-    let file: ScenarioFile = serde_saphyr::from_str(text).map_err(|error| {
-        let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
-        failure(path, line, column, plain_message(&error))
-    })?;
-    Loader { path, name: &name, text, errors: Vec::new() }.scenario(file, seed)
+    let mut understood = mistakes::read(path, text);
+    let errors = std::mem::take(&mut understood.errors);
+    let Some(file) = understood.file.take() else { return Err(LoadError { errors }) };
+    Loader { files, path, name: &name, text, read: BTreeMap::new(), errors }.scenario(file, &understood, seed)
 }
 
 struct Loader<'a> {
+    files: &'a Files,
     path: &'a Path,
     name: &'a str,
     text: &'a str,
+    /// The texts of manifests beside the scenario, by path.
+    read: BTreeMap<String, String>,
     errors: Vec<FileError>,
 }
 
@@ -71,8 +82,9 @@ impl Loader<'_> {
         self.report(vec![Problem::new(at, message)], at);
     }
 
-    fn scenario(mut self, file: ScenarioFile, seed: u64) -> Result<Scenario, LoadError> {
-        self.check_head(&file);
+    fn scenario(mut self, file: ScenarioFile, understood: &Understood, seed: u64) -> Result<Scenario, LoadError> {
+        let of_form = self.errors.len();
+        self.check_head(&file, !understood.left_out.is_empty());
         let top = file.name.referenced;
         let (cluster_at, cluster_file) = split(file.cluster, top);
         let (proxy_at, proxy_file) = split(file.proxy, top);
@@ -88,13 +100,32 @@ impl Loader<'_> {
             }
             number.value
         });
-        let steps: Vec<Step> = file.steps.value.into_iter().filter_map(|step| self.step(step, &cluster)).collect();
+        let is_sound = understood.is_whole && self.errors.len() == of_form;
+        let mut doubtful = Doubtful::default();
+        for (line, changes) in &understood.left_out {
+            doubtful.left_out(*line, *changes);
+        }
+        let mut steps = Vec::new();
+        for step in file.steps.value {
+            let (line, before) = (position(step.referenced).0, self.errors.len());
+            let step = self.step(step, &cluster);
+            match step {
+                None => doubtful.left_out(line, true),
+                Some(step) => {
+                    if self.errors.len() > before {
+                        doubtful.marred.insert(line);
+                    }
+                    steps.push(step);
+                }
+            }
+        }
         let mut needs: BTreeSet<Need> = file.needs.into_iter().collect();
         needs.extend(steps.iter().flat_map(|step| step.action.needs()));
         let scenario = Scenario {
             needs,
             path: self.path.to_owned(),
             text: self.text.to_owned(),
+            files: std::mem::take(&mut self.read),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
@@ -110,13 +141,16 @@ impl Loader<'_> {
             steps,
         };
         // Names can be looked up only in what was understood so far.
-        if self.errors.is_empty() {
-            dry_run::check(&scenario, &mut self.errors);
+        if is_sound {
+            dry_run::check(&scenario, &doubtful, &mut self.errors);
         }
+        let own = |error: &FileError| (error.file != self.name, error.line, error.column);
+        self.errors.sort_by_key(own);
+        self.errors.dedup();
         if self.errors.is_empty() { Ok(scenario) } else { Err(LoadError { errors: self.errors }) }
     }
 
-    fn check_head(&mut self, file: &ScenarioFile) {
+    fn check_head(&mut self, file: &ScenarioFile, has_left_out: bool) {
         let stem = self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         // In a failure bundle the file has the same name whatever the scenario's.
         if file.name.value != stem && stem != IN_BUNDLE {
@@ -128,8 +162,9 @@ impl Loader<'_> {
                 "`about` is empty: expected a sentence that says what the scenario shows",
             );
         }
-        if file.steps.value.is_empty() {
-            self.problem(file.steps.referenced, "expected at least one step");
+        if file.steps.value.is_empty() && !has_left_out {
+            let message = "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
+            self.problem(file.steps.referenced, message);
         }
         if let Some(modes) = file.modes.as_ref().filter(|modes| modes.value.is_empty()) {
             self.problem(modes.referenced, "expected at least one mode");
@@ -142,7 +177,8 @@ impl Loader<'_> {
     }
 
     fn manifests(&mut self, written: Option<&Manifests>) -> Vec<super::Placed> {
-        written.map(|written| manifests::read(written, self.path, &mut self.errors)).unwrap_or_default()
+        let Some(written) = written else { return Vec::new() };
+        manifests::read(written, self.path, self.files, &mut self.read, &mut self.errors)
     }
 
     fn step(&mut self, step: Spanned<StepFile>, cluster: &ClusterSpec) -> Option<Step> {

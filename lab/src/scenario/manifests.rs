@@ -1,5 +1,6 @@
 //! Manifests within or beside a scenario file.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use svclab_apiserver::objects::parse_manifests;
@@ -7,9 +8,17 @@ use svclab_apiserver::objects::parse_manifests;
 use super::error::FileError;
 use super::file::Manifests;
 use super::{Placed, values};
+use crate::input::Files;
 
-/// Reads them; problems go to `errors` with the line of the file that they are in.
-pub(super) fn read(manifests: &Manifests, scenario: &Path, errors: &mut Vec<FileError>) -> Vec<Placed> {
+/// Reads them; the texts of files beside the scenario go to `kept`, problems to `errors` with the line of the file that they are
+/// in.
+pub(super) fn read(
+    manifests: &Manifests,
+    scenario: &Path,
+    texts: &Files,
+    kept: &mut BTreeMap<String, String>,
+    errors: &mut Vec<FileError>,
+) -> Vec<Placed> {
     match manifests {
         Manifests::Inline(text) => {
             let at = values::position(text.defined);
@@ -20,8 +29,12 @@ pub(super) fn read(manifests: &Manifests, scenario: &Path, errors: &mut Vec<File
             let mut placed = Vec::new();
             for file in files {
                 let path = directory.join(&file.value);
-                match crate::input::text(&path) {
-                    Ok(text) => placed.extend(parse(&text, &path.display().to_string(), (1, 1), errors)),
+                match texts.text(&path) {
+                    Ok(text) => {
+                        let name = path.display().to_string();
+                        placed.extend(parse(&text, &name, (1, 1), errors));
+                        kept.insert(name, text);
+                    }
                     Err(error) => {
                         let (line, column) = values::position(file.referenced);
                         let message = format!("cannot read the manifest {}: {error}", path.display());
@@ -39,7 +52,12 @@ fn parse(text: &str, file: &str, start: (usize, usize), errors: &mut Vec<FileErr
     match parse_manifests(text) {
         Ok(documents) => documents
             .into_iter()
-            .map(|document| Placed { file: file.to_owned(), line: start.0 + document.line - 1, document })
+            .map(|document| Placed {
+                file: file.to_owned(),
+                line: start.0 + document.line - 1,
+                column: start.1,
+                document,
+            })
             .collect(),
         Err(found) => {
             errors.extend(found.into_iter().map(|error| FileError {

@@ -17,26 +17,31 @@ pub mod file;
 mod load;
 mod look;
 mod manifests;
+mod mistakes;
 mod modes;
 mod relayed;
 mod resolve;
 pub mod run;
+mod schema;
 pub mod simulated;
 mod topology;
 pub mod values;
 mod variant;
+mod warnings;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use configuration::ProxySettings;
 pub use error::{FileError, LoadError};
 pub use explain::explain;
-pub use load::load;
+pub use load::{load, load_from};
 pub use resolve::PATIENCE;
+pub use schema::schema;
 pub(crate) use svclab_apiserver::objects::plain_message;
 pub use variant::Variant;
+pub use warnings::warnings;
 
 use fault::{Fault, FaultKind};
 use file::{
@@ -44,7 +49,7 @@ use file::{
     TrafficFile,
 };
 use serde_saphyr::Spanned;
-use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions};
+use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions, place_of};
 use svclab_netns::netem::Impairment;
 use svclab_spec::ClusterSpec;
 use values::ObjectRef;
@@ -56,6 +61,8 @@ pub struct Scenario {
     pub path: PathBuf,
     /// That file as it was read.
     pub text: String,
+    /// The files of manifests that it names, by path.
+    pub files: BTreeMap<String, String>,
     /// Its name.
     pub name: String,
     /// What it shows, in a sentence or two.
@@ -85,8 +92,18 @@ pub struct Placed {
     pub file: String,
     /// Line it starts at.
     pub line: usize,
+    /// Column it starts at.
+    pub column: usize,
     /// What it says.
     pub document: Document,
+}
+
+impl Placed {
+    /// Line and column of a field, or of what is nearest around it.
+    pub(crate) fn place_of(&self, field: Option<&str>) -> (usize, usize) {
+        let found = field.and_then(|field| place_of(&self.document.text, field));
+        found.map_or((self.line, 1), |(line, column)| (self.line + line - 1, self.column + column - 1))
+    }
 }
 
 /// One step.

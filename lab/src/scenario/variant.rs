@@ -1,9 +1,10 @@
 //! The variants of iptables.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Which iptables the proxies and the lab's own look at the rules use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Variant {
     /// The machine's own choice.

@@ -4,4 +4,4 @@
 mod process;
 pub mod runs;
 
-pub use process::{descends, eventually, finish, unable};
+pub use process::{descends, eventually, finish, said, unable};

@@ -29,6 +29,11 @@ pub fn finish(mut command: Command, limit: Duration) -> Output {
     output
 }
 
+/// Everything that a program said.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
 /// Waits until `condition` holds; panics with `what` when it does not within ten seconds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);

@@ -62,6 +62,17 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
+    /// The path of the field, as in `spec.clusterIP`, if it is about one.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            ObjectError::Field { field, .. }
+            | ObjectError::AddressTaken { field, .. }
+            | ObjectError::PortTaken { field, .. }
+            | ObjectError::Exhausted { field, .. } => Some(field),
+            ObjectError::Missing { .. } => None,
+        }
+    }
+
     /// Shorthand for [`ObjectError::Field`].
     pub fn field(object: impl Into<String>, field: impl Into<String>, problem: impl Into<String>) -> Self {
         ObjectError::Field { object: object.into(), field: field.into(), problem: problem.into() }

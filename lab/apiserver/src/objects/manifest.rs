@@ -7,12 +7,15 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::object::Object;
+use super::place::place_of;
 
 /// One document of a manifest and where it begins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// Line of its first line within the text, counted from 1.
     pub line: usize,
+    /// Its text.
+    pub text: String,
     /// What it holds.
     pub object: Object,
 }
@@ -45,8 +48,10 @@ pub fn parse(text: &str) -> Result<Vec<Document>, Vec<ManifestError>> {
     let (mut documents, mut errors) = (Vec::new(), Vec::new());
     for (start, document) in split(text) {
         match read(&document) {
-            Ok(object) => documents.push(Document { line: start, object }),
-            Err(error) => errors.push(ManifestError { line: error.line + start - 1, ..error }),
+            Ok(object) => documents.push(Document { line: start, text: document, object }),
+            Err(found) => {
+                errors.extend(found.into_iter().map(|error| ManifestError { line: error.line + start - 1, ..error }));
+            }
         }
     }
     if errors.is_empty() { Ok(documents) } else { Err(errors) }
@@ -68,8 +73,8 @@ fn split(text: &str) -> Vec<(usize, String)> {
     documents
 }
 
-fn read(text: &str) -> Result<Object, ManifestError> {
-    let meta: TypeMeta = from_yaml(text)?;
+fn read(text: &str) -> Result<Object, Vec<ManifestError>> {
+    let meta: TypeMeta = from_yaml(text).map_err(|error| vec![error])?;
     match (meta.api_version.as_str(), meta.kind.as_str()) {
         ("v1", "Pod") => typed::<Pod>(text).map(|pod| Object::Pod(Box::new(pod))),
         ("v1", "Service") => typed::<Service>(text).map(|service| Object::Service(Box::new(service))),
@@ -80,32 +85,34 @@ fn read(text: &str) -> Result<Object, ManifestError> {
         ("networking.k8s.io/v1", "ServiceCIDR") => {
             typed::<ServiceCIDR>(text).map(|cidr| Object::ServiceCidr(Box::new(cidr)))
         }
-        (version, kind) => Err(ManifestError {
-            line: line_of(text, "kind"),
-            column: 1,
-            message: format!(
+        (version, kind) => Err(vec![at_field(
+            text,
+            "kind",
+            format!(
                 "{version} {kind}: expected v1 Pod, v1 Service, v1 Node, discovery.k8s.io/v1 EndpointSlice or \
                  networking.k8s.io/v1 ServiceCIDR"
             ),
-        }),
+        )]),
     }
 }
 
-fn typed<T: DeserializeOwned + serde::Serialize>(text: &str) -> Result<T, ManifestError> {
-    let object: T = from_yaml(text)?;
-    let written: serde_json::Value = from_yaml(text)?;
+fn typed<T: DeserializeOwned + serde::Serialize>(text: &str) -> Result<T, Vec<ManifestError>> {
+    let one = |error| vec![error];
+    let object: T = from_yaml(text).map_err(one)?;
+    let written: serde_json::Value = from_yaml(text).map_err(one)?;
     let kept = serde_json::to_value(&object).unwrap_or_default();
-    match lost_field(&written, &kept, String::new()) {
-        None => Ok(object),
-        Some(path) => {
-            let name = path.rsplit('.').next().unwrap_or(&path);
-            Err(ManifestError {
-                line: line_of(text, name),
-                column: 1,
-                message: format!("unknown field `{path}`: Kubernetes has none of that name there"),
-            })
-        }
+    let lost = lost_fields(&written, &kept);
+    if lost.is_empty() {
+        return Ok(object);
     }
+    let message = |path: &str| format!("unknown field `{path}`: Kubernetes has none of that name there");
+    Err(lost.iter().map(|path| at_field(text, path, message(path))).collect())
+}
+
+/// A mistake in a field.
+fn at_field(text: &str, path: &str, message: String) -> ManifestError {
+    let (line, column) = place_of(text, path).unwrap_or((1, 1));
+    ManifestError { line, column, message }
 }
 
 fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
@@ -119,31 +126,38 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
     })
 }
 
-/// The first field of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be
-/// silently ignored.
-pub(super) fn lost_field(written: &serde_json::Value, kept: &serde_json::Value, path: String) -> Option<String> {
-    use serde_json::Value::{Array, Null, Object};
-    match (written, kept) {
-        (Object(written), Object(kept)) => written.iter().find_map(|(name, value)| {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            match kept.get(name) {
-                Some(kept) => lost_field(value, kept, path),
-                None => (!matches!(value, Null)).then_some(path),
-            }
-        }),
-        (Array(written), Array(kept)) => {
-            written.iter().zip(kept).find_map(|(written, kept)| lost_field(written, kept, path.clone()))
-        }
-        _ => None,
-    }
+/// The first of [`lost_fields`].
+pub(super) fn lost_field(written: &serde_json::Value, kept: &serde_json::Value) -> Option<String> {
+    lost_fields(written, kept).into_iter().next()
 }
 
-/// The line where the field `name` is first written.
-fn line_of(text: &str, name: &str) -> usize {
-    let key = format!("{name}:");
-    text.lines()
-        .position(|line| line.trim_start_matches([' ', '-', '{']).starts_with(&key))
-        .map_or(1, |index| index + 1)
+/// The fields of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be silently ignored.
+fn lost_fields(written: &serde_json::Value, kept: &serde_json::Value) -> Vec<String> {
+    let mut lost = Vec::new();
+    gather_lost(written, kept, String::new(), &mut lost);
+    lost
+}
+
+fn gather_lost(written: &serde_json::Value, kept: &serde_json::Value, path: String, lost: &mut Vec<String>) {
+    use serde_json::Value::{Array, Null, Object};
+    match (written, kept) {
+        (Object(written), Object(kept)) => {
+            for (name, value) in written {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match kept.get(name) {
+                    Some(kept) => gather_lost(value, kept, path, lost),
+                    None if matches!(value, Null) => {}
+                    None => lost.push(path),
+                }
+            }
+        }
+        (Array(written), Array(kept)) => {
+            for (index, (written, kept)) in written.iter().zip(kept).enumerate() {
+                gather_lost(written, kept, format!("{path}[{index}]"), lost);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A YAML error's message alone: no source excerpt, no position, and numbers' ranges in plain words.

@@ -81,7 +81,7 @@ impl Object {
         fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Option<String>), String> {
             let object: T = serde_path_to_error::deserialize(value).map_err(|error| error.to_string())?;
             let kept = serde_json::to_value(&object).unwrap_or_default();
-            Ok((Box::new(object), lost_field(value, &kept, String::new())))
+            Ok((Box::new(object), lost_field(value, &kept)))
         }
         Ok(match kind {
             Kind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,

@@ -38,6 +38,9 @@ fn verdict(html: &mut Html, report: &Value) {
     let broken = scenarios.iter().filter(|one| one["passed"] != true).count();
     let judged = scenarios.iter().any(|one| one["judged"] == true);
     let (class, words) = match (report["passed"] == true, broken) {
+        _ if report["interrupted"].is_string() => {
+            ("verdict bad", format!("{} ended the run: not everything was run", text(report, "interrupted")))
+        }
         (_, 0) if !judged => ("verdict note", "nothing was judged".to_owned()),
         (true, _) => ("verdict good", "every promise was kept".to_owned()),
         (false, 0) => ("verdict bad", "not everything could be run".to_owned()),
@@ -107,6 +110,9 @@ fn scenario(html: &mut Html, at: usize, one: &Value, titled: bool) {
         if let Some(why) = one["notStarted"].as_str() {
             html.leaf("p", "verdict bad", &format!("It did not start: {why}"));
         }
+        if one["interrupted"] == true {
+            html.leaf("p", "verdict bad", "A signal ended it before its last step.");
+        }
         if !one["cluster"].is_null() {
             html.leaf("h3", "", "Cluster before the first step");
             cluster::draw(html, &one["cluster"]);
@@ -126,6 +132,7 @@ fn result(html: &mut Html, one: &Value) {
     let (class, word) = match (one["passed"] == true, one["judged"] == true) {
         (true, false) => ("badge note", "not judged"),
         (true, true) => ("badge good", "passed"),
+        (false, _) if one["interrupted"] == true => ("badge bad", "interrupted"),
         (false, _) if one["unable"] == true => ("badge bad", "unable"),
         (false, _) => ("badge bad", "FAILED"),
     };

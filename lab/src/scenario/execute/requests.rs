@@ -113,7 +113,7 @@ impl Executor {
         }
         broken.extend(counted.compare(backend, &tally).await?);
         broken.extend(self.answered_by.compare(step, &tally));
-        let summary = [tally.summary()].into_iter().chain(notes).collect::<Vec<_>>().join("; ");
+        let summary = [tally.brief()].into_iter().chain(notes).collect::<Vec<_>>().join("; ");
         let not_judged = self.answered_by.missing(step);
         Ok(Seen { summary, broken, answers: Some(Answers { tally, drawn, ..Answers::default() }), not_judged })
     }

@@ -4,13 +4,14 @@
 use std::fmt;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::scenario::values::OneOrMany;
 
 /// Which IP families the cluster has; the first is the primary one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// IPv4 only.
@@ -22,7 +23,7 @@ pub enum Family {
     Dual,
 }
 /// How pods are wired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CniFile {
     /// A bridge per node.
@@ -35,7 +36,7 @@ pub enum CniFile {
 }
 
 /// What carries pods' packets between nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OverlayFile {
     /// Routes.
@@ -45,7 +46,7 @@ pub enum OverlayFile {
     Vxlan,
 }
 /// What nodes ask of sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReversePathFile {
     /// Nothing.
@@ -58,15 +59,18 @@ pub enum ReversePathFile {
 }
 
 /// `cluster:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ClusterFile {
     pub family: Family,
     pub cni: CniFile,
     pub overlay: OverlayFile,
+    #[schemars(with = "Option<bool>")]
     pub second_network: Option<Spanned<bool>>,
     pub reverse_path: ReversePathFile,
+    #[schemars(with = "Option<Nodes>")]
     pub nodes: Option<Spanned<Nodes>>,
+    #[schemars(with = "Vec<ClientFile>")]
     pub clients: Vec<Spanned<ClientFile>>,
     pub load_balancer: bool,
     #[serde(rename = "podCIDR")]
@@ -74,6 +78,7 @@ pub struct ClusterFile {
     #[serde(rename = "serviceCIDR")]
     pub service_cidr: Option<OneOrMany<Net>>,
     pub node_network: Option<OneOrMany<Net>>,
+    #[schemars(with = "Option<usize>")]
     pub max_endpoints_per_slice: Option<Spanned<usize>>,
 }
 
@@ -149,7 +154,7 @@ impl<'de> Deserialize<'de> for Nodes {
 }
 
 /// One of `nodes:`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeFile {
     pub name: String,

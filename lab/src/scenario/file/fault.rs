@@ -1,6 +1,7 @@
 //! `commandFault:`, `holdLock:`, `busyWriter:` and the steps that end them.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -12,7 +13,7 @@ const PER_SECOND: u32 = 100;
 const MOST_PER_SECOND: u32 = 1000;
 
 /// `commandFault:`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommandFaultFile {
     pub node: OneOrMany<NodeChoice>,
@@ -21,10 +22,11 @@ pub struct CommandFaultFile {
 }
 
 /// `busyWriter:`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BusyWriterFile {
     pub node: OneOrMany<NodeChoice>,
+    #[schemars(with = "Option<u32>")]
     pub per_second: Option<Spanned<u32>>,
 }
 

@@ -1,13 +1,14 @@
 //! `impair:` what happens to packets on their way to a node.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use svclab_netns::netem::Impairment;
 
 use crate::scenario::values::{NodeChoice, OneOrMany, Share, Span};
 
 /// Whose packets, and what happens to them.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImpairFile {
     pub node: OneOrMany<NodeChoice>,

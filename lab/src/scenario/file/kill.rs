@@ -1,6 +1,7 @@
 //! `killProxy:` a node, a list of nodes, or nodes and the moment.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::nodes_or::{NodesOr, nodes_or};
@@ -17,14 +18,14 @@ pub struct KillFile {
 }
 
 /// A moment in the work of a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Moment {
     /// While its `iptables-restore` runs.
     Restoring,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Later {
     node: OneOrMany<NodeChoice>,

@@ -1,6 +1,7 @@
 //! `metric:` and `healthCheck:`, which look at what a proxy tells of itself.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use svclab_apiserver::objects::ObjectKey;
@@ -9,25 +10,29 @@ use super::OneFamily;
 use crate::scenario::values::{NodeChoice, PodRef};
 
 /// `metric:`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricFile {
+    #[schemars(with = "NodeChoice")]
     pub node: Spanned<NodeChoice>,
     pub name: String,
 }
 
 /// `healthCheck:` asks a node's health check for a service, or the proxy for its own health.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct HealthCheckFile {
+    #[schemars(with = "NodeChoice")]
     pub node: Spanned<NodeChoice>,
+    #[schemars(with = "Option<PodRef>")]
     pub service: Option<Spanned<PodRef>>,
+    #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
     pub path: Option<HealthPath>,
 }
 
 /// A path of the proxy's own health port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum HealthPath {
     /// Whether load balancers should send here.
     #[serde(rename = "/healthz")]

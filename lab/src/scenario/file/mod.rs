@@ -16,6 +16,7 @@ mod start;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -29,7 +30,7 @@ pub use proxy::{
     ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IpvsFile, ProxyFile, Scheduler, Writer,
 };
 pub use rule::{Listing, RuleFamily, RuleFile, Table};
-pub use scan::ScanFile;
+pub use scan::{Ports, ScanFile};
 pub use start::{ProxyOverride, StartFile};
 
 use super::values::{
@@ -39,23 +40,28 @@ use crate::expect::counters::PacketCount;
 use crate::scenario::Variant;
 
 /// A whole file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScenarioFile {
+    #[schemars(with = "String")]
     pub name: Spanned<String>,
     pub about: String,
+    #[schemars(with = "Option<Vec<Mode>>")]
     pub modes: Option<Spanned<Vec<Mode>>>,
     pub variant: Option<Variant>,
     #[serde(default)]
     pub needs: Vec<Need>,
+    #[schemars(with = "Option<ClusterFile>")]
     pub cluster: Option<Spanned<ClusterFile>>,
+    #[schemars(with = "Option<ProxyFile>")]
     pub proxy: Option<Spanned<ProxyFile>>,
     pub manifests: Option<Manifests>,
+    #[schemars(with = "Vec<StepFile>")]
     pub steps: Spanned<Vec<Spanned<StepFile>>>,
 }
 
 /// What a scenario needs of the kernel, or of the machine around it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Need {
     /// IPVS with round robin.
@@ -97,7 +103,7 @@ impl Need {
 }
 
 /// A proxy mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// iptables rules.
@@ -146,7 +152,7 @@ impl fmt::Display for Mode {
 }
 
 /// One IP family, for a probe or a health check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OneFamily {
     /// IPv4.
@@ -202,7 +208,7 @@ impl<'de> Deserialize<'de> for TextOrList {
 }
 
 /// One of `steps:`; exactly one of the actions is set.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct StepFile {
     pub name: String,
@@ -214,9 +220,13 @@ pub struct StepFile {
     pub terminate: Option<OneOrMany<PodRef>>,
     pub probe: Option<ProbeFile>,
     pub connect: Option<ConnectFile>,
+    #[schemars(with = "Option<String>")]
     pub send: Option<Spanned<String>>,
+    #[schemars(with = "Option<String>")]
     pub send_stray: Option<Spanned<String>>,
+    #[schemars(with = "Option<ScanFile>")]
     pub scan: Option<Spanned<ScanFile>>,
+    #[schemars(with = "Option<Vec<RuleFile>>")]
     pub rules: Option<Vec<Spanned<RuleFile>>>,
     pub exec: Option<ExecFile>,
     pub kill_proxy: Option<KillFile>,
@@ -224,11 +234,14 @@ pub struct StepFile {
     pub start_proxy: Option<StartFile>,
     pub cleanup_proxy: Option<OneOrMany<NodeChoice>>,
     pub health_check: Option<HealthCheckFile>,
+    #[schemars(with = "Option<LoadBalancerFile>")]
     pub load_balancer: Option<Spanned<LoadBalancerFile>>,
     pub metric: Option<MetricFile>,
     pub traffic: Option<TrafficFile>,
+    #[schemars(with = "Option<String>")]
     pub end_traffic: Option<Spanned<String>>,
     pub scale: Option<ScaleFile>,
+    #[schemars(with = "Option<ApiFault>")]
     pub api: Option<Spanned<ApiFault>>,
     pub partition: Option<OneOrMany<NodeChoice>>,
     pub heal: Option<OneOrMany<NodeChoice>>,
@@ -243,25 +256,32 @@ pub struct StepFile {
     pub advance: Option<Span>,
     pub idle: Option<Span>,
     pub audit: Option<OneOrMany<NodeChoice>>,
+    #[schemars(with = "Option<ExpectFile>")]
     pub expect: Option<Spanned<ExpectFile>>,
     pub eventually: Option<Span>,
     pub every: Option<Span>,
 }
 
 /// `probe:`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ProbeFile {
+    #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
+    #[schemars(with = "Target")]
     pub to: Spanned<Target>,
     pub protocol: Option<ProtocolFile>,
+    #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    #[schemars(with = "Option<usize>")]
     pub count: Option<Spanned<usize>>,
     pub concurrency: Option<usize>,
     pub source_port: Option<u16>,
     pub source_address: Option<Ip>,
+    #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
     pub timeout: Option<Span>,
+    #[schemars(with = "Option<bool>")]
     pub pair: Option<Spanned<bool>>,
 }
 
@@ -285,7 +305,7 @@ impl ProbeFile {
 }
 
 /// A transport protocol that the lab speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ProtocolFile {
     /// TCP.
@@ -297,80 +317,102 @@ pub enum ProtocolFile {
 }
 
 /// `connect:` opens a TCP connection that later `send:` steps use.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ConnectFile {
+    #[schemars(with = "String")]
     pub name: Spanned<String>,
+    #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
+    #[schemars(with = "Target")]
     pub to: Spanned<Target>,
+    #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
 }
 
 /// `exec:` runs a command.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExecFile {
+    #[schemars(with = "PlaceRef")]
     pub on: Spanned<PlaceRef>,
     /// Program and arguments.
+    #[schemars(with = "Vec<Text>")]
     pub command: Vec<String>,
 }
 
 /// `loadBalancer:` looks at the nodes that the load balancer sends a service's traffic to.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct LoadBalancerFile {
+    #[schemars(with = "PodRef")]
     pub service: Spanned<PodRef>,
 }
 
 /// `traffic:` sends requests in the background until an `endTraffic:` step.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct TrafficFile {
+    #[schemars(with = "String")]
     pub name: Spanned<String>,
+    #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
+    #[schemars(with = "Target")]
     pub to: Spanned<Target>,
     pub protocol: Option<ProtocolFile>,
+    #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
     pub concurrency: Option<usize>,
     pub pause: Option<Span>,
+    #[schemars(with = "Option<u16>")]
     pub source_port: Option<Spanned<u16>>,
 }
 
 /// `scale:` makes copies of a pod, or takes them away.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleFile {
+    #[schemars(with = "PodRef")]
     pub pod: Spanned<PodRef>,
     pub to: usize,
 }
 
 /// `expect:`
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ExpectFile {
+    #[schemars(with = "Option<Answered>")]
     pub answered: Option<Spanned<Answered>>,
     pub spread: Option<Spread>,
+    #[schemars(with = "Option<Sensitivity>")]
     pub sensitivity: Option<Spanned<Sensitivity>>,
     /// The one of all steps of a run, which no file says.
     #[serde(skip)]
     pub sensitivity_of_run: Option<f64>,
     pub sticky: Option<bool>,
+    #[schemars(with = "Option<String>")]
     pub same_as: Option<Spanned<String>>,
+    #[schemars(with = "Option<String>")]
     pub differs_from: Option<Spanned<String>>,
     pub saw_source: Option<OneOrMany<Source>>,
     pub refused: Option<bool>,
     pub dropped: Option<bool>,
     pub unanswered: Option<bool>,
     pub took: Option<OneOrMany<Bound>>,
+    #[schemars(with = "Vec<RuleFile>")]
     pub counters: Vec<Spanned<RuleFile>>,
     pub status: Option<i32>,
     pub output: Option<OneOrMany<Text>>,
     pub lacks: Option<OneOrMany<Text>>,
     pub local_endpoints: Option<u64>,
+    #[schemars(with = "Option<Vec<String>>")]
     pub healthy_nodes: Option<Vec<Spanned<String>>>,
     pub alive: Option<bool>,
+    #[schemars(with = "Option<Vec<u16>>")]
     pub open: Option<Spanned<Vec<u16>>>,
     pub made: Option<PacketCount>,
     pub failed: Option<PacketCount>,
@@ -382,7 +424,7 @@ pub struct ExpectFile {
 }
 
 /// `spread: even` or `spread: turns`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     /// Everybody the same share.

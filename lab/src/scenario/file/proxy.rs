@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Net;
 use crate::scenario::values::{OneOrMany, Span, Text};
 
 /// `proxy:`, in the words of a KubeProxyConfiguration.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ProxyFile {
     #[serde(rename = "clusterCIDR")]
@@ -25,7 +26,7 @@ pub struct ProxyFile {
 }
 
 /// How the proxy tells its node's pods from others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum DetectLocalMode {
     /// By the cluster's pod range.
     ClusterCIDR,
@@ -38,7 +39,7 @@ pub enum DetectLocalMode {
 }
 
 /// `proxy.detectLocal:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct DetectLocalFile {
     pub bridge_interface: Option<String>,
@@ -46,7 +47,7 @@ pub struct DetectLocalFile {
 }
 
 /// `proxy.iptables:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct IptablesFile {
     pub masquerade_all: Option<bool>,
@@ -58,7 +59,7 @@ pub struct IptablesFile {
 }
 
 /// How svcproxy writes the tables of iptables-nft.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Writer {
     /// By netlink.
@@ -68,7 +69,7 @@ pub enum Writer {
 }
 
 /// Who gets the next connection in IPVS mode: the kernel's schedulers that kube-proxy knows, by ipvsadm(8)'s names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "ipvsadm(8) says what each does")]
 pub enum Scheduler {
@@ -92,7 +93,7 @@ impl std::fmt::Display for Scheduler {
 }
 
 /// `proxy.ipvs:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct IpvsFile {
     pub scheduler: Option<Scheduler>,
@@ -102,14 +103,14 @@ pub struct IpvsFile {
 }
 
 /// `proxy.nftables:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NftablesFile {
     pub flowtable: Option<bool>,
 }
 
 /// `proxy.conntrack:`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ConntrackFile {
     pub tcp_be_liberal: Option<bool>,

@@ -1,5 +1,6 @@
 //! One of `rules:` or `counters:`: what is looked at on nodes, and what is promised of it.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 
@@ -11,12 +12,13 @@ use crate::scenario::values::{NodeChoice, OneOrMany, Text};
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
 /// One of `rules:` or `counters:`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RuleFile {
     /// Node, nodes or `all`.
     pub on: OneOrMany<NodeChoice>,
     /// A table of nftables, as `nft list table` takes it; without it iptables is meant.
+    #[schemars(with = "Option<Text>")]
     pub nft: Option<Spanned<Text>>,
     /// iptables' table; `nat` if nothing is said.
     pub table: Option<Table>,
@@ -137,7 +139,7 @@ fn words(text: &str) -> String {
 }
 
 /// iptables or ip6tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleFamily {
     /// `iptables`.
@@ -148,7 +150,7 @@ pub enum RuleFamily {
 }
 
 /// An iptables table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Table {
     /// `nat`.

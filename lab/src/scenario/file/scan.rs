@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -11,13 +12,17 @@ use super::OneFamily;
 use crate::scenario::values::{OneOrMany, PlaceRef, Span, Target};
 
 /// Who knocks where.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScanFile {
+    #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
     /// Its port does not matter.
+    #[schemars(with = "Target")]
     pub to: Spanned<Target>,
+    #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
+    #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
     /// Left out: all of them.
     pub ports: Option<OneOrMany<Ports>>,

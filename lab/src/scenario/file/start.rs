@@ -1,6 +1,7 @@
 //! `startProxy:` a node, a list of nodes, or nodes and what is to be different from now on.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::nodes_or::{NodesOr, nodes_or};
@@ -23,7 +24,7 @@ pub struct ProxyOverride {
     pub scheduler: Option<Scheduler>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Otherwise {
     node: OneOrMany<NodeChoice>,

@@ -35,7 +35,7 @@ pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
 use super::file::Mode;
 use super::values::NodeChoice;
 use super::{Scenario, Variant, execute};
-use crate::report::{Machine, ScenarioReport, StepReport};
+use crate::report::{Machine, ScenarioReport, StepReport, Verdict};
 
 /// How a scenario is run.
 #[derive(Debug, Clone)]
@@ -99,6 +99,10 @@ pub trait Progress: Send {
     fn step(&mut self, step: &StepReport);
     /// The scenario is done.
     fn done(&mut self, report: &ScenarioReport);
+    /// Lines of each proxy's log that are kept of a scenario.
+    fn log_lines(&self, passed: bool) -> usize {
+        if passed { 0 } else { LOG_LINES }
+    }
 }
 
 /// Says nothing.
@@ -111,14 +115,41 @@ impl Progress for Quiet {
 }
 
 /// Lines of each proxy's log that a broken run shows.
-const LOG_LINES: usize = 5;
+pub const LOG_LINES: usize = 5;
+
+/// The report of a scenario that begins to be run.
+pub fn begun(scenario: &Scenario, mode: Mode, variant: Variant) -> ScenarioReport {
+    let mut report = execute::empty_report(scenario, mode, scenario.variant.unwrap_or(variant).name());
+    let kernel = nix::sys::utsname::uname();
+    report.kernel = kernel.ok().map(|name| name.release().to_string_lossy().into_owned());
+    report.started = Some(format!("{:.3}", jiff::Timestamp::now()));
+    report
+}
+
+/// What a signal leaves of a scenario in a mode: `report` has its steps until then, the others are skipped.
+pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
+    let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
+    let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));
+    report.steps.extend(left.map(|step| StepReport {
+        name: step.name.clone(),
+        line: step.line,
+        action: step.action.key(),
+        verdict: Verdict::Skipped,
+        summary: String::new(),
+        answers: None,
+        evidence: None,
+        took: Duration::ZERO,
+    }));
+    report.interrupted = true;
+    report
+}
 
 /// Runs `scenario` from a fresh cluster to its last step.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn Progress) -> ScenarioReport {
     let start = Instant::now();
     let options = &RunOptions { variant: scenario.variant.unwrap_or(options.variant), ..options.clone() };
     progress.begins(scenario, options);
-    let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
+    let mut report = begun(scenario, options.mode, options.variant);
     report.machine = options.machine.clone();
     report.audited = options.audit;
     match Lab::start(scenario, options).await {
@@ -135,9 +166,10 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
                 lab.rest(rest).await;
                 report.figures = lab.figures().await;
             }
-            if !report.passed() {
-                report.logs = lab.logs(LOG_LINES);
-            }
+            report.logs = match progress.log_lines(report.passed()) {
+                0 => String::new(),
+                lines => lab.logs(lines),
+            };
         }
         Err(error) => {
             report.unable = matches!(error, LabError::Cluster(_));

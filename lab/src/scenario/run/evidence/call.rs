@@ -11,12 +11,15 @@ use crate::scenario::resolve::{self, ProbePlan};
 use crate::scenario::{Action, Step};
 
 impl Lab {
-    /// The call of a step that is a probe, and how it is sent.
+    /// The call of a step that is a probe, or opens a connection, and how it is sent.
     /// A caller outside is told the way to a node by a route of its own, which an archive does not have: unless it calls an
     /// address of the node's, nothing is said.
     pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, ProbePlan)> {
-        let Action::Probe(file) = &step.action else { return None };
-        let plan = self.store.read(|store| resolve::probe(store, file, &step.expect)).ok()?;
+        let plan = self.store.read(|store| match &step.action {
+            Action::Probe(file) => resolve::probe(store, file, &step.expect).ok(),
+            Action::Connect(file) => resolve::connect(store, file, &step.expect).ok(),
+            _ => None,
+        })?;
         let spec = self.cluster.spec();
         let to = plan.probe.to;
         let is_inside = matches!(plan.probe.from, Place::Pod { .. } | Place::Node(_));

@@ -7,6 +7,7 @@ mod call;
 mod capture;
 mod node;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::bundle::{self, Broken, FailedCall, FailedStep, Failure};
 use crate::expect::Mismatch;
 use crate::explanation;
 use crate::report::{Evidence, Verdict};
-use crate::scenario::{Action, Scenario, Step, execute};
+use crate::scenario::{Scenario, Step, execute};
 
 /// Failed steps of a scenario of which something is kept: with those after them it is seldom the first time.
 const MOST: usize = 3;
@@ -42,8 +43,8 @@ pub(super) struct Keeper {
     /// Without a step.
     head: Failure,
     text: String,
-    /// Files that the scenario names, each with its path beside the scenario.
-    files: Vec<(PathBuf, PathBuf)>,
+    /// Texts of the files that the scenario names, by the path beside the scenario.
+    files: BTreeMap<PathBuf, String>,
     directory: Option<PathBuf>,
     left: usize,
 }
@@ -83,10 +84,10 @@ impl Keeper {
             }
             std::fs::create_dir_all(&folder)?;
             std::fs::write(folder.join(bundle::SCENARIO), &self.text)?;
-            for (from, name) in &self.files {
+            for (name, text) in &self.files {
                 let to = folder.join(name);
                 std::fs::create_dir_all(to.parent().unwrap_or(&folder))?;
-                std::fs::copy(from, to)?;
+                std::fs::write(to, text)?;
             }
             std::fs::write(folder.join(bundle::STEP), format!("{}\n", serde_json::to_string_pretty(failure)?))
         };
@@ -95,19 +96,12 @@ impl Keeper {
 }
 
 /// The files of manifests that stand beside a scenario or below.
-fn files(scenario: &Scenario) -> Vec<(PathBuf, PathBuf)> {
-    let applied = scenario.steps.iter().filter_map(|step| match &step.action {
-        Action::Apply(placed) => Some(placed),
-        _ => None,
-    });
-    let named = std::iter::once(&scenario.manifests).chain(applied).flatten().map(|placed| Path::new(&placed.file));
+fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
     let beside = scenario.path.parent().unwrap_or(Path::new(""));
-    let mut files: Vec<(PathBuf, PathBuf)> = named
-        .filter(|file| **file != scenario.path)
-        .filter_map(|file| Some((file.to_owned(), file.strip_prefix(beside).ok()?.to_owned())))
-        .collect();
-    files.dedup();
-    files
+    let named = scenario.files.iter();
+    named
+        .filter_map(|(file, text)| Some((Path::new(file).strip_prefix(beside).ok()?.to_owned(), text.clone())))
+        .collect()
 }
 
 impl Lab {

@@ -80,7 +80,7 @@ impl ForeignProxy {
     /// When the file cannot be read, or says something that cannot be done.
     pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
-        let text = crate::input::text(path).map_err(|error| wrong(error.to_string()))?;
+        let text = crate::input::Files::default().text(path).map_err(|error| wrong(error.to_string()))?;
         let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
         proxy.checked().map_err(wrong)

@@ -29,6 +29,7 @@ use super::marker::Marker;
 use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
 use crate::expect::Mismatch;
+use crate::input::Files;
 use crate::scenario::execute::Executor;
 use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
@@ -120,7 +121,7 @@ impl SoakReport {
 
 /// The cluster to soak, which no file describes.
 fn scenario(seed: u64) -> Result<Scenario, LoadError> {
-    load::parse(Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
+    load::parse(&Files::default(), Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
 }
 
 /// Soaks; `progress` gets a row for each tenth of the time.

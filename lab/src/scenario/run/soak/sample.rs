@@ -45,14 +45,6 @@ pub(super) fn growth(second: &[Sample], last: &[Sample]) -> Option<String> {
         .then(|| format!("open files grew from {before} in the second tenth to {after} in the last"))
 }
 
-/// Whether a log line complains: `tracing`'s WARN and ERROR, and klog's W, E and F.
-pub(super) fn complains(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let first = words.next().unwrap_or_default();
-    let klog = first.strip_prefix(['W', 'E', 'F']).is_some_and(|day| day.len() == 4 && day.parse::<u16>().is_ok());
-    klog || matches!(words.next(), Some("WARN" | "ERROR"))
-}
-
 /// The sum of a metric's samples over all labels, 0 of none.
 pub(super) fn metric(text: &str, name: &str) -> u64 {
     sum(text, name).unwrap_or_default() as u64
@@ -80,16 +72,6 @@ mod tests {
         let own = Sample::of(std::process::id() as i32);
         assert!(own.is_some_and(|own| own.rss > 100 && own.fds >= 3), "{own:?}");
         assert_eq!(Sample::of(-1), None);
-    }
-
-    #[test]
-    fn complaints_are_told_from_news() {
-        assert!(complains("2026-01-01T00:00:00.000000Z  WARN cannot do it"));
-        assert!(complains("2026-01-01T00:00:00.000000Z ERROR cannot do it"));
-        assert!(complains("E0612 12:00:00.000000       1 proxier.go:1] failed"));
-        assert!(!complains("2026-01-01T00:00:00.000000Z  INFO synced: no WARN"));
-        assert!(!complains("I0612 12:00:00.000000       1 proxier.go:1] Error is a word"));
-        assert!(!complains("Endpoints changed") && !complains(""));
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::time::Duration;
 use svclab_cluster::process::ProcessHandle;
 use svclab_cluster::traffic::probe::Place;
 
-use super::sample::{Sample, complains, growth, median, metric};
+use super::sample::{Sample, growth, median, metric};
 use super::{Lab, NodeRow};
+use crate::log::complains;
 
 /// kube-proxy's own metrics port.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);

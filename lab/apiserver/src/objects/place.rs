@@ -1,0 +1,141 @@
+//! Where a field stands in the text of a document.
+
+use serde_saphyr::granit_parser::{Event, Parser, Span};
+
+/// A part of a field's path.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// Line and column, from 1, at which the field `path` (`spec.ports[0].port`) is written in the YAML `text`: those of its name or, in
+/// a list, of the item. Of a field that is not there, those of the nearest one around it. `None` for what is no YAML.
+pub fn place_of(text: &str, path: &str) -> Option<(usize, usize)> {
+    let parts = parts(path);
+    let mut walk = Walk { events: Events::new(text)?, found: None };
+    walk.node(Some(&parts))?;
+    walk.found
+}
+
+fn parts(path: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    for name in path.split('.') {
+        let (key, mut rest) = name.find('[').map_or((name, ""), |at| name.split_at(at));
+        if !key.is_empty() {
+            parts.push(Part::Key(key));
+        }
+        while let Some((index, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            parts.extend(index.parse().ok().map(Part::Index));
+            rest = after;
+        }
+    }
+    parts
+}
+
+/// The events of a document's nodes.
+struct Events<'a> {
+    parser: Parser<'a, serde_saphyr::granit_parser::StrInput<'a>>,
+}
+
+impl<'a> Events<'a> {
+    fn new(text: &'a str) -> Option<Self> {
+        Some(Events { parser: Parser::new_from_str(text) })
+    }
+
+    /// `None` at the end, and at a mistake.
+    fn next(&mut self) -> Option<(Event<'a>, Span)> {
+        loop {
+            let (event, span) = self.parser.next_event()?.ok()?;
+            match event {
+                Event::StreamEnd | Event::DocumentEnd => return None,
+                Event::Scalar(..)
+                | Event::Alias(..)
+                | Event::SequenceStart(..)
+                | Event::SequenceEnd
+                | Event::MappingStart(..)
+                | Event::MappingEnd => return Some((event, span)),
+                // Begins of documents, and comments.
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Walk<'a> {
+    events: Events<'a>,
+    found: Option<(usize, usize)>,
+}
+
+impl Walk<'_> {
+    fn note(&mut self, span: &Span) {
+        self.found = Some((span.start.line(), span.start.col() + 1));
+    }
+
+    /// Reads a node; `wanted` is the rest of the path from here, if it leads through here.
+    fn node(&mut self, wanted: Option<&[Part<'_>]>) -> Option<()> {
+        let (event, _) = self.events.next()?;
+        self.begun(&event, wanted)
+    }
+
+    fn begun(&mut self, event: &Event<'_>, wanted: Option<&[Part<'_>]>) -> Option<()> {
+        match event {
+            Event::MappingStart(..) => loop {
+                let (key, span) = self.events.next()?;
+                let inner = match (&key, wanted) {
+                    (Event::MappingEnd, _) => return Some(()),
+                    (Event::Scalar(name, ..), Some([Part::Key(first), rest @ ..])) if name == first => {
+                        self.note(&span);
+                        Some(rest)
+                    }
+                    _ => None,
+                };
+                if !matches!(key, Event::Scalar(..)) {
+                    self.begun(&key, None)?;
+                }
+                self.node(inner)?;
+            },
+            Event::SequenceStart(..) => {
+                let mut index = 0;
+                loop {
+                    let (item, span) = self.events.next()?;
+                    let inner = match (&item, wanted) {
+                        (Event::SequenceEnd, _) => return Some(()),
+                        (_, Some([Part::Index(wanted), rest @ ..])) if *wanted == index => {
+                            self.note(&span);
+                            Some(rest)
+                        }
+                        _ => None,
+                    };
+                    self.begun(&item, inner)?;
+                    index += 1;
+                }
+            }
+            _ => Some(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_however_it_is_written() {
+        let text = "kind: Service\nspec:\n  selector: {app: web}\n  ports:\n  - port: 80\n    targetPort: http\n  - {port: 81, name: b}\n";
+        for (path, place) in [
+            ("kind", (1, 1)),
+            ("spec.selector", (3, 3)),
+            ("spec.selector.app", (3, 14)),
+            ("spec.ports[0].targetPort", (6, 5)),
+            ("spec.ports[1].name", (7, 15)),
+            // Not there: the nearest one around it.
+            ("spec.ports[1].nodePort", (7, 5)),
+            ("spec.clusterIP", (2, 1)),
+        ] {
+            assert_eq!(place_of(text, path), Some(place), "{path}");
+        }
+        assert_eq!(place_of(text, "status"), None);
+        assert_eq!(place_of("a: [", "a"), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! Puts the scenarios and the descriptions of proxies into the program, so that it needs no checkout; and the commit, where it is
+//! built in one.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Each folder of the repository, and what its files are called in the program.
+const FOLDERS: [(&str, &str); 2] = [("../scenarios", "scenarios"), ("proxies", "proxies")];
+
+fn main() -> io::Result<()> {
+    let root = variable("CARGO_MANIFEST_DIR")?;
+    let mut table = String::from("/// Path and text of each file.\nstatic FILES: &[(&str, &str)] = &[\n");
+    for (folder, name) in FOLDERS {
+        println!("cargo::rerun-if-changed={folder}");
+        let folder = root.join(folder).canonicalize()?;
+        let mut files = Vec::new();
+        yaml_files(&folder, &mut files)?;
+        files.sort();
+        for file in files {
+            let inside = Path::new(name).join(file.strip_prefix(&folder).map_err(io::Error::other)?);
+            // Writing to a String cannot fail.
+            let _ = writeln!(table, "    ({inside:?}, include_str!({file:?})),");
+        }
+    }
+    table.push_str("];\n");
+    fs::write(variable("OUT_DIR")?.join("shipped.rs"), table)?;
+    version();
+    Ok(())
+}
+
+/// Sets what `--version` says, and the commit by itself. Where there is no git, or no repository, there is no commit.
+fn version() {
+    println!("cargo::rerun-if-env-changed=SVCLAB_COMMIT");
+    // Both change when another commit is checked out or made.
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    let told = std::env::var("SVCLAB_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let commit = told.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
+    let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    match commit {
+        Some(commit) => {
+            println!("cargo::rustc-env=SVCLAB_COMMIT={commit}");
+            println!("cargo::rustc-env=SVCLAB_VERSION={version} ({commit})");
+        }
+        None => println!("cargo::rustc-env=SVCLAB_VERSION={version}"),
+    }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn variable(name: &str) -> io::Result<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("{name} is not set")))
+}
+
+fn yaml_files(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            yaml_files(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}

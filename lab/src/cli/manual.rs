@@ -1,0 +1,35 @@
+//! `svclab completion` and `svclab man`: what the definition of the command line gives.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Cli, Exit, NAME};
+
+#[derive(Args)]
+pub(super) struct CompletionArgs {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+pub(super) fn completion(args: &CompletionArgs) -> Result<u8, Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    print!("{}", String::from_utf8_lossy(&script));
+    Ok(0)
+}
+
+#[derive(Args)]
+pub(super) struct ManArgs {
+    /// The directory, which must be there: svclab.1, and a page for each command, such as svclab-run.1.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+pub(super) fn man(args: &ManArgs) -> Result<u8, Exit> {
+    let failed = |error| Exit::usage(format!("cannot write the manual pages to {}: {error}", args.directory.display()));
+    clap_mangen::generate_to(Cli::command(), &args.directory).map_err(failed)?;
+    Ok(0)
+}

@@ -1,0 +1,9 @@
+//! `svclab schema`
+
+use super::Exit;
+use crate::scenario::schema;
+
+pub(super) fn print() -> Result<u8, Exit> {
+    println!("{:#}", schema());
+    Ok(0)
+}

@@ -1,0 +1,96 @@
+//! What a run in a microVM tells step by step, so that it can be reported if it never comes to its end. Each step is a line among
+//! those for people.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::expect::Mismatch;
+use crate::report::{ScenarioReport, StepReport, Verdict};
+use crate::scenario::Scenario;
+
+/// What such a line begins with.
+const MARK: &str = "svclab-step ";
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Told {
+    scenario: String,
+    line: usize,
+    passed: bool,
+    /// What was expected and what was seen.
+    broken: Vec<(String, String)>,
+    /// Why it could not be carried out.
+    why: Option<String>,
+    summary: String,
+    took: Duration,
+}
+
+/// Inside: tells of a step.
+pub(super) fn step(scenario: &str, step: &StepReport) {
+    let broken = match &step.verdict {
+        Verdict::Failed(mismatches) => {
+            mismatches.iter().map(|mismatch| (mismatch.expected.clone(), mismatch.seen.clone())).collect()
+        }
+        _ => Vec::new(),
+    };
+    let why = match &step.verdict {
+        Verdict::Error(why) | Verdict::NotJudged(why) | Verdict::NotSimulated(why) => Some(why.clone()),
+        _ => None,
+    };
+    let told = Told {
+        scenario: scenario.to_owned(),
+        line: step.line,
+        passed: step.verdict.is_green(),
+        broken,
+        why,
+        summary: step.summary.clone(),
+        took: step.took,
+    };
+    if let Ok(text) = serde_json::to_string(&told) {
+        eprintln!("{MARK}{text}");
+    }
+}
+
+/// Outside: what has been told so far.
+#[derive(Debug, Default)]
+pub(super) struct Steps(Vec<Told>);
+
+impl Steps {
+    /// Whether a line is one of these; if so it is taken in.
+    pub(super) fn take(&mut self, line: &str) -> bool {
+        let told = line.strip_prefix(MARK).and_then(|text| serde_json::from_str(text).ok());
+        let is_one = told.is_some();
+        self.0.extend(told);
+        is_one
+    }
+
+    /// Whether any step of a scenario has been told of.
+    pub(super) fn has(&self, scenario: &Scenario) -> bool {
+        self.0.iter().any(|told| told.scenario == scenario.name)
+    }
+
+    /// Puts the steps of a scenario into its report.
+    pub(super) fn into_report(&self, scenario: &Scenario, report: &mut ScenarioReport) {
+        for told in self.0.iter().filter(|told| told.scenario == scenario.name) {
+            let Some(step) = scenario.steps.iter().find(|step| step.line == told.line) else { continue };
+            let broken = || told.broken.iter().map(|(expected, seen)| Mismatch::new(expected, seen)).collect();
+            let verdict = match (&told.why, told.passed) {
+                (None, true) => Verdict::Passed,
+                (None, false) => Verdict::Failed(broken()),
+                (Some(why), true) => Verdict::NotJudged(why.clone()),
+                (Some(why), false) => Verdict::Error(why.clone()),
+            };
+            report.took += told.took;
+            report.steps.push(StepReport {
+                name: step.name.clone(),
+                line: step.line,
+                action: step.action.key(),
+                verdict,
+                summary: told.summary.clone(),
+                answers: None,
+                evidence: None,
+                took: told.took,
+            });
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Mistakes of form in a scenario file: all of them, where reading stops at the first one.
+//!
+//! What was misspelt is read as the name that it resembles, and a step or a part with another mistake is left out; then the rest is
+//! read once more.
+
+use std::path::Path;
+
+use serde_saphyr::{Error, Location};
+
+use super::Action;
+use super::error::FileError;
+use super::file::ScenarioFile;
+use super::plain_message;
+use super::values::position;
+
+/// The most mistakes that are told.
+const MOST: usize = 50;
+/// The name of a step in the place of one that was left out, before its number.
+const LEFT_OUT: &str = "left out: step at line ";
+/// Without these there is no scenario.
+const NEEDED: [&str; 3] = ["name", "about", "steps"];
+
+/// A file as far as it was understood.
+pub(super) struct Understood {
+    /// `None`: nothing of it.
+    pub(super) file: Option<ScenarioFile>,
+    pub(super) errors: Vec<FileError>,
+    /// Lines of steps that were left out, and whether each changes what later steps find.
+    pub(super) left_out: Vec<(usize, bool)>,
+    /// Whether everything but steps was understood.
+    pub(super) is_whole: bool,
+}
+
+/// Reads `text`.
+pub(super) fn read(path: &Path, text: &str) -> Understood {
+    let mut understood = Understood { file: None, errors: Vec::new(), left_out: Vec::new(), is_whole: true };
+    let mut draft = Draft { lines: text.lines().map(str::to_owned).collect(), shifts: Vec::new() };
+    loop {
+        let error = match serde_saphyr::from_str::<ScenarioFile>(&(draft.lines.join("\n") + "\n")) {
+            Ok(mut file) => {
+                file.steps.value.retain(|step| !step.value.name.starts_with(LEFT_OUT));
+                understood.file = Some(file);
+                return understood;
+            }
+            Err(error) => error,
+        };
+        let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
+        let column_as_written = draft.as_written(line, column);
+        let (file, message) = (path.display().to_string(), message(&error));
+        understood.errors.push(FileError { file, line, column: column_as_written, message });
+        if understood.errors.len() == MOST || !draft.repair(&error, line, column, &mut understood) {
+            return understood;
+        }
+    }
+}
+
+/// What is wrong, with the name that was meant, if there is one like it.
+fn message(error: &Error) -> String {
+    let (what, name, expected) = match error.without_snippet() {
+        Error::SerdeUnknownField { field, expected, .. } => ("unknown field", field, expected),
+        Error::SerdeUnknownVariant { variant, expected, .. } => ("unknown variant", variant, expected),
+        Error::SerdeMissingField { field: "steps", .. } => {
+            return "`steps` is missing: expected a list of what happens, one `- name: ...` for each".to_owned();
+        }
+        _ => return plain_message(error),
+    };
+    match alike(name, expected) {
+        Some(meant) => format!("{what} `{name}`: did you mean `{meant}`?"),
+        None => plain_message(error),
+    }
+}
+
+/// The one of `expected` that is nearest to `name`, if it is near.
+fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
+    expected
+        .iter()
+        .copied()
+        .min_by_key(distance)
+        .filter(|nearest| distance(nearest) <= (name.chars().count() / 3).max(1))
+}
+
+/// Mistakes that say nothing of how the file is divided into parts.
+fn is_local(error: &Error) -> bool {
+    matches!(
+        error.without_snippet(),
+        Error::Message { .. }
+            | Error::Unexpected { .. }
+            | Error::InvalidScalar { .. }
+            | Error::InvalidBooleanStrict { .. }
+            | Error::NullIntoString { .. }
+            | Error::SerdeInvalidType { .. }
+            | Error::SerdeInvalidValue { .. }
+            | Error::SerdeUnknownVariant { .. }
+            | Error::SerdeUnknownField { .. }
+            | Error::SerdeMissingField { .. }
+            | Error::DuplicateMappingKey { .. }
+    )
+}
+
+/// The text with what was repaired.
+struct Draft {
+    lines: Vec<String>,
+    /// Line, column, and by how much the rest of the line has moved.
+    shifts: Vec<(usize, usize, isize)>,
+}
+
+/// A step, or a key at the top with all that belongs to it.
+struct Part {
+    /// Of its first line and the one after its last, from 0.
+    lines: std::ops::Range<usize>,
+    /// How far a step's dash is indented.
+    step: Option<usize>,
+}
+
+impl Draft {
+    /// A column of the draft in the text as it was written.
+    fn as_written(&self, line: usize, column: usize) -> usize {
+        let before = self.shifts.iter().filter(|(at, from, _)| *at == line && *from < column);
+        column.saturating_add_signed(-before.map(|(_, _, by)| by).sum::<isize>())
+    }
+
+    /// Whether there is something left to read without this mistake.
+    fn repair(&mut self, error: &Error, line: usize, column: usize, understood: &mut Understood) -> bool {
+        if !is_local(error) {
+            return false;
+        }
+        if let Error::SerdeUnknownField { field, expected, .. } = error.without_snippet()
+            && let Some(meant) = alike(field, expected)
+            && self.rename(line, column, field, meant)
+        {
+            return true;
+        }
+        let Some(part) = self.parts().into_iter().find(|part| part.lines.contains(&(line - 1))) else { return false };
+        let first = self.lines.get(part.lines.start).cloned().unwrap_or_default();
+        if let Some(indent) = part.step {
+            if first.contains(LEFT_OUT) {
+                return false;
+            }
+            let number = part.lines.start + 1;
+            understood.left_out.push((number, changes(&self.lines[part.lines.clone()])));
+            self.lines[part.lines.clone()].fill(String::new());
+            self.lines[part.lines.start] = format!("{:indent$}- {{name: \"{LEFT_OUT}{number}\", idle: 1s}}", "");
+            return true;
+        }
+        let key = first.split(':').next().unwrap_or_default();
+        if NEEDED.contains(&key) || first.is_empty() {
+            return false;
+        }
+        understood.is_whole = false;
+        self.lines[part.lines].fill(String::new());
+        true
+    }
+
+    fn rename(&mut self, line: usize, column: usize, from: &str, to: &str) -> bool {
+        let Some(text) = self.lines.get_mut(line - 1) else { return false };
+        let Some((at, _)) = text.char_indices().nth(column - 1) else { return false };
+        if !text[at..].starts_with(from) {
+            return false;
+        }
+        text.replace_range(at..at + from.len(), to);
+        let by = to.chars().count().cast_signed() - from.chars().count().cast_signed();
+        self.shifts.push((line, column, by));
+        true
+    }
+
+    /// Keys at the top, and in the place of `steps` its items. Whatever belongs to one is indented further.
+    fn parts(&self) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        let (mut in_steps, mut dash) = (false, None);
+        for (number, line) in self.lines.iter().enumerate() {
+            let text = line.trim_start();
+            let indent = line.len() - text.len();
+            let begin = if text.is_empty() || text.starts_with('#') {
+                None
+            } else if in_steps && text.starts_with('-') && dash.is_none_or(|dash| dash == indent) {
+                dash = Some(indent);
+                Some(Part { lines: number..number + 1, step: dash })
+            } else if indent == 0 {
+                in_steps = line.starts_with("steps:");
+                Some(Part { lines: number..number + 1, step: None })
+            } else {
+                None
+            };
+            match (begin, parts.last_mut()) {
+                (Some(part), _) => parts.push(part),
+                (None, Some(last)) => last.lines.end = number + 1,
+                (None, None) => {}
+            }
+        }
+        parts
+    }
+}
+
+/// Whether a step may change what later ones find.
+fn changes(lines: &[String]) -> bool {
+    const LOOKS: [&str; 6] = ["probe", "rules", "exec", "healthCheck", "loadBalancer", "scan"];
+    let acts = Action::KEYS.iter().filter(|key| !LOOKS.contains(*key));
+    let has = |key: &&str| lines.iter().any(|line| line.contains(&format!("{key}:")));
+    acts.into_iter().any(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let errors = read(Path::new("s.yaml"), text).errors;
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once() {
+        let text = "\
+name: s
+abot: x
+cluster: {nodes: 2, famly: dual, clients: 7}
+steps:
+- name: one
+  prob: {from: pod/a, too: service/b}
+- name: two
+  probe: {from: a, to: service/b}
+- name: three
+  eventually: soon
+- name: four
+  terminate: a
+";
+        assert_eq!(
+            told(text),
+            [
+                "s.yaml:2:1: unknown field `abot`: did you mean `about`?",
+                "s.yaml:3:21: unknown field `famly`: did you mean `family`?",
+                "s.yaml:3:44: invalid type: integer `7`, expected a sequence",
+                "s.yaml:6:3: unknown field `prob`: did you mean `probe`?",
+                "s.yaml:6:23: unknown field `too`: did you mean `to`?",
+                "s.yaml:8:17: \"a\": expected pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer",
+                "s.yaml:10:15: \"soon\": expected a time such as 300ms, 10s, 3m or 3h",
+            ]
+        );
+        let understood = read(Path::new("s.yaml"), text);
+        assert_eq!(understood.left_out, [(7, false), (9, false)]);
+        assert_eq!(understood.file.map(|file| file.steps.value.len()), Some(2));
+        assert!(!understood.is_whole);
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_once() {
+        assert_eq!(told("name: s\nabout: [\nsteps:\n- name: a\n").len(), 1);
+        assert_eq!(told("- a\n").len(), 1);
+    }
+
+    #[test]
+    fn a_name_that_resembles_none_gets_the_list() {
+        let text = "name: s\nabout: x\nsteps:\n- {name: a, zzz: 1}\n";
+        assert!(told(text)[0].contains("unknown field `zzz`, expected one of name, modes, apply"), "{:?}", told(text));
+    }
+}

@@ -1,0 +1,158 @@
+//! The JSON Schema of scenario files, for editors: from the types that read them. What a type reads by a function of its own is
+//! described here.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
+
+use super::file::{
+    Answered, ClientFile, Ip, KillFile, Manifests, Mode, Moment, Net, NodeFile, Nodes, Ports, ScenarioFile, Scheduler,
+    StartFile,
+};
+use super::values::{
+    ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Sensitivity, Share, Source, Span, Target, Text,
+};
+use crate::expect::counters::PacketCount;
+
+/// The schema.
+#[must_use]
+pub fn schema() -> Value {
+    let mut schema = schemars::schema_for!(ScenarioFile);
+    schema.insert("title".to_owned(), "A scenario of svclab".into());
+    schema.to_value()
+}
+
+/// Describes types that are written as text.
+macro_rules! written {
+    ($($type:ty, $kinds:tt, $words:literal;)+) => {$(
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": $kinds, "description": $words })
+            }
+        }
+    )+};
+}
+
+written! {
+    ApiFault, "string", "What the Kubernetes API does wrong, such as `break watches`, `compact`, `hold services` or `accept`";
+    Bound, "string", "A bound on a time, such as `>=100ms` or `<=2s`";
+    PlaceRef, "string", "pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer";
+    Target, "string", "service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], externalIP/NAME[:PORT], pod/NAME:PORT, node/NAME:PORT or IP:PORT";
+    ObjectRef, "string", "pod/NAME, service/NAME, endpointslice/NAME or servicecidr/NAME";
+    PodRef, "string", "A pod: NAME, NAMESPACE/NAME or pod/NAME";
+    Sensitivity, ["string", "number"], "The skew of a share that is to be seen, such as 20%";
+    Share, ["string", "number"], "A share, such as 1/3, 0.25 or 25%";
+    Span, "string", "A time, such as 300ms, 10s, 3m or 3h";
+    Source, "string", "client, not-client, node, node/NAME, pod/NAME, load-balancer or an IP address";
+    NodeChoice, "string", "A node's name, or `all`";
+    Text, ["string", "number", "boolean"], "A text";
+    Net, "string", "A range of addresses, such as 10.244.0.0/16";
+    Ip, "string", "An IP address";
+    Ports, ["string", "integer"], "A port, or A-B";
+    PacketCount, ["string", "integer"], "A number, >=N, <=N or `answers of POD`";
+}
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (one, many) = (generator.subschema_for::<T>(), generator.subschema_for::<Vec<T>>());
+        json_schema!({ "anyOf": [one, many] })
+    }
+}
+
+impl JsonSchema for Manifests {
+    fn schema_name() -> Cow<'static, str> {
+        "Manifests".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Kubernetes manifests as a block of text, or a list of files beside the scenario",
+            "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }],
+        })
+    }
+}
+
+impl JsonSchema for Nodes {
+    fn schema_name() -> Cow<'static, str> {
+        "Nodes".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let listed = generator.subschema_for::<Vec<NodeFile>>();
+        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": 26 }, listed] })
+    }
+}
+
+impl JsonSchema for ClientFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Client".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let address = generator.subschema_for::<OneOrMany<Ip>>();
+        let full = json_schema!({
+            "type": "object",
+            "properties": { "name": { "type": "string" }, "address": address },
+            "required": ["name"],
+            "additionalProperties": false,
+        });
+        json_schema!({ "anyOf": [{ "type": "string" }, full] })
+    }
+}
+
+impl JsonSchema for Answered {
+    fn schema_name() -> Cow<'static, str> {
+        "Answered".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let by = [generator.subschema_for::<PodRef>(), generator.subschema_for::<Vec<PodRef>>()];
+        let shares = generator.subschema_for::<BTreeMap<String, Share>>();
+        json_schema!({ "anyOf": [by[0], by[1], shares] })
+    }
+}
+
+/// Nodes, or a map of them and more.
+fn nodes_or(generator: &mut SchemaGenerator, more: Value, required: &[&str]) -> Schema {
+    let nodes = generator.subschema_for::<OneOrMany<NodeChoice>>();
+    let mut properties = more;
+    properties["node"] = nodes.clone().to_value();
+    json_schema!({
+        "anyOf": [
+            nodes,
+            { "type": "object", "properties": properties, "required": required, "additionalProperties": false },
+        ],
+    })
+}
+
+impl JsonSchema for KillFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Kill".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (when, after) = (generator.subschema_for::<Moment>(), generator.subschema_for::<Span>());
+        nodes_or(generator, serde_json::json!({ "when": when, "after": after }), &["node", "when"])
+    }
+}
+
+impl JsonSchema for StartFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Start".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (mode, scheduler) = (generator.subschema_for::<Mode>(), generator.subschema_for::<Scheduler>());
+        nodes_or(generator, serde_json::json!({ "mode": mode, "scheduler": scheduler }), &["node"])
+    }
+}

@@ -1,0 +1,123 @@
+//! What a scenario may say and seldom means: services that lead nowhere all the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+use svclab_apiserver::objects::{Object, ObjectKey, Store};
+use svclab_spec::Protocol;
+
+use super::error::FileError;
+use super::{Action, Placed, Scenario, dry_run};
+
+/// A service port by its index.
+type Port = (ObjectKey, usize);
+
+/// What was seen at any time.
+#[derive(Default)]
+struct Seen {
+    /// Services that selected a pod.
+    selecting: BTreeSet<ObjectKey>,
+    /// Ports of which a selected pod had the target port.
+    served: BTreeSet<Port>,
+}
+
+/// A selector that selects no pod, and a target port that no selected pod has, from the first step to the last. Scenarios about
+/// just that are right to have them.
+#[must_use]
+pub fn warnings(scenario: &Scenario) -> Vec<FileError> {
+    let Ok(mut store) = scenario.initial_objects() else { return Vec::new() };
+    let mut seen = Seen::default();
+    seen.look(&store);
+    for step in &scenario.steps {
+        if matches!(step.action, Action::Apply(_) | Action::Delete(_) | Action::Scale(..)) {
+            // A loaded scenario has shown that the change fits.
+            let _ = dry_run::change(&mut store, &step.action);
+            seen.look(&store);
+        }
+    }
+    let applied = scenario.steps.iter().filter_map(|step| match &step.action {
+        Action::Apply(placed) => Some(placed),
+        _ => None,
+    });
+    let mut last: BTreeMap<ObjectKey, &Placed> = BTreeMap::new();
+    for placed in std::iter::once(&scenario.manifests).chain(applied).flatten() {
+        if let Object::Service(service) = &placed.document.object
+            && let Some(name) = &service.metadata.name
+        {
+            last.insert(ObjectKey::new(service.metadata.namespace.as_deref(), name), placed);
+        }
+    }
+    last.into_iter().flat_map(|(key, placed)| seen.missing(&key, placed)).collect()
+}
+
+impl Seen {
+    fn look(&mut self, store: &Store) {
+        let spec = store.cluster_spec();
+        let list = store.list();
+        let slices = list["items"].as_array().into_iter().flatten().filter(|item| item["kind"] == "EndpointSlice");
+        for slice in slices {
+            let Some(name) = slice["metadata"]["labels"]["kubernetes.io/service-name"].as_str() else { continue };
+            let key = ObjectKey::new(slice["metadata"]["namespace"].as_str(), name);
+            let pods = slice["endpoints"].as_array().into_iter().flatten();
+            let pods: BTreeSet<&str> = pods.filter_map(|one| one["targetRef"]["name"].as_str()).collect();
+            if pods.is_empty() {
+                continue;
+            }
+            self.selecting.insert(key.clone());
+            let listening = |port: &Value| {
+                let own =
+                    spec.pods.iter().filter(|pod| pod.namespace == key.namespace && pods.contains(pod.name.as_str()));
+                own.flat_map(|pod| &pod.ports).any(|own| {
+                    port["port"] == own.port && port["protocol"].as_str().unwrap_or("TCP") == word(own.protocol)
+                })
+            };
+            let ports = slice["ports"].as_array().into_iter().flatten();
+            let ports: BTreeSet<&str> =
+                ports.filter(|port| listening(port)).map(|port| port["name"].as_str().unwrap_or("")).collect();
+            let Ok(service) = store.service(&key) else { continue };
+            let own = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).enumerate();
+            let own = own.filter(|(_, port)| ports.contains(port.name.as_deref().unwrap_or("")));
+            self.served.extend(own.map(|(index, _)| (key.clone(), index)));
+        }
+    }
+
+    fn missing(&self, key: &ObjectKey, placed: &Placed) -> Vec<FileError> {
+        let Object::Service(service) = &placed.document.object else { return Vec::new() };
+        let Some(spec) = service.spec.as_ref() else { return Vec::new() };
+        let Some(selector) = spec.selector.as_ref().filter(|selector| !selector.is_empty()) else { return Vec::new() };
+        let warning = |field: &str, message: String| {
+            let (line, column) = placed.place_of(Some(field));
+            FileError { file: placed.file.clone(), line, column, message: format!("warning: service {key}: {message}") }
+        };
+        if !self.selecting.contains(key) {
+            let labels: Vec<String> = selector.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let message = format!("its selector {} selects no pod, whatever the steps do", labels.join(","));
+            return vec![warning("spec.selector", message)];
+        }
+        let ports = spec.ports.iter().flatten().enumerate();
+        let unserved = ports.filter(|(index, _)| !self.served.contains(&(key.clone(), *index)));
+        unserved
+            .map(|(index, port)| {
+                let target = port.target_port.as_ref().map_or_else(
+                    || port.port.to_string(),
+                    |target| match target {
+                        IntOrString::Int(number) => number.to_string(),
+                        IntOrString::String(name) => name.clone(),
+                    },
+                );
+                let protocol = port.protocol.as_deref().unwrap_or("TCP");
+                let message = format!("no pod that it selects has the target port {target}/{protocol}");
+                warning(&format!("spec.ports[{index}].targetPort"), message)
+            })
+            .collect()
+    }
+}
+
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+        Protocol::Sctp => "SCTP",
+    }
+}
