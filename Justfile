@@ -86,6 +86,10 @@ doc:
     cargo doc --workspace --no-deps
     @echo "target/doc/svcproxy/index.html"
 
+# Build the site of docs/ into target/book with mdBook (cargo install mdbook --locked).
+book:
+    mdbook build docs
+
 # Build both programs. The lab starts the svcproxy that lies beside it.
 build:
     cargo build -p svcproxy -p svclab --bins

@@ -250,18 +250,18 @@ fn root_enters_no_lab_of_another_user() {
 }
 
 #[test]
-fn the_readme_lists_every_scenario_in_its_own_words() {
+fn the_list_of_scenarios_has_each_in_its_own_words() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let readme = std::fs::read_to_string(root.join("docs/scenario-list.md")).unwrap();
     let mut wanted = Vec::new();
     for name in support::runs::names() {
         let scenario = svclab::scenario::load(&support::runs::folder().join(&name).with_extension("yaml"), 0).unwrap();
         wanted.push(format!("| `{name}` | {} |", scenario.about));
     }
     let missing: Vec<&String> = wanted.iter().filter(|row| !readme.contains(row.as_str())).collect();
-    assert!(missing.is_empty(), "README.md lacks {missing:#?}");
-    let rows = readme.lines().filter(|line| line.starts_with("| `") && !line.contains("./just")).count();
-    assert_eq!(rows, wanted.len(), "README.md lists scenarios that are gone");
+    assert!(missing.is_empty(), "docs/scenario-list.md lacks {missing:#?}");
+    let rows = readme.lines().filter(|line| line.starts_with("| `") && !line.contains("svclab run")).count();
+    assert_eq!(rows, wanted.len(), "docs/scenario-list.md lists scenarios that are gone");
 }
 
 #[test]
