@@ -152,7 +152,7 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
         return;
     }
     assert_eq!(output.status.code(), Some(0), "at a desk the other modes count: {}", said(&output));
-    let lines = said(&output);
+    let lines = out(&output);
     let of = |mode: &str| lines.lines().rev().find(|line| line.starts_with(mode)).unwrap_or_default().to_owned();
     assert!(of("iptables").contains("this machine's kernel") && of("iptables").contains("  passed in "), "{lines}");
     assert!(of("ipvs").contains("debian-6.1 in a microVM") && of("ipvs").contains("  not run: "), "{lines}");

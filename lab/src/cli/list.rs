@@ -92,7 +92,8 @@ fn short(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>, width: usize) -> S
             }
         }
     }
-    let _ = writeln!(text, "\nsvclab check NAME tells what a scenario does, svclab run NAME runs it.");
+    let hint = wrapped("svclab check NAME tells what a scenario does, svclab run NAME runs it.", width);
+    let _ = writeln!(text, "\n{}", hint.join("\n"));
     text
 }
 

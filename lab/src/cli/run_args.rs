@@ -94,7 +94,10 @@ impl RunArgs {
     /// Where failed steps leave their bundles, if anywhere.
     pub(super) fn bundles(&self) -> Option<PathBuf> {
         let report = self.json.as_deref().filter(|json| json.as_os_str() != "-");
-        let beside = || report.and_then(std::path::Path::parent).map(std::path::Path::to_owned);
+        let named = |folder: &std::path::Path| {
+            if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
+        };
+        let beside = || report.and_then(std::path::Path::parent).map(named);
         self.bundle.clone().or_else(beside).filter(|_| !self.no_bundle)
     }
 

@@ -46,8 +46,13 @@ pub(super) fn read(path: &Path, text: &str) -> Understood {
         };
         let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
         let column_as_written = draft.as_written(line, column);
-        let (file, message) = (path.display().to_string(), message(&error));
-        understood.errors.push(FileError { file, line, column: column_as_written, message });
+        // A name that was repaired may be there already: that is no mistake of the author's.
+        let is_own = matches!(error.without_snippet(), Error::DuplicateMappingKey { .. })
+            && draft.shifts.iter().any(|(at, from, _)| (*at, *from) == (line, column));
+        if !is_own {
+            let (file, message) = (path.display().to_string(), message(&error));
+            understood.errors.push(FileError { file, line, column: column_as_written, message });
+        }
         if understood.errors.len() == MOST || !draft.repair(&error, line, column, &mut understood) {
             return understood;
         }
@@ -62,6 +67,8 @@ fn message(error: &Error) -> String {
         Error::SerdeMissingField { field: "steps", .. } => {
             return "`steps` is missing: expected a list of what happens, one `- name: ...` for each".to_owned();
         }
+        Error::Unexpected { expected: "sequence start", .. } => return "expected a list".to_owned(),
+        Error::Unexpected { expected: "mapping start", .. } => return "expected a map of keys".to_owned(),
         _ => return plain_message(error),
     };
     match alike(name, expected) {
@@ -145,7 +152,7 @@ impl Draft {
             return true;
         }
         let key = first.split(':').next().unwrap_or_default();
-        if NEEDED.contains(&key) || first.is_empty() {
+        if NEEDED.contains(&key) || !first.contains(':') || first.starts_with('-') {
             return false;
         }
         understood.is_whole = false;
@@ -231,7 +238,7 @@ steps:
             [
                 "s.yaml:2:1: unknown field `abot`: did you mean `about`?",
                 "s.yaml:3:21: unknown field `famly`: did you mean `family`?",
-                "s.yaml:3:44: invalid type: integer `7`, expected a sequence",
+                "s.yaml:3:43: expected a list",
                 "s.yaml:6:3: unknown field `prob`: did you mean `probe`?",
                 "s.yaml:6:23: unknown field `too`: did you mean `to`?",
                 "s.yaml:8:17: \"a\": expected pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer",

@@ -84,7 +84,9 @@ impl Walk<'_> {
                 let (key, span) = self.events.next()?;
                 let inner = match (&key, wanted) {
                     (Event::MappingEnd, _) => return Some(()),
-                    (Event::Scalar(name, ..), Some([Part::Key(first), rest @ ..])) if name == first => {
+                    (Event::Scalar(name, ..), Some([Part::Key(first), rest @ ..]))
+                        if name == first || is_singular(name, first) =>
+                    {
                         self.note(&span);
                         Some(rest)
                     }
@@ -116,22 +118,28 @@ impl Walk<'_> {
     }
 }
 
+/// Whether `name` is the older field in whose place the newer list `newer` may be: what is read from either is told of the list.
+fn is_singular(name: &str, newer: &str) -> bool {
+    newer.strip_suffix('s').is_some_and(|one| one == name && one.ends_with("IP"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_field_is_found_however_it_is_written() {
-        let text = "kind: Service\nspec:\n  selector: {app: web}\n  ports:\n  - port: 80\n    targetPort: http\n  - {port: 81, name: b}\n";
+        let text = "kind: Service\nspec:\n  selector: {app: web}\n  ports:\n  - port: 80\n    targetPort: http\n  - {port: 81, name: b}\n  clusterIP: 10.96.0.9\n";
         for (path, place) in [
             ("kind", (1, 1)),
             ("spec.selector", (3, 3)),
             ("spec.selector.app", (3, 14)),
             ("spec.ports[0].targetPort", (6, 5)),
-            ("spec.ports[1].name", (7, 15)),
+            ("spec.ports[1].name", (7, 16)),
+            ("spec.clusterIPs[0]", (8, 3)),
             // Not there: the nearest one around it.
             ("spec.ports[1].nodePort", (7, 5)),
-            ("spec.clusterIP", (2, 1)),
+            ("spec.externalName", (2, 1)),
         ] {
             assert_eq!(place_of(text, path), Some(place), "{path}");
         }
