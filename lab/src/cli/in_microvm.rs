@@ -92,7 +92,7 @@ fn cut_short(args: &RunArgs, inside: &Inside, seed: u64, jobs: &[Job<'_>], steps
     let begun = jobs.iter().rposition(|job| steps.has(job.scenario)).unwrap_or(0);
     let one = |job: &Job<'_>| {
         let mut report = inside.begun(job, args, seed);
-        steps.into_report(job.scenario, &mut report);
+        steps.fill(job.scenario, &mut report);
         report
     };
     let mut reports: Vec<ScenarioReport> = jobs.iter().take(begun + 1).map(one).collect();

@@ -70,7 +70,7 @@ impl Steps {
     }
 
     /// Puts the steps of a scenario into its report.
-    pub(super) fn into_report(&self, scenario: &Scenario, report: &mut ScenarioReport) {
+    pub(super) fn fill(&self, scenario: &Scenario, report: &mut ScenarioReport) {
         for told in self.0.iter().filter(|told| told.scenario == scenario.name) {
             let Some(step) = scenario.steps.iter().find(|step| step.line == told.line) else { continue };
             let broken = || told.broken.iter().map(|(expected, seen)| Mismatch::new(expected, seen)).collect();

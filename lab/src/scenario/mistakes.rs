@@ -202,7 +202,7 @@ impl Draft {
 
 /// Whether a step may change what later ones find.
 fn changes(lines: &[String]) -> bool {
-    const LOOKS: [&str; 6] = ["probe", "rules", "exec", "healthCheck", "loadBalancer", "scan"];
+    const LOOKS: [&str; 7] = ["audit", "probe", "rules", "exec", "healthCheck", "loadBalancer", "scan"];
     let acts = Action::KEYS.iter().filter(|key| !LOOKS.contains(*key));
     let has = |key: &&str| lines.iter().any(|line| line.contains(&format!("{key}:")));
     acts.into_iter().any(has)

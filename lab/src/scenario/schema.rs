@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
+use svclab_audit::audit::FindingKind;
 
 use super::file::{
-    Answered, ClientFile, Ip, KillFile, Manifests, Mode, Moment, Net, NodeFile, Nodes, Ports, ScenarioFile, Scheduler,
-    StartFile,
+    Answered, ClientFile, FindingFile, Ip, KillFile, Manifests, Mode, Moment, Net, NodeFile, Nodes, Ports,
+    ScenarioFile, Scheduler, StartFile,
 };
 use super::values::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Sensitivity, Share, Source, Span, Target, Text,
@@ -119,6 +120,25 @@ impl JsonSchema for Answered {
         let by = [generator.subschema_for::<PodRef>(), generator.subschema_for::<Vec<PodRef>>()];
         let shares = generator.subschema_for::<BTreeMap<String, Share>>();
         json_schema!({ "anyOf": [by[0], by[1], shares] })
+    }
+}
+
+impl JsonSchema for FindingFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Finding".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let kinds: Vec<&str> = FindingKind::all().map(FindingKind::id).collect();
+        let cause = generator.subschema_for::<OneOrMany<Text>>();
+        let kind = json_schema!({ "type": "string", "enum": kinds });
+        let full = json_schema!({
+            "type": "object",
+            "properties": { "kind": kind, "service": { "type": "string" }, "cause": cause },
+            "required": ["kind"],
+            "additionalProperties": false,
+        });
+        json_schema!({ "anyOf": [kind, full] })
     }
 }
 

@@ -420,6 +420,7 @@ pub struct ExpectFile {
     pub grew: Option<PacketCount>,
     pub processor: Option<OneOrMany<Bound>>,
     pub wake_ups: Option<PacketCount>,
+    #[schemars(with = "Option<Vec<FindingFile>>")]
     pub findings: Option<Vec<Spanned<FindingFile>>>,
 }
 
