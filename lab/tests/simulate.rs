@@ -176,11 +176,11 @@ fn what_the_simulator_does_not_know_it_refuses() {
     let proxy = broken(directory.path(), "s/-m addrtype --dst-type LOCAL/-m quantum --state both/");
     let output = svclab(&["run", "hairpin", "--simulate", "--mode", "iptables"], Some(&proxy));
     assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).contains("quantum"), "{}", err(&output));
+    assert!(out(&output).contains("quantum"), "{}", out(&output));
     let proxy = broken(directory.path(), "s/ to / towards /");
     let output = svclab(&["run", "hairpin", "--simulate", "--mode", "userspace"], Some(&proxy));
     assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).contains("\"towards\" is not understood"), "{}", err(&output));
+    assert!(out(&output).contains("\"towards\" is not understood"), "{}", out(&output));
 }
 
 #[test]

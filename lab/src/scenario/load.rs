@@ -163,8 +163,7 @@ impl Loader<'_> {
             );
         }
         if file.steps.value.is_empty() && !has_left_out {
-            let message = "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
-            self.problem(file.steps.referenced, message);
+            self.problem(file.steps.referenced, mistakes::NO_STEPS);
         }
         if let Some(modes) = file.modes.as_ref().filter(|modes| modes.value.is_empty()) {
             self.problem(modes.referenced, "expected at least one mode");

@@ -17,6 +17,9 @@ use super::values::position;
 const MOST: usize = 50;
 /// The name of a step in the place of one that was left out, before its number.
 const LEFT_OUT: &str = "left out: step at line ";
+/// What is said of a scenario in which nothing happens.
+pub(super) const NO_STEPS: &str =
+    "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
 /// Without these there is no scenario.
 const NEEDED: [&str; 3] = ["name", "about", "steps"];
 
@@ -50,7 +53,9 @@ pub(super) fn read(path: &Path, text: &str) -> Understood {
         let is_own = matches!(error.without_snippet(), Error::DuplicateMappingKey { .. })
             && draft.shifts.iter().any(|(at, from, _)| (*at, *from) == (line, column));
         if !is_own {
-            let (file, message) = (path.display().to_string(), message(&error));
+            let is_steps = draft.lines.get(line - 1).is_some_and(|text| text.trim_end() == "steps:");
+            let message = if is_steps { NO_STEPS.to_owned() } else { message(&error) };
+            let file = path.display().to_string();
             understood.errors.push(FileError { file, line, column: column_as_written, message });
         }
         if understood.errors.len() == MOST || !draft.repair(&error, line, column, &mut understood) {
