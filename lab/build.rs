@@ -1,11 +1,13 @@
 //! Puts the scenarios and the descriptions of proxies into the program, so that it needs no checkout; and the commit, where it is
 //! built in one.
 
+#[path = "../proxy/version.rs"]
+mod version;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Each folder of the repository, and what its files are called in the program.
 const FOLDERS: [(&str, &str); 2] = [("../scenarios", "scenarios"), ("proxies", "proxies")];
@@ -27,35 +29,9 @@ fn main() -> io::Result<()> {
     }
     table.push_str("];\n");
     fs::write(variable("OUT_DIR")?.join("shipped.rs"), table)?;
-    version();
+    println!("cargo::rerun-if-changed=../proxy/version.rs");
+    version::tell("SVCLAB", true);
     Ok(())
-}
-
-/// Sets what `--version` says, and the commit by itself. Where there is no git, or no repository, there is no commit.
-fn version() {
-    println!("cargo::rerun-if-env-changed=SVCLAB_COMMIT");
-    // Both change when another commit is checked out or made.
-    for file in ["HEAD", "logs/HEAD"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
-            println!("cargo::rerun-if-changed={path}");
-        }
-    }
-    let told = std::env::var("SVCLAB_COMMIT").ok().filter(|commit| !commit.is_empty());
-    let commit = told.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
-    let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    match commit {
-        Some(commit) => {
-            println!("cargo::rustc-env=SVCLAB_COMMIT={commit}");
-            println!("cargo::rustc-env=SVCLAB_VERSION={version} ({commit})");
-        }
-        None => println!("cargo::rustc-env=SVCLAB_VERSION={version}"),
-    }
-}
-
-fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 fn variable(name: &str) -> io::Result<PathBuf> {

@@ -21,9 +21,12 @@ use clap::{Parser, Subcommand};
 
 use settings::Settings;
 
+/// The version, with the commit in release builds.
+const VERSION: &str = env!("SVCPROXY_VERSION");
+
 /// A Kubernetes service proxy.
 #[derive(Debug, Parser)]
-#[command(name = "svcproxy", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+#[command(name = "svcproxy", version = VERSION, args_conflicts_with_subcommands = true, max_term_width = 100)]
 #[command(
     override_usage = "svcproxy --config FILE [FLAGS]\n       svcproxy --kubeconfig FILE [FLAGS]\n       svcproxy --manifests DIR [FLAGS]\n       svcproxy render --manifests DIR [FLAGS]\n       svcproxy --cleanup"
 )]

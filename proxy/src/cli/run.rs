@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tracing::{info, warn};
 
+use super::VERSION;
 use super::beside;
 use super::config_watch::ConfigWatch;
 use super::leftovers::{self, all};
@@ -107,7 +108,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
 /// The first line of the log. Which of its ways `auto` stands for, each family says when its tables are opened.
 fn announce(config: &Config, origin: &Origin) {
     let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
-    info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {}", env!("CARGO_PKG_VERSION"));
+    info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
 }
 
 /// What the listeners of userspace mode share. Connections may be silent for as long as connection tracking remembers them.

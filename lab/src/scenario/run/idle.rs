@@ -42,17 +42,19 @@ impl Look {
         Some(Look { work: handle.work()?, lines: handle.log_since(u64::MAX).0 })
     }
 
-    /// Whether something that should not grow is more than it was, in words.
+    /// All that should not grow and is more than it was, in words. All of it: one of them may be the trace of a child that is just being
+    /// started, and must not hide another that is there to stay.
     fn grown(&self, before: &Look) -> Option<String> {
         let (now, then) = (&self.work, &before.work);
-        if now.files > then.files {
-            return Some(format!("open files grew from {} to {}", then.files, now.files));
-        }
-        if now.threads > then.threads + THREADS {
-            return Some(format!("threads grew from {} to {}", then.threads, now.threads));
-        }
+        let files = now.files > then.files;
+        let threads = now.threads > then.threads + THREADS;
         let memory = now.memory > then.memory + then.memory / 20 + MEMORY;
-        memory.then(|| format!("memory grew from {} KiB to {} KiB", then.memory / 1024, now.memory / 1024))
+        let all = [
+            files.then(|| format!("open files grew from {} to {}", then.files, now.files)),
+            threads.then(|| format!("threads grew from {} to {}", then.threads, now.threads)),
+            memory.then(|| format!("memory grew from {} KiB to {} KiB", then.memory / 1024, now.memory / 1024)),
+        ];
+        all.into_iter().flatten().reduce(|all, one| format!("{all}; {one}"))
     }
 }
 
@@ -206,5 +208,7 @@ mod tests {
         assert!(look(21, 5, 20 << 20).grown(&before).is_some_and(|words| words == "open files grew from 20 to 21"));
         assert!(look(20, 8, 20 << 20).grown(&before).is_some_and(|words| words == "threads grew from 5 to 8"));
         assert!(look(20, 5, 23 << 20).grown(&before).is_some_and(|words| words.starts_with("memory grew from 20480")));
+        let both = look(21, 5, 23 << 20).grown(&before).unwrap();
+        assert!(both.starts_with("open files grew") && both.contains("; memory grew"), "{both}");
     }
 }
