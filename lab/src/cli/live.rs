@@ -40,10 +40,12 @@ pub(super) fn enable() {
     }
 }
 
-/// Says what is being done from now on; the time counts from here.
+/// Says what is being done from now on; the time counts from here. It is drawn at once: a short run is over before the next tick.
 pub(super) fn set(text: impl Into<String>) {
     if ENABLED.get().is_some() {
-        line().text = Some((text.into(), Instant::now()));
+        let mut line = line();
+        line.text = Some((text.into(), Instant::now()));
+        line.draw();
     }
 }
 

@@ -83,6 +83,10 @@ fn claim(name: &str, patience: Duration) -> Result<Instance, AnotherInstance> {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return without(&error),
             Err(_) => match holder(&address) {
                 Holder::Stranger(user) => return without(&format!("user {user} has the socket @{name}")),
+                // Bound, and nobody listens: no proxy does that for so long.
+                Holder::Gone if Instant::now() >= deadline => {
+                    return without(&format!("somebody has the socket @{name}"));
+                }
                 Holder::Proxy(other) if Instant::now() >= deadline => return Err(other),
                 Holder::Proxy(_) | Holder::Gone => std::thread::sleep(PAUSE),
             },
