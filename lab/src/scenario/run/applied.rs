@@ -15,7 +15,7 @@ use crate::expect::Mismatch;
 /// on loaded machines: there three proxies that start at once were seen to take 20 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// Between two questions.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// How long one question may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -60,13 +60,18 @@ impl Question {
     }
 
     /// What a yes means for the proxy of `node`.
-    fn expected(&self, node: &str) -> String {
+    pub(super) fn expected(&self, node: &str) -> String {
         match self {
             Question::Version(version) => format!("the proxy on {node} applies version {version} of the objects"),
             Question::Url(..) | Question::Command(_) => format!("the proxy on {node} is well"),
             Question::Running => format!("the proxy on {node} is running"),
         }
     }
+}
+
+/// What was expected of a proxy that has ended.
+pub(super) fn ended(expected: String, handle: &ProcessHandle) -> Mismatch {
+    Mismatch::new(expected, format!("it has ended: {}", handle.log_tail(3).trim()))
 }
 
 /// Asks until the answer is yes, the proxy has ended, or [`PATIENCE`] is over.
@@ -81,8 +86,7 @@ pub(super) async fn wait(
     let mut last = "it never answered".to_owned();
     loop {
         if !handle.is_alive() {
-            let ended = format!("it has ended: {}", handle.log_tail(3).trim());
-            return Some(Mismatch::new(question.expected(node), ended));
+            return Some(ended(question.expected(node), handle));
         }
         match question.ask(cluster, feed, &place).await {
             Some(Ok(())) => return None,

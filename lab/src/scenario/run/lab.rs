@@ -160,7 +160,11 @@ impl Lab {
                     Some(unwell) => Some(unwell),
                     None => {
                         let nodes = self.proxies.running(unheard);
-                        match marker.reached(&self.cluster, &nodes, since, PATIENCE).await {
+                        let reached = tokio::select! {
+                            reached = marker.reached(&self.cluster, &nodes, since, PATIENCE) => reached,
+                            ended = self.proxies.one_ends(&nodes) => Err(ended),
+                        };
+                        match reached {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
                                 None

@@ -10,7 +10,7 @@ use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::RunOptions;
-use super::applied::{PATIENCE, Question, wait};
+use super::applied::{PATIENCE, PAUSE, Question, ended, wait};
 use super::error::LabError;
 use super::feed::Feed;
 use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
@@ -80,18 +80,17 @@ impl Proxies {
 
     /// Starts the proxy of `node`; one that runs already is replaced.
     pub(super) async fn start(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), LabError> {
+        self.configure(feed, node)?;
         self.prepare(cluster, feed, node).await?;
         let mut process = match &self.proxy {
             Proxy::Own(program) => {
-                let mut args = vec![
-                    format!("--config={}", self.configured(feed, node)?.display()),
-                    format!("--hostname-override={node}"),
-                ];
+                let mut args =
+                    vec![format!("--config={}", configuration(node).display()), format!("--hostname-override={node}")];
                 args.extend(feed.manifests().map(|directory| format!("--manifests={}", directory.display())));
                 args.extend(self.variant.flags(&self.settings.flags()));
                 ProcessSpec { program: program.clone(), args, env: Vec::new() }
             }
-            Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node)?,
+            Proxy::Foreign(foreign) => self.foreign(foreign, &foreign.command, feed, node),
         };
         process.env.extend(self.faked.get(node).map(|path| ("PATH".to_owned(), path.clone())));
         let handle = cluster.spawn_on_node(node, process).await?;
@@ -104,8 +103,8 @@ impl Proxies {
         matches!(self.proxy, Proxy::Foreign(_))
     }
 
-    /// Writes the configuration file of `node`'s proxy.
-    fn configured(&self, feed: &Feed, node: &str) -> Result<PathBuf, ClusterError> {
+    /// Writes the configuration file of `node`'s proxy. Not while that starts: it would read half a file.
+    fn configure(&self, feed: &Feed, node: &str) -> Result<(), ClusterError> {
         let mut config = self.settings.configuration(self.mode_of(node), self.schedulers.get(node).copied());
         config["healthzBindAddress"] = HEALTH.to_string().into();
         if let Some(kubeconfig) = feed.kubeconfig(node) {
@@ -117,15 +116,14 @@ impl Proxies {
         let path = configuration(node);
         let directory = path.parent().unwrap_or(Path::new(WORK_DIR));
         let written = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, format!("{config:#}\n")));
-        written.map_err(ClusterError::io(format!("writing {}", path.display())))?;
-        Ok(path)
+        written.map_err(ClusterError::io(format!("writing {}", path.display())))
     }
 
     /// Runs the `init` of another's proxy, if it is the first time on this node.
     async fn prepare(&mut self, cluster: &Cluster, feed: &Feed, node: &str) -> Result<(), LabError> {
         let Proxy::Foreign(foreign) = &self.proxy else { return Ok(()) };
         let Some(init) = foreign.init.as_ref().filter(|_| !self.prepared.contains(node)) else { return Ok(()) };
-        let argv = argv(self.foreign(foreign, init, feed, node)?);
+        let argv = argv(self.foreign(foreign, init, feed, node));
         let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
         if !output.success() {
             let problem = format!("{:?}: {}", output.ended, output.stderr.trim());
@@ -136,24 +134,18 @@ impl Proxies {
         Ok(())
     }
 
-    /// A command of another's proxy, with its configuration written.
-    fn foreign(
-        &self,
-        foreign: &ForeignProxy,
-        command: &[String],
-        feed: &Feed,
-        node: &str,
-    ) -> Result<ProcessSpec, ClusterError> {
+    /// A command of another's proxy.
+    fn foreign(&self, foreign: &ForeignProxy, command: &[String], feed: &Feed, node: &str) -> ProcessSpec {
         let shown = |path: &Path| path.display().to_string();
         let places: Places = [
             ("node", node.to_owned()),
             ("kubeconfig", feed.kubeconfig(node).as_deref().map(shown).unwrap_or_default()),
-            ("config", shown(&self.configured(feed, node)?)),
+            ("config", shown(&configuration(node))),
             ("mode", self.mode_of(node).to_string()),
         ];
         let mut process = foreign.process(command, &places);
         process.env.splice(..0, self.path.clone());
-        Ok(process)
+        process
     }
 
     /// What shows whether the proxy of `node` has applied `version`; without one, whether it is well.
@@ -164,9 +156,20 @@ impl Proxies {
         let Proxy::Foreign(foreign) = &self.proxy else { return Ok(Question::Url(HEALTH, "/healthz".to_owned())) };
         Ok(match &foreign.ready {
             Ready::Url { address, path } => Question::Url(*address, path.clone()),
-            Ready::Command(command) => Question::Command(argv(self.foreign(foreign, command, feed, node)?)),
+            Ready::Command(command) => Question::Command(argv(self.foreign(foreign, command, feed, node))),
             Ready::Marker => Question::Running,
         })
+    }
+
+    /// Resolves once the proxy of one of `nodes` has ended.
+    pub(super) async fn one_ends(&self, nodes: &[String]) -> Mismatch {
+        let running = || nodes.iter().filter_map(|node| Some((node, self.running.get(node)?)));
+        loop {
+            if let Some((node, handle)) = running().find(|(_, handle)| !handle.is_alive()) {
+                return ended(Question::Running.expected(node), handle);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Sends `signal` to the proxy of `node` and waits for its end.
@@ -195,15 +198,16 @@ impl Proxies {
         feed: &Feed,
         node: &str,
     ) -> Result<Option<Mismatch>, ClusterError> {
+        self.configure(feed, node)?;
         let argv = match &self.proxy {
             Proxy::Own(program) => {
-                let config = format!("--config={}", self.configured(feed, node)?.display());
+                let config = format!("--config={}", configuration(node).display());
                 let mut line = vec![program.display().to_string(), "--cleanup".to_owned(), config];
                 line.extend(self.variant.flags(&self.settings.flags()));
                 line
             }
             Proxy::Foreign(foreign) => match &foreign.cleanup {
-                Some(command) => argv(self.foreign(foreign, command, feed, node)?),
+                Some(command) => argv(self.foreign(foreign, command, feed, node)),
                 None => {
                     let expected = format!("{} has a clean-up command", foreign.name);
                     return Ok(Some(Mismatch::new(expected, "`cleanup` is not in its description")));
