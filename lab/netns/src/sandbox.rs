@@ -20,8 +20,8 @@ pub const WORK_DIR: &str = "/run/svclab";
 
 /// Environment variable that tells the inner process which descriptor to watch, and whether a user namespace was made.
 const MARKER: &str = "SVCLAB_SANDBOX";
-/// Another with what the outer process tells the inner one.
-const TOLD: &str = "SVCLAB_TOLD";
+/// Another with a message from the outer process to the inner one.
+const MESSAGE: &str = "SVCLAB_MESSAGE";
 
 /// Why this machine cannot run the lab: one sentence that says what is missing and how to get it (exit status 3).
 #[derive(Debug, thiserror::Error)]
@@ -70,14 +70,14 @@ impl Outside {
 /// # Errors
 /// When this machine cannot run the lab.
 pub fn enter() -> Result<Inside, SandboxError> {
-    enter_telling(None)
+    enter_with_message(None)
 }
 
-/// Likewise, and tells the inner process something that only the outer one can find out: see [`told`].
+/// Likewise, with a message for the inner process, of something that only the outer one can find out: see [`message`].
 ///
 /// # Errors
 /// When this machine cannot run the lab.
-pub fn enter_telling(what: Option<&str>) -> Result<Inside, SandboxError> {
+pub fn enter_with_message(message: Option<&str>) -> Result<Inside, SandboxError> {
     if nix::unistd::getpid().as_raw() == 1
         && let Ok(marker) = std::env::var(MARKER)
     {
@@ -100,7 +100,7 @@ pub fn enter_telling(what: Option<&str>) -> Result<Inside, SandboxError> {
         .env(MARKER, format!("{kind}:{}", lifeline.as_raw_fd()))
         // A terminal's Ctrl-C must reach the lab alone, not the proxies that it is to end in order.
         .process_group(0);
-    command.envs(what.map(|what| (TOLD, what)));
+    command.envs(message.map(|message| (MESSAGE, message)));
     let child = command.spawn().map_err(failed)?;
     drop(lifeline);
     let code = outer::supervise(child, &signals).map_err(failed)?;
@@ -108,11 +108,11 @@ pub fn enter_telling(what: Option<&str>) -> Result<Inside, SandboxError> {
     std::process::exit(code)
 }
 
-/// What the outer process has told this one; `None` in the outer process, and where nothing was told.
+/// The message of the outer process; `None` in the outer process, and where there is none.
 #[must_use]
-pub fn told() -> Option<String> {
+pub fn message() -> Option<String> {
     let is_inner = nix::unistd::getpid().as_raw() == 1 && std::env::var_os(MARKER).is_some();
-    std::env::var(TOLD).ok().filter(|_| is_inner)
+    std::env::var(MESSAGE).ok().filter(|_| is_inner)
 }
 
 /// Set where the whole machine is the lab's, in a microVM: it then stays in the first user namespace, which alone is allowed
@@ -178,4 +178,4 @@ fn raise_descriptor_limit() {
 }
 
 /// Environment variables that programs started in the lab must not see.
-pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER, TOLD];
+pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER, MESSAGE];

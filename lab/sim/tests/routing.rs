@@ -23,17 +23,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn lookup(priority: u32, table: u32) -> PolicyRule {
-    PolicyRule {
-        family: Family::V4,
-        priority,
-        from: None,
-        to: None,
-        input: None,
-        output: None,
-        mark: None,
-        invert: false,
-        action: PolicyAction::Lookup { table, suppress: None },
-    }
+    PolicyRule::of_all(Family::V4, priority, PolicyAction::Lookup { table, suppress: None })
 }
 
 /// A router with two ways to 203.0.113.0/24: by `eth0`, and in table 100 by `eth1`; every machine there waits at all ports.

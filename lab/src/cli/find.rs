@@ -46,9 +46,9 @@ pub(super) fn load_all_from(files: &Files, names: &[PathBuf], seed: u64) -> Resu
     if mistakes.is_empty() { Ok(scenarios) } else { Err(Exit::usage(mistakes.join("\n"))) }
 }
 
-/// The proxy to run: a description (a YAML file, or a command line with places) or a program, as told, `$SVCPROXY`, or beside this program.
-pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> {
-    if let Some(described) = told.and_then(described) {
+/// The proxy to run: a description (a YAML file, or a command line with places) or a program, as given, `$SVCPROXY`, or beside this program.
+pub(super) fn proxy(given: Option<&Path>, source: Source) -> Result<Proxy, Exit> {
+    if let Some(described) = given.and_then(described) {
         if source == Source::Manifests {
             return Err(Exit::usage(
                 "--source manifests is for svcproxy alone: another's proxy reads the Kubernetes API",
@@ -58,7 +58,7 @@ pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> 
     }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
     let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);
-    let path = told.map(Path::to_owned).or_else(from_env).or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
+    let path = given.map(Path::to_owned).or_else(from_env).or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
     let found = std::fs::canonicalize(&path).ok().filter(|path| path.is_file());
     found.map(Proxy::Own).ok_or_else(|| {
         let hint = "build it with `cargo build -p svcproxy`, or name one with --proxy or $SVCPROXY";
@@ -66,17 +66,17 @@ pub(super) fn proxy(told: Option<&Path>, source: Source) -> Result<Proxy, Exit> 
     })
 }
 
-/// Another's proxy, if `told` is a command line with places or a YAML file.
-fn described(told: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
-    let command = told.to_str().filter(|text| ForeignProxy::is_command(text));
-    let is_file = told.extension().is_some_and(|extension| extension == "yaml");
-    command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(&description(told))))
+/// Another's proxy, if `given` is a command line with places or a YAML file.
+fn described(given: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
+    let command = given.to_str().filter(|text| ForeignProxy::is_command(text));
+    let is_file = given.extension().is_some_and(|extension| extension == "yaml");
+    command.map(ForeignProxy::from_command).or_else(|| is_file.then(|| ForeignProxy::read(&description(given))))
 }
 
-/// The description that `told` names: on disk, or one that the program carries.
-pub(super) fn description(told: &Path) -> PathBuf {
-    let carried = Path::new(PROXIES).join(told);
-    if !told.is_file() && Files::default().has(&carried) { carried } else { told.to_owned() }
+/// The description that `given` names: on disk, or one that the program carries.
+pub(super) fn description(given: &Path) -> PathBuf {
+    let carried = Path::new(PROXIES).join(given);
+    if !given.is_file() && Files::default().has(&carried) { carried } else { given.to_owned() }
 }
 
 /// Commands without which no proxy in iptables mode can work.

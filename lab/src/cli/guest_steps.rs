@@ -1,5 +1,5 @@
-//! What a run in a microVM tells step by step, so that it can be reported if it never comes to its end. Each step is a line among
-//! those for people.
+//! The finished steps of a run in a microVM, sent as they end, so that they are reported even if the guest is stopped. Each step is a
+//! line of JSON among the lines for people.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 const MARK: &str = "svclab-step ";
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Told {
+struct GuestStep {
     scenario: String,
     line: usize,
     passed: bool,
@@ -25,8 +25,8 @@ struct Told {
     took: Duration,
 }
 
-/// Inside: tells of a step.
-pub(super) fn step(scenario: &str, step: &StepReport) {
+/// Inside the guest: sends a step.
+pub(super) fn send(scenario: &str, step: &StepReport) {
     let broken = match &step.verdict {
         Verdict::Failed(mismatches) => {
             mismatches.iter().map(|mismatch| (mismatch.expected.clone(), mismatch.seen.clone())).collect()
@@ -37,7 +37,7 @@ pub(super) fn step(scenario: &str, step: &StepReport) {
         Verdict::Error(why) | Verdict::NotJudged(why) | Verdict::NotSimulated(why) => Some(why.clone()),
         _ => None,
     };
-    let told = Told {
+    let sent = GuestStep {
         scenario: scenario.to_owned(),
         line: step.line,
         passed: step.verdict.is_green(),
@@ -46,50 +46,50 @@ pub(super) fn step(scenario: &str, step: &StepReport) {
         summary: step.summary.clone(),
         took: step.took,
     };
-    if let Ok(text) = serde_json::to_string(&told) {
+    if let Ok(text) = serde_json::to_string(&sent) {
         eprintln!("{MARK}{text}");
     }
 }
 
-/// Outside: what has been told so far.
+/// Outside: the steps that have arrived.
 #[derive(Debug, Default)]
-pub(super) struct Steps(Vec<Told>);
+pub(super) struct Steps(Vec<GuestStep>);
 
 impl Steps {
     /// Whether a line is one of these; if so it is taken in.
     pub(super) fn take(&mut self, line: &str) -> bool {
-        let told = line.strip_prefix(MARK).and_then(|text| serde_json::from_str(text).ok());
-        let is_one = told.is_some();
-        self.0.extend(told);
+        let arrived = line.strip_prefix(MARK).and_then(|text| serde_json::from_str(text).ok());
+        let is_one = arrived.is_some();
+        self.0.extend(arrived);
         is_one
     }
 
-    /// Whether any step of a scenario has been told of.
+    /// Whether any step of a scenario has arrived.
     pub(super) fn has(&self, scenario: &Scenario) -> bool {
-        self.0.iter().any(|told| told.scenario == scenario.name)
+        self.0.iter().any(|one| one.scenario == scenario.name)
     }
 
     /// Puts the steps of a scenario into its report.
     pub(super) fn fill(&self, scenario: &Scenario, report: &mut ScenarioReport) {
-        for told in self.0.iter().filter(|told| told.scenario == scenario.name) {
-            let Some(step) = scenario.steps.iter().find(|step| step.line == told.line) else { continue };
-            let broken = || told.broken.iter().map(|(expected, seen)| Mismatch::new(expected, seen)).collect();
-            let verdict = match (&told.why, told.passed) {
+        for arrived in self.0.iter().filter(|one| one.scenario == scenario.name) {
+            let Some(step) = scenario.steps.iter().find(|step| step.line == arrived.line) else { continue };
+            let broken = || arrived.broken.iter().map(|(expected, seen)| Mismatch::new(expected, seen)).collect();
+            let verdict = match (&arrived.why, arrived.passed) {
                 (None, true) => Verdict::Passed,
                 (None, false) => Verdict::Failed(broken()),
                 (Some(why), true) => Verdict::NotJudged(why.clone()),
                 (Some(why), false) => Verdict::Error(why.clone()),
             };
-            report.took += told.took;
+            report.took += arrived.took;
             report.steps.push(StepReport {
                 name: step.name.clone(),
                 line: step.line,
                 action: step.action.key(),
                 verdict,
-                summary: told.summary.clone(),
+                summary: arrived.summary.clone(),
                 answers: None,
                 evidence: None,
-                took: told.took,
+                took: arrived.took,
             });
         }
     }

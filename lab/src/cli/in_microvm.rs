@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::batch::Batch;
+use super::guest_steps::Steps;
 use super::inside::Inside;
 use super::jobs::Job;
 use super::output::{JSON, JUNIT, write, write_page};
 use super::place::Guest;
 use super::run_args::RunArgs;
-use super::told::Steps;
 use super::{Exit, every_seed, find, live, on_host, stop};
 use crate::report::ScenarioReport;
 use crate::scenario::run::cut_short as cut_short_in;

@@ -57,16 +57,16 @@ impl Inside {
         match proxy {
             Proxy::Own(path) => drop(programs.insert("svcproxy".to_owned(), path.clone())),
             Proxy::Foreign(foreign) => {
-                let told = args.lab.proxy.as_deref().unwrap_or(Path::new(""));
-                described = Some(match told.to_str().filter(|text| ForeignProxy::is_command(text)) {
+                let given = args.lab.proxy.as_deref().unwrap_or(Path::new(""));
+                described = Some(match given.to_str().filter(|text| ForeignProxy::is_command(text)) {
                     Some(command) => command.to_owned(),
                     None => {
-                        let told = find::description(told);
+                        let file = find::description(given);
                         let text = Files::default()
-                            .text(&told)
-                            .map_err(|error| Exit::usage(format!("cannot read {}: {error}", told.display())))?;
-                        files.insert(shown(&told), text.into_bytes());
-                        shown(&told)
+                            .text(&file)
+                            .map_err(|error| Exit::usage(format!("cannot read {}: {error}", file.display())))?;
+                        files.insert(shown(&file), text.into_bytes());
+                        shown(&file)
                     }
                 });
                 for program in foreign.programs() {

@@ -19,6 +19,7 @@ mod exec;
 mod explain;
 mod find;
 mod guest;
+mod guest_steps;
 mod in_microvm;
 mod inside;
 mod jobs;
@@ -46,7 +47,6 @@ mod simulate;
 mod soak;
 mod stop;
 mod table;
-mod told;
 mod up;
 
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use super::run_args::RunArgs;
 use super::runtime::{runtime, stopped};
 use super::speak::Stream;
 use super::stop::Stop;
-use super::{Exit, find, live, told};
+use super::{Exit, find, guest_steps, live};
 use crate::report::terminal::{Detail, Heading, Terminal};
 use crate::report::{ScenarioReport, StepReport, json, junit};
 use crate::scenario::run::{Keep, Progress, Proxy, RunOptions};
@@ -135,7 +135,7 @@ impl Progress for OnTerminal {
         self.left.retain(|(line, _)| *line > step.line);
         if let Some((report, _)) = &mut self.current {
             if self.from_guest {
-                told::step(&report.name, step);
+                guest_steps::send(&report.name, step);
             }
             report.steps.push(step.clone());
         }

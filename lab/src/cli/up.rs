@@ -35,8 +35,8 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let mode = mode(args, &scenario)?;
     find::tools()?;
     // Only the outer process sees the user's other labs.
-    let name = sandbox::told().map_or_else(|| new_name(args.name.as_deref(), &scenario.name), Ok)?;
-    let _inside = sandbox::enter_telling(Some(&name)).map_err(|error| Exit::unable(error.to_string()))?;
+    let name = sandbox::message().map_or_else(|| new_name(args.name.as_deref(), &scenario.name), Ok)?;
+    let _inside = sandbox::enter_with_message(Some(&name)).map_err(|error| Exit::unable(error.to_string()))?;
     let options = RunOptions {
         proxy,
         mode,

@@ -69,7 +69,7 @@ fn kinds(report: &Report) -> Vec<String> {
 fn unexpected(node: &str, findings: Vec<&Finding>) -> Vec<Mismatch> {
     let expected = || format!("no such finding on {node}");
     let mut broken: Vec<Mismatch> =
-        findings.iter().take(SHOWN).map(|finding| Mismatch::new(expected(), told(finding))).collect();
+        findings.iter().take(SHOWN).map(|finding| Mismatch::new(expected(), one_line(finding))).collect();
     if let Some(more) = findings.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         broken.push(Mismatch::new(expected(), format!("{more} more")));
     }
@@ -77,7 +77,7 @@ fn unexpected(node: &str, findings: Vec<&Finding>) -> Vec<Mismatch> {
 }
 
 /// A finding in a line.
-fn told(finding: &Finding) -> String {
+fn one_line(finding: &Finding) -> String {
     let call = finding.calls.first().map(String::as_str).unwrap_or_default();
     format!(
         "{}: {} {} ({}), {call}: {}; {}",

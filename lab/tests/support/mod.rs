@@ -1,6 +1,7 @@
 //! What the tests of the command line share.
 #![allow(dead_code, unused_imports, reason = "no test file uses all of this")]
 
+pub mod command;
 mod process;
 pub mod runs;
 

@@ -105,15 +105,5 @@ impl Entry {
 }
 
 fn plain(like: IpAddr, priority: u32, action: PolicyAction) -> PolicyRule {
-    PolicyRule {
-        family: if like.is_ipv4() { Family::V4 } else { Family::V6 },
-        priority,
-        from: None,
-        to: None,
-        input: None,
-        output: None,
-        mark: None,
-        invert: false,
-        action,
-    }
+    PolicyRule::of_all(if like.is_ipv4() { Family::V4 } else { Family::V6 }, priority, action)
 }

@@ -54,6 +54,24 @@ pub struct PolicyRule {
     pub action: PolicyAction,
 }
 
+impl PolicyRule {
+    /// One that holds for every packet of its family.
+    #[must_use]
+    pub fn of_all(family: Family, priority: u32, action: PolicyAction) -> PolicyRule {
+        PolicyRule {
+            family,
+            priority,
+            from: None,
+            to: None,
+            input: None,
+            output: None,
+            mark: None,
+            invert: false,
+            action,
+        }
+    }
+}
+
 /// A rule with its interface's place.
 #[derive(Debug, Clone)]
 pub(super) struct Selector {

@@ -1,0 +1,33 @@
+//! The program, run in a folder of the test's own.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use super::finish;
+
+/// When a run is killed.
+pub const LIMIT: Duration = Duration::from_secs(100);
+
+/// Runs `svclab` in `folder`.
+pub fn svclab(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(args).stdin(Stdio::null()).current_dir(folder);
+    finish(command, LIMIT)
+}
+
+/// Its standard output.
+pub fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Its standard error.
+pub fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Fails with everything that was said unless the status is `status`.
+#[track_caller]
+pub fn ended(output: &Output, status: i32) {
+    assert_eq!(output.status.code(), Some(status), "{}\n{}", out(output), err(output));
+}
