@@ -3,11 +3,13 @@
 pub mod bundle;
 pub mod cli;
 pub mod compare;
+pub mod conformance;
 pub mod control;
 pub mod expect;
 mod explanation;
 pub mod input;
 mod log;
+pub mod promises;
 pub mod report;
 pub mod scenario;
 pub mod shipped;

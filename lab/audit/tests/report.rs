@@ -1,7 +1,7 @@
 //! What audits look like, in every form.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use svclab_audit::audit::{Finding, NotJudged, Report};
+use svclab_audit::audit::{Finding, NotJudged, Report, RuleTallies, RuleTally};
 use svclab_audit::report::{json, junit, markdown, sarif, summary, text};
 
 fn finding(kind: &'static str, title: &'static str, service: &str, known: Option<&'static str>) -> Finding {
@@ -15,6 +15,7 @@ fn finding(kind: &'static str, title: &'static str, service: &str, known: Option
         count: 3,
         promised: "deliver to 10.244.1.5:8080 (default/web-1) 1/1, sees 10.244.1.9".to_owned(),
         because: vec!["cluster-ip: each node captures it [page reference/networking/virtual-ips]".to_owned()],
+        rules: vec!["cluster-ip"],
         found: "to be delivered, and: lost on node/node-a: dropped by FORWARD 1".to_owned(),
         cause: "a rule of Calico catches it: 1 in filter: -A cali-FORWARD -m comment --comment \"</script>`*\" -j DROP"
             .to_owned(),
@@ -35,6 +36,10 @@ fn report() -> Report {
         calls: 96,
         no_promise: 0,
         unsettled: 1,
+        rules: RuleTallies::from([
+            ("cluster-ip", RuleTally { held: 90, broken: 3, known: 0 }),
+            ("no-endpoints", RuleTally { held: 3, broken: 0, known: 3 }),
+        ]),
         findings: vec![
             finding("dropped", dropped, "default/web:http", None),
             finding(

@@ -60,7 +60,7 @@ pub use modes::{AffinityScope, Picking};
 pub use oracle::{Oracle, ask};
 pub use promise::{Backend, Delivery, Promise, Reply, Share, Stickiness, Verdict};
 pub use question::{Place, Protocol, Question};
-pub use rules::{Reason, Rule};
+pub use rules::{Part, Reason, Rule};
 pub use service::{FrontendKind, ServicePortName};
 pub use settings::{DetectLocal, Mode, NodePortAddress, ProxySettings, Scheduler};
 pub use world::{Client, Cni, Incoming, NodePlace, Objects, PodName, PodPlace, ReversePath, World};

@@ -64,6 +64,23 @@ pub enum Rule {
     HealthCheck,
 }
 
+/// What part of a promise a rule decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Whether a destination is a service's, and whose.
+    Frontend,
+    /// Which endpoints may get the traffic.
+    Endpoints,
+    /// What is refused, and how.
+    Refusal,
+    /// Which of the endpoints gets it.
+    Choice,
+    /// Whom the endpoint sees, and whether the answer comes back.
+    Source,
+    /// What a load balancer is told.
+    Health,
+}
+
 /// One row of the table.
 struct Row {
     id: &'static str,
@@ -92,6 +109,51 @@ impl Rule {
     #[must_use]
     pub fn source(self) -> &'static str {
         self.row().source
+    }
+
+    /// What part of a promise it decides.
+    #[must_use]
+    pub fn part(self) -> Part {
+        use Rule::*;
+        match self {
+            OtherProxy
+            | Headless
+            | ExternalName
+            | ClusterIp
+            | NodePort
+            | ExternalIp
+            | ExternalIpsShut
+            | LoadBalancerIp
+            | LoadBalancerProxies
+            | NoService
+            | Shared
+            | Undecided
+            | Family
+            | NodePortAddresses
+            | NodePortAddressesOtherFamily
+            | LocalhostNodePorts
+            | LocalhostListeners
+            | Martian
+            | OtherPortOfVip
+            | OtherPortOfClusterIp
+            | UnusedClusterIp => Part::Frontend,
+            Ready | Terminating | Merged | Reused | Contradiction | NodeHints | ZoneHints | NoHints | ClusterPolicy
+            | InternalLocal | ExternalLocal | ShortCircuit | OneListPerServer => Part::Endpoints,
+            NoEndpoints | NoLocalEndpoints | SourceRanges | SourceRangesOwnNode | SourceRangesFamily | NotRelayed => {
+                Part::Refusal
+            }
+            Even | Scheduled | Affinity => Part::Choice,
+            Hairpin | MasqueradeAll | OffCluster | ExternalMasquerade | OwnNode | Kept | Relayed | AsymmetricReply => {
+                Part::Source
+            }
+            HealthCheck => Part::Health,
+        }
+    }
+
+    /// The rule of that short name.
+    #[must_use]
+    pub fn of_id(id: &str) -> Option<Rule> {
+        Rule::ALL.into_iter().find(|rule| rule.id() == id)
     }
 
     #[rustfmt::skip]

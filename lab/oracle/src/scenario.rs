@@ -10,6 +10,7 @@ use crate::address::Family;
 use crate::cluster::Cluster;
 use crate::promise::{Delivery, Promise, Reply, Verdict};
 use crate::question::{Place, Protocol, Question};
+use crate::rules::Part;
 use crate::settings::{DetectLocal, Mode, NodePortAddress, Scheduler};
 use crate::world::{Cni, PodPlace, ReversePath};
 
@@ -24,19 +25,9 @@ impl Cluster {
     pub fn scenario_yaml(&self, name: &str, question: &Question) -> String {
         let promise = self.oracle().ask(question);
         let (probe, expect) = self.step(question, &promise);
-        let mut text = format!("name: {name}\nabout: A generated cluster. {}.\n\n", one_line(question));
-        for line in promise.to_string().lines() {
-            text.push_str(&format!("# {line}\n"));
-        }
-        text.push_str(&format!("modes: [{}]\n", self.world.proxy.mode.name()));
-        if question.protocol == Protocol::Sctp {
-            text.push_str("needs: [sctp]\n");
-        }
-        text.push_str(&format!("cluster: {}\nproxy: {}\n\nmanifests: |\n", self.machines(question), self.settings()));
-        let documents: Vec<String> =
-            self.manifests(question.protocol).iter().map(|object| format!("  {object}\n")).collect();
-        text.push_str(&documents.join("  ---\n"));
-        text.push_str("\nsteps:\n");
+        let about = format!("A generated cluster. {}.", one_line(question));
+        let comments: String = promise.to_string().lines().map(|line| format!("# {line}\n")).collect();
+        let mut text = self.head(name, &about, &comments, std::slice::from_ref(question));
         match (expect, self.world.nodes.first()) {
             (Some(expect), _) => {
                 text.push_str(&format!("- name: what the oracle says\n  probe: {probe}\n  expect: {expect}\n"));
@@ -51,8 +42,48 @@ impl Cluster {
         text
     }
 
+    /// The same with an audit of every node, and then each of `questions` that a step can say something of.
+    #[must_use]
+    pub fn audited_yaml(&self, name: &str, questions: &[Question]) -> String {
+        let mut text = self.head(name, "A generated cluster.", "", questions);
+        text.push_str("- name: every node's rules\n  audit: all\n");
+        let oracle = self.oracle();
+        for (number, question) in questions.iter().enumerate() {
+            let promise = oracle.ask(question);
+            if let (probe, Some(expect)) = self.step(question, &promise) {
+                let asked = json!(format!("{}. {}", number + 1, one_line(question)));
+                text.push_str(&format!("- name: {asked}\n"));
+                // The address that was called stands for the whole of it: of real traffic nobody says which rule went wrong.
+                let rules = || promise.because.iter().map(|reason| reason.rule);
+                if let Some(rule) = rules().find(|rule| rule.part() == Part::Frontend).or(rules().next()) {
+                    text.push_str(&format!("  promise: {}\n", rule.id()));
+                }
+                text.push_str(&format!("  probe: {probe}\n  expect: {expect}\n"));
+            }
+        }
+        text
+    }
+
+    /// Everything up to the first step.
+    fn head(&self, name: &str, about: &str, comments: &str, questions: &[Question]) -> String {
+        let asks = |protocol| questions.iter().any(|question| question.protocol == protocol);
+        let mut text = format!("name: {name}\nabout: {about}\n\n{comments}");
+        text.push_str(&format!("modes: [{}]\n", self.world.proxy.mode.name()));
+        if asks(Protocol::Sctp) {
+            text.push_str("needs: [sctp]\n");
+        }
+        let balanced = questions.iter().any(|question| matches!(question.from, Place::LoadBalancer { .. }));
+        let machines = self.machines(balanced);
+        text.push_str(&format!("cluster: {machines}\nproxy: {}\n\nmanifests: |\n", self.settings()));
+        let documents = self.manifests(asks(Protocol::Sctp));
+        let documents: Vec<String> = documents.iter().map(|object| format!("  {object}\n")).collect();
+        text.push_str(&documents.join("  ---\n"));
+        text.push_str("\nsteps:\n");
+        text
+    }
+
     /// `cluster:`
-    fn machines(&self, question: &Question) -> Value {
+    fn machines(&self, balanced: bool) -> Value {
         let nodes: Vec<Value> = self.world.nodes.iter().map(|node| self.node(node)).collect();
         let families = self.families();
         json!({
@@ -75,7 +106,7 @@ impl Cluster {
             "nodes": nodes,
             "clients": self.world.clients.iter()
                 .map(|client| json!({"name": client.name, "address": client.addresses})).collect::<Vec<_>>(),
-            "loadBalancer": matches!(question.from, Place::LoadBalancer { .. }),
+            "loadBalancer": balanced,
         })
     }
 
@@ -134,12 +165,12 @@ impl Cluster {
     }
 
     /// Pods, services and slices, an object a line: JSON is YAML. Pods listen over SCTP, which few kernels speak, only if
-    /// that is the question.
-    fn manifests(&self, asked: Protocol) -> Vec<Value> {
+    /// that is asked for.
+    fn manifests(&self, sctp: bool) -> Vec<Value> {
         let servers = self.servers();
         let pods = self.world.pods.iter().map(|pod| {
             let mut ports = servers.get(&pod.name).cloned().unwrap_or_default();
-            ports.retain(|(protocol, _)| *protocol != Protocol::Sctp || asked == Protocol::Sctp);
+            ports.retain(|(protocol, _)| *protocol != Protocol::Sctp || sctp);
             manifest(pod, &ports)
         });
         let typed = |kind: &str, version: &str, object: Value| {

@@ -81,16 +81,8 @@ impl Steps {
                 (Some(why), false) => Verdict::Error(why.clone()),
             };
             report.took += arrived.took;
-            report.steps.push(StepReport {
-                name: step.name.clone(),
-                line: step.line,
-                action: step.action.key(),
-                verdict,
-                summary: arrived.summary.clone(),
-                answers: None,
-                evidence: None,
-                took: arrived.took,
-            });
+            let (summary, took) = (arrived.summary.clone(), arrived.took);
+            report.steps.push(StepReport { summary, took, ..StepReport::new(step, verdict) });
         }
     }
 }

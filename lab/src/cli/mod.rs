@@ -12,6 +12,7 @@ mod changes;
 mod check;
 mod collect;
 mod compare;
+mod conformance;
 mod every_kernel;
 mod every_mode;
 mod every_seed;
@@ -85,6 +86,8 @@ enum Command {
     Run(run_args::RunArgs),
     /// Run scenarios with two proxies and tell where they differ.
     Compare(compare::CompareArgs),
+    /// Judge a proxy by all scenarios and by generated clusters, and print a card: which promises it keeps in which mode.
+    Conformance(conformance::ConformanceArgs),
     /// Run again what a report tells of: what broke in it, or all of it if nothing did.
     Replay(replay::ReplayArgs),
     /// List the kernels that scenarios can be run on, and what each can do.
@@ -219,6 +222,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Conformance(args) => conformance::conformance(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::GuestProbe(args) => kernels::probe(&args),

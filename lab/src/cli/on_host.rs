@@ -79,7 +79,7 @@ async fn all(
             source: args.lab.source.into(),
             patience: Duration::from_millis(args.patience),
             keep_going: args.keep_going,
-            measure: None,
+            measure: args.figures.then_some(Duration::ZERO),
             machine: args.vm.machine.clone(),
             breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
             audit: args.audit,

@@ -36,6 +36,9 @@ pub(super) struct RunArgs {
     /// by their rules fails the scenario, whatever the probes say.
     #[arg(long)]
     pub(super) audit: bool,
+    /// Measure what the proxies cost, as `svclab compare` does; the figures are in the report of --json.
+    #[arg(long, conflicts_with = "simulate")]
+    pub(super) figures: bool,
     /// Tell what failed, and the last line.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
@@ -163,6 +166,7 @@ impl RunArgs {
         }
         let plain = [
             ("--audit", self.audit),
+            ("--figures", self.figures),
             ("--keep-going", self.keep_going),
             ("--quiet", self.quiet),
             ("--verbose", self.verbose),

@@ -14,7 +14,7 @@ pub fn render(comparison: &Comparison) -> Value {
         "proxies": comparison.names,
         "scenarios": comparison.pairs.iter().map(pair).collect::<Vec<_>>(),
         "excused": excused.map(excuse).collect::<Vec<_>>(),
-        "figures": [figures(&a), figures(&b)],
+        "figures": [a.json(), b.json()],
     })
 }
 
@@ -31,26 +31,11 @@ fn pair(pair: &Pair) -> Value {
             "seen": [difference.a, difference.b],
         })
     });
-    let of = |figures: &Option<Figures>| figures.as_ref().map(self::figures);
+    let of = |figures: &Option<Figures>| figures.as_ref().map(Figures::json);
     json!({
         "name": pair.a.name,
         "differences": differences.collect::<Vec<_>>(),
         "figures": [of(&pair.a.figures), of(&pair.b.figures)],
         "reports": [report::scenario(&pair.a), report::scenario(&pair.b)],
-    })
-}
-
-fn figures(figures: &Figures) -> Value {
-    let seconds = |percent| figures.applied_within(percent).map(|took| took.as_secs_f64());
-    json!({
-        "changes": figures.applied.len(),
-        "appliedSeconds": { "median": seconds(50), "percentile95": seconds(95), "largest": seconds(100) },
-        "rules": figures.rules,
-        "chains": figures.chains,
-        "peakMemoryBytes": figures.peak_memory,
-        "processorSeconds": figures.processor.as_secs_f64(),
-        "idle": {
-            "processorSeconds": figures.idle.processor.as_secs_f64(), "seconds": figures.idle.time.as_secs_f64(),
-        },
     })
 }

@@ -23,6 +23,8 @@ fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, 
     let tally = Tally::of(&outcomes);
     StepReport {
         evidence: None,
+        audited: None,
+        promise: None,
         name: name.to_owned(),
         line: 7,
         action: "probe",

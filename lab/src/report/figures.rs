@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 /// Measured over one scenario, on all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -52,6 +54,23 @@ impl Figures {
         self.processor += other.processor;
         self.idle = self.idle.and(&other.idle);
         self
+    }
+
+    /// As JSON; `appliedSeconds.all` are the times of single changes.
+    pub fn json(&self) -> Value {
+        let seconds = |percent| self.applied_within(percent).map(|took| took.as_secs_f64());
+        let all: Vec<f64> = self.applied.iter().map(Duration::as_secs_f64).collect();
+        json!({
+            "changes": self.applied.len(),
+            "appliedSeconds": { "median": seconds(50), "percentile95": seconds(95), "largest": seconds(100), "all": all },
+            "rules": self.rules,
+            "chains": self.chains,
+            "peakMemoryBytes": self.peak_memory,
+            "processorSeconds": self.processor.as_secs_f64(),
+            "idle": {
+                "processorSeconds": self.idle.processor.as_secs_f64(), "seconds": self.idle.time.as_secs_f64(),
+            },
+        })
     }
 
     /// The time within which `percent` of the changes were applied; `None` if nothing changed.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ScenarioReport, StepReport, Verdict};
+use super::{Figures, ScenarioReport, StepReport, Verdict};
 use crate::expect::{Answers, Mismatch};
 
 /// The version of the report's form: another number where a key has gone, or means something else.
@@ -34,6 +34,7 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "name": report.name,
         "path": report.path,
         "about": report.about,
+        "promise": report.promise,
         "text": report.text,
         "files": report.files,
         "mode": report.mode,
@@ -51,6 +52,7 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "seconds": report.took.as_secs_f64(),
         "repeat": report.repeat(),
         "cluster": report.cluster,
+        "figures": report.figures.as_ref().map(Figures::json),
         "logs": report.logs,
         "steps": report.steps.iter().map(step).collect::<Vec<_>>(),
     })
@@ -69,11 +71,13 @@ fn step(step: &StepReport) -> Value {
         "name": step.name,
         "line": step.line,
         "action": step.action,
+        "promise": step.promise,
         "verdict": step.verdict.word(),
         "why": match &step.verdict { Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why), _ => None },
         "mismatches": mismatches,
         "summary": step.summary,
         "answers": step.answers.as_ref().map(answers),
+        "audited": step.audited,
         "explanation": step.evidence.as_ref().map(|evidence| &evidence.explanation),
         "bundle": step.evidence.as_ref().and_then(|evidence| evidence.bundle.as_ref()),
         "seconds": step.took.as_secs_f64(),

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use svclab_audit::audit::RuleTallies;
+
 use crate::expect::{Answers, Mismatch};
 use crate::scenario::Step;
 
@@ -68,6 +70,8 @@ pub struct StepReport {
     pub name: String,
     /// Its line in the file.
     pub line: usize,
+    /// The promise that it is about, by its short name, if not the scenario's.
+    pub promise: Option<&'static str>,
     /// What it did, as the file's key.
     pub action: &'static str,
     /// What became of it.
@@ -76,6 +80,8 @@ pub struct StepReport {
     pub summary: String,
     /// Who answered, of a step that sends requests.
     pub answers: Option<Answers>,
+    /// The rules that the calls of audits rest on, if it is one.
+    pub audited: Option<Audited>,
     /// What was kept of it, if it failed.
     pub evidence: Option<Evidence>,
     /// How long it took.
@@ -88,14 +94,46 @@ impl StepReport {
         StepReport {
             name: step.name.clone(),
             line: step.line,
+            promise: step.promise.map(|promise| promise.id),
             action: step.action.key(),
             verdict,
             summary: String::new(),
             answers: None,
+            audited: None,
             evidence: None,
             took: Duration::ZERO,
         }
     }
+}
+
+/// What audits of the nodes have judged.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Audited {
+    /// Of each rule of Kubernetes, by its short name.
+    pub rules: RuleTallies,
+    /// What broke them: one call for each rule.
+    pub broken: Vec<BrokenRule>,
+}
+
+/// A call that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct BrokenRule {
+    /// The rule's short name.
+    pub rule: &'static str,
+    /// The node that was audited.
+    pub node: String,
+    /// Who calls, and whom.
+    pub call: String,
+    /// What Kubernetes promises.
+    pub promised: String,
+    /// What would happen.
+    pub found: String,
+    /// The likely cause.
+    pub cause: String,
+    /// Why it counts for known, if kube-proxy does so everywhere.
+    pub known: Option<&'static str>,
+    /// The packet's way through the rules.
+    pub way: String,
 }
 
 /// What a failed step has left behind.
@@ -118,6 +156,8 @@ pub struct ScenarioReport {
     pub path: String,
     /// What it shows.
     pub about: String,
+    /// The promise that it is about, by its short name.
+    pub promise: Option<&'static str>,
     /// The file as it was read.
     pub text: String,
     /// The files of manifests that it names, by path.
@@ -226,10 +266,12 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
     let step = |name: &str, verdict, summary: &str| StepReport {
         name: name.into(),
         line: 7,
+        promise: None,
         action: "probe",
         verdict,
         summary: summary.into(),
         answers: None,
+        audited: None,
         evidence: None,
         took: Duration::from_millis(12),
     };
@@ -238,6 +280,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         name: "hairpin".into(),
         path: "scenarios/hairpin.yaml".into(),
         about: "a pod that calls itself".into(),
+        promise: Some("hairpin"),
         text: "name: hairpin\n".into(),
         files: BTreeMap::new(),
         mode: "iptables".into(),

@@ -8,6 +8,7 @@ use svclab_audit::audit::{Finding, Report};
 use super::execute::Seen;
 use super::file::{FindingFile, ServiceRef};
 use crate::expect::Mismatch;
+use crate::report::{Audited, BrokenRule};
 
 /// Findings of each node that a report tells one by one.
 const SHOWN: usize = 5;
@@ -29,10 +30,45 @@ pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, 
             .push(Mismatch::new(format!("a finding {} on {}", words(missing), on.join(" or ")), "there is none"));
     }
     seen.summary = texts.join("; ");
+    seen.audited = Some(rules(reports));
     if seen.broken.is_empty() {
         seen.not_judged = nothing_judged(reports);
     }
     seen
+}
+
+/// The rules that the calls of all nodes rest on, and for each broken one the first finding, but rather one that is not known.
+fn rules(reports: &BTreeMap<String, Report>) -> Audited {
+    let mut audited = Audited::default();
+    for (rule, tally) in reports.values().flat_map(|report| &report.rules) {
+        let entry = audited.rules.entry(rule).or_default();
+        *entry = entry.and(*tally);
+    }
+    let mut broken: BTreeMap<&'static str, BrokenRule> = BTreeMap::new();
+    for (node, finding) in reports.iter().flat_map(|(node, report)| report.findings.iter().map(move |one| (node, one)))
+    {
+        for rule in finding.rules.iter().copied() {
+            let is_better = |had: &BrokenRule| had.known.is_some() && finding.known.is_none();
+            if broken.get(rule).is_none_or(is_better) {
+                broken.insert(rule, broken_rule(rule, node, finding));
+            }
+        }
+    }
+    audited.broken = broken.into_values().collect();
+    audited
+}
+
+fn broken_rule(rule: &'static str, node: &str, finding: &Finding) -> BrokenRule {
+    BrokenRule {
+        rule,
+        node: node.to_owned(),
+        call: finding.calls.first().cloned().unwrap_or_default(),
+        promised: finding.promised.clone(),
+        found: finding.found.clone(),
+        cause: finding.cause.clone(),
+        known: finding.known,
+        way: finding.way.clone(),
+    }
 }
 
 /// Why nothing was judged on a node.
@@ -120,6 +156,7 @@ mod tests {
             count: 1,
             promised: String::new(),
             because: Vec::new(),
+            rules: Vec::new(),
             found: "lost".to_owned(),
             cause: cause.to_owned(),
             known: None,
@@ -137,6 +174,7 @@ mod tests {
             calls: 12,
             no_promise: 0,
             unsettled: 0,
+            rules: BTreeMap::new(),
             findings,
             not_judged: Vec::new(),
             assumed: Vec::new(),

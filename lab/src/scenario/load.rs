@@ -18,6 +18,7 @@ use super::mistakes::Understood;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, mistakes, topology};
 use crate::input::Files;
+use crate::promises::Promise;
 
 /// Less than this says nothing about a proxy that is idle.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
@@ -85,6 +86,7 @@ impl Loader<'_> {
     fn scenario(mut self, file: ScenarioFile, understood: &Understood, seed: u64) -> Result<Scenario, LoadError> {
         let of_form = self.errors.len();
         self.check_head(&file, !understood.left_out.is_empty());
+        let promise = file.promise.as_ref().and_then(|id| self.promise(id));
         let top = file.name.referenced;
         let (cluster_at, cluster_file) = split(file.cluster, top);
         let (proxy_at, proxy_file) = split(file.proxy, top);
@@ -128,6 +130,7 @@ impl Loader<'_> {
             files: std::mem::take(&mut self.read),
             name: file.name.value,
             about: file.about.split_whitespace().collect::<Vec<_>>().join(" "),
+            promise,
             modes: file.modes.map_or_else(|| Mode::ALL.to_vec(), |modes| modes.value),
             variant: file.variant,
             cluster,
@@ -175,6 +178,18 @@ impl Loader<'_> {
         }
     }
 
+    fn promise(&mut self, id: &Spanned<String>) -> Option<&'static Promise> {
+        let promise = Promise::of_id(&id.value);
+        if promise.is_none() {
+            let ids: Vec<&str> = Promise::all().map(|promise| promise.id).collect();
+            let hint =
+                mistakes::alike(&id.value, &ids).map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
+            let message = format!("`{}` is no promise that `svclab conformance --promises` lists{hint}", id.value);
+            self.problem(id.referenced, message);
+        }
+        promise
+    }
+
     fn manifests(&mut self, written: Option<&Manifests>) -> Vec<super::Placed> {
         let Some(written) = written else { return Vec::new() };
         manifests::read(written, self.path, self.files, &mut self.read, &mut self.errors)
@@ -184,6 +199,7 @@ impl Loader<'_> {
         let at = step.referenced;
         let mut file = step.value;
         let name = std::mem::take(&mut file.name);
+        let promise = file.promise.take().and_then(|id| self.promise(&id));
         let modes = file.modes.take().unwrap_or_else(|| Mode::ALL.to_vec());
         let expect = file.expect.take();
         let eventually = file.eventually.take().map(|span| span.0);
@@ -218,7 +234,8 @@ impl Loader<'_> {
                 format!("step {name:?}: `{key}` without `expect` promises nothing: say what is to be there"),
             );
         }
-        Some(Step { line: position(at).0, name, modes, action, expect, eventually, every })
+        let line = position(at).0;
+        Some(Step { line, name, promise, modes, action, expect, eventually, every })
     }
 
     /// Every action that the step asks for.

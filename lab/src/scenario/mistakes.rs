@@ -83,7 +83,7 @@ fn message(error: &Error) -> String {
 }
 
 /// The one of `expected` that is nearest to `name`, if it is near.
-fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
+pub(super) fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
     expected

@@ -54,6 +54,8 @@ use svclab_netns::netem::Impairment;
 use svclab_spec::ClusterSpec;
 use values::ObjectRef;
 
+use crate::promises::Promise;
+
 /// A checked scenario.
 #[derive(Debug)]
 pub struct Scenario {
@@ -67,6 +69,8 @@ pub struct Scenario {
     pub name: String,
     /// What it shows, in a sentence or two.
     pub about: String,
+    /// The promise that it is about.
+    pub promise: Option<&'static Promise>,
     /// Modes that it is for.
     pub modes: Vec<Mode>,
     /// The variant of iptables that it is about, whichever a run asks for.
@@ -113,6 +117,8 @@ pub struct Step {
     pub line: usize,
     /// Its name, unique within the scenario.
     pub name: String,
+    /// The promise that it is about, if not the scenario's.
+    pub promise: Option<&'static Promise>,
     /// Modes that it is for; the others leave it out.
     pub modes: Vec<Mode>,
     /// What it does.

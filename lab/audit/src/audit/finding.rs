@@ -6,12 +6,13 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use svclab_oracle::{Frontend, FrontendKind, Promise};
+use svclab_oracle::{Frontend, FrontendKind, Promise, Rule};
 use svclab_sim::network::{Outcomes, Verdict};
 use svclab_sim::trace;
 use svclab_snapshot::Objects;
 
 use super::cause::{Endpoints, cause, known_difference};
+use super::rules::{RuleTallies, broken_by};
 use super::{Asked, Audit};
 use crate::cluster::Known;
 use crate::decider::{decider, journey_of};
@@ -96,6 +97,8 @@ pub struct Finding {
     pub promised: String,
     /// The rules that the promise rests on, each with its document.
     pub because: Vec<String>,
+    /// Those that are broken, by their short names ([`Rule::id`]).
+    pub rules: Vec<&'static str>,
     /// What would happen.
     pub found: String,
     /// The likely cause.
@@ -139,6 +142,8 @@ pub struct Report {
     pub no_promise: usize,
     /// Frontends that changed too late to be judged.
     pub unsettled: usize,
+    /// The rules of Kubernetes that the calls rest on.
+    pub rules: RuleTallies,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// What could not be judged.
@@ -186,6 +191,7 @@ pub(super) struct Gathered<'a> {
     proxy: &'a Proxy,
     findings: BTreeMap<Key, Finding>,
     not_judged: BTreeMap<String, NotJudged>,
+    rules: RuleTallies,
     pub(super) asked: usize,
     pub(super) no_promise: usize,
     pub(super) unsettled: usize,
@@ -201,6 +207,7 @@ impl<'a> Gathered<'a> {
             proxy,
             findings: BTreeMap::new(),
             not_judged: BTreeMap::new(),
+            rules: RuleTallies::new(),
             asked: 0,
             no_promise: 0,
             unsettled: 0,
@@ -226,6 +233,10 @@ impl<'a> Gathered<'a> {
             entry.count += one.count;
             entry.first = entry.first.clone().min(one.first);
         }
+        for (rule, tally) in other.rules {
+            let entry = self.rules.entry(rule).or_default();
+            *entry = entry.and(tally);
+        }
         self.asked += other.asked;
         self.no_promise += other.no_promise;
         self.unsettled += other.unsettled;
@@ -237,6 +248,13 @@ impl<'a> Gathered<'a> {
         entry.or_insert_with(|| NotJudged { why, count: 0, first: call(asked) }).count += 1;
     }
 
+    /// A call that became what was promised.
+    pub(super) fn held(&mut self, promise: &Promise) {
+        for reason in &promise.because {
+            self.rules.entry(reason.rule.id()).or_default().held += 1;
+        }
+    }
+
     pub(super) fn fault(&mut self, asked: &Asked<'_>, promise: &Promise, fault: Fault, found: Option<&Outcomes>) {
         let journey = found.and_then(|found| journey_of(found, fault.found.as_ref()));
         let decided = journey.and_then(decider);
@@ -244,10 +262,15 @@ impl<'a> Gathered<'a> {
         let cause = cause(&fault, decided.as_ref(), self.proxy, &endpoints);
         let kind = FindingKind::Broken(fault.kind);
         let known = known_difference(kind, asked, self.proxy, fault.found.as_ref());
+        let rules = broken_by(kind, promise);
+        for rule in &rules {
+            let tally = self.rules.entry(rule.id()).or_default();
+            *(if known.is_some() { &mut tally.known } else { &mut tally.broken }) += 1;
+        }
         let because = promise.because.iter().map(ToString::to_string).collect();
         let found = fault.says;
         let way = journey.map(trace::render).unwrap_or_default();
-        self.add(asked, (kind, known), cause, promise.verdict.to_string(), because, found, way);
+        self.add(asked, (kind, known), cause, promise.verdict.to_string(), (because, rules), found, way);
     }
 
     fn is_endpoint(&self, fault: &Fault) -> bool {
@@ -268,7 +291,10 @@ impl<'a> Gathered<'a> {
         let because = vec!["no-service: what goes to no service's address and port is not touched [page reference/networking/virtual-ips]".to_owned()];
         let way = journey.map(trace::render).unwrap_or_default();
         let cause = format!("left from a service that is gone, or the service is new to the archive: {decided}");
-        self.add(asked, (FindingKind::StaleFrontend, None), cause, "not a service".to_owned(), because, says, way);
+        let rules = vec![Rule::NoService];
+        self.rules.entry(Rule::NoService.id()).or_default().broken += 1;
+        let promised = "not a service".to_owned();
+        self.add(asked, (FindingKind::StaleFrontend, None), cause, promised, (because, rules), says, way);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the columns of a finding, used in two places")]
@@ -278,7 +304,7 @@ impl<'a> Gathered<'a> {
         (kind, known): (FindingKind, Option<&'static str>),
         cause: String,
         promised: String,
-        because: Vec<String>,
+        (because, rules): (Vec<String>, Vec<Rule>),
         found: String,
         way: String,
     ) {
@@ -300,6 +326,7 @@ impl<'a> Gathered<'a> {
             count: 0,
             promised,
             because,
+            rules: rules.iter().map(|rule| rule.id()).collect(),
             found,
             cause,
             known,
@@ -329,6 +356,7 @@ impl<'a> Gathered<'a> {
             calls: self.asked,
             no_promise: self.no_promise,
             unsettled: self.unsettled,
+            rules: self.rules,
             findings: bounded(self.findings),
             not_judged: self.not_judged.into_values().collect(),
             assumed,

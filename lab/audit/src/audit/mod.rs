@@ -4,6 +4,7 @@
 mod calls;
 mod cause;
 mod finding;
+mod rules;
 mod sources;
 mod stale;
 
@@ -26,6 +27,7 @@ use crate::machines::{Around, Machines, destinations, state};
 use crate::settings::Proxy;
 
 pub use finding::{Finding, FindingKind, NotJudged, Report};
+pub use rules::{RuleTallies, RuleTally};
 pub use sources::{Source, SourceKind};
 
 use calls::other_port;
@@ -204,11 +206,17 @@ impl<'a> Audit<'a> {
         if promise.verdict == Verdict::Untouched {
             if stale::taken(&flow, &found) {
                 gathered.stale(asked, &found);
+            } else {
+                gathered.held(&promise);
             }
             return;
         }
         let thorough = asked.source.kind == SourceKind::Pod && asked.frontend.address.is_some();
-        for fault in self.faults(&flow, &found, &promise, thorough) {
+        let faults = self.faults(&flow, &found, &promise, thorough);
+        if faults.is_empty() {
+            gathered.held(&promise);
+        }
+        for fault in faults {
             if fault.kind == Kind::Source && !self.proxy.configured {
                 gathered.unknown_source += 1;
                 continue;

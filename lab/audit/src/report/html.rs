@@ -162,7 +162,7 @@ fn rest(html: &mut Html, report: &Report) {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::audit::NotJudged;
+    use crate::audit::{NotJudged, RuleTallies};
 
     fn sample() -> Report {
         let finding = |service: &str, way: &str| Finding {
@@ -175,6 +175,7 @@ mod tests {
             count: 3,
             promised: "an answer".to_owned(),
             because: vec!["cluster-ip: every pod reaches it [page reference/networking/virtual-ips]".to_owned()],
+            rules: vec!["cluster-ip"],
             found: "dropped by -A KUBE-FIREWALL".to_owned(),
             cause: "-m comment --comment \"</pre><script>\" -j DROP".to_owned(),
             known: None,
@@ -189,6 +190,7 @@ mod tests {
             calls: 12,
             no_promise: 1,
             unsettled: 0,
+            rules: RuleTallies::new(),
             findings: vec![finding("default/web:http", "nat PREROUTING\n  <rule>\n"), finding("default/<b>", "")],
             not_judged: vec![NotJudged {
                 why: "a match that is not read".to_owned(),

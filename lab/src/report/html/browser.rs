@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use svclab_audit::audit::Report;
+use svclab_audit::audit::{Report, RuleTallies};
 
 /// What the browser makes of a page; `None`: there is no browser, which is a failure in CI.
 fn seen(folder: &Path, name: &str, page: &str) -> Option<String> {
@@ -42,6 +42,7 @@ fn a_browser_shows_both_pages() {
         calls: 3,
         no_promise: 0,
         unsettled: 0,
+        rules: RuleTallies::new(),
         findings: Vec::new(),
         not_judged: Vec::new(),
         assumed: vec!["<script>alert(1)</script>".to_owned()],

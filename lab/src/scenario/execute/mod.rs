@@ -23,7 +23,7 @@ use super::values::Target;
 use super::{Action, ProxyAction, Scenario, Step};
 use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
-use crate::report::{Cluster, Evidence, ScenarioReport, StepReport, Verdict};
+use crate::report::{Audited, Cluster, Evidence, ScenarioReport, StepReport, Verdict};
 
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -125,6 +125,8 @@ pub(super) struct Seen {
     pub(super) broken: Vec<Mismatch>,
     /// Who answered, of a step that sends requests.
     pub(super) answers: Option<Answers>,
+    /// What audits have judged.
+    pub(super) audited: Option<Audited>,
     /// Why something that the step promises could not be looked at.
     pub(super) not_judged: Option<String>,
 }
@@ -141,6 +143,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         name: scenario.name.clone(),
         path: scenario.path.display().to_string(),
         about: scenario.about.clone(),
+        promise: scenario.promise.map(|promise| promise.id),
         text: scenario.text.clone(),
         files: scenario.files.clone(),
         mode: mode.to_string(),
@@ -219,8 +222,8 @@ impl Executor {
         let took = backend.now() - begin;
         let has_failed = matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
         let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
-        let Seen { summary, answers, .. } = seen;
-        done(StepReport { summary, answers, evidence, took, ..StepReport::new(step, verdict) });
+        let Seen { summary, answers, audited, .. } = seen;
+        done(StepReport { summary, answers, audited, evidence, took, ..StepReport::new(step, verdict) });
         has_failed
     }
 

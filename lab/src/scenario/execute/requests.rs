@@ -115,7 +115,13 @@ impl Executor {
         broken.extend(self.answered_by.compare(step, &tally));
         let summary = [tally.brief()].into_iter().chain(notes).collect::<Vec<_>>().join("; ");
         let not_judged = self.answered_by.missing(step);
-        Ok(Seen { summary, broken, answers: Some(Answers { tally, drawn, ..Answers::default() }), not_judged })
+        Ok(Seen {
+            summary,
+            broken,
+            answers: Some(Answers { tally, drawn, ..Answers::default() }),
+            not_judged,
+            audited: None,
+        })
     }
 }
 

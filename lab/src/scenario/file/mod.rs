@@ -46,6 +46,8 @@ pub struct ScenarioFile {
     #[schemars(with = "String")]
     pub name: Spanned<String>,
     pub about: String,
+    #[schemars(with = "Option<String>")]
+    pub promise: Option<Spanned<String>>,
     #[schemars(with = "Option<Vec<Mode>>")]
     pub modes: Option<Spanned<Vec<Mode>>>,
     pub variant: Option<Variant>,
@@ -120,6 +122,16 @@ pub enum Mode {
 impl Mode {
     /// Every mode that the lab can run.
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
+
+    /// What the oracle calls it.
+    pub fn of_oracle(self) -> svclab_oracle::Mode {
+        match self {
+            Mode::Iptables => svclab_oracle::Mode::Iptables,
+            Mode::Ipvs => svclab_oracle::Mode::Ipvs,
+            Mode::Nftables => svclab_oracle::Mode::Nftables,
+            Mode::Userspace => svclab_oracle::Mode::Userspace,
+        }
+    }
 
     /// What the kernel must have for it, besides netfilter.
     pub fn needs(self) -> &'static [Need] {
@@ -212,6 +224,8 @@ impl<'de> Deserialize<'de> for TextOrList {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct StepFile {
     pub name: String,
+    #[schemars(with = "Option<String>")]
+    pub promise: Option<Spanned<String>>,
     pub modes: Option<Vec<Mode>>,
     pub apply: Option<Manifests>,
     pub delete: Option<OneOrMany<ObjectRef>>,

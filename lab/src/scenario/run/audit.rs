@@ -9,7 +9,6 @@ use futures_util::future::try_join_all;
 use k8s_openapi::serde::de::DeserializeOwned;
 use svclab_apiserver::objects::{Kind, Store};
 use svclab_audit::audit::{Options, Report, audit};
-use svclab_oracle::Mode as Judged;
 use svclab_snapshot::{Objects, Snapshot};
 
 use super::error::LabError;
@@ -39,7 +38,7 @@ impl Lab {
         let archive = self.collect(node).await.map_err(failed)?;
         // Where there is no Kubernetes API, or none that answers, the objects are those that the lab has published.
         let objects = self.store.read(objects).map_err(|error| failed(error.to_string()))?;
-        let options = Options { mode: Some(judged(self.proxies.mode_of(node))), settle_seconds: NEVER_TOO_NEW };
+        let options = Options { mode: Some(self.proxies.mode_of(node).of_oracle()), settle_seconds: NEVER_TOO_NEW };
         let work = tokio::task::spawn_blocking(move || {
             let file = File::open(archive).map_err(|error| error.to_string())?;
             let mut snapshot = Snapshot::read(BufReader::new(file)).map_err(|error| error.to_string())?;
@@ -63,6 +62,7 @@ impl Lab {
         (!nodes.is_empty()).then(|| Step {
             line: step.map_or(1, |step| step.line),
             name,
+            promise: None,
             modes: Mode::ALL.to_vec(),
             action: Action::Audit(nodes),
             expect: ExpectFile::default(),
@@ -86,15 +86,6 @@ fn changes_rules(action: &Action) -> bool {
             | Action::Api(_)
             | Action::EndFault(..)
     )
-}
-
-fn judged(mode: Mode) -> Judged {
-    match mode {
-        Mode::Iptables => Judged::Iptables,
-        Mode::Ipvs => Judged::Ipvs,
-        Mode::Nftables => Judged::Nftables,
-        Mode::Userspace => Judged::Userspace,
-    }
 }
 
 /// What the lab has published.

@@ -130,16 +130,7 @@ pub fn begun(scenario: &Scenario, mode: Mode, variant: Variant) -> ScenarioRepor
 pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
     let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
     let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));
-    report.steps.extend(left.map(|step| StepReport {
-        name: step.name.clone(),
-        line: step.line,
-        action: step.action.key(),
-        verdict: Verdict::Skipped,
-        summary: String::new(),
-        answers: None,
-        evidence: None,
-        took: Duration::ZERO,
-    }));
+    report.steps.extend(left.map(|step| StepReport::new(step, Verdict::Skipped)));
     report.interrupted = true;
     report
 }

@@ -189,11 +189,16 @@ impl ForeignProxy {
         self.found.as_ref().map_or_else(|| self.name.clone(), |version| format!("{} {version}", self.name))
     }
 
+    /// Whether it has a mode.
+    pub fn has(&self, mode: Mode) -> bool {
+        let has = |other: &Has| other.mode == mode && other.is_in(self.found.as_ref());
+        self.modes.is_empty() || self.modes.iter().any(has)
+    }
+
     /// Why it is not run in a scenario in this mode.
     pub fn excuse(&self, scenario: &str, mode: Mode) -> Option<String> {
         let version = self.found.as_ref();
-        let has = |other: &Has| other.mode == mode && other.is_in(version);
-        if !self.modes.is_empty() && !self.modes.iter().any(has) {
+        if !self.has(mode) {
             // In another version it may have it.
             let who = if self.modes.iter().any(|has| has.mode == mode) { self.title() } else { self.name.clone() };
             return Some(format!("{who} has no {mode} mode"));

@@ -1,0 +1,90 @@
+//! Which rules of Kubernetes the judged calls rest on, and which of them a fault breaks.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use svclab_oracle::{Part, Promise, Rule};
+
+use super::finding::FindingKind;
+use crate::judge::Kind;
+
+/// How often a rule was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct RuleTally {
+    /// Calls whose promise rests on it, and that became what was promised.
+    pub held: usize,
+    /// Calls that break it.
+    pub broken: usize,
+    /// Calls that break it as kube-proxy is known to do everywhere.
+    pub known: usize,
+}
+
+impl RuleTally {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: RuleTally) -> RuleTally {
+        RuleTally { held: self.held + other.held, broken: self.broken + other.broken, known: self.known + other.known }
+    }
+}
+
+/// Of each rule, by its short name ([`Rule::id`]).
+pub type RuleTallies = BTreeMap<&'static str, RuleTally>;
+
+/// The rules that a fault of a kind breaks, of those that the promise rests on: a wrong source address says nothing against the choice of
+/// the endpoint. Never none, where the promise rests on any.
+pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
+    let FindingKind::Broken(kind) = kind else { return vec![Rule::NoService] };
+    let all = || promise.because.iter().map(|reason| reason.rule);
+    let of = |part: Part| all().filter(|rule| rule.part() == part).collect::<Vec<_>>();
+    let candidates = match kind {
+        Kind::NotTranslated => vec![of(Part::Frontend)],
+        // What decides for a usual service cannot be what is special here.
+        Kind::Dropped | Kind::Rejected => vec![
+            all().filter(|rule| matches!(rule.part(), Part::Endpoints | Part::Refusal) && !is_usual(*rule)).collect(),
+            of(Part::Frontend),
+        ],
+        Kind::WrongEndpoint | Kind::MissingEndpoint => vec![of(Part::Endpoints)],
+        Kind::Share | Kind::Affinity => vec![of(Part::Choice)],
+        Kind::Source | Kind::Answer => vec![of(Part::Source)],
+        Kind::Delivered | Kind::Refusal => vec![of(Part::Refusal), of(Part::Frontend)],
+    };
+    candidates.into_iter().find(|rules| !rules.is_empty()).unwrap_or_else(|| all().collect())
+}
+
+/// Whether nearly every delivery rests on it.
+fn is_usual(rule: Rule) -> bool {
+    matches!(rule, Rule::Ready | Rule::ClusterPolicy)
+}
+
+#[cfg(test)]
+mod tests {
+    use svclab_oracle::{Reason, Verdict};
+
+    use super::*;
+
+    fn promise(rules: &[Rule]) -> Promise {
+        let because = rules.iter().map(|rule| Reason { rule: *rule, about: String::new() }).collect();
+        Promise { verdict: Verdict::Drop, because }
+    }
+
+    #[test]
+    fn a_fault_breaks_the_rules_that_it_is_about() {
+        let usual = promise(&[Rule::ClusterIp, Rule::Ready, Rule::ClusterPolicy, Rule::Even, Rule::OffCluster]);
+        let of = |kind, promise: &Promise| broken_by(FindingKind::Broken(kind), promise);
+        assert_eq!(of(Kind::Source, &usual), [Rule::OffCluster]);
+        assert_eq!(of(Kind::Share, &usual), [Rule::Even]);
+        assert_eq!(of(Kind::WrongEndpoint, &usual), [Rule::Ready, Rule::ClusterPolicy]);
+        assert_eq!(of(Kind::Dropped, &usual), [Rule::ClusterIp]);
+        let fallback = promise(&[Rule::NodePort, Rule::Terminating, Rule::ClusterPolicy]);
+        assert_eq!(of(Kind::Rejected, &fallback), [Rule::Terminating]);
+        assert_eq!(of(Kind::Delivered, &promise(&[Rule::ClusterIp, Rule::NoEndpoints])), [Rule::NoEndpoints]);
+        assert_eq!(of(Kind::Delivered, &promise(&[Rule::UnusedClusterIp])), [Rule::UnusedClusterIp]);
+        assert_eq!(broken_by(FindingKind::StaleFrontend, &usual), [Rule::NoService]);
+    }
+
+    #[test]
+    fn where_none_fits_every_rule_is_broken() {
+        let odd = promise(&[Rule::Headless]);
+        assert_eq!(broken_by(FindingKind::Broken(Kind::Share), &odd), [Rule::Headless]);
+    }
+}

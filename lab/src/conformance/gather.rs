@@ -1,0 +1,238 @@
+//! From reports of runs to a card.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, Row, SCHEMA_VERSION, Verdict};
+use crate::promises::Promise;
+
+/// Gathers a card.
+pub struct Gatherer {
+    proxy: String,
+    seed: u64,
+    modes: BTreeMap<String, Mode>,
+    cells: BTreeMap<(&'static str, String), Cell>,
+    /// The text of generated scenarios, by name.
+    generated: BTreeMap<String, String>,
+    excused: BTreeSet<(&'static str, String)>,
+}
+
+#[derive(Default)]
+struct Mode {
+    kernels: BTreeSet<String>,
+    scenarios: usize,
+    generated: usize,
+    not_run: Vec<NotRun>,
+    times: Vec<f64>,
+    peak_memory: u64,
+    processor: Duration,
+}
+
+impl Gatherer {
+    /// A card of `proxy` in these modes, with nothing judged.
+    #[must_use]
+    pub fn new(proxy: String, seed: u64, modes: impl IntoIterator<Item = String>) -> Gatherer {
+        let modes = modes.into_iter().map(|mode| (mode, Mode::default())).collect();
+        Gatherer { proxy, seed, modes, cells: BTreeMap::new(), generated: BTreeMap::new(), excused: BTreeSet::new() }
+    }
+
+    /// Says that a scenario of this name is generated.
+    pub fn generated(&mut self, name: String, text: String) {
+        self.generated.insert(name, text);
+    }
+
+    /// A scenario about `promise` that was not run.
+    pub fn not_run(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
+        let one = NotRun { scenario: scenario.to_owned(), why: why.to_owned() };
+        if let Some(promise) = promise {
+            self.cell(promise.id, mode).not_judged.push(one.clone());
+        }
+        self.mode(mode).not_run.push(one);
+    }
+
+    /// A scenario about `promise` that was not run, for the proxy's description says that it fails.
+    pub fn excused(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
+        self.excused.extend(promise.map(|promise| (promise.id, mode.to_owned())));
+        self.not_run(scenario, promise, mode, why);
+    }
+
+    fn cell(&mut self, promise: &'static str, mode: &str) -> &mut Cell {
+        self.cells.entry((promise, mode.to_owned())).or_default()
+    }
+
+    fn mode(&mut self, mode: &str) -> &mut Mode {
+        self.modes.entry(mode.to_owned()).or_default()
+    }
+
+    /// A scenario's report, as `svclab run --json` writes it.
+    pub fn scenario(&mut self, report: &Value) {
+        let text = |key: &str| report[key].as_str().unwrap_or_default();
+        let (name, mode) = (text("name"), text("mode"));
+        let promise = report["promise"].as_str().and_then(Promise::of_id);
+        if report["unable"] == true || report["interrupted"] == true {
+            let why = report["notStarted"].as_str().unwrap_or("it was ended before its last step");
+            return self.not_run(name, promise, mode, why);
+        }
+        let is_generated = self.generated.contains_key(name);
+        let of_mode = self.mode(mode);
+        *(if is_generated { &mut of_mode.generated } else { &mut of_mode.scenarios }) += 1;
+        of_mode.kernels.extend(report["kernel"].as_str().map(str::to_owned));
+        of_mode.figures(&report["figures"]);
+        if let (Some(why), Some(promise)) = (report["notStarted"].as_str(), promise) {
+            let breach = self.breach(report, &Value::Null, "the proxies come up", why);
+            let cell = self.cell(promise.id, mode);
+            cell.steps += 1;
+            cell.breaches.push(breach);
+        }
+        for step in report["steps"].as_array().into_iter().flatten() {
+            if !self.step(report, step, promise, mode) {
+                break;
+            }
+        }
+    }
+
+    /// A step; whether the next one says anything. What follows a failed step may fail because of it.
+    fn step(&mut self, report: &Value, step: &Value, promise: Option<&'static Promise>, mode: &str) -> bool {
+        if step["audited"].is_object() {
+            self.audit(report, step, mode);
+            return true;
+        }
+        let promise = step["promise"].as_str().and_then(Promise::of_id).or(promise);
+        let Some(promise) = promise else { return true };
+        match step["verdict"].as_str() {
+            Some("passed") => self.cell(promise.id, mode).steps += 1,
+            Some("failed" | "error") => {
+                let first = &step["mismatches"][0];
+                let words = |key: &str| first[key].as_str().unwrap_or_default();
+                let breach = self.breach(report, step, words("expected"), words("seen"));
+                let cell = self.cell(promise.id, mode);
+                cell.steps += 1;
+                cell.breaches.push(breach);
+                return false;
+            }
+            Some("not judged" | "not simulated") => {
+                let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
+                let scenario = format!("{}, {:?}", name(report), name(step));
+                let why = step["why"].as_str().unwrap_or_default().to_owned();
+                self.cell(promise.id, mode).not_judged.push(NotRun { scenario, why });
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// What an audit says of each rule.
+    fn audit(&mut self, report: &Value, step: &Value, mode: &str) {
+        for (rule, tally) in step["audited"]["rules"].as_object().into_iter().flatten() {
+            let Some(promise) = Promise::of_id(rule) else { continue };
+            let count = |key: &str| tally[key].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+            let broken = count("broken") + count("known");
+            let cell = self.cell(promise.id, mode);
+            cell.calls += count("held") + broken;
+            cell.broken_calls += broken;
+        }
+        for broken in step["audited"]["broken"].as_array().into_iter().flatten() {
+            let text = |key: &str| broken[key].as_str().unwrap_or_default();
+            let Some(promise) = Promise::of_id(text("rule")) else { continue };
+            let expected = format!("{} on {}: {}", text("call"), text("node"), text("promised"));
+            let breach = Breach {
+                known: broken["known"].as_str().map(str::to_owned),
+                way: text("way").lines().map(str::to_owned).collect(),
+                ..self.breach(report, step, &expected, &format!("{}; {}", text("found"), text("cause")))
+            };
+            self.cell(promise.id, mode).breaches.push(breach);
+        }
+    }
+
+    fn breach(&self, report: &Value, step: &Value, expected: &str, seen: &str) -> Breach {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let scenario = text(&report["name"]);
+        let generated = self.generated.get(&scenario);
+        let repeat = match generated {
+            Some(_) => format!("svclab run {scenario}.yaml --mode {} --audit", text(&report["mode"])),
+            None => text(&report["repeat"]),
+        };
+        let lines = step["explanation"].as_array().into_iter().flatten();
+        Breach {
+            step: text(&step["name"]),
+            expected: expected.to_owned(),
+            seen: seen.to_owned(),
+            known: None,
+            way: lines.filter_map(Value::as_str).map(str::to_owned).collect(),
+            repeat,
+            text: generated.cloned(),
+            length: text(&report["text"]).len(),
+            scenario,
+        }
+    }
+
+    /// The card.
+    #[must_use]
+    pub fn card(mut self) -> Card {
+        let names: Vec<String> = self.modes.keys().cloned().collect();
+        let mut rows: Vec<Row> = Promise::all().map(Row::of).collect();
+        for (row, promise) in rows.iter_mut().zip(Promise::all()) {
+            for mode in &names {
+                let key = (promise.id, mode.clone());
+                let is_excused = self.excused.contains(&key);
+                let cell = self.cells.remove(&key);
+                let is_for = mode.parse().is_ok_and(|mode| promise.is_for(mode));
+                if is_for || cell.is_some() {
+                    row.cells.insert(mode.clone(), finished(cell.unwrap_or_default(), is_excused));
+                }
+            }
+        }
+        Card {
+            schema_version: SCHEMA_VERSION,
+            proxy: self.proxy,
+            lab: env!("SVCLAB_VERSION").to_owned(),
+            seed: self.seed,
+            modes: self.modes.into_iter().map(|(name, mode)| mode.card(name)).collect(),
+            promises: rows,
+        }
+    }
+}
+
+/// With its verdict.
+fn finished(mut cell: Cell, is_excused: bool) -> Cell {
+    cell.verdict = match (&cell.breaches[..], cell.calls + cell.steps) {
+        ([], 0) if !is_excused => Verdict::NotJudged,
+        ([], _) if is_excused => Verdict::Excused,
+        ([], _) => Verdict::Kept,
+        (breaches, _) if breaches.iter().all(|breach| breach.known.is_some()) => Verdict::Known,
+        _ => Verdict::Broken,
+    };
+    cell.breaches.sort_by(|one, other| {
+        let order = |breach: &Breach| (breach.known.is_some(), breach.text.is_some(), breach.length);
+        order(one).cmp(&order(other)).then_with(|| one.scenario.cmp(&other.scenario))
+    });
+    cell.breaches.dedup_by(|one, other| one.scenario == other.scenario);
+    cell.breaches.truncate(BREACHES);
+    cell
+}
+
+impl Mode {
+    fn figures(&mut self, figures: &Value) {
+        let times = figures["appliedSeconds"]["all"].as_array().into_iter().flatten();
+        self.times.extend(times.filter_map(Value::as_f64));
+        self.peak_memory = self.peak_memory.max(figures["peakMemoryBytes"].as_u64().unwrap_or(0));
+        let seconds = figures["processorSeconds"].as_f64().unwrap_or(0.0);
+        self.processor += Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    }
+
+    fn card(mut self, mode: String) -> ModeCard {
+        self.not_run.sort();
+        self.not_run.dedup();
+        let is_any = self.scenarios + self.generated > 0;
+        ModeCard {
+            mode,
+            kernels: self.kernels.into_iter().collect(),
+            scenarios: self.scenarios,
+            generated: self.generated,
+            not_run: self.not_run,
+            figures: is_any.then(|| CardFigures::of(self.times, self.peak_memory, self.processor)),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The card as a page of one file.
+
+use svclab_audit::page::{Html, page};
+
+use super::text::{summary, untouched};
+use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
+
+/// The page.
+#[must_use]
+pub fn render(card: &Card) -> String {
+    page(&format!("Conformance of {}", card.proxy), |html| {
+        html.leaf("h1", "", &format!("Conformance of {}", card.proxy));
+        let (class, words) = match (card.judged(), card.is_clean()) {
+            (false, _) => ("verdict note", "nothing was judged"),
+            (true, true) => ("verdict good", "no promise was broken"),
+            (true, false) => ("verdict bad", "promises were broken"),
+        };
+        html.leaf("p", class, words);
+        html.list(card.modes.iter().map(|mode| summary(card, mode)).collect::<Vec<_>>().iter().map(String::as_str));
+        html.list(Verdict::ALL.iter().map(|verdict| verdict.means()));
+        for chapter in chapters(card) {
+            table(html, card, chapter);
+        }
+        figures(html, card);
+        let broken: Vec<_> = card.cells().filter(|(_, _, cell)| !cell.breaches.is_empty()).collect();
+        if !broken.is_empty() {
+            html.leaf("h2", "", "Broken");
+        }
+        for (row, mode, cell) in broken {
+            breaches(html, row, mode, cell);
+        }
+        not_judged(html, card);
+        html.leaf("footer", "", &format!("written by svclab conformance {}", card.lab));
+    })
+}
+
+/// The chapters in order, each once.
+fn chapters(card: &Card) -> Vec<&'static str> {
+    let mut chapters: Vec<&'static str> = card.promises.iter().map(Row::chapter).collect();
+    chapters.dedup();
+    chapters
+}
+
+fn table(html: &mut Html, card: &Card, chapter: &str) {
+    html.leaf("h2", "", chapter);
+    html.element("table", &[], |html| {
+        html.element("thead", &[], |html| {
+            html.element("tr", &[], |html| {
+                let modes = card.modes.iter().map(|mode| mode.mode.as_str());
+                ["", "Promise"].into_iter().chain(modes).chain(["Source"]).for_each(|name| html.leaf("th", "", name));
+            });
+        });
+        html.element("tbody", &[], |html| {
+            for row in card.promises.iter().filter(|row| row.chapter() == chapter) {
+                html.element("tr", &[], |html| {
+                    html.leaf("td", "number", &row.number.to_string());
+                    html.leaf("td", "", &row.says);
+                    for mode in &card.modes {
+                        html.element("td", &[], |html| {
+                            if let Some(Cell { verdict, .. }) = row.cells.get(&mode.mode) {
+                                html.leaf("span", class(*verdict), verdict.word());
+                            }
+                        });
+                    }
+                    html.leaf("td", "soft", &row.source);
+                });
+            }
+        });
+    });
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Kept => "badge good",
+        Verdict::Broken => "badge bad",
+        Verdict::Known | Verdict::Excused => "badge note",
+        Verdict::NotJudged => "soft",
+    }
+}
+
+fn figures(html: &mut Html, card: &Card) {
+    html.leaf("h2", "", "Figures");
+    let lines = card.modes.iter().filter_map(|mode| Some(format!("{}: {}", mode.mode, mode.figures.as_ref()?.line())));
+    html.list(lines.collect::<Vec<_>>().iter().map(String::as_str));
+}
+
+fn breaches(html: &mut Html, row: &Row, mode: &ModeCard, cell: &Cell) {
+    html.element("details", &[("class", "card")], |html| {
+        html.leaf("summary", "", &format!("{} {} in {} mode", row.number, row.id, mode.mode));
+        html.element("div", &[("class", "inside")], |html| {
+            html.leaf("p", "", &format!("{} [{}]", row.says, row.source));
+            cell.breaches.iter().for_each(|breach| one(html, breach));
+        });
+    });
+}
+
+fn one(html: &mut Html, breach: &Breach) {
+    html.leaf("h3", "", &format!("{}: {}", breach.scenario, breach.step));
+    html.element("dl", &[("class", "rows")], |html| {
+        html.row("promised", |html| html.text(&breach.expected));
+        html.row("seen", |html| html.text(&breach.seen));
+        if let Some(known) = &breach.known {
+            html.row("known", |html| html.text(known));
+        }
+        html.row("again", |html| html.leaf("code", "", &breach.repeat));
+    });
+    if !breach.way.is_empty() {
+        html.leaf("pre", "", &breach.way.join("\n"));
+    }
+    if let Some(text) = &breach.text {
+        html.element("details", &[], |html| {
+            html.leaf("summary", "", "the scenario");
+            html.leaf("pre", "", text);
+        });
+    }
+}
+
+fn not_judged(html: &mut Html, card: &Card) {
+    html.leaf("h2", "", "Not judged");
+    html.element("table", &[], |html| {
+        html.element("tbody", &[], |html| {
+            for (row, mode, cell) in card.cells() {
+                for one in &cell.not_judged {
+                    html.element("tr", &[], |html| {
+                        html.leaf("td", "number", &row.number.to_string());
+                        let fields = [&row.id, &mode.mode, &one.scenario, &one.why];
+                        fields.into_iter().for_each(|field| html.leaf("td", "", field));
+                    });
+                }
+            }
+        });
+    });
+    for mode in &card.modes {
+        if let Some(names) = untouched(card, mode) {
+            html.leaf("p", "", &format!("Nothing that was run in {} mode is about: {names}", mode.mode));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use serde_json::{Value, json};
+
+use super::*;
+
+fn step(name: &str, verdict: &str) -> Value {
+    json!({ "name": name, "verdict": verdict, "why": null, "mismatches": [], "audited": null, "explanation": null })
+}
+
+fn failed(name: &str, expected: &str, seen: &str) -> Value {
+    let mut step = step(name, "failed");
+    step["mismatches"] = json!([{ "expected": expected, "seen": seen }]);
+    step["explanation"] = json!(["10.244.1.9 sends to 10.96.0.1:80", "dropped by FORWARD 1"]);
+    step
+}
+
+fn audit(rules: &Value, broken: &Value) -> Value {
+    let mut step = step("audit before the first step", "passed");
+    step["audited"] = json!({ "rules": rules, "broken": broken });
+    step
+}
+
+fn report(name: &str, promise: Option<&str>, steps: &[Value]) -> Value {
+    json!({
+        "name": name, "promise": promise, "mode": "iptables", "kernel": "6.12", "text": format!("name: {name}\n"), "steps": steps,
+        "unable": false, "interrupted": false, "notStarted": null, "repeat": format!("svclab run scenarios/{name}.yaml --mode iptables"),
+        "figures": { "appliedSeconds": { "all": [0.2, 0.1] }, "peakMemoryBytes": 12_000_000, "processorSeconds": 1.5 },
+    })
+}
+
+fn broken(rule: &str, known: Option<&str>) -> Value {
+    json!({
+        "rule": rule, "node": "node-a", "call": "a pod → 10.96.0.1:80/TCP", "promised": "deliver", "found": "it is dropped",
+        "cause": "a rule `|` of <b>", "known": known, "way": "prerouting\nforward",
+    })
+}
+
+fn card() -> Card {
+    let mut gatherer = Gatherer::new("kube-proxy 1.36.2".to_owned(), 7, ["iptables".to_owned()]);
+    gatherer.generated("generated-iptables-7".to_owned(), "name: generated\n```\n".to_owned());
+    let rules = json!({ "cluster-ip": { "held": 9, "broken": 0, "known": 0 }, "source-ranges": { "held": 1, "broken": 2, "known": 0 } });
+    gatherer.scenario(&report(
+        "generated-iptables-7",
+        None,
+        &[audit(&rules, &json!([broken("source-ranges", None)])), failed("a probe", "x", "y")],
+    ));
+    let known = json!({ "no-endpoints": { "held": 3, "broken": 0, "known": 1 } });
+    let known = audit(&known, &json!([broken("no-endpoints", Some("it refuses everywhere"))]));
+    gatherer.scenario(&report("hairpin", Some("hairpin"), &[known, step("it answers", "passed")]));
+    gatherer.scenario(&report(
+        "restart",
+        Some("restart"),
+        &[failed("it lives", "an answer", "silence"), failed("and again", "an answer", "silence")],
+    ));
+    let mut idle = step("nothing happens", "not judged");
+    idle["why"] = "the machine is busy".into();
+    gatherer.scenario(&report("idle", Some("idle"), &[idle]));
+    let udp = Promise::of_id("udp-flows");
+    gatherer.excused("udp-stale", udp, "iptables", "it leaves the flows of a deleted service");
+    gatherer.not_run("sctp", Promise::of_id("cluster-ip"), "iptables", "no microVM here");
+    gatherer.card()
+}
+
+fn verdict(card: &Card, id: &str) -> Verdict {
+    card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"].verdict
+}
+
+#[test]
+fn each_promise_has_the_verdict_that_its_runs_give() {
+    let card = card();
+    let of = |id| verdict(&card, id);
+    assert_eq!(of("cluster-ip"), Verdict::Kept, "though a scenario about it was not run");
+    assert_eq!(of("source-ranges"), Verdict::Broken);
+    assert_eq!(of("no-endpoints"), Verdict::Known);
+    assert_eq!(of("hairpin"), Verdict::Kept);
+    assert_eq!(of("restart"), Verdict::Broken);
+    assert_eq!(of("udp-flows"), Verdict::Excused);
+    assert_eq!([of("idle"), of("drain")], [Verdict::NotJudged; 2]);
+    assert!(card.judged() && !card.is_clean());
+    let mode = &card.modes[0];
+    assert_eq!((mode.scenarios, mode.generated, mode.not_run.len()), (3, 1, 2));
+    let figures = mode.figures.as_ref().unwrap();
+    assert_eq!((figures.changes, figures.applied_median, figures.peak_memory), (8, Some(0.1), 12_000_000));
+}
+
+#[test]
+fn of_a_scenario_the_first_failed_step_counts_and_a_generated_one_brings_its_text() {
+    let card = card();
+    let breaches = |id: &str| &card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"].breaches;
+    assert_eq!(breaches("restart").iter().map(|one| one.step.as_str()).collect::<Vec<_>>(), ["it lives"]);
+    let generated = &breaches("source-ranges")[0];
+    assert!(generated.text.is_some());
+    assert_eq!(generated.repeat, "svclab run generated-iptables-7.yaml --mode iptables --audit");
+}
+
+#[test]
+fn the_smallest_scenario_is_shown_first_and_those_written_by_hand_before() {
+    let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
+    gatherer.generated("g".to_owned(), String::new());
+    for name in ["long-name", "a-very-long-name", "short", "g", "longest-name-of-all"] {
+        gatherer.scenario(&report(name, Some("hairpin"), &[failed("x", "y", "z")]));
+    }
+    let card = gatherer.card();
+    let row = card.promises.iter().find(|row| row.id == "hairpin").unwrap();
+    let names: Vec<&str> = row.cells["iptables"].breaches.iter().map(|one| one.scenario.as_str()).collect();
+    assert_eq!(names, ["short", "long-name", "a-very-long-name"]);
+}
+
+#[test]
+fn a_proxy_that_does_not_come_up_breaks_the_promise_and_a_lab_that_does_not_judges_nothing() {
+    let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
+    let mut dead = report("hairpin", Some("hairpin"), &[]);
+    dead["notStarted"] = "the proxy on node-a has ended".into();
+    let mut unable = report("restart", Some("restart"), &[]);
+    unable["notStarted"] = "no namespaces here".into();
+    unable["unable"] = true.into();
+    gatherer.scenario(&dead);
+    gatherer.scenario(&unable);
+    let card = gatherer.card();
+    assert_eq!((verdict(&card, "hairpin"), verdict(&card, "restart")), (Verdict::Broken, Verdict::NotJudged));
+    assert_eq!(card.modes[0].not_run[0].why, "no namespaces here");
+}
+
+#[test]
+fn as_text() {
+    insta::assert_snapshot!(text(&card()).replace(env!("SVCLAB_VERSION"), "VERSION"));
+}
+
+#[test]
+fn as_markdown() {
+    insta::assert_snapshot!(markdown(&card()).replace(env!("SVCLAB_VERSION"), "VERSION"));
+}
+
+#[test]
+fn the_page_is_well_formed() {
+    let text = html(&card());
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    let document = roxmltree::Document::parse_with_options(&text, options).unwrap();
+    let cards = document.descendants().filter(|node| node.attribute("class") == Some("card")).count();
+    assert_eq!(cards, 3);
+}
+
+#[test]
+fn cards_compare_by_number() {
+    let (before, mut now) = (card(), card());
+    assert_eq!(against(&now, &before), []);
+    let read: Card = serde_json::from_str(&serde_json::to_string(&before).unwrap()).unwrap();
+    assert_eq!(read, before);
+    let cell = |card: &mut Card, id: &str, verdict| {
+        let row = card.promises.iter_mut().find(|row| row.id == id).unwrap();
+        row.cells.get_mut("iptables").unwrap().verdict = verdict;
+    };
+    cell(&mut now, "hairpin", Verdict::Broken);
+    cell(&mut now, "restart", Verdict::Kept);
+    let changes = against(&now, &before);
+    let shown: Vec<_> = changes.iter().map(|one| (one.number, one.before, one.now, one.is_worse())).collect();
+    assert_eq!(
+        shown,
+        [(502, Some(Verdict::Kept), Verdict::Broken, true), (801, Some(Verdict::Broken), Verdict::Kept, false),]
+    );
+}
+
+#[test]
+fn every_shipped_scenario_says_which_promise_it_is_about() {
+    // The lab's own audit, and the documents that the work started from, which promise names of chains.
+    let without = ["scenarios/audit.yaml", "scenarios/seeds/"];
+    for path in crate::shipped::scenarios() {
+        let scenario = crate::scenario::load(path, 0).unwrap();
+        let is_left_out = without.iter().any(|start| path.to_str().unwrap().starts_with(start));
+        assert_eq!(scenario.promise.is_none(), is_left_out, "{}", path.display());
+    }
+}

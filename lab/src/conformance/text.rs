@@ -1,0 +1,143 @@
+//! The card for a terminal.
+
+use std::fmt::Write as _;
+
+use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
+use crate::promises::Promise;
+use crate::report::terminal::counted;
+
+/// Lines of a packet's way that are shown; the JSON has all.
+const WAY: usize = 8;
+
+/// The table, what was broken, what was not judged, and the figures.
+#[must_use]
+pub fn render(card: &Card) -> String {
+    let mut text = format!("{}, judged by svclab {}\n", card.proxy, card.lab);
+    for mode in &card.modes {
+        line(&mut text, format_args!("  {}", summary(card, mode)));
+    }
+    table(card, &mut text);
+    for (row, mode, cell) in card.cells() {
+        if !cell.breaches.is_empty() {
+            breaches(row, mode, cell, &mut text);
+        }
+    }
+    not_judged(card, &mut text);
+    text
+}
+
+/// All promises with their numbers, for `--promises`.
+#[must_use]
+pub fn promises() -> String {
+    let mut text = String::new();
+    let mut chapter = "";
+    for promise in Promise::all() {
+        if promise.chapter() != chapter {
+            chapter = promise.chapter();
+            let gap = if text.is_empty() { "" } else { "\n" };
+            line(&mut text, format_args!("{gap}{chapter}"));
+        }
+        line(&mut text, format_args!("  {}  {:<28} {}", promise.number, promise.id, promise.says));
+        line(&mut text, format_args!("       {:<28} [{}]", "", promise.source));
+    }
+    text
+}
+
+/// A mode in a line.
+pub(super) fn summary(card: &Card, mode: &ModeCard) -> String {
+    let counts = |kubernetes| {
+        let count = |verdict: Verdict| (card.count(&mode.mode, verdict, kubernetes), verdict.noun());
+        let counts = Verdict::ALL.map(count).into_iter().filter(|(count, _)| *count > 0);
+        counts.map(|(count, noun)| format!("{count} {noun}")).collect::<Vec<_>>().join(", ")
+    };
+    let generated = match mode.generated {
+        0 => String::new(),
+        1 => " and 1 generated cluster".to_owned(),
+        some => format!(" and {some} generated clusters"),
+    };
+    let kernels = if mode.kernels.is_empty() { "none".to_owned() } else { mode.kernels.join(", ") };
+    format!(
+        "{}: what Kubernetes promises: {}; what operators expect besides: {} ({}{generated}; kernel {kernels})",
+        mode.mode,
+        counts(true),
+        counts(false),
+        counted(mode.scenarios, "scenario"),
+    )
+}
+
+fn table(card: &Card, text: &mut String) {
+    let longest = card.promises.iter().map(|row| row.id.len()).max().unwrap_or_default();
+    let mut chapter = "";
+    for row in &card.promises {
+        if row.chapter() != chapter {
+            chapter = row.chapter();
+            let modes: String = card.modes.iter().map(|mode| format!("{:<10}", mode.mode)).collect();
+            line(text, format_args!("\n{:<1$}  {modes}", chapter, longest + 6));
+        }
+        let words: String = card
+            .modes
+            .iter()
+            .map(|mode| format!("{:<10}", row.cells.get(&mode.mode).map_or("", |cell| cell.verdict.word())))
+            .collect();
+        line(text, format_args!("  {} {:<longest$}  {}", row.number, row.id, words.trim_end()));
+    }
+}
+
+fn breaches(row: &Row, mode: &ModeCard, cell: &Cell, text: &mut String) {
+    let known = if cell.verdict == Verdict::Known { ", as kube-proxy is known to do" } else { "" };
+    line(text, format_args!("\n{} {} is broken in {} mode{known}: {}", row.number, row.id, mode.mode, row.says));
+    line(text, format_args!("  [{}]", row.source));
+    for breach in &cell.breaches {
+        one(breach, text);
+    }
+}
+
+fn one(breach: &Breach, text: &mut String) {
+    line(text, format_args!("  {}: {}", breach.scenario, breach.step));
+    line(text, format_args!("    promised: {}", breach.expected));
+    line(text, format_args!("    seen:     {}", breach.seen));
+    if let Some(known) = &breach.known {
+        line(text, format_args!("    known:    {known}"));
+    }
+    for way in breach.way.iter().take(WAY) {
+        line(text, format_args!("      {way}"));
+    }
+    if let Some(more) = breach.way.len().checked_sub(WAY).filter(|more| *more > 0) {
+        line(text, format_args!("      … {more} more lines in the report of --json"));
+    }
+    line(text, format_args!("    again:    {}", breach.repeat));
+}
+
+fn not_judged(card: &Card, text: &mut String) {
+    for (row, mode, cell) in card.cells().filter(|(_, _, cell)| !cell.not_judged.is_empty()) {
+        let what = if cell.verdict == Verdict::NotJudged { "was not judged" } else { "was not judged in part" };
+        line(text, format_args!("\n{} {} {what} in {} mode:", row.number, row.id, mode.mode));
+        for one in &cell.not_judged {
+            line(text, format_args!("  {}: {}", one.scenario, one.why));
+        }
+    }
+    for mode in &card.modes {
+        if let Some(names) = untouched(card, mode) {
+            line(text, format_args!("\nNothing that was run in {} mode is about: {names}", mode.mode));
+        }
+    }
+    for mode in &card.modes {
+        if let Some(figures) = &mode.figures {
+            line(text, format_args!("\n{} mode: {}", mode.mode, figures.line()));
+        }
+    }
+}
+
+/// The promises of a mode that nothing was about, though nothing was left out.
+pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
+    let is_untouched = |cell: &Cell| cell.verdict == Verdict::NotJudged && cell.not_judged.is_empty();
+    let cells = card.cells().filter(|(_, of, cell)| of.mode == mode.mode && is_untouched(cell));
+    let names: Vec<String> = cells.map(|(row, _, _)| format!("{} {}", row.number, row.id)).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Writing to a String cannot fail.
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(arguments);
+    text.push('\n');
+}

@@ -1,0 +1,196 @@
+//! Everything that a service proxy is held to, with a number for each that stays, so that cards of two versions compare.
+//!
+//! The first hundreds are the oracle's rules: what becomes of a packet. From 700 on stands what happens over time: changes, restarts, bad
+//! days. A number is never given to another promise, and a promise that goes takes its number with it.
+
+use svclab_oracle::Rule;
+
+use crate::scenario::file::Mode;
+
+/// Something that a proxy is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Promise {
+    /// Its number.
+    pub number: u16,
+    /// Its short name, by which scenarios name it.
+    pub id: &'static str,
+    /// What it says.
+    pub says: &'static str,
+    /// Where that is written.
+    pub source: &'static str,
+}
+
+impl Promise {
+    /// Every promise, by number.
+    pub fn all() -> impl Iterator<Item = &'static Promise> {
+        static ALL: std::sync::LazyLock<Vec<Promise>> = std::sync::LazyLock::new(|| {
+            let rules = RULES.iter().map(|(number, rule)| Promise {
+                number: *number,
+                id: rule.id(),
+                says: rule.says(),
+                source: rule.source(),
+            });
+            rules.chain(OVER_TIME).collect()
+        });
+        ALL.iter()
+    }
+
+    /// The promise of that short name.
+    #[must_use]
+    pub fn of_id(id: &str) -> Option<&'static Promise> {
+        Promise::all().find(|promise| promise.id == id)
+    }
+
+    /// Whether a page of Kubernetes, an enhancement proposal or a test of upstream's says it, and not just this project.
+    #[must_use]
+    pub fn is_kubernetes(&self) -> bool {
+        !self.source.starts_with("docs/")
+    }
+
+    /// Whether proxies are held to it in a mode.
+    #[must_use]
+    pub fn is_for(&self, mode: Mode) -> bool {
+        match self.id {
+            "drain" | "port-reuse" | "strict-arp" | "other-port-of-vip" | "one-list-per-server" => mode == Mode::Ipvs,
+            "next-endpoint" | "not-relayed" => mode == Mode::Userspace,
+            "flowtable" | "localhost-listeners" | "other-port-of-cluster-ip" | "unused-cluster-ip" => {
+                mode == Mode::Nftables
+            }
+            "relayed" => matches!(mode, Mode::Userspace | Mode::Nftables),
+            _ => true,
+        }
+    }
+
+    /// The chapter that it stands in.
+    #[must_use]
+    pub fn chapter(&self) -> &'static str {
+        match self.number / 100 {
+            1 => "Which addresses are served",
+            2 => "Which endpoints get the traffic",
+            3 => "What is refused",
+            4 => "Which endpoint is chosen",
+            5 => "Whom endpoints see",
+            6 => "What load balancers are told",
+            7 => "While things change",
+            8 => "When the proxy ends, or another one comes",
+            _ => "On a bad day",
+        }
+    }
+}
+
+/// The oracle's rules. Left out are those that say that no page decides: `undecided`, `contradiction` and
+/// `node-port-addresses-other-family` lead to no verdict.
+const RULES: [(u16, Rule); 49] = [
+    (101, Rule::ClusterIp),
+    (102, Rule::NodePort),
+    (103, Rule::ExternalIp),
+    (104, Rule::LoadBalancerIp),
+    (105, Rule::LoadBalancerProxies),
+    (106, Rule::Headless),
+    (107, Rule::ExternalName),
+    (108, Rule::OtherProxy),
+    (109, Rule::NoService),
+    (110, Rule::Family),
+    (111, Rule::NodePortAddresses),
+    (112, Rule::LocalhostNodePorts),
+    (113, Rule::LocalhostListeners),
+    (114, Rule::Martian),
+    (115, Rule::ExternalIpsShut),
+    (116, Rule::OtherPortOfClusterIp),
+    (117, Rule::UnusedClusterIp),
+    (118, Rule::Shared),
+    (119, Rule::OtherPortOfVip),
+    (201, Rule::Ready),
+    (202, Rule::Terminating),
+    (203, Rule::Merged),
+    (204, Rule::Reused),
+    (205, Rule::ClusterPolicy),
+    (206, Rule::InternalLocal),
+    (207, Rule::ExternalLocal),
+    (208, Rule::ShortCircuit),
+    (209, Rule::ZoneHints),
+    (210, Rule::NodeHints),
+    (211, Rule::NoHints),
+    (212, Rule::OneListPerServer),
+    (301, Rule::NoEndpoints),
+    (302, Rule::NoLocalEndpoints),
+    (303, Rule::SourceRanges),
+    (304, Rule::SourceRangesOwnNode),
+    (305, Rule::SourceRangesFamily),
+    (306, Rule::NotRelayed),
+    (401, Rule::Even),
+    (402, Rule::Scheduled),
+    (403, Rule::Affinity),
+    (501, Rule::Kept),
+    (502, Rule::Hairpin),
+    (503, Rule::OffCluster),
+    (504, Rule::MasqueradeAll),
+    (505, Rule::ExternalMasquerade),
+    (506, Rule::OwnNode),
+    (507, Rule::AsymmetricReply),
+    (508, Rule::Relayed),
+    (601, Rule::HealthCheck),
+];
+
+const fn promise(number: u16, id: &'static str, says: &'static str, source: &'static str) -> Promise {
+    Promise { number, id, says, source }
+}
+
+/// What happens over time.
+#[rustfmt::skip]
+const OVER_TIME: [Promise; 22] = [
+    promise(701, "endpoint-changes", "while endpoints come and go, no connection is refused, reset or led to one that is gone, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
+    promise(702, "udp-flows", "a UDP flow stays with its endpoint while that is there, and is led to another one as soon as it is gone", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when server pod cycles'"),
+    promise(703, "drain", "in IPVS mode a connection outlives its endpoint's removal", "kubernetes#57841, graceful termination"),
+    promise(704, "port-reuse", "in IPVS mode a client that uses its port again is answered at once", "kubernetes#70747, kubernetes#81775"),
+    promise(705, "dns-race", "two datagrams sent at once over one socket are both answered", "kubernetes#56903"),
+    promise(706, "invalid-packets", "a packet that connection tracking calls invalid does not reset a connection", "kubernetes#74839; page reference/config-api/kube-proxy-config.v1alpha1, conntrack.tcpBeLiberal"),
+    promise(707, "lossy-network", "what is sent again on a bad way goes to the same endpoint", "docs/scenario-list.md"),
+    promise(708, "networks", "services are reached whatever the network between nodes is: overlays, second interfaces, strict reverse paths", "docs/scenario-list.md"),
+    promise(709, "partial-sync", "a change of one service does not have the rules of the others written again", "page reference/networking/virtual-ips, Optimizing iptables mode performance; KEP-3453"),
+    promise(710, "idle", "while nothing happens the proxy does nothing", "docs/scenario-list.md"),
+    promise(711, "unknown-values", "a value that the proxy does not know, or does not need, leaves the object as good as it is", "docs/scenario-list.md"),
+    promise(712, "flowtable", "long connections may leave the rules, and follow them all the same", "KEP-4963"),
+    promise(713, "next-endpoint", "in userspace mode an endpoint that refuses is passed over", "page reference/networking/virtual-ips of 1.25, userspace proxy mode"),
+    promise(714, "strict-arp", "in IPVS mode with strictARP no node claims services' addresses on the network", "page reference/config-api/kube-proxy-config.v1alpha1, ipvs.strictARP"),
+    promise(801, "restart", "a proxy that ends, however it ends, leaves its rules at work; the next one catches up, and connections live", "docs/scenario-list.md"),
+    promise(802, "cleanup", "--cleanup takes every trace of the proxy away, and nothing else", "page reference/command-line-tools-reference/kube-proxy, --cleanup"),
+    promise(803, "switch-mode", "a proxy in another mode takes over without a failed connection, and nothing is left of the old mode", "KEP-3866, Upgrade / Downgrade Strategy; page reference/networking/virtual-ips"),
+    promise(901, "api-outage", "while the API is away the rules stay; when it is back the proxy catches up", "docs/scenario-list.md"),
+    promise(902, "api-answers", "whatever lists and watches answer, the proxy ends up with what is there, and loses nothing on the way", "page reference/using-api/api-concepts, Efficient detection of changes: clients have to expect 410 and begin anew"),
+    promise(903, "rules-taken-away", "rules that somebody else takes away come back, and others' rules stay", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.syncPeriod"),
+    promise(904, "commands-fail", "a command that fails, hangs or waits for a lock delays no other family, and the proxy says that it is not well", "docs/scenario-list.md"),
+    promise(905, "busy-tables", "changes are there in seconds though others write rules all the time", "docs/scenario-list.md"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_stay() {
+        let mut text = String::new();
+        for promise in Promise::all() {
+            let _ = writeln!(text, "{} {}", promise.number, promise.id);
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn each_is_there_once_and_in_order() {
+        let numbers: Vec<u16> = Promise::all().map(|promise| promise.number).collect();
+        assert!(numbers.is_sorted_by(|one, next| one < next));
+        let mut ids: Vec<&str> = Promise::all().map(|promise| promise.id).collect();
+        ids.sort_unstable();
+        assert!(ids.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn every_rule_that_decides_has_a_number() {
+        let undecided = [Rule::Undecided, Rule::Contradiction, Rule::NodePortAddressesOtherFamily];
+        let without = Rule::ALL.into_iter().filter(|rule| Promise::of_id(rule.id()).is_none());
+        assert_eq!(without.collect::<Vec<_>>(), undecided);
+    }
+}

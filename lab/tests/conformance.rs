@@ -1,0 +1,83 @@
+//! `svclab conformance`: a card of a proxy that keeps its promises, and of one that does not.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use support::command::{ended, err, out, svclab};
+
+/// Two scenarios and a generated cluster in one mode, with a described proxy; the card goes to `card.json`. `None`: this machine cannot
+/// run it.
+fn card(folder: &Path, name: &str, more: &str, flags: &[&str]) -> Option<(Output, Value)> {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let program = program.to_str().unwrap();
+    let text = format!(
+        "name: {name}\nversion: [echo, 'v1.2.3']\ncommand: [{program}, --config, '{{config}}', '--hostname-override={{node}}']\n{more}"
+    );
+    std::fs::write(folder.join("proxy.yaml"), text).unwrap();
+    let usual = ["conformance", "--proxy", "proxy.yaml", "--mode", "iptables", "--json", "card.json"];
+    let output = svclab(folder, &[&usual, flags].concat());
+    let unable = output.status.code() == Some(3);
+    assert!(!unable || std::env::var_os("CI").is_none(), "{}", err(&output));
+    let card = std::fs::read_to_string(folder.join("card.json")).unwrap_or_default();
+    (!unable).then(|| (output, serde_json::from_str(&card).unwrap_or_default()))
+}
+
+fn cell<'a>(card: &'a Value, number: u64) -> &'a Value {
+    let rows = card["promises"].as_array().unwrap();
+    &rows.iter().find(|row| row["number"] == number).unwrap()["cells"]["iptables"]
+}
+
+#[test]
+fn a_card_tells_kept_promises_from_broken_ones_and_compares() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["clusterip", "hairpin", "--clusters", "1"];
+    let Some((output, good)) = card(folder.path(), "good", "excused: {hairpin: it cannot}\n", &flags) else { return };
+    ended(&output, 0);
+    assert_eq!((&good["proxy"], &good["schemaVersion"]), (&"good 1.2.3".into(), &1.into()));
+    let cluster_ip = cell(&good, 101);
+    assert_eq!(cluster_ip["verdict"], "kept");
+    assert!(cluster_ip["calls"].as_u64() > Some(0) && cluster_ip["steps"].as_u64() > Some(0), "{cluster_ip}");
+    assert_eq!(cell(&good, 502)["notJudged"][0]["why"], "it cannot");
+    assert_eq!(cell(&good, 801)["verdict"], "notJudged");
+    let mode = &good["modes"][0];
+    assert_eq!((&mode["scenarios"], &mode["generated"]), (&1.into(), &1.into()));
+    assert!(mode["figures"]["peakMemory"].as_u64() > Some(1_000_000), "{mode}");
+    std::fs::rename(folder.path().join("card.json"), folder.path().join("before.json")).unwrap();
+
+    // It hides callers' addresses, which a scenario notices.
+    let flags =
+        ["clusterip", "--clusters", "0", "--against", "before.json", "--markdown", "card.md", "--html", "card.html"];
+    let wrong = "config: {iptables: {masqueradeAll: true}}\n";
+    let Some((output, bad)) = card(folder.path(), "bad", wrong, &flags) else { return };
+    ended(&output, 1);
+    let breach = &cell(&bad, 101)["breaches"][0];
+    assert_eq!((&cell(&bad, 101)["verdict"], &breach["scenario"]), (&"broken".into(), &"clusterip".into()));
+    assert!(
+        breach["repeat"].as_str().unwrap().contains("svclab run scenarios/clusterip.yaml --mode iptables"),
+        "{breach}"
+    );
+    let said = out(&output);
+    assert!(
+        said.contains("against the card of good 1.2.3") && said.contains("101 cluster-ip (iptables): kept -> BROKEN"),
+        "{said}"
+    );
+    let markdown = std::fs::read_to_string(folder.path().join("card.md")).unwrap();
+    assert!(markdown.contains("### 101 cluster-ip in iptables mode"), "{markdown}");
+    assert!(std::fs::read_to_string(folder.path().join("card.html")).unwrap().contains("promises were broken"));
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("no.json"), "{}").unwrap();
+    let output = svclab(folder.path(), &["conformance", "--against", "no.json"]);
+    ended(&output, 2);
+    assert!(err(&output).contains("no.json is no card of `svclab conformance --json`"), "{}", err(&output));
+    let output = svclab(folder.path(), &["conformance", "--promises"]);
+    ended(&output, 0);
+    assert!(out(&output).contains("502  hairpin"), "{}", out(&output));
+}
