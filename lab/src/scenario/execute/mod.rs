@@ -102,6 +102,11 @@ pub(super) trait Backend {
         None
     }
 
+    /// Why a step that failed, and those after it, cannot be judged here: something that every node grants was refused.
+    fn refused(&self) -> Option<String> {
+        None
+    }
+
     /// The audit that a run of this kind adds after a step, or with none before the first one.
     fn audit_after(&self, _: Option<&Step>) -> Option<Step> {
         None
@@ -203,6 +208,8 @@ pub(super) async fn steps<B: Backend>(
 #[derive(Default)]
 pub(super) struct Executor {
     answered_by: AnsweredBy,
+    /// Why no further step is judged.
+    refused: Option<String>,
 }
 
 impl Executor {
@@ -215,9 +222,17 @@ impl Executor {
         done: &mut impl FnMut(StepReport),
     ) -> bool {
         let begin = backend.now();
-        let (verdict, seen) = self.verdict(backend, step).await;
+        let (mut verdict, seen) = match &self.refused {
+            Some(why) => (Verdict::NotJudged(why.clone()), Seen::default()),
+            None => self.verdict(backend, step).await,
+        };
         let took = backend.now() - begin;
-        let has_failed = matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        let is_bad = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        if is_bad(&verdict) {
+            self.refused = backend.refused();
+            verdict = self.refused.clone().map_or(verdict, Verdict::NotJudged);
+        }
+        let has_failed = is_bad(&verdict);
         let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
         let Seen { summary, answers, .. } = seen;
         done(StepReport { summary, answers, evidence, took, ..StepReport::new(step, verdict) });

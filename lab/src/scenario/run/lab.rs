@@ -111,7 +111,7 @@ impl Lab {
         }
         match lab.applied(Instant::now()).await? {
             None => Ok(lab),
-            Some(mismatch) => Err(LabError::Proxy(mismatch)),
+            Some(mismatch) => Err(lab.proxies.refused().map_or(LabError::Proxy(mismatch), LabError::Refused)),
         }
     }
 

@@ -30,6 +30,13 @@ pub enum Proxy {
     Foreign(Box<ForeignProxy>),
 }
 
+impl Proxy {
+    /// Whether it is another's.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Proxy::Foreign(_))
+    }
+}
+
 /// The file that describes a proxy. Commands and variables have the places `{node}`, `{kubeconfig}`, `{config}` and `{mode}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
