@@ -8,6 +8,7 @@ pub mod expect;
 mod explanation;
 pub mod input;
 mod log;
+pub mod matrix;
 pub mod report;
 pub mod scenario;
 pub mod shipped;

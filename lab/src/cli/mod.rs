@@ -28,6 +28,7 @@ mod labs;
 mod list;
 mod live;
 mod manual;
+mod matrix;
 mod new;
 mod objects;
 mod on_host;
@@ -85,6 +86,8 @@ enum Command {
     Run(run_args::RunArgs),
     /// Run scenarios with two proxies and tell where they differ.
     Compare(compare::CompareArgs),
+    /// Run scenarios with several versions of a proxy, in each of their modes, and tell what each keeps.
+    Matrix(matrix::MatrixArgs),
     /// Run again what a report tells of: what broke in it, or all of it if nothing did.
     Replay(replay::ReplayArgs),
     /// List the kernels that scenarios can be run on, and what each can do.
@@ -219,6 +222,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Matrix(args) => matrix::matrix(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::GuestProbe(args) => kernels::probe(&args),

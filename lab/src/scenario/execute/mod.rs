@@ -25,6 +25,9 @@ use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
 use crate::report::{Cluster, Evidence, ScenarioReport, StepReport, Verdict};
 
+/// Why a step is not judged after one that could not be.
+const AFTER_REFUSED: &str = "an earlier step could not be judged";
+
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -208,7 +211,7 @@ pub(super) async fn steps<B: Backend>(
 #[derive(Default)]
 pub(super) struct Executor {
     answered_by: AnsweredBy,
-    /// Why no further step is judged.
+    /// Why a step failed that is not the proxy's fault: no further one is judged.
     refused: Option<String>,
 }
 
@@ -223,7 +226,7 @@ impl Executor {
     ) -> bool {
         let begin = backend.now();
         let (mut verdict, seen) = match &self.refused {
-            Some(why) => (Verdict::NotJudged(why.clone()), Seen::default()),
+            Some(_) => (Verdict::NotJudged(AFTER_REFUSED.to_owned()), Seen::default()),
             None => self.verdict(backend, step).await,
         };
         let took = backend.now() - begin;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
@@ -20,6 +21,9 @@ use crate::scenario::{ProxySettings, Variant};
 
 /// What iptables-nft and nft say of a transaction that the socket's buffer is too small for (EMSGSIZE).
 const TOO_LONG: &str = "Message too long";
+
+/// Between two looks at all that the proxies have said.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
@@ -183,6 +187,16 @@ impl Proxies {
                 return ended(Question::Running.expected(node), handle);
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Resolves once what one of them asks for is refused by this machine.
+    pub(super) async fn one_is_refused(&self) -> Mismatch {
+        loop {
+            if let Some(why) = self.refused() {
+                return Mismatch::new("the proxies may have what they need", why);
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
 

@@ -86,11 +86,19 @@ impl ForeignProxy {
     /// # Errors
     /// When the file cannot be read, or says something that cannot be done.
     pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
+        ForeignProxy::read_with(path, None)
+    }
+
+    /// The same; programs that it calls by a mere name are looked for in `first` before `PATH`.
+    ///
+    /// # Errors
+    /// As [`ForeignProxy::read`].
+    pub fn read_with(path: &Path, first: Option<&Path>) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
         let text = crate::input::Files::default().text(path).map_err(|error| wrong(error.to_string()))?;
         let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
-        proxy.checked().map_err(wrong)
+        proxy.checked(first).map_err(wrong)
     }
 
     /// A proxy that a command line with places describes wholly, quoted as for a shell.
@@ -101,7 +109,7 @@ impl ForeignProxy {
         let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
         let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;
         let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked().map_err(wrong)
+        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked(None).map_err(wrong)
     }
 
     /// Whether `text` is a command line with places rather than a path.
@@ -160,8 +168,8 @@ impl ForeignProxy {
     }
 
     /// With full paths and its version, if everything in it can be done.
-    fn checked(mut self) -> Result<ForeignProxy, String> {
-        self.commands().try_for_each(|(key, command)| command::check(key, command))?;
+    fn checked(mut self, first: Option<&Path>) -> Result<ForeignProxy, String> {
+        self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(format!("env: {name:?} cannot be an environment variable"));
@@ -196,11 +204,21 @@ impl ForeignProxy {
         self.found.as_ref().map_or_else(|| self.name.clone(), |version| format!("{} {version}", self.name))
     }
 
+    /// Its version, if its description says how to ask for it.
+    pub fn version(&self) -> Option<&Version> {
+        self.found.as_ref()
+    }
+
+    /// Whether it has a mode.
+    pub fn has(&self, mode: Mode) -> bool {
+        let version = self.found.as_ref();
+        self.modes.is_empty() || self.modes.iter().any(|other| other.mode == mode && other.is_in(version))
+    }
+
     /// Why it is not run in a scenario in this mode.
     pub fn excuse(&self, scenario: &str, mode: Mode) -> Option<String> {
         let version = self.found.as_ref();
-        let has = |other: &Has| other.mode == mode && other.is_in(version);
-        if !self.modes.is_empty() && !self.modes.iter().any(has) {
+        if !self.has(mode) {
             // In another version it may have it.
             let who = if self.modes.iter().any(|has| has.mode == mode) { self.title() } else { self.name.clone() };
             return Some(format!("{who} has no {mode} mode"));
