@@ -302,17 +302,23 @@ mod tests {
     }
 
     #[test]
-    fn the_description_that_comes_with_the_lab_excuses_scenarios_that_exist() {
+    fn the_descriptions_that_come_with_the_lab_excuse_scenarios_that_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(root.join("proxies/kube-proxy.yaml")).unwrap();
-        let mut proxy: ForeignProxy = serde_saphyr::from_str(&text).unwrap();
-        for name in proxy.excused.keys() {
-            let is_one = |folder: &str| root.join(folder).join(name).with_extension("yaml").is_file();
-            assert!(is_one("../scenarios") || is_one("../scenarios/microvm"), "{name}");
+        let read = |file: &Path| -> ForeignProxy {
+            let text = std::fs::read_to_string(file).unwrap();
+            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        };
+        for file in std::fs::read_dir(root.join("proxies")).unwrap() {
+            let mut proxy = read(&file.unwrap().path());
+            for name in proxy.excused.keys() {
+                let is_one = |folder: &str| root.join(folder).join(name).with_extension("yaml").is_file();
+                assert!(is_one("../scenarios") || is_one("../scenarios/microvm"), "{name}");
+            }
+            for (key, command) in proxy.commands() {
+                assert_eq!(command.iter().try_for_each(|part| command::check_places(key, part)), Ok(()));
+            }
         }
-        for (key, command) in proxy.commands() {
-            assert_eq!(command.iter().try_for_each(|part| command::check_places(key, part)), Ok(()));
-        }
+        let proxy = read(&root.join("proxies/kube-proxy.yaml"));
         assert_eq!(proxy.excuse("hairpin", Mode::Userspace).as_deref(), Some("kube-proxy has no userspace mode"));
         assert_eq!(proxy.excuse("hairpin", Mode::Iptables), None);
     }
