@@ -259,8 +259,9 @@ impl Executor {
         let deadline = step.eventually.max(busy).map(|span| backend.now() + span);
         let mut counted = Looks::default();
         loop {
-            let mut seen = self.once(backend, step).await?;
+            // By its beginning: on a slow machine a look may take longer than there is time, and what it saw at first be over.
             let in_time = deadline.is_some_and(|deadline| backend.now() < deadline);
+            let mut seen = self.once(backend, step).await?;
             match counted.after(seen.broken.is_empty(), in_time) {
                 Next::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
                 // To run a command once more may undo what its end has shown.
