@@ -281,7 +281,7 @@ fn a_matrix_has_a_column_for_each_version_and_mode() {
         return;
     }
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for line in ["| scenario | v1.9.0 iptables | v1.10.0 iptables |", "| hairpin | ✓ | **failed** [2](#reason-2) |"] {
+    for line in ["| scenario | v1.9.0 iptables | v1.10.0 iptables |", "| hairpin | ✓ | **failed** [1](#reason-1) |"] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}{said}");
     }
     assert!(text.contains("it has none before ([kubernetes#12345]("), "{text}");

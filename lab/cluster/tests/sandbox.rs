@@ -11,7 +11,6 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -208,12 +207,22 @@ async fn the_hosts_settings_are_out_of_reach() {
             "/proc/sys/net/netfilter/nf_conntrack_max",
             "/sys/module/nf_conntrack/parameters/hashsize",
         ] {
-            shell(&cluster, &place, &format!("v=$(cat {setting}); ! (echo $v >{setting}) 2>/dev/null")).await;
+            shell(
+                &cluster,
+                &place,
+                &format!("v=$(cat {setting} 2>/dev/null || true); ! (echo $v >{setting}) 2>/dev/null"),
+            )
+            .await;
         }
         if is_root {
             // In a user namespace this is that namespace's.
             let setting = "/proc/sys/user/max_net_namespaces";
-            shell(&cluster, &place, &format!("v=$(cat {setting}); ! (echo $v >{setting}) 2>/dev/null")).await;
+            shell(
+                &cluster,
+                &place,
+                &format!("v=$(cat {setting} 2>/dev/null || true); ! (echo $v >{setting}) 2>/dev/null"),
+            )
+            .await;
             let modules = "test $((0x$(sed -n 's/^CapBnd:[^0-9a-f]*//p' /proc/self/status) & (1 << 16))) = 0";
             shell(&cluster, &place, modules).await;
         }
