@@ -23,6 +23,12 @@ scenario NAME *FLAGS: build
 scenarios *FLAGS: build
     @"{{ lab }}" run --keep-going "$@" scenarios/*.yaml scenarios/seeds/*.yaml
 
+# Run every scenario with each version of upstream's kube-proxy in DIR (DIR/v1.36.2/kube-proxy), in each mode, as root: a table, and
+# target/upstream.json. `.ci/kube-proxy-releases DIR 1.36` fetches them; flags go to `svclab matrix`, such as --mode iptables.
+[no-exit-message]
+upstream DIR *FLAGS: build
+    @"{{ lab }}" matrix --json "$(dirname "$(dirname "{{ lab }}")")/upstream.json" "$@"
+
 # Any other command of the lab: `./just lab up hairpin`, `./just lab exec pod/web -- ip addr`, `./just lab check FILE`.
 [no-exit-message]
 lab *ARGS: build

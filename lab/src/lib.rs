@@ -9,6 +9,7 @@ pub mod expect;
 mod explanation;
 pub mod input;
 mod log;
+pub mod matrix;
 pub mod promises;
 pub mod report;
 pub mod scenario;

@@ -218,3 +218,80 @@ fn a_proxy_that_is_never_idle_is_found_out() {
         assert!(stderr.contains("FAIL nothing") && stderr.contains(says), "{companion}: {stderr}");
     }
 }
+
+/// What a proxy without the machine's root is refused by its kernel is not held against it: as another user's root.
+#[test]
+fn what_a_user_namespace_refuses_is_not_the_proxys_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("proxy.yaml");
+    let line = "echo 'sendmsg() failed: Message too long' >&2; exec sleep 1000";
+    std::fs::write(&file, format!("name: too-long\ncommand: [sh, -c, \"{line}\"]\n")).unwrap();
+    let in_user_namespace = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_svclab"), "run", "--kernel", "host"]);
+        command.args(["--mode", "iptables"]).args(arguments).stdin(Stdio::null());
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let output = finish(command, Duration::from_secs(100));
+        let stderr = support::said(&output);
+        let unable = stderr.starts_with("unshare:") || stderr.contains("AppArmor");
+        assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
+        (!unable).then(|| (output.status.code(), stderr))
+    };
+    let proxy = file.to_str().unwrap();
+    let Some((status, said)) = in_user_namespace(&["hairpin", "--proxy", proxy]) else { return };
+    assert!(status == Some(3) && said.contains("refuses SO_SNDBUFFORCE"), "{status:?} {said}");
+    // Where sockets have room for it, it is run.
+    let room: u64 = std::fs::read_to_string("/proc/sys/net/core/wmem_default").unwrap().trim().parse().unwrap();
+    let Some((status, said)) = in_user_namespace(&["kill-mid-sync", "--proxy", proxy]) else { return };
+    let says = if room < 300_000 { "needs largeBatches" } else { "refuses SO_SNDBUFFORCE" };
+    assert!(status == Some(3) && said.contains(says), "{status:?} {said}");
+    // This project's own does without.
+    let Some((status, said)) = in_user_namespace(&["kill-mid-sync"]) else { return };
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn a_matrix_has_a_column_for_each_version_and_mode() {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let directory = tempfile::tempdir().unwrap();
+    for (version, does) in
+        [("v1.9.0", format!("exec '{}' \"$@\"", program.display())), ("v1.10.0", "exit 7".to_owned())]
+    {
+        let script = directory.path().join("versions").join(version).join("by-the-book");
+        std::fs::create_dir_all(script.parent().unwrap()).unwrap();
+        let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && exec echo by-the-book {version}\n{does}\n");
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let file = directory.path().join("proxy.yaml");
+    let description = "name: by-the-book\nversion: [by-the-book, --version]\nmodes: [iptables]\n\
+                       command: [by-the-book, --config, '{config}', '--hostname-override={node}']\n\
+                       excused: {sctp: {reason: it has none before (kubernetes#12345), versions: '<1.10'}}\n";
+    std::fs::write(&file, description).unwrap();
+    let json = directory.path().join("matrix.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.arg("matrix").arg(directory.path().join("versions")).args(["hairpin", "sctp", "--kernel", "host"]);
+    command.arg("--proxy").arg(&file).arg("--json").arg(&json).stdin(Stdio::null());
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let output = finish(command, Duration::from_secs(100));
+    let (text, said) = (String::from_utf8_lossy(&output.stdout).into_owned(), support::said(&output));
+    let unable = said.contains("run as root");
+    assert!(!unable || std::env::var_os("CI").is_none(), "{said}");
+    if unable {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for line in ["| scenario | v1.9.0 iptables | v1.10.0 iptables |", "| hairpin | ✓ | **failed** [1](#reason-1) |"] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}{said}");
+    }
+    assert!(text.contains("it has none before ([kubernetes#12345]("), "{text}");
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let verdict = |scenario: &str, version: &str| {
+        let cells = value["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["scenario"] == scenario && cell["version"] == version);
+        cell.unwrap()["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(verdict("hairpin", "1.9.0"), "passed");
+    assert_eq!(verdict("sctp", "1.9.0"), "excused");
+    assert_eq!(verdict("hairpin", "1.10.0"), "failed");
+}

@@ -12,16 +12,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::clusters::{Families, node, run, spec};
+use support::clusters::{Families, in_pod, node, run, spec};
 use support::{eventually, finish, inside_command};
 use svclab_cluster::Cluster;
 use svclab_cluster::process::ProcessSpec;
+use svclab_cluster::traffic::probe::Place;
 use svclab_netns::{enter, sandbox};
 use svclab_spec::Cni;
 
@@ -37,10 +38,10 @@ fn main() {
         case!(Outside signals_and_status_pass_through),
         case!(Outside a_running_lab_can_be_entered),
         case!(Outside what_is_missing_is_said),
-        case!(Inside works_as_root_without_user_namespaces),
+        case!(Outside works_as_root_without_user_namespaces),
+        case!(Inside the_hosts_settings_are_out_of_reach),
         case!(Helper hold),
         case!(Helper exit_7_on_sigterm),
-        case!(Helper short_of_namespaces),
         case!(Helper build_one),
     ]);
 }
@@ -168,28 +169,79 @@ async fn build_one() {
     run(&cluster, node("a"), "iptables -t nat -N HERE").await;
 }
 
-/// Inside a sandbox that allows no further user namespaces, as the root that its owner is.
-async fn works_as_root_without_user_namespaces() {
-    fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
-    let output = finish(inside_command("build_one"), Duration::from_secs(20));
+/// Runs a helper in a user namespace of its own with a limit, which is that namespace's and not the host's. `None`: this machine
+/// cannot.
+fn limited(limit: &str, helper: &str) -> Option<Output> {
+    let inner = inside_command(helper);
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", &format!("echo 0 >/proc/sys/user/{limit} && exec \"$@\"")]);
+    command.arg("sh").arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = finish(command, Duration::from_secs(20));
+    let unable = String::from_utf8_lossy(&output.stderr).starts_with("unshare:");
+    assert!(!unable || std::env::var_os("CI").is_none(), "{output:?}");
+    if unable {
+        println!("SKIPPED, this machine cannot run it");
+    }
+    (!unable).then_some(output)
+}
+
+/// As the root of a namespace that allows no further user namespaces.
+fn works_as_root_without_user_namespaces() {
+    let Some(output) = limited("max_user_namespaces", "build_one") else { return };
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A sandbox that forbids what the one inside it needs.
-async fn short_of_namespaces() {
-    fs::write("/proc/sys/user/max_net_namespaces", "0").unwrap();
-    let output = finish(inside_command("build_one"), Duration::from_secs(20));
-    print!("{}", String::from_utf8_lossy(&output.stderr));
-    std::process::exit(output.status.code().unwrap());
+/// Whoever runs the lab: the settings of its own network can be written, and those of the machine cannot. Each is written as it
+/// is, so that nothing comes of a lab that lets it through.
+async fn the_hosts_settings_are_out_of_reach() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 1, 1)).await.unwrap();
+    let is_root = !sandbox::lacks_root();
+    for place in [node("a"), in_pod("p0")] {
+        shell(&cluster, &place, "echo 63 >/proc/sys/net/ipv4/ip_default_ttl").await;
+        shell(&cluster, &place, "test $(cat /proc/sys/net/ipv4/ip_default_ttl) = 63").await;
+        for setting in [
+            "/proc/sys/vm/swappiness",
+            "/proc/sys/kernel/panic",
+            "/proc/sys/net/core/wmem_max",
+            "/proc/sys/net/netfilter/nf_conntrack_max",
+            "/sys/module/nf_conntrack/parameters/hashsize",
+        ] {
+            shell(
+                &cluster,
+                &place,
+                &format!("v=$(cat {setting} 2>/dev/null || true); ! (echo $v >{setting}) 2>/dev/null"),
+            )
+            .await;
+        }
+        if is_root {
+            // In a user namespace this is that namespace's.
+            let setting = "/proc/sys/user/max_net_namespaces";
+            shell(
+                &cluster,
+                &place,
+                &format!("v=$(cat {setting} 2>/dev/null || true); ! (echo $v >{setting}) 2>/dev/null"),
+            )
+            .await;
+            let modules = "test $((0x$(sed -n 's/^CapBnd:[^0-9a-f]*//p' /proc/self/status) & (1 << 16))) = 0";
+            shell(&cluster, &place, modules).await;
+        }
+        shell(&cluster, &place, "! date -s now 2>/dev/null").await;
+    }
+    // The settings of a device can be written, and no other namespace's devices are seen.
+    shell(&cluster, &node("a"), "echo 0 >/sys/class/net/cni0/bridge/multicast_snooping").await;
+    shell(&cluster, &node("a"), "test -d /sys/class/net/eth0 -a ! -d /sys/class/net/segment").await;
+}
+
+/// Runs a line of shell in a place; panics when it fails.
+async fn shell(cluster: &Cluster, place: &Place, line: &str) {
+    let output = cluster.exec(place, &["sh", "-euc", line].map(str::to_owned), Duration::from_secs(20)).await.unwrap();
+    assert!(output.success(), "{place}: {line}: {output:?}");
 }
 
 fn what_is_missing_is_said() {
-    let output = finish(inside_command("short_of_namespaces"), Duration::from_secs(20));
-    let text = String::from_utf8_lossy(&output.stdout);
-    if text.is_empty() && std::env::var_os("CI").is_none() {
-        println!("SKIPPED, this machine cannot run it");
-        return;
-    }
+    let Some(output) = limited("max_net_namespaces", "build_one") else { return };
+    let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(
         text.trim(),

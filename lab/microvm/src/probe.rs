@@ -1,6 +1,7 @@
 //! What a kernel can do, found by doing it: in a network namespace that nobody else uses.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -18,6 +19,10 @@ pub struct Abilities {
 /// Every scheduler of IPVS that a kernel may have.
 const SCHEDULERS: [&str; 14] =
     ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos"];
+
+/// Transactions of this many rules, which are a few hundred endpoints', in one message.
+const LARGE_BATCHES: &str = "largeBatches";
+const LARGE_BATCH: usize = 1000;
 
 /// Operations that show an ability: its name and the commands, arguments separated by spaces except for `nft`'s script.
 const OPERATIONS: &[(&str, &[&str])] = &[
@@ -77,6 +82,9 @@ pub fn all() -> Abilities {
     if Path::new("/proc/net/sctp").is_dir() {
         can.insert("sctp".to_owned());
     }
+    if takes_large_batches() {
+        can.insert(LARGE_BATCHES.to_owned());
+    }
     Abilities { release, can }
 }
 
@@ -100,7 +108,22 @@ impl Abilities {
 
 /// What identifies this file's operations: with others, an older answer is worth nothing.
 pub fn operations() -> String {
-    format!("{OPERATIONS:?}{SCHEDULERS:?}")
+    format!("{OPERATIONS:?}{SCHEDULERS:?}{LARGE_BATCHES}{LARGE_BATCH}")
+}
+
+/// Whether iptables-nft's commands can send [`LARGE_BATCH`] rules at once. They send a transaction as one message, and enlarge
+/// the socket's buffer for it by `SO_SNDBUFFORCE`, which the kernel grants in the first user namespace only.
+fn takes_large_batches() -> bool {
+    let mut text = "*filter\n:PROBE - [0:0]\n".to_owned();
+    for number in 0..LARGE_BATCH {
+        text += &format!("-A PROBE -p tcp -m comment --comment large-{number} -m tcp --dport 80 -j RETURN\n");
+    }
+    text += "COMMIT\n";
+    let child = command("iptables-nft-restore", &["--noflush"]).stdin(Stdio::piped()).spawn();
+    child.is_ok_and(|mut child| {
+        let written = child.stdin.take().is_some_and(|mut input| input.write_all(text.as_bytes()).is_ok());
+        child.wait().is_ok_and(|status| status.success()) && written
+    })
 }
 
 /// A command's words; `nft` takes its whole script as one.
@@ -113,10 +136,15 @@ fn words(command: &str) -> Vec<&str> {
 
 fn works(argv: &[&str]) -> bool {
     let Some((program, args)) = argv.split_first() else { return false };
+    command(program, args).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// A command whose output is of no interest.
+fn command(program: &str, args: &[&str]) -> Command {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);
-    command.args(args).env("PATH", path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    command.args(args).env("PATH", path).stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }
 
 #[cfg(test)]

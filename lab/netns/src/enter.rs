@@ -21,9 +21,9 @@ pub fn line(namespace: &Namespace) -> Option<String> {
     let thread = namespace.thread_dir()?;
     let process = thread.parent()?.parent()?.display();
     let thread = thread.display();
-    let user = match sandbox::outside()?.user_namespace {
-        true => format!(" --user={process}/ns/user --preserve-credentials"),
-        false => String::new(),
+    let user = match sandbox::outside()?.rights {
+        sandbox::Rights::UserNamespace => format!(" --user={process}/ns/user --preserve-credentials"),
+        sandbox::Rights::Root | sandbox::Rights::AsFound => String::new(),
     };
     Some(format!(
         "nsenter{user} --pid={process}/ns/pid --mount={thread}/ns/mnt --uts={thread}/ns/uts --net={thread}/ns/net"

@@ -1,7 +1,7 @@
 //! Network namespaces without root: the sandbox that everything runs in, one thread per network namespace, and links between them.
 //!
-//! [`sandbox::enter`], called first thing in `main`, puts the rest of the program into new user, mount, network, PID, IPC and UTS
-//! namespaces; whatever ends the program ends all that is inside. [`namespace::Namespace`] is a host in there: closures that it runs
+//! [`sandbox::enter`], called first thing in `main`, puts the rest of the program into new mount, network, PID, IPC and UTS
+//! namespaces (and a user namespace, unless the host's root runs it); whatever ends the program ends all that is inside. [`namespace::Namespace`] is a host in there: closures that it runs
 //! make sockets of that host, programs that it starts live there. [`links`] makes veth pairs, bridges, VXLAN devices, addresses and
 //! routes by netlink, [`netem`] impairs them. `examples/two_hosts.rs` has two hosts and a cable in a screen of code.
 //!
@@ -10,6 +10,7 @@
 pub mod capture;
 mod diagnose;
 pub mod enter;
+mod guard;
 pub mod labs;
 pub mod links;
 pub mod mac;

@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::links::Links;
-use super::sandbox::{self, WORK_DIR};
-use super::{NetnsError, sys};
+use super::sandbox::{self, Rights, WORK_DIR};
+use super::{NetnsError, guard, sys};
 
 /// Characters of a host name: Linux takes 64, and Kubernetes 63.
 const LONGEST_HOST_NAME: usize = 63;
@@ -174,8 +174,12 @@ fn host_name(name: &str) -> &str {
 
 /// A `/sys` for the new network namespace and an empty `/run` that shows the lab's work directory only.
 fn host_mounts() -> io::Result<()> {
-    // A container with a masked /sys refuses a fresh one; programs then see the sandbox's devices there.
-    let _ = sys::mount_pseudo("sysfs", Path::new("/sys"));
+    if sandbox::outside().is_some_and(|outside| outside.rights == Rights::Root) {
+        guard::devices()?;
+    } else {
+        // A container with a masked /sys refuses a fresh one; programs then see the sandbox's devices there.
+        let _ = sys::mount_pseudo("sysfs", Path::new("/sys"));
+    }
     let work = File::open(WORK_DIR)?;
     sys::mount_tmpfs(Path::new("/run"))?;
     fs::create_dir_all(WORK_DIR)?;

@@ -1,8 +1,10 @@
-//! The sandbox: new user, mount, network, PID, IPC and UTS namespaces around the whole run.
+//! The sandbox: new mount, network, PID, IPC and UTS namespaces around the whole run, and a user namespace for whoever is not
+//! the host's root.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +13,14 @@ use std::sync::OnceLock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 
-use super::{diagnose, outer, probe, sys};
+use super::{diagnose, guard, outer, probe, sys};
 
 /// Private tmpfs directory inside the sandbox for working files; gone with the last process.
 ///
 /// All of `/run` is private in there: programs that keep a lock or a socket in it touch nothing of the host's.
 pub const WORK_DIR: &str = "/run/svclab";
 
-/// Environment variable that tells the inner process which descriptor to watch, and whether a user namespace was made.
+/// Environment variable that tells the inner process which descriptor to watch, and whose rights it has.
 const MARKER: &str = "SVCLAB_SANDBOX";
 /// Another with a message from the outer process to the inner one.
 const MESSAGE: &str = "SVCLAB_MESSAGE";
@@ -38,10 +40,33 @@ pub struct Inside {
 pub(super) struct Outside {
     /// `/proc` as it was before ours covered it: numbers processes as the user's other terminals do.
     proc: File,
-    /// Whether the sandbox has a user namespace of its own.
-    pub(super) user_namespace: bool,
+    /// Whose rights the sandbox has.
+    pub(super) rights: Rights,
     /// Open as long as the outer process lives.
     _lifeline: File,
+}
+
+/// Whose rights the lab has in its namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// Those of a user namespace of its own.
+    UserNamespace,
+    /// The host's root's: what is not of the lab's namespaces is kept from it.
+    Root,
+    /// Those of the namespace that it found: a container's root's, or those of a machine that is the lab's alone.
+    AsFound,
+}
+
+impl Rights {
+    const ALL: [Rights; 3] = [Rights::UserNamespace, Rights::Root, Rights::AsFound];
+
+    fn word(self) -> &'static str {
+        match self {
+            Rights::UserNamespace => "user",
+            Rights::Root => "root",
+            Rights::AsFound => "found",
+        }
+    }
 }
 
 static OUTSIDE: OnceLock<Outside> = OnceLock::new();
@@ -83,12 +108,11 @@ pub fn enter_with_message(message: Option<&str>) -> Result<Inside, SandboxError>
     {
         return settle(&marker);
     }
-    let with_user = leave_host()?;
+    let rights = leave_host()?;
     let (lifeline, keep) = io::pipe().map_err(|e| SandboxError(format!("pipe: {e}")))?;
     let lifeline = File::from(std::os::fd::OwnedFd::from(lifeline));
     let failed = |e: io::Error| SandboxError(format!("starting the lab inside its sandbox: {e}"));
     sys::inheritable(&lifeline).map_err(failed)?;
-    let kind = if with_user { "user" } else { "root" };
     let signals = outer::block_signals().map_err(failed)?;
     let mut command = Command::new("/proc/self/exe");
     let mut args = std::env::args_os();
@@ -97,7 +121,7 @@ pub fn enter_with_message(message: Option<&str>) -> Result<Inside, SandboxError>
     }
     command
         .args(args)
-        .env(MARKER, format!("{kind}:{}", lifeline.as_raw_fd()))
+        .env(MARKER, format!("{}:{}", rights.word(), lifeline.as_raw_fd()))
         // A terminal's Ctrl-C must reach the lab alone, not the proxies that it is to end in order.
         .process_group(0);
     command.envs(message.map(|message| (MESSAGE, message)));
@@ -119,11 +143,20 @@ pub fn message() -> Option<String> {
 /// to use IPVS and some settings.
 pub const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
 
-/// Leaves the host's namespaces; true when a user namespace was made too.
-fn leave_host() -> Result<bool, SandboxError> {
+/// Leaves the host's namespaces.
+///
+/// The host's root stays in the first user namespace: only there may a netlink socket's buffer grow beyond the host's limit
+/// (`SO_SNDBUFFORCE`), which `iptables-nft-restore` and `nft` need for a transaction of a few hundred rules, and only there does
+/// IPVS work.
+fn leave_host() -> Result<Rights, SandboxError> {
     if std::env::var_os(WHOLE_MACHINE).is_some() {
         let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
-        return sys::unshare_for_sandbox(false).map(|()| false).map_err(failed);
+        return sys::unshare_for_sandbox(false).map(|()| Rights::AsFound).map_err(failed);
+    }
+    let is_first = is_first_user_namespace();
+    // A container's root may lack what it takes.
+    if is_first && nix::unistd::geteuid().is_root() && sys::unshare_for_sandbox(false).is_ok() {
+        return Ok(Rights::Root);
     }
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     match sys::unshare_for_sandbox(true) {
@@ -134,22 +167,35 @@ fn leave_host() -> Result<bool, SandboxError> {
                 fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
             };
             map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
-            Ok(true)
+            Ok(Rights::UserNamespace)
         }
-        // The real root may do without, where user namespaces are switched off.
+        // A root may do without, where user namespaces are switched off.
         Err(refused) => match sys::unshare_for_sandbox(false) {
-            Ok(()) => Ok(false),
+            Ok(()) => Ok(if is_first { Rights::Root } else { Rights::AsFound }),
             Err(_) => Err(diagnose::no_user_namespace(&refused)),
         },
     }
 }
 
+/// Whether this process is in the user namespace that the machine has booted with (`include/uapi/linux/nsfs.h`).
+fn is_first_user_namespace() -> bool {
+    const FIRST: u64 = 0xEFFF_FFFD;
+    fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() == FIRST)
+}
+
+/// Whether programs in here are refused what only the machine's root may have, such as netlink messages beyond the limit for
+/// sockets' buffers.
+#[must_use]
+pub fn lacks_root() -> bool {
+    outside().is_some() && !is_first_user_namespace()
+}
+
 /// The inner process: ties itself to the outer one, makes mounts private and proves that the kernel lets it work.
 fn settle(marker: &str) -> Result<Inside, SandboxError> {
     let failed = |what: &'static str| move |e: io::Error| SandboxError(format!("sandbox: {what}: {e}"));
-    let (kind, fd) = marker
+    let (rights, fd) = marker
         .split_once(':')
-        .and_then(|(kind, fd)| Some((kind, fd.parse().ok()?)))
+        .and_then(|(word, fd)| Some((Rights::ALL.into_iter().find(|rights| rights.word() == word)?, fd.parse().ok()?)))
         .ok_or_else(|| SandboxError(format!("sandbox: {MARKER}={marker} is not for people")))?;
     sys::die_with_parent().map_err(failed("asking to die with the outer process"))?;
     let lifeline = sys::adopt(fd).map_err(failed("taking over the lifeline"))?;
@@ -164,7 +210,12 @@ fn settle(marker: &str) -> Result<Inside, SandboxError> {
     // A container may refuse a fresh /proc. The old one works as well, only its process ids are the outer ones.
     let _ = sys::mount_pseudo("proc", Path::new("/proc"));
     raise_descriptor_limit();
-    let outside = Outside { proc, user_namespace: kind == "user", _lifeline: lifeline };
+    if rights == Rights::Root {
+        guard::settings().map_err(failed("keeping the host's kernel settings from the lab"))?;
+        guard::devices().map_err(failed("keeping the host's devices from the lab"))?;
+        guard::capabilities().map_err(failed("giving up capabilities"))?;
+    }
+    let outside = Outside { proc, rights, _lifeline: lifeline };
     let _ = OUTSIDE.set(outside);
     probe::real_operation()?;
     Ok(Inside { _private: () })

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
@@ -76,6 +76,19 @@ pub(super) fn mount_pseudo(kind: &str, at: &Path) -> io::Result<()> {
 /// Makes a directory visible at a second place.
 pub(super) fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
     Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+}
+
+/// Makes a pseudo file system, or a part of one, read-only where it is.
+pub(super) fn mount_read_only(at: &Path) -> io::Result<()> {
+    bind_mount(at, at)?;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    let kept = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    Ok(mount(None::<&str>, at, None::<&str>, flags | kept, None::<&str>)?)
+}
+
+/// Takes away what is mounted at `at`.
+pub(super) fn unmount(at: &Path) -> io::Result<()> {
+    Ok(umount2(at, MntFlags::MNT_DETACH)?)
 }
 
 /// Lets a child inherit `file` under its present number.

@@ -68,10 +68,11 @@ fn divide<'a>(
     table: &mut Table,
 ) -> Vec<Batch<'a>> {
     let mut batches: Vec<Batch<'a>> = Vec::new();
-    for Job { scenario, mode } in jobs.iter().copied() {
+    for job in jobs.iter().copied() {
+        let Job { scenario, mode, .. } = job;
         let timeless = deterministic || scenario.needs.contains(&Need::VirtualTime);
         let can = |need: &Need| if *need == Need::VirtualTime { kernel != HOST } else { need.is_met_by(abilities) };
-        if let Some(need) = (Job { scenario, mode }).needs().iter().find(|need| !can(need)) {
+        if let Some(need) = job.needs().iter().find(|need| !can(need)) {
             table.insert((scenario.name.clone(), mode, kernel), format!("lacks {}", need.name()));
             continue;
         }
@@ -154,7 +155,7 @@ mod tests {
         let mut needy = load("udp.yaml");
         needy.needs = [Need::Sctp].into();
         let scenarios = [load("hairpin.yaml"), load("microvm/udp-timeouts.yaml"), needy];
-        let job = |scenario, mode| Job { scenario, mode };
+        let job = |scenario, mode| Job { scenario, mode, foreign: false };
         let jobs = [
             job(&scenarios[0], Mode::Iptables),
             job(&scenarios[0], Mode::Ipvs),

@@ -34,8 +34,9 @@ fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
 pub(super) fn try_out(args: &RunArgs, batch: &Batch<'_>) -> Result<(), Exit> {
     let kernel = batch.kernel.parse().map_err(Exit::usage)?;
     let guest = Guest { kernel, deterministic: batch.deterministic, because: String::new() };
-    let jobs: Vec<Job<'_>> = batch.scenarios.iter().map(|scenario| Job { scenario, mode: batch.mode }).collect();
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    let job = |scenario| Job { scenario, mode: batch.mode, foreign: proxy.is_foreign() };
+    let jobs: Vec<Job<'_>> = batch.scenarios.iter().copied().map(job).collect();
     Inside::prepare(args, &guest, &jobs, &proxy).map(drop)
 }
 

@@ -29,6 +29,7 @@ mod labs;
 mod list;
 mod live;
 mod manual;
+mod matrix;
 mod new;
 mod objects;
 mod on_host;
@@ -88,6 +89,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Judge a proxy by all scenarios and by generated clusters, and print a card: which promises it keeps in which mode.
     Conformance(conformance::ConformanceArgs),
+    /// Run scenarios with several versions of a proxy, in each of their modes, and tell what each keeps.
+    Matrix(matrix::MatrixArgs),
     /// Run again what a report tells of: what broke in it, or all of it if nothing did.
     Replay(replay::ReplayArgs),
     /// List the kernels that scenarios can be run on, and what each can do.
@@ -223,6 +226,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Conformance(args) => conformance::conformance(&args),
+        Command::Matrix(args) => matrix::matrix(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::GuestProbe(args) => kernels::probe(&args),

@@ -71,7 +71,7 @@ async fn all(
     progress: &mut OnTerminal,
     reports: &mut Vec<ScenarioReport>,
 ) {
-    for Job { scenario, mode } in jobs {
+    for Job { scenario, mode, .. } in jobs {
         let options = RunOptions {
             proxy: proxy.clone(),
             mode: *mode,

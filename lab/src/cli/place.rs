@@ -77,6 +77,17 @@ impl VmArgs {
         matches!(self.kernel, KernelArg::All)
     }
 
+    /// Whether some of `jobs` are run on the host and others in a microVM.
+    pub(super) fn divides(&self, jobs: &[Job<'_>]) -> Result<bool, Exit> {
+        if !matches!(self.kernel, KernelArg::Auto) || self.deterministic {
+            return Ok(false);
+        }
+        let mut here = jobs.iter().map(|job| Ok(matches!(self.choose(std::slice::from_ref(job))?, Where::Host)));
+        let Some(first) = here.next().transpose()? else { return Ok(false) };
+        // One that has no place is told of where it is run.
+        Ok(here.collect::<Result<Vec<bool>, Exit>>()?.into_iter().any(|other| other != first))
+    }
+
     /// Where all of `jobs` are run.
     pub(super) fn choose(&self, jobs: &[Job<'_>]) -> Result<Where, Exit> {
         let needing = |need| jobs.iter().map(|job| job.scenario).find(|scenario| scenario.needs.contains(&need));
@@ -124,6 +135,6 @@ pub(super) fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
     let host = super::kernels::on_host()?;
     Ok(jobs.iter().find_map(|job| {
         let need = job.needs().into_iter().find(|need| !need.is_met_by(&host))?;
-        Some(format!(", for {} needs {}, which this machine's kernel lacks", job.scenario.name, need.name()))
+        Some(format!(", for {} needs {}, {}", job.scenario.name, need.name(), need.lack()))
     }))
 }

@@ -14,7 +14,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let scenarios = args.load(seed)?;
     check_breaks(args, &scenarios)?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let jobs = not_excused(jobs(&scenarios, &args.modes())?, &proxy);
+    let jobs = not_excused(jobs(&scenarios, &args.modes(), proxy.is_foreign())?, &proxy);
     // The inside of a microVM does everything that it is asked for itself.
     if args.vm.machine.is_some() || jobs.is_empty() {
         return on_host::run(args, &jobs, &proxy);
@@ -22,7 +22,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     if args.vm.is_every_kernel() {
         return every_kernel::run(args, &jobs);
     }
-    if jobs.iter().any(|job| job.mode != jobs[0].mode) {
+    if jobs.iter().any(|job| job.mode != jobs[0].mode) || args.vm.divides(&jobs)? {
         return every_mode::run(args, &jobs);
     }
     match args.vm.choose(&jobs)? {

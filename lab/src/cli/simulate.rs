@@ -23,7 +23,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
         [] => Mode::ALL.to_vec(),
         asked => asked.to_vec(),
     };
-    let jobs = jobs(&scenarios, &modes)?;
+    let jobs = jobs(&scenarios, &modes, false)?;
     stop::watch()?;
     live::enable();
     let reports = all(&jobs, &proxy, args.keep_going);

@@ -13,7 +13,7 @@ use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::scenario::PATIENCE;
 use crate::scenario::file::Mode;
 use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
-use crate::scenario::run::{Keep, LabError, Proxy, RunOptions};
+use crate::scenario::run::{Keep, Proxy, RunOptions};
 
 /// What a soak in a microVM may take of the host's time for each minute of its own, and for all that is not churn.
 const SLOWER: u32 = 3;
@@ -84,7 +84,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     let report = runtime()?.block_on(async {
         tokio::select! {
             report = soak(&options, &mut progress) => report.map_err(|error| {
-                let status = if matches!(error, LabError::Cluster(_)) { UNABLE } else { FAILED };
+                let status = if error.is_of_this_machine() { UNABLE } else { FAILED };
                 Exit { status, message: error.to_string() }
             }),
             stop = stopped() => Err(stop.exit()),

@@ -11,7 +11,7 @@ use super::run_args::ModeArg;
 use super::runtime::{interrupted, runtime};
 use super::{Exit, FAILED, LabArgs, UNABLE, banner, find};
 use crate::scenario::file::Mode;
-use crate::scenario::run::{Keep, Lab, LabError, RunOptions};
+use crate::scenario::run::{Keep, Lab, LabError, Proxy, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};
 
 #[derive(Args)]
@@ -32,7 +32,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed.one()?)?;
     let scenario = scenarios.remove(0);
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let mode = mode(args, &scenario)?;
+    let mode = mode(args, &scenario, &proxy)?;
     find::tools()?;
     // Only the outer process sees the user's other labs.
     let name = sandbox::message().map_or_else(|| new_name(args.name.as_deref(), &scenario.name), Ok)?;
@@ -59,14 +59,14 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
 }
 
 /// The mode that is asked for, or the scenario's first.
-fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
+fn mode(args: &UpArgs, scenario: &Scenario, proxy: &Proxy) -> Result<Mode, Exit> {
     let asked = args.mode.map(Mode::from);
     let found = scenario.modes.iter().copied().find(|mode| asked.is_none_or(|asked| asked == *mode));
     let mode = found.ok_or_else(|| {
         let modes: Vec<String> = scenario.modes.iter().map(Mode::to_string).collect();
         Exit::usage(format!("--mode: {} is for {}", scenario.name, modes.join(", ")))
     })?;
-    let lacking = super::place::lacking(&[super::jobs::Job { scenario, mode }])?;
+    let lacking = super::place::lacking(&[super::jobs::Job { scenario, mode, foreign: proxy.is_foreign() }])?;
     match lacking {
         None => Ok(mode),
         Some(because) => Err(Exit::unable(format!("{} cannot be up here{because}", scenario.name))),
@@ -75,7 +75,7 @@ fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
 
 async fn stand(name: String, scenario: &Scenario, options: &RunOptions) -> Result<u8, Exit> {
     let unable = |error: LabError| {
-        let status = if matches!(error, LabError::Cluster(_)) { UNABLE } else { FAILED };
+        let status = if error.is_of_this_machine() { UNABLE } else { FAILED };
         Exit { status, message: error.to_string() }
     };
     let lab = Lab::start(scenario, options).await.map_err(unable)?;

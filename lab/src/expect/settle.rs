@@ -23,8 +23,8 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Counts a look: whether it passed, and whether there is time for others that wait for it to settle. The look that
-    /// judges is taken whether there is time or not.
+    /// Counts a look: whether it passed, and whether it began while there was time to settle: one that did and did not
+    /// pass is no verdict, however long it took. The look that judges is taken whether there is time or not.
     pub fn after(&mut self, passed: bool, in_time: bool) -> Next {
         self.taken += 1;
         match (self.settled, passed) {

@@ -25,6 +25,9 @@ use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
 use crate::report::{Audited, Cluster, Evidence, ScenarioReport, StepReport, Verdict};
 
+/// Why a step is not judged after one that could not be.
+const AFTER_REFUSED: &str = "an earlier step could not be judged";
+
 /// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -99,6 +102,11 @@ pub(super) trait Backend {
 
     /// Keeps what shows why a step failed. `number`: the step's place in the scenario, from 1. Nothing of it is an error.
     async fn evidence(&mut self, _: &Step, _number: usize, _: &Verdict) -> Option<Evidence> {
+        None
+    }
+
+    /// Why a step that failed, and those after it, cannot be judged here: something that every node grants was refused.
+    fn refused(&self) -> Option<String> {
         None
     }
 
@@ -206,6 +214,8 @@ pub(super) async fn steps<B: Backend>(
 #[derive(Default)]
 pub(super) struct Executor {
     answered_by: AnsweredBy,
+    /// Why a step failed that is not the proxy's fault: no further one is judged.
+    refused: Option<String>,
 }
 
 impl Executor {
@@ -218,9 +228,17 @@ impl Executor {
         done: &mut impl FnMut(StepReport),
     ) -> bool {
         let begin = backend.now();
-        let (verdict, seen) = self.verdict(backend, step).await;
+        let (mut verdict, seen) = match &self.refused {
+            Some(_) => (Verdict::NotJudged(AFTER_REFUSED.to_owned()), Seen::default()),
+            None => self.verdict(backend, step).await,
+        };
         let took = backend.now() - begin;
-        let has_failed = matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        let is_bad = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        if is_bad(&verdict) {
+            self.refused = backend.refused();
+            verdict = self.refused.clone().map_or(verdict, Verdict::NotJudged);
+        }
+        let has_failed = is_bad(&verdict);
         let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
         let Seen { summary, answers, audited, .. } = seen;
         done(StepReport { summary, answers, audited, evidence, took, ..StepReport::new(step, verdict) });
@@ -244,8 +262,9 @@ impl Executor {
         let deadline = step.eventually.max(busy).map(|span| backend.now() + span);
         let mut counted = Looks::default();
         loop {
-            let mut seen = self.once(backend, step).await?;
+            // By its beginning: on a slow machine a look may take longer than there is time, and what it saw at first be over.
             let in_time = deadline.is_some_and(|deadline| backend.now() < deadline);
+            let mut seen = self.once(backend, step).await?;
             match counted.after(seen.broken.is_empty(), in_time) {
                 Next::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
                 // To run a command once more may undo what its end has shown.

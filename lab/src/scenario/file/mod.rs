@@ -78,6 +78,8 @@ pub enum Need {
     Flowtable,
     /// A clock that can be skipped ahead: a deterministic microVM.
     VirtualTime,
+    /// Rules of hundreds of endpoints in one transaction of iptables-nft. This project's proxy does without: it sends several.
+    LargeBatches,
 }
 
 impl Need {
@@ -90,6 +92,17 @@ impl Need {
             Need::Netem => "netem",
             Need::Flowtable => "flowtable",
             Need::VirtualTime => "virtualTime",
+            Need::LargeBatches => "largeBatches",
+        }
+    }
+
+    /// Who does not have it where it is missing, as the end of a sentence.
+    pub fn lack(self) -> &'static str {
+        match self {
+            Need::LargeBatches => {
+                "which an ordinary user's programs cannot have here: SO_SNDBUFFORCE is for the machine's root, so run as root"
+            }
+            _ => "which this machine's kernel lacks",
         }
     }
 
@@ -98,7 +111,7 @@ impl Need {
         match self {
             Need::Ipvs => kernel.can.contains("ipvs/rr"),
             Need::Flowtable => kernel.can.contains("nftables/flowtable"),
-            Need::Dummy | Need::Sctp | Need::Netem => kernel.can.contains(self.name()),
+            Need::Dummy | Need::Sctp | Need::Netem | Need::LargeBatches => kernel.can.contains(self.name()),
             Need::VirtualTime => false,
         }
     }

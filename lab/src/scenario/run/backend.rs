@@ -223,6 +223,10 @@ impl Backend for Lab {
         self.keep(step, number, verdict).await
     }
 
+    fn refused(&self) -> Option<String> {
+        self.proxies.refused()
+    }
+
     fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
         Lab::audit_after(self, step)
     }

@@ -46,6 +46,9 @@ pub enum LabError {
     /// The proxies did not come up.
     #[error("expected: {}; seen: {}", .0.expected, .0.seen)]
     Proxy(Mismatch),
+    /// The proxies did not come up, for this machine refuses them what they need.
+    #[error("{0}")]
+    Refused(String),
     /// A command of the lab's own failed.
     #[error("{command} on {place}: {problem}")]
     Command {
@@ -59,6 +62,13 @@ pub enum LabError {
     /// A step that the check before the run would have refused.
     #[error("{0}")]
     Step(String),
+}
+
+impl LabError {
+    /// Whether it is this machine that cannot do it, whatever the proxy.
+    pub fn is_of_this_machine(&self) -> bool {
+        matches!(self, LabError::Cluster(_) | LabError::Refused(_))
+    }
 }
 
 /// A problem of a step that was found only now: the check before the run has the file's own place of it.

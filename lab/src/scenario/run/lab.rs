@@ -111,7 +111,7 @@ impl Lab {
         }
         match lab.applied(Instant::now()).await? {
             None => Ok(lab),
-            Some(mismatch) => Err(LabError::Proxy(mismatch)),
+            Some(mismatch) => Err(lab.proxies.refused().map_or(LabError::Proxy(mismatch), LabError::Refused)),
         }
     }
 
@@ -163,6 +163,7 @@ impl Lab {
                         let reached = tokio::select! {
                             reached = marker.reached(&self.cluster, &nodes, since, PATIENCE) => reached,
                             ended = self.proxies.one_ends(&nodes) => Err(ended),
+                            refused = self.proxies.one_is_refused() => Err(refused),
                         };
                         match reached {
                             Ok(took) => {

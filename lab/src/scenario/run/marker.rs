@@ -62,6 +62,13 @@ impl Marker {
         self.families.iter().flat_map(|(service, endpoint)| [service.to_string(), endpoint.to_string()]).collect()
     }
 
+    /// Whether an audit means the marker by `service`: by its name, or by the address of a port that it had.
+    pub(super) fn is(&self, service: &str) -> bool {
+        let (name, _) = service.rsplit_once(':').unwrap_or((service, ""));
+        let gone = name.strip_prefix("(no service)/").and_then(|address| address.parse::<IpAddr>().ok());
+        name == key() || gone.is_some_and(|gone| self.families.iter().any(|(address, _)| *address == gone))
+    }
+
     /// Moves the endpoint to a node that is not cut off, if there is one.
     pub(super) fn keep_off(&mut self, cluster: &Cluster, cut_off: &BTreeSet<String>) {
         let spec = cluster.spec();

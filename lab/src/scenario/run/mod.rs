@@ -163,7 +163,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
             };
         }
         Err(error) => {
-            report.unable = matches!(error, LabError::Cluster(_));
+            report.unable = error.is_of_this_machine();
             report.not_started = Some(error.to_string());
         }
     }

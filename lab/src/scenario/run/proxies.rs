@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
 use svclab_cluster::traffic::probe::Place;
 use svclab_cluster::{Cluster, ClusterError};
-use svclab_netns::sandbox::WORK_DIR;
+use svclab_netns::sandbox::{self, WORK_DIR};
 
 use super::RunOptions;
 use super::applied::{PATIENCE, PAUSE, Question, ended, wait};
@@ -17,6 +18,12 @@ use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
 use crate::expect::Mismatch;
 use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
 use crate::scenario::{ProxySettings, Variant};
+
+/// What iptables-nft and nft say of a transaction that the socket's buffer is too small for (EMSGSIZE).
+const TOO_LONG: &str = "Message too long";
+
+/// Between two looks at all that the proxies have said.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
@@ -100,7 +107,18 @@ impl Proxies {
 
     /// Whether what a proxy has applied shows in the traffic only.
     pub(super) fn are_foreign(&self) -> bool {
-        matches!(self.proxy, Proxy::Foreign(_))
+        self.proxy.is_foreign()
+    }
+
+    /// Why what another's proxy fails to do is no fault of its own: this machine has refused it what it has on any node.
+    pub(super) fn refused(&self) -> Option<String> {
+        let seen = || self.logs(usize::MAX).contains(TOO_LONG);
+        (self.are_foreign() && sandbox::lacks_root() && seen()).then(|| {
+            format!(
+                "this user namespace refuses SO_SNDBUFFORCE, so that a transaction of the proxy's was too long ({TOO_LONG}): \
+                 run as root, or with --kernel debian-6.1"
+            )
+        })
     }
 
     /// Writes the configuration file of `node`'s proxy. Not while that starts: it would read half a file.
@@ -169,6 +187,16 @@ impl Proxies {
                 return ended(Question::Running.expected(node), handle);
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Resolves once what one of them asks for is refused by this machine.
+    pub(super) async fn one_is_refused(&self) -> Mismatch {
+        loop {
+            if let Some(why) = self.refused() {
+                return Mismatch::new("the proxies may have what they need", why);
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
 

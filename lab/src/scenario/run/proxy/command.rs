@@ -23,11 +23,11 @@ pub(super) fn fill(part: &str, places: &Places) -> String {
 }
 
 /// Gives the program of `command` its full path, if everything in it can be done.
-pub(super) fn check(key: &str, command: &mut [String]) -> Result<(), String> {
+pub(super) fn check(key: &str, command: &mut [String], first: Option<&Path>) -> Result<(), String> {
     let Some(program) = command.first_mut() else {
         return Err(format!("{key}: expected a program and its arguments"));
     };
-    *program = find(program).ok_or_else(|| {
+    *program = find(program, first).ok_or_else(|| {
         format!("{key}: there is no program {program}; name one that is in PATH, or write its full path")
     })?;
     command.iter().try_for_each(|part| check_places(key, part))
@@ -41,10 +41,11 @@ pub(super) fn check_places(key: &str, part: &str) -> Result<(), String> {
     }
 }
 
-/// The full path of `program`: as it is written, or, if that is a mere name, from `PATH`.
-fn find(program: &str) -> Option<String> {
+/// The full path of `program`: as it is written, or, if that is a mere name, from `first` or `PATH`.
+fn find(program: &str, first: Option<&Path>) -> Option<String> {
     let path = std::env::var_os("PATH").filter(|_| !program.contains('/'));
-    let directories = path.iter().flat_map(std::env::split_paths);
+    let first = first.filter(|_| path.is_some()).map(Path::to_owned);
+    let directories = first.into_iter().chain(path.iter().flat_map(std::env::split_paths));
     let mut candidates = directories.map(|directory| directory.join(program)).chain([PathBuf::from(program)]);
     candidates.find(|candidate| candidate.is_file()).map(|found| found.display().to_string())
 }
@@ -98,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_mere_name_is_looked_up_in_path() {
-        assert!(find("sh").is_some_and(|path| path.ends_with("/sh") && path.starts_with('/')));
-        assert_eq!(find("no-such-program-anywhere"), None);
-        assert_eq!(find("./sh"), None, "a path is a path");
+        assert!(find("sh", None).is_some_and(|path| path.ends_with("/sh") && path.starts_with('/')));
+        assert_eq!(find("no-such-program-anywhere", None), None);
+        assert_eq!(find("./sh", None), None, "a path is a path");
     }
 
     #[test]

@@ -30,6 +30,13 @@ pub enum Proxy {
     Foreign(Box<ForeignProxy>),
 }
 
+impl Proxy {
+    /// Whether it is another's.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Proxy::Foreign(_))
+    }
+}
+
 /// The file that describes a proxy. Commands and variables have the places `{node}`, `{kubeconfig}`, `{config}` and `{mode}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,11 +86,19 @@ impl ForeignProxy {
     /// # Errors
     /// When the file cannot be read, or says something that cannot be done.
     pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
+        ForeignProxy::read_with(path, None)
+    }
+
+    /// The same; programs that it calls by a mere name are looked for in `first` before `PATH`.
+    ///
+    /// # Errors
+    /// As [`ForeignProxy::read`].
+    pub fn read_with(path: &Path, first: Option<&Path>) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
         let text = crate::input::Files::default().text(path).map_err(|error| wrong(error.to_string()))?;
         let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
-        proxy.checked().map_err(wrong)
+        proxy.checked(first).map_err(wrong)
     }
 
     /// A proxy that a command line with places describes wholly, quoted as for a shell.
@@ -94,7 +109,7 @@ impl ForeignProxy {
         let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
         let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;
         let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked().map_err(wrong)
+        ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked(None).map_err(wrong)
     }
 
     /// Whether `text` is a command line with places rather than a path.
@@ -153,8 +168,8 @@ impl ForeignProxy {
     }
 
     /// With full paths and its version, if everything in it can be done.
-    fn checked(mut self) -> Result<ForeignProxy, String> {
-        self.commands().try_for_each(|(key, command)| command::check(key, command))?;
+    fn checked(mut self, first: Option<&Path>) -> Result<ForeignProxy, String> {
+        self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(format!("env: {name:?} cannot be an environment variable"));
@@ -189,10 +204,15 @@ impl ForeignProxy {
         self.found.as_ref().map_or_else(|| self.name.clone(), |version| format!("{} {version}", self.name))
     }
 
+    /// Its version, if its description says how to ask for it.
+    pub fn version(&self) -> Option<&Version> {
+        self.found.as_ref()
+    }
+
     /// Whether it has a mode.
     pub fn has(&self, mode: Mode) -> bool {
-        let has = |other: &Has| other.mode == mode && other.is_in(self.found.as_ref());
-        self.modes.is_empty() || self.modes.iter().any(has)
+        let version = self.found.as_ref();
+        self.modes.is_empty() || self.modes.iter().any(|other| other.mode == mode && other.is_in(version))
     }
 
     /// Why it is not run in a scenario in this mode.
@@ -282,17 +302,23 @@ mod tests {
     }
 
     #[test]
-    fn the_description_that_comes_with_the_lab_excuses_scenarios_that_exist() {
+    fn the_descriptions_that_come_with_the_lab_excuse_scenarios_that_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(root.join("proxies/kube-proxy.yaml")).unwrap();
-        let mut proxy: ForeignProxy = serde_saphyr::from_str(&text).unwrap();
-        for name in proxy.excused.keys() {
-            let is_one = |folder: &str| root.join(folder).join(name).with_extension("yaml").is_file();
-            assert!(is_one("../scenarios") || is_one("../scenarios/microvm"), "{name}");
+        let read = |file: &Path| -> ForeignProxy {
+            let text = std::fs::read_to_string(file).unwrap();
+            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        };
+        for file in std::fs::read_dir(root.join("proxies")).unwrap() {
+            let mut proxy = read(&file.unwrap().path());
+            for name in proxy.excused.keys() {
+                let is_one = |folder: &str| root.join(folder).join(name).with_extension("yaml").is_file();
+                assert!(is_one("../scenarios") || is_one("../scenarios/microvm"), "{name}");
+            }
+            for (key, command) in proxy.commands() {
+                assert_eq!(command.iter().try_for_each(|part| command::check_places(key, part)), Ok(()));
+            }
         }
-        for (key, command) in proxy.commands() {
-            assert_eq!(command.iter().try_for_each(|part| command::check_places(key, part)), Ok(()));
-        }
+        let proxy = read(&root.join("proxies/kube-proxy.yaml"));
         assert_eq!(proxy.excuse("hairpin", Mode::Userspace).as_deref(), Some("kube-proxy has no userspace mode"));
         assert_eq!(proxy.excuse("hairpin", Mode::Iptables), None);
     }
