@@ -30,6 +30,13 @@ pub(super) struct EndpointController {
     selectors: LabelIndex,
 }
 
+impl EndpointController {
+    /// Whether it has made this slice.
+    pub(super) fn is_owner_of(&self, slice: &ObjectKey) -> bool {
+        self.owners.contains_key(slice)
+    }
+}
+
 /// The first label of a selector: every selected pod has it.
 fn first_term(service: &Service) -> Option<(&String, &String)> {
     service.spec.as_ref()?.selector.as_ref()?.first_key_value()
