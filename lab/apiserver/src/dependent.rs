@@ -32,11 +32,12 @@ fn has_cluster_ip(spec: &Value) -> bool {
 type Has = fn(&Value) -> bool;
 
 /// Fields and who has them.
-const FIELDS: [(&str, Has); 8] = [
+const FIELDS: [(&str, Has); 9] = [
     ("clusterIP", has_cluster_ip),
     ("clusterIPs", has_cluster_ip),
     ("ipFamilies", has_cluster_ip),
     ("ipFamilyPolicy", has_cluster_ip),
+    ("internalTrafficPolicy", has_cluster_ip),
     ("healthCheckNodePort", is_checked),
     ("allocateLoadBalancerNodePorts", is_balanced),
     ("loadBalancerClass", is_balanced),
@@ -58,8 +59,25 @@ pub(super) fn drop_stale(old: &Value, new: &mut Value) {
     let ports_too = is_external(old) && !is_external(&spec) && node_ports(old) == node_ports(&spec);
     let Some(Value::Object(fields)) = new.get_mut("spec") else { return };
     fields.retain(|field, _| !stale.contains(&field.as_str()));
+    one_family_again(old, fields);
     if ports_too && let Some(Value::Array(ports)) = fields.get_mut("ports") {
         ports.iter_mut().filter_map(Value::as_object_mut).for_each(without_node_port);
+    }
+}
+
+/// Who asks for one family where there were two, and says nothing else, gives the second one back.
+fn one_family_again(old: &Value, new: &mut Map<String, Value>) {
+    let single = new.get("ipFamilyPolicy").and_then(Value::as_str) == Some("SingleStack");
+    if !single || text(old, "ipFamilyPolicy") == "SingleStack" {
+        return;
+    }
+    let lists = ["clusterIPs", "ipFamilies"];
+    if lists.iter().all(|list| new.get(*list) == old.get(list)) {
+        for list in lists {
+            if let Some(Value::Array(values)) = new.get_mut(list) {
+                values.truncate(1);
+            }
+        }
     }
 }
 

@@ -259,7 +259,8 @@ where
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
-    Ok(answer_with(view, StatusCode::OK, written))
+    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(answer_with(view, code, written))
 }
 
 fn answer_with(view: &View, code: StatusCode, written: Written) -> Answer {

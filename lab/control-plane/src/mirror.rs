@@ -114,6 +114,10 @@ async fn put(api: &Api, before: Option<&Arc<Record>>, record: &Record) -> Result
 }
 
 async fn create(api: &Api, kind: Kind, key: &ObjectKey, new: &Written) -> Result<u64, ControlPlaneError> {
+    if new.dated {
+        let message = "its manifest says when it was made, and an API server sets creationTimestamp itself".to_owned();
+        return Err(ControlPlaneError::Refused { kind, key: key.clone(), message });
+    }
     let mut main = new.main.clone();
     if kind == Kind::Node {
         // Kubelets register with their status.
@@ -126,11 +130,11 @@ async fn create(api: &Api, kind: Kind, key: &ObjectKey, new: &Written) -> Result
     if made.code == 409 && made.body["reason"] == "AlreadyExists" {
         // What every API server has: namespaces, the ServiceCIDR of its flags.
         let there = api.get(&wire::path(kind, key)).await?;
-        let there = Written { main: overlaid(&there.body, &new.main), status: None, deleted: false };
+        let there = Written { main: overlaid(&there.body, &new.main), ..Written::default() };
         return change(api, kind, key, &there, &Written { status: None, ..new.clone() }).await;
     }
     let version = taken(kind, key, &made)?.version();
-    let nothing = Written { main: new.main.clone(), status: None, deleted: false };
+    let nothing = Written { main: new.main.clone(), ..Written::default() };
     let born_with = kind == Kind::Node;
     let later = Written { status: new.status.clone().filter(|_| !born_with), ..new.clone() };
     Ok(change(api, kind, key, &nothing, &later).await?.max(version))

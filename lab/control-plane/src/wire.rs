@@ -43,7 +43,7 @@ pub(crate) fn path(kind: Kind, key: &ObjectKey) -> String {
 }
 
 /// An object as a client writes it, and what the lab says beside that.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Written {
     /// Everything but the status.
     pub(crate) main: Value,
@@ -51,6 +51,8 @@ pub(crate) struct Written {
     pub(crate) status: Option<Value>,
     /// Whether it has a deletion timestamp.
     pub(crate) deleted: bool,
+    /// Whether its manifest says when it was made.
+    pub(crate) dated: bool,
 }
 
 /// What is written of a record.
@@ -73,7 +75,7 @@ pub(crate) fn of(record: &Record) -> Written {
         // The other kinds' statuses are their controllers'.
         _ => None,
     };
-    Written { main, status, deleted }
+    Written { main, status, deleted, dated: record.dated }
 }
 
 /// A server takes no pod without containers, and no container without an image.

@@ -92,6 +92,10 @@ impl Store {
     }
 
     fn rebuild(&mut self, key: &ObjectKey) {
+        // The controller lets go of a service that has no selector any more: its slices stay as they are.
+        if self.services.get(key).is_some_and(|service| !slices::managed(service)) {
+            return;
+        }
         let current = self.endpoints.slices.remove(key).unwrap_or_default();
         let mut wanted = self.wanted(key, &current);
         for slice in &current {
@@ -156,6 +160,12 @@ impl Store {
     pub(super) fn remove_slice(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.versions.remove(Kind::EndpointSlice, key);
         if let Some(owner) = self.endpoints.owners.get(key).cloned() {
+            if self.services.get(&owner).is_some_and(|service| !slices::managed(service)) {
+                self.endpoints.owners.remove(key);
+                let left = self.endpoints.slices.entry(owner).or_default();
+                left.retain(|slice| slice.metadata.name.as_deref() != Some(&key.name));
+                return Ok(());
+            }
             self.rebuild(&owner);
         }
         Ok(())

@@ -43,7 +43,13 @@ impl Normal {
     /// An object, or a list of some.
     pub fn object(&self, object: &Value) -> Value {
         let mut value = self.value("", object);
-        if let Some(items) = value["items"].as_array_mut() {
+        // Not by its index, which would make the field.
+        if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
+            // A real server leaves out of a list's items what the list says; clients read neither.
+            for item in items.iter_mut().filter_map(Value::as_object_mut) {
+                item.remove("kind");
+                item.remove("apiVersion");
+            }
             items.sort_by_key(|item| {
                 let metadata = &item["metadata"];
                 (
@@ -65,13 +71,20 @@ impl Normal {
                     let is_time = name.ends_with("Timestamp") || name.ends_with("Time") || name == TRIGGER;
                     // A deletion that is due is worth knowing, when it is not.
                     let value = if name == "deletionTimestamp" { json!("(a time)") } else { self.value(name, value) };
-                    let is_nothing = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                    let is_nothing = match &value {
+                        Value::Null => true,
+                        Value::Object(fields) => fields.is_empty(),
+                        Value::Array(list) => list.is_empty(),
+                        _ => false,
+                    };
                     if !is_nothing && !OWN.contains(&name.as_str()) && (!is_time || name == "deletionTimestamp") {
                         kept.insert(name.clone(), value);
                     }
                 }
                 if let (Some(prefix), true) = (kept.get("generateName").cloned(), kept.contains_key("name")) {
                     kept.insert("name".to_owned(), json!(format!("{}(drawn)", text(&prefix))));
+                    // How many steps a controller has made of a change is its own business.
+                    kept.remove("generation");
                 }
                 Value::Object(kept)
             }
