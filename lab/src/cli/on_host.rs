@@ -123,7 +123,8 @@ impl OnTerminal {
 
 impl Progress for OnTerminal {
     fn begins(&mut self, scenario: &Scenario, options: &RunOptions) {
-        let mode = options.mode.to_string();
+        let plane = options.control_plane.as_ref().map(|plane| format!(", Kubernetes {}", plane.version()));
+        let mode = format!("{}{}", options.mode, plane.unwrap_or_default());
         let virtual_time = options.machine.as_ref().is_some_and(|machine| machine.deterministic);
         self.terminal.scenario(&Heading { name: &scenario.name, mode: &mode, about: &scenario.about, virtual_time });
         self.title = format!("{} ({mode})", scenario.name);
