@@ -115,4 +115,24 @@ mod tests {
         drop_stale(&old, &mut asked);
         assert_eq!(asked["spec"]["ports"][0]["nodePort"], 30005, "a new wish is refused later, not dropped");
     }
+
+    #[test]
+    fn the_second_family_goes_with_its_policy() {
+        let both = json!({"spec": {
+            "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIPs": ["10.0.0.1", "fd00::1"],
+        }});
+        let mut single = both.clone();
+        single["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+        drop_stale(&both, &mut single);
+        assert_eq!(
+            (&single["spec"]["ipFamilies"], &single["spec"]["clusterIPs"]),
+            (&json!(["IPv4"]), &json!(["10.0.0.1"]))
+        );
+        let mut asked = both.clone();
+        asked["spec"] = json!({
+            "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIPs": ["10.0.0.2", "fd00::1"],
+        });
+        drop_stale(&both, &mut asked);
+        assert_eq!(asked["spec"]["clusterIPs"][0], "10.0.0.2", "a new wish is refused later, not dropped");
+    }
 }
