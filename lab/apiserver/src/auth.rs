@@ -27,6 +27,11 @@ impl Tokens {
         self.tokens.get(client).map(String::as_str)
     }
 
+    /// Every client with its token.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.tokens.iter().map(|(client, token)| (client.as_str(), token.as_str()))
+    }
+
     /// Whether an `Authorization` header carries one of the tokens.
     pub(super) fn allow(&self, header: Option<&str>) -> bool {
         let (scheme, token) = header.and_then(|header| header.split_once(' ')).unwrap_or_default();

@@ -32,11 +32,12 @@ fn has_cluster_ip(spec: &Value) -> bool {
 type Has = fn(&Value) -> bool;
 
 /// Fields and who has them.
-const FIELDS: [(&str, Has); 8] = [
+const FIELDS: [(&str, Has); 9] = [
     ("clusterIP", has_cluster_ip),
     ("clusterIPs", has_cluster_ip),
     ("ipFamilies", has_cluster_ip),
     ("ipFamilyPolicy", has_cluster_ip),
+    ("internalTrafficPolicy", has_cluster_ip),
     ("healthCheckNodePort", is_checked),
     ("allocateLoadBalancerNodePorts", is_balanced),
     ("loadBalancerClass", is_balanced),
@@ -58,8 +59,25 @@ pub(super) fn drop_stale(old: &Value, new: &mut Value) {
     let ports_too = is_external(old) && !is_external(&spec) && node_ports(old) == node_ports(&spec);
     let Some(Value::Object(fields)) = new.get_mut("spec") else { return };
     fields.retain(|field, _| !stale.contains(&field.as_str()));
+    one_family_again(old, fields);
     if ports_too && let Some(Value::Array(ports)) = fields.get_mut("ports") {
         ports.iter_mut().filter_map(Value::as_object_mut).for_each(without_node_port);
+    }
+}
+
+/// Who asks for one family where there were two, and says nothing else, gives the second one back.
+fn one_family_again(old: &Value, new: &mut Map<String, Value>) {
+    let single = new.get("ipFamilyPolicy").and_then(Value::as_str) == Some("SingleStack");
+    if !single || text(old, "ipFamilyPolicy") == "SingleStack" {
+        return;
+    }
+    let lists = ["clusterIPs", "ipFamilies"];
+    if lists.iter().all(|list| new.get(*list) == old.get(list)) {
+        for list in lists {
+            if let Some(Value::Array(values)) = new.get_mut(list) {
+                values.truncate(1);
+            }
+        }
     }
 }
 
@@ -96,5 +114,25 @@ mod tests {
         asked["spec"]["ports"][0]["nodePort"] = json!(30005);
         drop_stale(&old, &mut asked);
         assert_eq!(asked["spec"]["ports"][0]["nodePort"], 30005, "a new wish is refused later, not dropped");
+    }
+
+    #[test]
+    fn the_second_family_goes_with_its_policy() {
+        let both = json!({"spec": {
+            "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIPs": ["10.0.0.1", "fd00::1"],
+        }});
+        let mut single = both.clone();
+        single["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+        drop_stale(&both, &mut single);
+        assert_eq!(
+            (&single["spec"]["ipFamilies"], &single["spec"]["clusterIPs"]),
+            (&json!(["IPv4"]), &json!(["10.0.0.1"]))
+        );
+        let mut asked = both.clone();
+        asked["spec"] = json!({
+            "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIPs": ["10.0.0.2", "fd00::1"],
+        });
+        drop_stale(&both, &mut asked);
+        assert_eq!(asked["spec"]["clusterIPs"][0], "10.0.0.2", "a new wish is refused later, not dropped");
     }
 }

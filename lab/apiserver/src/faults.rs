@@ -70,6 +70,19 @@ pub(super) struct Faults {
     pub(super) hostile_bytes: usize,
     /// How often watches were closed, and whether abruptly the last time.
     pub(super) closed: (u64, bool),
+    /// In front of another server: versions before this one are answered 410 Gone.
+    pub(super) forgotten: u64,
+    /// In front of another server: what watches of a kind are sent beside its events, in order.
+    pub(super) added: Vec<(Kind, Added)>,
+}
+
+/// What a relay adds to a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Added {
+    /// Its last event once more.
+    Repeat,
+    /// A bookmark of this version.
+    Bookmark(u64),
 }
 
 impl Faults {
@@ -90,6 +103,21 @@ impl Faults {
         self.expire = self.expire.saturating_sub(1);
         expires
     }
+}
+
+/// Does `what` in front of another server, whose newest version is `version`. Its own history stays: what was forgotten, repeated
+/// or told out of turn is so for the clients only. [`Fault::BookmarkAhead`] tells `version`: whoever asks for it has had versions
+/// go by.
+pub(super) fn misbehave_before(shared: &SharedStore, what: Fault, version: u64) {
+    match what {
+        Fault::Compact => shared.with(|state| state.faults.forgotten = version),
+        Fault::Repeat(kind) => shared.with(|state| state.faults.added.push((kind, Added::Repeat))),
+        Fault::BookmarkAhead { kind, .. } => {
+            shared.with(|state| state.faults.added.push((kind, Added::Bookmark(version))));
+        }
+        other => misbehave(shared, other),
+    }
+    shared.wake();
 }
 
 /// Does `what`, at once.

@@ -10,6 +10,8 @@
 //! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
 //! deletion and finalizers.
 //!
+//! With an [`Upstream`] it serves another API server's objects instead, and only its faults are its own.
+//!
 //! [`Fault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
 //! a manifest and misbehaves as lines of its standard input say. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
 
@@ -32,6 +34,7 @@ mod negotiate;
 pub mod objects;
 mod patch;
 mod query;
+mod relay;
 mod request;
 mod resources;
 mod scale;
@@ -53,6 +56,7 @@ pub use faults::{Fault, Refusal};
 pub use hostile::{HOSTILE_ANSWERS, HostileAnswer, To as HostileTo, named as hostile_answer};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use log::Bounds;
+pub use relay::Upstream;
 pub use serve::{ApiServer, ServeOptions};
 pub use shared::SharedStore;
 pub use tls::{Tls, TlsError};

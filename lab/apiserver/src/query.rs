@@ -197,8 +197,7 @@ fn wanted(raw: &Raw, watch: bool, limit: Option<usize>) -> Result<Wanted, ApiErr
         "" => return Ok(Wanted::Newest),
         "0" => return Ok(Wanted::Any),
         text => text.parse().map_err(|_| {
-            let value = serde_json::Value::from(text);
-            invalid(Cause::invalid("resourceVersion", &value, "expected a version that this server gave out"))
+            ApiError::bad_request(format!("resourceVersion: {text:?}: expected a version that this server gave out"))
         })?,
     };
     match raw.get("resourceVersionMatch") {
@@ -240,7 +239,7 @@ mod tests {
             ("sendInitialEvents=true", 422),
             ("watch=1&sendInitialEvents=true", 422),
             ("watch=1&resourceVersionMatch=NotOlderThan", 422),
-            ("resourceVersion=x", 422),
+            ("resourceVersion=x", 400),
             ("dryRun=Some", 422),
             ("continue=nonsense", 400),
             ("watch=maybe", 400),

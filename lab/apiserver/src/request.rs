@@ -20,6 +20,7 @@ use super::hostile::Given;
 use super::negotiate::{self, Form};
 use super::patch::Patch;
 use super::query::{Query, Wanted};
+use super::relay::{self, Upstream};
 use super::resources::{Path, Route, route};
 use super::shared::SharedStore;
 use super::view::View;
@@ -39,10 +40,12 @@ pub(super) struct Context {
     pub(super) shared: SharedStore,
     pub(super) tokens: Option<Tokens>,
     pub(super) times: WatchTimes,
+    /// The server whose answers are passed on, if it is not this one.
+    pub(super) upstream: Option<Upstream>,
 }
 
 /// What a handler makes: status, body, warnings.
-struct Answer {
+pub(super) struct Answer {
     code: StatusCode,
     body: Body,
     retry_after: Option<u16>,
@@ -65,7 +68,14 @@ pub(super) async fn answer<B>(context: Arc<Context>, request: Request<B>) -> Res
 where
     B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
 {
-    let answered = handle(&context, request).await;
+    Ok(match &context.upstream {
+        None => respond(handle(&context, request).await),
+        Some(upstream) => relay::answer(&context, upstream, request).await,
+    })
+}
+
+/// The response that says it.
+pub(super) fn respond(answered: Result<Answer, ApiError>) -> Response<Body> {
     let (retry_after, answer) = match answered {
         Ok(answer) => (answer.retry_after.map(u32::from), answer),
         Err(error) => {
@@ -87,10 +97,10 @@ where
             headers.append(WARNING, value);
         }
     }
-    Ok(response)
+    response
 }
 
-fn header<B>(request: &Request<B>, name: hyper::header::HeaderName) -> Option<&str> {
+pub(super) fn header<B>(request: &Request<B>, name: hyper::header::HeaderName) -> Option<&str> {
     request.headers().get(name).and_then(|value| value.to_str().ok())
 }
 
@@ -179,7 +189,7 @@ async fn read(context: &Context, path: &Path, query: Query, view: View) -> Resul
 }
 
 /// The answer of a server that is to misbehave so.
-fn hostile(context: &Context, path: &Path, query: &Query) -> Option<Result<Answer, ApiError>> {
+pub(super) fn hostile(context: &Context, path: &Path, query: &Query) -> Option<Result<Answer, ApiError>> {
     let kind = path.resource.kind;
     if path.name.is_some() || !matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Node) {
         return None;
@@ -249,7 +259,8 @@ where
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
-    Ok(answer_with(view, StatusCode::OK, written))
+    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(answer_with(view, code, written))
 }
 
 fn answer_with(view: &View, code: StatusCode, written: Written) -> Answer {
@@ -262,7 +273,7 @@ fn parse(body: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("the body is no JSON object: {error}")))
 }
 
-async fn collect<B>(body: B) -> Result<Bytes, ApiError>
+pub(super) async fn collect<B>(body: B) -> Result<Bytes, ApiError>
 where
     B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send,
 {

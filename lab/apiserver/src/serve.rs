@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::auth::Tokens;
-use super::faults::{Fault, Refusal, misbehave};
+use super::faults::{Fault, Refusal, misbehave, misbehave_before};
 use super::gate::{Gate, Gated};
+use super::relay::Upstream;
 use super::request::{Context, answer};
 use super::shared::SharedStore;
 use super::tls::Tls;
@@ -35,6 +36,8 @@ pub struct ServeOptions {
     pub tls: Option<Tls>,
     /// Length of watches and time between bookmarks.
     pub watches: WatchTimes,
+    /// Another API server, whose answers are passed on instead of this one's own; it must know the tokens as well.
+    pub upstream: Option<Upstream>,
 }
 
 /// A running API server; it ends, with all its connections, when this is dropped.
@@ -58,9 +61,9 @@ impl ApiServer {
         listeners: impl IntoIterator<Item = TcpListener>,
         options: ServeOptions,
     ) -> io::Result<Self> {
-        let ServeOptions { tokens, tls, watches } = options;
+        let ServeOptions { tokens, tls, watches, upstream } = options;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let context = Arc::new(Context { shared: shared.clone(), tokens, times: watches });
+        let context = Arc::new(Context { shared: shared.clone(), tokens, times: watches, upstream });
         let (mut tasks, mut addresses, mut gates) = (JoinSet::new(), Vec::new(), Vec::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;
@@ -114,6 +117,11 @@ impl ApiServer {
     /// Does something wrong, at once.
     pub fn misbehave(&self, what: Fault) {
         misbehave(&self.shared, what);
+    }
+
+    /// Does something wrong in front of another server, whose newest version is `version`.
+    pub fn misbehave_before(&self, what: Fault, version: u64) {
+        misbehave_before(&self.shared, what, version);
     }
 }
 

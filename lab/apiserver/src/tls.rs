@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// The certificates could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,10 @@ pub enum TlsError {
 #[derive(Clone)]
 pub struct Tls {
     ca_pem: String,
+    certificate_pem: String,
+    key_pem: String,
     acceptor: TlsAcceptor,
+    roots: Arc<RootCertStore>,
 }
 
 impl Tls {
@@ -58,12 +61,40 @@ impl Tls {
             .with_single_cert(vec![signed.der().clone()], private)
             .map_err(TlsError::Config)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Tls { ca_pem: certificate.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) })
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().clone()).map_err(TlsError::Config)?;
+        Ok(Tls {
+            ca_pem: certificate.pem(),
+            certificate_pem: signed.pem(),
+            key_pem: key.serialize_pem(),
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            roots: Arc::new(roots),
+        })
     }
 
     /// The authority's certificate, for clients.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
+    }
+
+    /// The server's certificate, for another server of the same hosts.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The key of that certificate.
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
+    /// Connects to servers whose certificates this authority signed.
+    pub(super) fn connector(&self) -> Result<TlsConnector, TlsError> {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Config)?
+            .with_root_certificates(Arc::clone(&self.roots))
+            .with_no_client_auth();
+        Ok(TlsConnector::from(Arc::new(config)))
     }
 
     pub(super) fn acceptor(&self) -> &TlsAcceptor {

@@ -23,12 +23,18 @@ use crate::objects::{Kind, Object, ObjectKey, Record, Store, generated_name};
 /// What an API server sets and clients cannot.
 const SERVER_SIDE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+/// Kinds of which an update makes what is not there (`AllowCreateOnUpdate` of upstream's strategies).
+const MADE_BY_UPDATES: [Kind; 3] = [Kind::Service, Kind::Event, Kind::Lease];
+/// Kinds whose deletion is answered with the object (`ReturnDeletedObject`); that of the others with a `Status`.
+const TOLD_WHEN_DELETED: [Kind; 2] = [Kind::Service, Kind::Pod];
 /// Namespaces that stay.
 const PERMANENT: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// A written (or removed) object and what the client should be warned of.
 pub(super) struct Written {
     pub(super) record: Arc<Record>,
+    /// It was not there before.
+    pub(super) created: bool,
     pub(super) warnings: Vec<String>,
 }
 
@@ -126,6 +132,9 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
     SERVER_SIDE.iter().for_each(|field| drop(fields.remove(*field)));
+    if kind == Kind::EndpointSlice {
+        fields.insert("generation".to_owned(), json!(1));
+    }
     same_namespace(path, fields)?;
     let name = match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
         (Some(name), _) if !name.is_empty() => name.to_owned(),
@@ -133,6 +142,9 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
         _ => String::new(),
     };
     fields.insert("name".to_owned(), json!(name));
+    if kind == Kind::EndpointSlice {
+        complete_ports(&mut value);
+    }
     let key = key_of(path, &name);
     let mut warnings = Vec::new();
     let object = admit(path, query, &value, None, &mut warnings)?;
@@ -147,7 +159,27 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
         return Err(ApiError::already_exists(path.resource, &name));
     }
     let record = store(state, path, query, &key, object)?;
-    Ok(Written { record, warnings })
+    Ok(Written { record, created: true, warnings })
+}
+
+/// What a port of a slice leaves open.
+fn complete_ports(slice: &mut Value) {
+    for port in slice["ports"].as_array_mut().into_iter().flatten() {
+        for (field, default) in [("name", ""), ("protocol", "TCP")] {
+            if port.get(field).is_none_or(Value::is_null) {
+                port[field] = json!(default);
+            }
+        }
+    }
+}
+
+/// The same, and the generation of a slice that was `old`: another one where more than its metadata is.
+fn complete_slice(old: &Value, slice: &mut Value) {
+    complete_ports(slice);
+    let same = ["addressType", "endpoints", "ports"].iter().all(|field| old.get(field) == slice.get(field));
+    if let (false, Some(generation)) = (same, old["metadata"]["generation"].as_i64()) {
+        slice["metadata"]["generation"] = json!(generation + 1);
+    }
 }
 
 /// The body's namespace is the path's or left out.
@@ -184,6 +216,11 @@ pub(super) fn update(
     mut value: Value,
 ) -> Result<Written, ApiError> {
     identify(path, &mut value)?;
+    let absent = state.store.record(path.resource.kind, &key_of(path, name)).is_none();
+    let named = value["metadata"]["name"].as_str() == Some(name);
+    if absent && named && !path.status && MADE_BY_UPDATES.contains(&path.resource.kind) {
+        return create(state, path, query, value);
+    }
     let before = present(state, path, name)?;
     replace(state, path, query, &before, value)
 }
@@ -245,13 +282,16 @@ fn replace(
             _ => {}
         }
     }
+    if path.resource.kind == Kind::EndpointSlice {
+        complete_slice(&old, &mut value);
+    }
     if path.resource.kind == Kind::Service {
         dependent::drop_stale(&old, &mut value);
     }
     let mut warnings = Vec::new();
     let object = admit(path, query, &value, Some(before), &mut warnings)?;
     let record = store(state, path, query, &before.key, object)?;
-    Ok(Written { record, warnings })
+    Ok(Written { record, created: false, warnings })
 }
 
 /// `DeleteOptions`, as far as they mean something here.
@@ -307,7 +347,7 @@ pub(super) fn delete(
         let refused = |error| ApiError::of_object(path.resource, name, &error);
         state.store.remove(path.resource.kind, &before.key).map_err(refused)?;
     }
-    Ok(Written { record: before, warnings })
+    Ok(Written { record: before, created: false, warnings })
 }
 
 /// DELETE of everything that the request selects.
@@ -328,6 +368,9 @@ pub(super) fn delete_collection(state: &mut State, path: &Path, query: &Query) -
 
 /// The answer to a deletion.
 pub(super) fn deleted(path: &Path, record: &Record) -> Value {
+    if TOLD_WHEN_DELETED.contains(&record.kind) {
+        return record.value();
+    }
     let mut details = json!({"name": record.key.name, "kind": path.resource.plural, "uid": record.uid});
     if !path.resource.group.is_empty() {
         details["group"] = json!(path.resource.group);

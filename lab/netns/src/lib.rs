@@ -17,6 +17,7 @@ pub mod mac;
 pub mod namespace;
 pub mod netem;
 mod outer;
+mod own;
 pub mod pcap;
 mod probe;
 pub mod sandbox;
@@ -25,6 +26,8 @@ mod sys;
 pub mod visit;
 
 use std::io;
+
+pub use own::loopback_up;
 
 /// Has the kernel kill the command's process when the thread that starts it ends, whatever ends it.
 pub fn die_with_this_process(command: &mut std::process::Command) {

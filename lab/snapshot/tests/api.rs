@@ -25,8 +25,7 @@ impl Served {
     fn start() -> Served {
         let tls = Tls::generate(&["127.0.0.1".to_owned()]).unwrap();
         let tokens = Tokens::new(7, ["node-1".to_owned()]);
-        let options =
-            ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), watches: WatchTimes::default() };
+        let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), ..ServeOptions::default() };
         let server = ApiServer::start(SharedStore::new(store()), [TcpListener::bind("127.0.0.1:0").unwrap()], options);
         let server = server.unwrap();
         let kubeconfig = Kubeconfig {

@@ -135,6 +135,7 @@ async fn one(
         mode,
         variant: args.iptables_variant.into(),
         source: Source::Api,
+        control_plane: None,
         patience: Duration::from_millis(args.patience),
         keep_going: true,
         measure: Some(rest),

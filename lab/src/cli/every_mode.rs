@@ -44,7 +44,10 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
             Some(("another mode came to no good end; --keep-going goes on".to_owned(), false))
         } else {
             args.notice(&format!("{} mode, on {}{}:", batch.batch.mode, batch.place, batch.because));
-            let microvm = batch.in_microvm.then(|| in_microvm::try_out(args, &batch.batch));
+            let microvm = batch.in_microvm.then(|| match args.control_plane {
+                Some(_) => Err(Exit::unable("--control-plane is for this machine's kernel")),
+                None => in_microvm::try_out(args, &batch.batch),
+            });
             microvm.and_then(Result::err).map(|why| (why.message, must))
         };
         let (verdict, passed) = match not_run {

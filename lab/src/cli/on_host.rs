@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use svclab_control_plane::Programs;
 use svclab_netns::sandbox;
 
 use super::jobs::Job;
@@ -12,7 +13,7 @@ use super::speak::Stream;
 use super::stop::Stop;
 use super::{Exit, find, guest_steps, live};
 use crate::report::terminal::{Detail, Heading, Terminal};
-use crate::report::{ScenarioReport, StepReport, json, junit};
+use crate::report::{ControlPlane, ScenarioReport, StepReport, json, junit};
 use crate::scenario::run::{Keep, Progress, Proxy, RunOptions};
 use crate::scenario::{self, Scenario};
 
@@ -20,6 +21,7 @@ use crate::scenario::{self, Scenario};
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8, Exit> {
     args.lab.seed.one()?;
     find::tools()?;
+    let programs = args.control_plane()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     live::enable();
     let mut progress = OnTerminal {
@@ -33,7 +35,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8,
     let mut reports = Vec::new();
     let stopped = runtime()?.block_on(async {
         tokio::select! {
-            () = all(args, jobs, proxy, &mut progress, &mut reports) => None,
+            () = all(args, jobs, (proxy, programs.as_ref()), &mut progress, &mut reports) => None,
             stop = stopped() => Some(stop),
         }
     });
@@ -67,7 +69,7 @@ pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option
 async fn all(
     args: &RunArgs,
     jobs: &[Job<'_>],
-    proxy: &Proxy,
+    (proxy, programs): (&Proxy, Option<&Programs>),
     progress: &mut OnTerminal,
     reports: &mut Vec<ScenarioReport>,
 ) {
@@ -77,6 +79,7 @@ async fn all(
             mode: *mode,
             variant: args.lab.iptables_variant.into(),
             source: args.lab.source.into(),
+            control_plane: programs.cloned(),
             patience: Duration::from_millis(args.patience),
             keep_going: args.keep_going,
             measure: args.figures.then_some(Duration::ZERO),
@@ -120,13 +123,16 @@ impl OnTerminal {
 
 impl Progress for OnTerminal {
     fn begins(&mut self, scenario: &Scenario, options: &RunOptions) {
-        let mode = options.mode.to_string();
+        let plane = options.control_plane.as_ref().map(|plane| format!(", Kubernetes {}", plane.version()));
+        let mode = format!("{}{}", options.mode, plane.unwrap_or_default());
         let virtual_time = options.machine.as_ref().is_some_and(|machine| machine.deterministic);
         self.terminal.scenario(&Heading { name: &scenario.name, mode: &mode, about: &scenario.about, virtual_time });
         self.title = format!("{} ({mode})", scenario.name);
         self.left = scenario.steps.iter().map(|step| (step.line, step.name.clone())).collect();
         let report = scenario::run::begun(scenario, options.mode, options.variant);
-        self.current = Some((ScenarioReport { machine: options.machine.clone(), ..report }, Instant::now()));
+        let control_plane = options.control_plane.as_ref().map(ControlPlane::of);
+        let report = ScenarioReport { machine: options.machine.clone(), control_plane, ..report };
+        self.current = Some((report, Instant::now()));
         live::set(format!("{}: building the cluster, up to the first step", self.title));
     }
 

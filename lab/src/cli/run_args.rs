@@ -3,16 +3,20 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use svclab_control_plane::Programs;
 
 use super::place::VmArgs;
 use super::speak::Stream;
-use super::{Exit, LabArgs, find, recorded};
+use super::{Exit, LabArgs, SourceArg, find, recorded};
 use crate::input::Files;
 use crate::report::terminal::{Detail, Terminal};
 use crate::scenario::file::Mode;
 use crate::scenario::run::Break;
 use crate::scenario::values::Sensitivity;
 use crate::scenario::{PATIENCE, Scenario};
+
+/// Where a control plane's programs are, as envtest has it.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
 #[derive(Args)]
 pub(super) struct RunArgs {
@@ -32,6 +36,10 @@ pub(super) struct RunArgs {
     /// out, and said to be.
     #[arg(long, conflicts_with_all = ["kernel", "deterministic", "deadline", "cache_dir", "patience", "iptables_variant", "source", "breaks", "audit"])]
     pub(super) simulate: bool,
+    /// Serve the objects by a real control plane instead of the lab's own API: etcd, kube-apiserver and, if it is there,
+    /// kube-controller-manager, from this folder [without a value: $KUBEBUILDER_ASSETS]. On this machine's kernel only.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["simulate", "deterministic"])]
+    pub(super) control_plane: Option<PathBuf>,
     /// Audit all nodes, as `svclab audit` does, before the first step and after each one that changes objects or proxies: what is wrong
     /// by their rules fails the scenario, whatever the probes say.
     #[arg(long)]
@@ -92,6 +100,27 @@ impl RunArgs {
             scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
         }
         Ok(scenarios)
+    }
+
+    /// The control plane that is asked for.
+    pub(super) fn control_plane(&self) -> Result<Option<Programs>, Exit> {
+        let Some(directory) = self.control_plane_directory()? else { return Ok(None) };
+        if matches!(self.lab.source, SourceArg::Manifests) {
+            return Err(Exit::usage("--control-plane is an API: leave out --source manifests"));
+        }
+        Programs::find(&directory).map(Some).map_err(|error| Exit::usage(format!("--control-plane: {error}")))
+    }
+
+    /// Where it is to be.
+    fn control_plane_directory(&self) -> Result<Option<PathBuf>, Exit> {
+        match &self.control_plane {
+            Some(named) if named.as_os_str().is_empty() => {
+                let assets = std::env::var_os(ASSETS).filter(|assets| !assets.is_empty());
+                let none = "--control-plane: name a folder with etcd and kube-apiserver, or set $KUBEBUILDER_ASSETS";
+                assets.map(|assets| Some(PathBuf::from(assets))).ok_or_else(|| Exit::usage(none))
+            }
+            named => Ok(named.clone()),
+        }
     }
 
     /// Where failed steps leave their bundles, if anywhere.
@@ -160,6 +189,9 @@ impl RunArgs {
         }
         for damage in self.breaks.iter().filter(|damage| is_for(damage)) {
             flag("break", damage.written.clone());
+        }
+        if let Ok(Some(directory)) = self.control_plane_directory() {
+            flags.extend(["--control-plane".to_owned(), directory.display().to_string()]);
         }
         if let Some(Sensitivity(skew)) = self.sensitivity {
             flags.extend(["--sensitivity".to_owned(), skew.to_string()]);

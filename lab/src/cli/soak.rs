@@ -59,6 +59,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         mode: args.mode.into(),
         variant: args.lab.iptables_variant.into(),
         source: args.lab.source.into(),
+        control_plane: None,
         patience: PATIENCE,
         keep_going: false,
         breaks: Vec::new(),

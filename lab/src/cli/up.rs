@@ -42,6 +42,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         mode,
         variant: scenario.variant.unwrap_or(args.lab.iptables_variant.into()),
         source: args.lab.source.into(),
+        control_plane: None,
         patience: PATIENCE,
         keep_going: false,
         measure: None,

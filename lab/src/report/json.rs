@@ -41,6 +41,7 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
         "iptablesVariant": report.variant,
         "seed": report.seed,
         "machine": report.machine,
+        "controlPlane": report.control_plane,
         "audited": report.audited,
         "kernel": report.kernel,
         "started": report.started,

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use svclab_audit::audit::RuleTallies;
+use svclab_control_plane::Programs;
 
 use crate::expect::{Answers, Mismatch};
 use crate::scenario::Step;
@@ -170,6 +171,8 @@ pub struct ScenarioReport {
     pub seed: u64,
     /// The kernel, where it is not the host's.
     pub machine: Option<Machine>,
+    /// What served the objects, where it was not the lab's own API.
+    pub control_plane: Option<ControlPlane>,
     /// The release of the kernel; `None`: there was none.
     pub kernel: Option<String>,
     /// When it began (RFC 3339), by the clock that the run had: in a deterministic microVM a virtual one. The simulator has none.
@@ -192,6 +195,29 @@ pub struct ScenarioReport {
     pub took: Duration,
     /// The end of the proxies' logs, if something broke.
     pub logs: String,
+}
+
+/// The real control plane that served a scenario's objects.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControlPlane {
+    /// The version of kube-apiserver.
+    pub version: String,
+    /// Whether kube-controller-manager made the EndpointSlices; else they were the lab's.
+    pub controllers: bool,
+    /// Where the programs were.
+    pub directory: PathBuf,
+}
+
+impl ControlPlane {
+    /// That of these programs.
+    pub fn of(programs: &Programs) -> Self {
+        ControlPlane {
+            version: programs.version().to_string(),
+            controllers: programs.has_controllers(),
+            directory: programs.directory().to_owned(),
+        }
+    }
 }
 
 /// The microVM that a scenario ran in.
@@ -245,7 +271,8 @@ impl ScenarioReport {
             Some(machine) if machine.deterministic => format!("{}, seed {}", machine.kernel, self.seed),
             Some(machine) => machine.kernel.clone(),
         };
-        variant + &kernel
+        let plane = self.control_plane.as_ref().map(|plane| format!(", Kubernetes {}", plane.version));
+        variant + &kernel + &plane.unwrap_or_default()
     }
 
     /// The command that repeats the run.
@@ -257,7 +284,9 @@ impl ScenarioReport {
         };
         let audit = if self.audited { " --audit" } else { "" };
         let machine = self.machine.as_ref().map(|machine| format!(" {}", machine.flags())).unwrap_or_default();
-        format!("svclab run {} --mode {}{variant}{audit}{machine} --seed {}", self.path, self.mode, self.seed)
+        let plane = self.control_plane.as_ref().map(|plane| format!(" --control-plane {}", plane.directory.display()));
+        let plane = plane.unwrap_or_default();
+        format!("svclab run {} --mode {}{variant}{audit}{machine}{plane} --seed {}", self.path, self.mode, self.seed)
     }
 }
 
@@ -287,6 +316,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         variant: "auto".into(),
         seed: 3,
         machine: None,
+        control_plane: None,
         kernel: Some("6.1.0".into()),
         started: Some("2026-01-01T00:00:01Z".into()),
         cluster: Cluster::default(),

@@ -30,6 +30,13 @@ pub(super) struct EndpointController {
     selectors: LabelIndex,
 }
 
+impl EndpointController {
+    /// Whether it has made this slice.
+    pub(super) fn is_owner_of(&self, slice: &ObjectKey) -> bool {
+        self.owners.contains_key(slice)
+    }
+}
+
 /// The first label of a selector: every selected pod has it.
 fn first_term(service: &Service) -> Option<(&String, &String)> {
     service.spec.as_ref()?.selector.as_ref()?.first_key_value()
@@ -85,6 +92,10 @@ impl Store {
     }
 
     fn rebuild(&mut self, key: &ObjectKey) {
+        // The controller lets go of a service that has no selector any more: its slices stay as they are.
+        if self.services.get(key).is_some_and(|service| !slices::managed(service)) {
+            return;
+        }
         let current = self.endpoints.slices.remove(key).unwrap_or_default();
         let mut wanted = self.wanted(key, &current);
         for slice in &current {
@@ -149,6 +160,12 @@ impl Store {
     pub(super) fn remove_slice(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.versions.remove(Kind::EndpointSlice, key);
         if let Some(owner) = self.endpoints.owners.get(key).cloned() {
+            if self.services.get(&owner).is_some_and(|service| !slices::managed(service)) {
+                self.endpoints.owners.remove(key);
+                let left = self.endpoints.slices.entry(owner).or_default();
+                left.retain(|slice| slice.metadata.name.as_deref() != Some(&key.name));
+                return Ok(());
+            }
             self.rebuild(&owner);
         }
         Ok(())

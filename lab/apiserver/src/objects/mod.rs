@@ -38,7 +38,7 @@ pub use object::{Object, ObjectKey};
 pub use place::place_of;
 pub use pod::PodState;
 pub use record::{Change, Record, selectable};
-pub use service::family_name;
+pub use service::{family_name, ingress_of};
 pub use store::{Store, StoreOptions};
 
 #[cfg(test)]

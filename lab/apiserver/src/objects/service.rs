@@ -154,6 +154,11 @@ impl Admission<'_> {
     }
 
     fn cluster_ips(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
+        let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
+        if is(spec.cluster_ip.as_ref(), "None") && !selects && spec.ip_family_policy.is_none() {
+            // Whose endpoints they are nobody knows: they may be of any family, whatever the cluster has.
+            return headless_without_selector(spec, self.pools.service_cidrs);
+        }
         let ranges = self.ranges(spec)?;
         spec.ip_families = Some(ranges.iter().map(|range| family_name(range.addr()).to_owned()).collect());
         let policy = if ranges.len() > 1 { "PreferDualStack" } else { "SingleStack" };
@@ -191,9 +196,9 @@ impl Admission<'_> {
 
     fn given_node_ports(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
         let wanted = may_have_node_ports(spec);
-        for port in spec.ports.iter_mut().flatten() {
+        for (index, port) in spec.ports.iter_mut().flatten().enumerate() {
             let protocol = port.protocol.clone().unwrap_or_default();
-            let field = format!("spec.ports[{}].nodePort", port.port);
+            let field = format!("spec.ports[{index}].nodePort");
             let kept = || previous.ports.iter().flatten().find(|old| same_port(old, port))?.node_port;
             port.node_port = match port.node_port.or_else(kept).filter(|_| wanted) {
                 Some(number) => Some(i32::from(self.claim_port(&field, number, &protocol)?)),
@@ -205,12 +210,13 @@ impl Admission<'_> {
 
     fn free_node_ports(&mut self, spec: &mut ServiceSpec) -> Result<(), ObjectError> {
         let wanted = gets_node_ports(spec);
-        for port in spec.ports.iter_mut().flatten().filter(|port| wanted && port.node_port.is_none()) {
+        let ports = spec.ports.iter_mut().flatten().enumerate();
+        for (index, port) in ports.filter(|(_, port)| wanted && port.node_port.is_none()) {
             let protocol = port.protocol.clone().unwrap_or_default();
             let what = format!("{}/{}", port.port, protocol);
             let free = self.allocations.free_port(self.pools.seed, &protocol, &self.object, &what);
             let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
-            let field = format!("spec.ports[{}].nodePort", port.port);
+            let field = format!("spec.ports[{index}].nodePort");
             port.node_port = Some(i32::from(free.ok_or_else(|| self.exhausted(&field, range))?));
         }
         Ok(())
@@ -326,8 +332,22 @@ impl Admission<'_> {
     }
 }
 
+/// The families of a headless service without selector: both, those that are written first.
+fn headless_without_selector(spec: &mut ServiceSpec, ranges: &[IpNet]) -> Result<(), ObjectError> {
+    let first = ranges.first().map_or("IPv4", |range| family_name(range.addr()));
+    let families = spec.ip_families.get_or_insert_with(|| vec![first.to_owned()]);
+    for family in ["IPv4", "IPv6"] {
+        if !families.iter().any(|known| known == family) {
+            families.push(family.to_owned());
+        }
+    }
+    spec.ip_family_policy = Some("RequireDualStack".to_owned());
+    spec.cluster_ips = Some(vec!["None".to_owned()]);
+    Ok(())
+}
+
 /// The published addresses of `service`.
-pub(super) fn ingress_of(service: &Service) -> Vec<LoadBalancerIngress> {
+pub fn ingress_of(service: &Service) -> Vec<LoadBalancerIngress> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     status.and_then(|status| status.ingress.clone()).unwrap_or_default()
 }

@@ -72,14 +72,16 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
     let published = spec.and_then(|spec| spec.publish_not_ready_addresses) == Some(true);
     let zone = nodes.iter().find(|node| node.name == pod.spec.node).and_then(|node| node.zone.clone());
     let distribution = spec.and_then(|spec| spec.traffic_distribution.as_deref());
+    let ready = published || (pod.ready && !pod.terminating);
     Endpoint {
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
-            ready: Some(published || (pod.ready && !pod.terminating)),
+            ready: Some(ready),
             serving: Some(pod.ready),
             terminating: Some(pod.terminating),
         }),
-        hints: hints(distribution, pod, zone.as_deref()),
+        // Who is not ready is for nobody yet.
+        hints: hints(distribution.filter(|_| ready), pod, zone.as_deref()),
         node_name: Some(pod.spec.node.clone()),
         target_ref: Some(ObjectReference {
             kind: Some("Pod".to_owned()),

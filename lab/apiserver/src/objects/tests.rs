@@ -119,9 +119,39 @@ fn hints_follow_traffic_distribution() {
     apply(&mut store, &format!("{}{near}", pod("a", "node-a", "web"))).unwrap();
     let hints = slices(&store)[0]["endpoints"][0]["hints"].clone();
     assert_eq!(hints, serde_json::json!({"forNodes": [{"name": "node-a"}], "forZones": [{"name": "z1"}]}));
+    store.set_ready(&ObjectKey::new(None, "a"), false).unwrap();
+    assert_eq!(slices(&store)[0]["endpoints"][0]["hints"], serde_json::Value::Null, "for nobody yet");
     let unknown = WEB.replace("spec:\n", "spec:\n  trafficDistribution: PreferSamePlanet\n");
     apply(&mut store, &unknown).unwrap();
     assert_eq!(slices(&store)[0]["endpoints"][0]["hints"], serde_json::Value::Null);
+}
+
+#[test]
+fn slices_of_a_service_that_loses_its_selector_stay_as_they_are() {
+    let mut store = store(0);
+    apply(&mut store, &format!("{}{WEB}", pod("a", "node-a", "web"))).unwrap();
+    let before = slices(&store);
+    apply(&mut store, &WEB.replace("  selector: {app: web}\n", "")).unwrap();
+    store.set_ready(&ObjectKey::new(None, "a"), false).unwrap();
+    assert_eq!(slices(&store), before);
+    let slice = before[0]["metadata"]["name"].as_str().unwrap();
+    store.delete("endpointslice", &ObjectKey::new(None, slice)).unwrap();
+    assert!(slices(&store).is_empty(), "nobody makes it again");
+    apply(&mut store, WEB).unwrap();
+    assert_eq!(slices(&store)[0]["endpoints"][0]["conditions"]["ready"], false, "it is looked after again");
+    store.delete("service", &ObjectKey::new(None, "web")).unwrap();
+    assert!(slices(&store).is_empty());
+}
+
+#[test]
+fn a_headless_service_without_selector_is_of_both_families() {
+    let mut store = store(0);
+    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: None, ports: [{port: 80}]}\n";
+    apply(&mut store, text).unwrap();
+    let spec = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
+    assert_eq!(spec.ip_families.unwrap(), ["IPv4", "IPv6"]);
+    assert_eq!(spec.ip_family_policy.unwrap(), "RequireDualStack");
+    assert_eq!(spec.cluster_ips.unwrap(), ["None"]);
 }
 
 #[test]

@@ -24,6 +24,11 @@ impl Store {
         self.versions.get(kind, key)
     }
 
+    /// Whether the lab's own EndpointSlice controller has made this slice.
+    pub fn is_controllers_slice(&self, slice: &ObjectKey) -> bool {
+        self.endpoints.is_owner_of(slice)
+    }
+
     /// Keeps every change from now on until [`Store::take_changes`] fetches it.
     pub fn record_changes(&mut self) {
         self.versions.record_changes();

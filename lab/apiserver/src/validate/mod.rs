@@ -1,6 +1,7 @@
 //! The rules that an API server checks before it takes an object from a client. Scenario authors write past them: a
 //! proxy must survive objects that no API server would take.
 
+mod range;
 mod service;
 mod slice;
 #[cfg(test)]
@@ -37,6 +38,11 @@ pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
             let before =
                 before.and_then(|before| if let Object::EndpointSlice(before) = before { Some(before) } else { None });
             causes.extend(slice::check(slice, before.map(AsRef::as_ref)));
+        }
+        (Object::ServiceCidr(cidr), before) => {
+            let before =
+                before.and_then(|before| if let Object::ServiceCidr(before) = before { Some(before) } else { None });
+            causes.extend(range::check(cidr, before.map(AsRef::as_ref)));
         }
         (Object::Pod(pod), Some(Object::Pod(before))) => {
             let (old, new) = (pod_rest(json!(before.spec)), pod_rest(json!(pod.spec)));

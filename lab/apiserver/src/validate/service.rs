@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::error::Cause;
 use super::super::selector::is_dns_label;
+use crate::objects::ingress_of;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -20,13 +21,19 @@ pub(super) fn check(service: &Service, before: Option<&Service>) -> Vec<Cause> {
         return vec![Cause::required("spec", "")];
     };
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
+    // An API server allocates before it looks at the rest: of an address that it cannot read it tells nothing else.
+    if let Some(ip) = spec.cluster_ip.as_ref().filter(|ip| kind != "ExternalName" && !is_given(ip)) {
+        return vec![Cause::invalid("spec.clusterIPs[0]", &json!(ip), ADDRESS)];
+    }
     let mut causes = Vec::new();
     words(spec, &mut causes);
     ports(spec, kind, &mut causes);
     if kind == "ExternalName" && spec.external_name.as_deref().unwrap_or_default().is_empty() {
         causes.push(Cause::required("spec.externalName", "an ExternalName service needs one"));
     }
-    addresses(spec, kind, &mut causes);
+    addresses(spec, kind, before.and_then(|before| before.spec.as_ref()), &mut causes);
+    families(spec, &mut causes);
+    published(service, kind, before, &mut causes);
     affinity(spec, &mut causes);
     traffic(spec, kind, &mut causes);
     if let Some(before) = before.and_then(|before| before.spec.as_ref()) {
@@ -106,6 +113,10 @@ fn one_port(port: &ServicePort, field: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(format!("{field}.name"), &json!(name), "expected a DNS-1123 label"));
     }
     match &port.target_port {
+        // It is the port's own number then.
+        None if !(1..=65_535).contains(&port.port) => {
+            causes.push(Cause::invalid(format!("{field}.targetPort"), &json!(port.port), RANGE));
+        }
         Some(IntOrString::Int(number)) if !(1..=65_535).contains(number) => {
             causes.push(Cause::invalid(format!("{field}.targetPort"), &json!(number), RANGE));
         }
@@ -123,9 +134,18 @@ fn is_port_name(name: &str) -> bool {
     is_dns_label(name, 15) && !name.contains("--") && name.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
-fn addresses(spec: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
-    const ADDRESS: &str = "must be a valid IP address";
-    let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
+const ADDRESS: &str = "must be a valid IP address";
+
+fn is_address(text: &str) -> bool {
+    text.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Whether a cluster IP is an address, or a word that stands for none.
+fn is_given(ip: &str) -> bool {
+    ip.is_empty() || ip == "None" || is_address(ip)
+}
+
+fn addresses(spec: &ServiceSpec, kind: &str, before: Option<&ServiceSpec>, causes: &mut Vec<Cause>) {
     let cluster_ips = spec.cluster_ips.as_deref().unwrap_or_default();
     for (index, ip) in cluster_ips.iter().enumerate().filter(|(_, ip)| *ip != "None" && !ip.is_empty()) {
         if !is_address(ip) {
@@ -135,9 +155,10 @@ fn addresses(spec: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
     if let Some(ip) = spec.cluster_ip.as_ref().filter(|ip| *ip != "None" && !ip.is_empty()) {
         if kind == "ExternalName" {
             causes.push(Cause::forbidden("spec.clusterIP", "may not be set when `type` is 'ExternalName'"));
-        } else if !is_address(ip) {
-            causes.push(Cause::invalid("spec.clusterIP", &json!(ip), ADDRESS));
-        } else if cluster_ips.first().is_some_and(|first| first != ip) {
+        } else if cluster_ips.first().is_some_and(|first| first != ip)
+            // Who changes the one alone means both, and is told that they stay.
+            && before.is_none_or(|before| before.cluster_ips.as_deref() != Some(cluster_ips))
+        {
             causes.push(Cause::invalid("spec.clusterIPs", &json!(cluster_ips), "first value must match `clusterIP`"));
         }
     }
@@ -151,8 +172,45 @@ fn addresses(spec: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
     for (index, range) in spec.load_balancer_source_ranges.iter().flatten().enumerate() {
         // Surrounding space is trimmed by every reader: it has always been allowed.
         if range.trim().parse::<IpNet>().is_err() {
-            let field = format!("spec.loadBalancerSourceRanges[{index}]");
+            // The field is spelt so in what an API server says.
+            let field = format!("spec.LoadBalancerSourceRanges[{index}]");
             causes.push(Cause::invalid(field, &json!(range), "must be a valid CIDR value"));
+        }
+    }
+}
+
+/// Which families a service asks for.
+fn families(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
+    let families = spec.ip_families.as_deref().unwrap_or_default();
+    for (index, family) in families.iter().enumerate() {
+        if families.iter().take(index).any(|other| other == family) {
+            causes.push(Cause::duplicate(format!("spec.ipFamilies[{index}]"), &json!(family)));
+        }
+    }
+    let single = spec.ip_family_policy.as_deref() == Some("SingleStack");
+    if let (true, Some(policy)) = (single && families.len() > 1, &spec.ip_family_policy) {
+        let detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple ipFamilies are specified";
+        causes.push(Cause::invalid("spec.ipFamilyPolicy", &json!(policy), detail));
+    }
+}
+
+/// Published addresses, where they are new.
+fn published(service: &Service, kind: &str, before: Option<&Service>, causes: &mut Vec<Cause>) {
+    let ingress = ingress_of(service);
+    if before.is_some_and(|before| ingress_of(before) == ingress) {
+        return;
+    }
+    let field = "status.loadBalancer.ingress";
+    if kind != "LoadBalancer" && !ingress.is_empty() {
+        causes.push(Cause::forbidden(field, "may only be used when `spec.type` is LoadBalancer"));
+        return;
+    }
+    for (index, entry) in ingress.iter().enumerate() {
+        if let Some(ip) = entry.ip.as_ref().filter(|ip| !is_address(ip)) {
+            causes.push(Cause::invalid(format!("{field}[{index}].ip"), &json!(ip), ADDRESS));
+        }
+        if let Some(mode) = entry.ip_mode.as_deref().filter(|mode| !matches!(*mode, "VIP" | "Proxy")) {
+            causes.push(Cause::unsupported(format!("{field}[{index}].ipMode"), mode, &["Proxy", "VIP"]));
         }
     }
 }
@@ -177,6 +235,14 @@ fn traffic(spec: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
     if let Some(port) = spec.health_check_node_port.filter(|port| *port != 0 && !checked) {
         let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         causes.push(Cause::invalid("spec.healthCheckNodePort", &json!(port), detail));
+    }
+    if spec.load_balancer_source_ranges.as_ref().is_some_and(|ranges| !ranges.is_empty()) && kind != "LoadBalancer" {
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        causes.push(Cause::forbidden("spec.LoadBalancerSourceRanges", detail));
+    }
+    if spec.load_balancer_class.is_some() && kind != "LoadBalancer" {
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        causes.push(Cause::forbidden("spec.loadBalancerClass", detail));
     }
     if spec.allocate_load_balancer_node_ports.is_some() && kind != "LoadBalancer" {
         let detail = "may only be used when `type` is 'LoadBalancer'";

@@ -65,7 +65,7 @@ fn one_endpoint(endpoint: &Endpoint, family: &str, field: &str, causes: &mut Vec
         let usable = parsed.is_ok_and(|ip| !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast());
         if !fits {
             let detail = format!("expected an address of type {family}");
-            causes.push(Cause::invalid(format!("{list}[{index}]"), &json!(address), &detail));
+            causes.push(Cause::invalid(list.clone(), &json!(address), &detail));
         } else if family != "FQDN" && !usable {
             let detail = "expected an address that is neither unspecified, loopback nor multicast";
             causes.push(Cause::invalid(format!("{list}[{index}]"), &json!(address), detail));
@@ -102,10 +102,6 @@ fn ports(slice: &EndpointSlice, causes: &mut Vec<Cause>) {
         }
         if let Some(protocol) = port.protocol.as_deref().filter(|protocol| !PROTOCOLS.contains(protocol)) {
             causes.push(Cause::unsupported(format!("{field}.protocol"), protocol, &PROTOCOLS));
-        }
-        if let Some(number) = port.port.filter(|number| !(1..=65_535).contains(number)) {
-            let detail = "must be between 1 and 65535, inclusive";
-            causes.push(Cause::invalid(format!("{field}.port"), &json!(number), detail));
         }
     }
 }

@@ -36,8 +36,11 @@ fn every_broken_rule_of_a_service_names_its_field() {
         (json!({"metadata": {"labels": {"a": "-x"}}}), vec!["Invalid metadata.labels"]),
         (json!({"spec": {"ports": []}}), vec!["Required spec.ports"]),
         (json!({"spec": {"ports": [], "clusterIP": "None"}}), vec![]),
-        (json!({"spec": {"ports": [{"port": 0}]}}), vec!["Invalid spec.ports[0].port"]),
-        (json!({"spec": {"ports": [{"port": 70000}]}}), vec!["Invalid spec.ports[0].port"]),
+        (
+            json!({"spec": {"ports": [{"port": 0}]}}),
+            vec!["Invalid spec.ports[0].port", "Invalid spec.ports[0].targetPort"],
+        ),
+        (json!({"spec": {"ports": [{"port": 70000, "targetPort": 80}]}}), vec!["Invalid spec.ports[0].port"]),
         (json!({"spec": {"ports": [{"port": 80, "protocol": "ICMP"}]}}), vec!["NotSupported spec.ports[0].protocol"]),
         (json!({"spec": {"ports": [{"port": 80, "targetPort": "a--b"}]}}), vec!["Invalid spec.ports[0].targetPort"]),
         (json!({"spec": {"ports": [{"port": 80, "nodePort": 30000}]}}), vec!["Forbidden spec.ports[0].nodePort"]),
@@ -51,7 +54,7 @@ fn every_broken_rule_of_a_service_names_its_field() {
         ),
         (json!({"spec": {"type": "Magic"}}), vec!["NotSupported spec.type"]),
         (json!({"spec": {"type": "ExternalName"}}), vec!["Required spec.externalName"]),
-        (json!({"spec": {"clusterIP": "10.96.0.300"}}), vec!["Invalid spec.clusterIP"]),
+        (json!({"spec": {"clusterIP": "10.96.0.300"}}), vec!["Invalid spec.clusterIPs[0]"]),
         (json!({"spec": {"externalIPs": ["127.0.0.1"]}}), vec!["Invalid spec.externalIPs[0]"]),
         (json!({"spec": {"sessionAffinity": "Cookie"}}), vec!["NotSupported spec.sessionAffinity"]),
         (
@@ -61,8 +64,25 @@ fn every_broken_rule_of_a_service_names_its_field() {
         (json!({"spec": {"externalTrafficPolicy": "Local"}}), vec!["Invalid spec.externalTrafficPolicy"]),
         (json!({"spec": {"healthCheckNodePort": 30000}}), vec!["Invalid spec.healthCheckNodePort"]),
         (
-            json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/40"]}}),
-            vec!["Invalid spec.loadBalancerSourceRanges[0]"],
+            json!({"spec": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/40"]}}),
+            vec!["Invalid spec.LoadBalancerSourceRanges[0]"],
+        ),
+        (
+            json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"], "loadBalancerClass": "a"}}),
+            vec!["Forbidden spec.LoadBalancerSourceRanges", "Forbidden spec.loadBalancerClass"],
+        ),
+        (json!({"spec": {"ipFamilies": ["IPv4", "IPv4"]}}), vec!["Duplicate spec.ipFamilies[1]"]),
+        (
+            json!({"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "SingleStack"}}),
+            vec!["Invalid spec.ipFamilyPolicy"],
+        ),
+        (
+            json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}}),
+            vec!["Forbidden status.loadBalancer.ingress"],
+        ),
+        (
+            json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "x", "ipMode": "y"}]}}}),
+            vec!["Invalid status.loadBalancer.ingress[0].ip", "NotSupported status.loadBalancer.ingress[0].ipMode"],
         ),
         (json!({"spec": {"trafficDistribution": "Far"}}), vec!["NotSupported spec.trafficDistribution"]),
     ] {
@@ -83,11 +103,11 @@ fn every_broken_rule_of_a_slice_names_its_field() {
     for (change, expected) in [
         (json!({}), vec![]),
         (json!({"addressType": "IPX"}), vec!["NotSupported addressType"]),
-        (json!({"addressType": "IPv6"}), vec!["Invalid endpoints[0].addresses[0]"]),
+        (json!({"addressType": "IPv6"}), vec!["Invalid endpoints[0].addresses"]),
         (json!({"endpoints": [{"addresses": []}]}), vec!["Required endpoints[0].addresses"]),
         (json!({"endpoints": [{"addresses": ["127.0.0.1"]}]}), vec!["Invalid endpoints[0].addresses[0]"]),
         (json!({"ports": [{"port": 80}, {"port": 81}]}), vec!["Duplicate ports[1].name"]),
-        (json!({"ports": [{"port": 0}]}), vec!["Invalid ports[0].port"]),
+        (json!({"ports": [{"port": 0}]}), vec![]),
         (json!({"ports": [{"port": 80, "protocol": "X"}]}), vec!["NotSupported ports[0].protocol"]),
     ] {
         assert_eq!(fields(&slice(change.clone()), None), expected, "{change}");

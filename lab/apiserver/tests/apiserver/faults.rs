@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use super::support::{DEADLINE, Served, client, until};
 
 /// Keeps a store of `K` up to date until it is dropped.
-struct Follower<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
-    store: Store<K>,
+pub(super) struct Follower<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
+    pub(super) store: Store<K>,
     task: JoinHandle<()>,
 }
 
@@ -44,7 +44,7 @@ impl Backoff for Soon {
     fn reset(&mut self) {}
 }
 
-fn follow<K>(client: Client, config: watcher::Config) -> Follower<K>
+pub(super) fn follow<K>(client: Client, config: watcher::Config) -> Follower<K>
 where
     K: kube::core::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync,
 {
@@ -53,14 +53,14 @@ where
     Follower { store, task: tokio::spawn(stream.for_each(|_| async {})) }
 }
 
-fn mark(shared: &SharedStore, number: u32) {
+pub(super) fn mark(shared: &SharedStore, number: u32) {
     let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]});
     let service = json!({"metadata": {"name": "web", "labels": {"mark": number.to_string()}}, "spec": spec});
     let (object, _) = Object::from_value(Kind::Service, &service).unwrap();
     shared.write(|store| store.apply(object)).unwrap();
 }
 
-async fn sees(follower: &Follower<Service>, number: u32, what: &str) {
+pub(super) async fn sees(follower: &Follower<Service>, number: u32, what: &str) {
     let wanted = number.to_string();
     until(what, || {
         let state = follower.store.state();

@@ -6,4 +6,5 @@ mod faults;
 mod kubectl;
 mod objects;
 mod raw;
+mod relay;
 mod support;

@@ -13,7 +13,13 @@ const TABLE: &str =
 /// What kube-proxy sends and accepts by default.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-async fn ask(client: &Client, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+pub(super) async fn ask(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, Value) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -25,7 +31,7 @@ async fn ask(client: &Client, method: &str, path: &str, headers: &[(&str, &str)]
     (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
 }
 
-async fn get(client: &Client, path: &str, accept: &str) -> (u16, Value) {
+pub(super) async fn get(client: &Client, path: &str, accept: &str) -> (u16, Value) {
     ask(client, "GET", path, &[("accept", accept)], "").await
 }
 

@@ -54,7 +54,7 @@ impl Served {
         let listeners = ["127.0.0.1:0", "127.0.0.2:0"].map(|address| TcpListener::bind(address).unwrap());
         let tls = tls.then(|| Tls::generate(&["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap());
         let tokens = Tokens::new(7, ["node-a".to_owned(), "node-b".to_owned()]);
-        let options = ServeOptions { tokens: Some(tokens.clone()), tls: tls.clone(), watches };
+        let options = ServeOptions { tokens: Some(tokens.clone()), tls: tls.clone(), watches, upstream: None };
         let server = ApiServer::start(SharedStore::with_bounds(store(), bounds), listeners, options).unwrap();
         Served { server, tokens, tls }
     }

@@ -139,17 +139,19 @@ fn result(html: &mut Html, one: &Value) {
     html.leaf("span", class, word);
 }
 
-/// Kernel or simulator.
+/// Kernel or simulator, and the control plane where there is a real one.
 fn place(one: &Value) -> String {
     let variant = text(one, "iptablesVariant");
-    match (variant, &one["machine"]) {
+    let plane = one["controlPlane"]["version"].as_str().map(|version| format!(", Kubernetes {version}"));
+    let kernel = match (variant, &one["machine"]) {
         (super::SIMULATED, _) => "simulator".to_owned(),
         (_, Value::Null) => "this machine's kernel".to_owned(),
         (_, machine) if machine["deterministic"] == true => {
             format!("{} in a deterministic microVM", text(machine, "kernel"))
         }
         (_, machine) => format!("{} in a microVM", text(machine, "kernel")),
-    }
+    };
+    kernel + &plane.unwrap_or_default()
 }
 
 fn time(one: &Value) -> String {

@@ -41,8 +41,8 @@ pub(super) trait Backend {
     /// Whether it can do what some steps need.
     fn has(&self, capability: Capability) -> bool;
 
-    /// Why it cannot show this very step, although it has what such steps need.
-    fn leaves_out(&self, step: &Step) -> Option<&'static str>;
+    /// What becomes of this very step, although the backend has what such steps need, if it cannot show it.
+    fn leaves_out(&self, step: &Step) -> Option<Verdict>;
 
     /// The nodes, and the mode that each one's proxy is in.
     fn modes(&self) -> Modes;
@@ -158,6 +158,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         variant: variant.to_owned(),
         seed: scenario.options.seed,
         machine: None,
+        control_plane: None,
         kernel: None,
         started: None,
         // A loaded scenario has shown that its manifests fit.
@@ -190,12 +191,13 @@ pub(super) async fn steps<B: Backend>(
             continue;
         }
         let lacking = left_for_good.or_else(|| Capability::of(&step.action).filter(|needed| !backend.has(*needed)));
-        let left_out = lacking.map(Capability::words).or_else(|| backend.leaves_out(step));
+        let lacks = lacking.map(|lacking| Verdict::NotSimulated(lacking.words().to_owned()));
+        let left_out = lacks.or_else(|| backend.leaves_out(step));
         let verdict = match left_out {
             _ if broken && !keep_going => Verdict::Skipped,
-            Some(why) => {
+            Some(verdict) => {
                 left_for_good = lacking.filter(|lacking| lacking.changes_what_follows());
-                Verdict::NotSimulated(why.to_owned())
+                verdict
             }
             None => {
                 let mut has_failed = run.reported(backend, step, index + 1, &mut done).await;

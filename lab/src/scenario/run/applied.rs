@@ -7,7 +7,7 @@ use svclab_cluster::Cluster;
 use svclab_cluster::process::ProcessHandle;
 use svclab_cluster::traffic::probe::Place;
 
-use super::feed::Feed;
+use super::feed::{Feed, Version};
 use super::proxy::HEALTH;
 use crate::expect::Mismatch;
 
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// What a proxy is asked.
 pub(super) enum Question {
     /// This project's: whether it has applied this version of the objects.
-    Version(u64),
+    Version(Version),
     /// Whether a GET is answered with 200.
     Url(SocketAddr, String),
     /// Whether a command on its node ends with status 0.
@@ -33,7 +33,7 @@ pub(super) enum Question {
 
 impl Question {
     /// Whether the answer is yes; if not, what it is. `None`: there is none yet.
-    async fn ask(&self, cluster: &Cluster, feed: &Feed, place: &Place) -> Option<Result<(), String>> {
+    async fn ask(&self, cluster: &Cluster, feed: &Feed, node: &str, place: &Place) -> Option<Result<(), String>> {
         let (address, path) = match self {
             Question::Version(_) => (HEALTH, "/healthz"),
             Question::Url(address, path) => (*address, path.as_str()),
@@ -52,7 +52,7 @@ impl Question {
         let answer = cluster.http_get(place, address, path, ANSWER).await.ok()?;
         let yes = match self {
             Question::Version(version) => {
-                feed.has_applied(&serde_json::from_str(&answer.body).unwrap_or_default(), *version)
+                feed.has_applied(node, &serde_json::from_str(&answer.body).unwrap_or_default(), version)
             }
             _ => answer.status == 200,
         };
@@ -62,7 +62,7 @@ impl Question {
     /// What a yes means for the proxy of `node`.
     pub(super) fn expected(&self, node: &str) -> String {
         match self {
-            Question::Version(version) => format!("the proxy on {node} applies version {version} of the objects"),
+            Question::Version(version) => format!("the proxy on {node} applies {version} of the objects"),
             Question::Url(..) | Question::Command(_) => format!("the proxy on {node} is well"),
             Question::Running => format!("the proxy on {node} is running"),
         }
@@ -88,7 +88,7 @@ pub(super) async fn wait(
         if !handle.is_alive() {
             return Some(ended(question.expected(node), handle));
         }
-        match question.ask(cluster, feed, &place).await {
+        match question.ask(cluster, feed, node, &place).await {
             Some(Ok(())) => return None,
             Some(Err(problem)) => last = problem,
             None => {}

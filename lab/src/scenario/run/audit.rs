@@ -56,7 +56,8 @@ impl Lab {
     /// The audit that `svclab run --audit` adds after a step, or before the first one. Left out are nodes whose rules nobody keeps: their
     /// proxy has ended, or something is kept from it.
     pub(super) fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
-        if !self.audits || self.feed.withholds() || step.is_some_and(|step| !changes_rules(&step.action)) {
+        let is_off = !self.audits || self.refused.is_some() || self.feed.withholds();
+        if is_off || step.is_some_and(|step| !changes_rules(&step.action)) {
             return None;
         }
         let nodes = self.proxies.running(&(&self.cut_off | &self.faults.nodes()));

@@ -49,8 +49,9 @@ impl Backend for Lab {
         true
     }
 
-    fn leaves_out(&self, _: &Step) -> Option<&'static str> {
-        None
+    fn leaves_out(&self, _: &Step) -> Option<Verdict> {
+        let refused = self.refused.as_ref()?;
+        Some(Verdict::NotJudged(format!("the cluster is not what the scenario says: {refused}")))
     }
 
     fn modes(&self) -> Modes {

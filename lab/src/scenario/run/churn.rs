@@ -49,19 +49,22 @@ impl Lab {
         self.epochs.begin(&ahead);
         let since = Instant::now();
         self.store.write(|store| dry_run::change(store, action))?;
-        self.publish().await?;
+        let refused = self.publish().await?;
         let (killed, mut broken) = self.await_kills(kills).await?;
-        broken.extend(self.applied(since).await?);
+        if refused.is_none() {
+            broken.extend(self.applied(since).await?);
+        }
         // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
         self.cluster.remove_pods(&gone).await?;
-        Ok(Seen::new(format!("version {}{killed}", self.store.version()), broken))
+        let seen = Seen::new(format!("version {}{killed}", self.store.version()), broken);
+        Ok(Seen { not_judged: refused, ..seen })
     }
 
     /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
     pub(super) async fn misbehave(&mut self, what: Fault) -> Result<Seen, LabError> {
         let since = Instant::now();
-        self.feed.misbehave(what)?;
+        self.feed.misbehave(what).await?;
         if let Fault::Answer(_) = what {
             return Ok(self.answered().await);
         }

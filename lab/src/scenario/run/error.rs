@@ -6,6 +6,7 @@ use svclab_apiserver::objects::ObjectError;
 use svclab_apiserver::objects::publish::PublishError;
 use svclab_apiserver::{KubeconfigError, TlsError};
 use svclab_cluster::ClusterError;
+use svclab_control_plane::ControlPlaneError;
 
 use crate::expect::Mismatch;
 use crate::scenario::LoadError;
@@ -35,6 +36,9 @@ pub enum LabError {
     /// A node's kubeconfig could not be written.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
+    /// A real control plane does not start, or does not take what it is given.
+    #[error(transparent)]
+    ControlPlane(#[from] ControlPlaneError),
     /// A working directory could not be made.
     #[error("cannot make {path}: {source}")]
     Directory {

@@ -1,13 +1,16 @@
-//! Where the proxies get the cluster's objects from: the lab's Kubernetes API, or a directory of manifests.
+//! Where the proxies get the cluster's objects from: the lab's Kubernetes API, a real control plane, or a directory of manifests.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use svclab_apiserver::objects::publish::publish;
-use svclab_apiserver::{ApiServer, Fault, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
+use svclab_apiserver::objects::{Kind, Store, StoreOptions};
+use svclab_apiserver::{ApiServer, Fault, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, Upstream, WatchTimes};
 use svclab_cluster::Cluster;
 use svclab_cluster::traffic::probe::Place;
+use svclab_control_plane::{ControlPlane, Options, Programs, Versions};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::error::{LabError, make};
@@ -35,22 +38,46 @@ pub enum Source {
 
 /// What feeds the proxies of one cluster.
 pub(super) enum Feed {
-    /// The server has a listener for each of `nodes`, in their order.
+    /// A Kubernetes API, with a listener for each of `nodes`, in their order.
     Api {
         server: Box<ApiServer>,
+        /// Whose objects they are: the lab's own, or a real control plane's, which the server stands in front of.
+        plane: Option<Box<ControlPlane>>,
         directory: PathBuf,
         nodes: Vec<String>,
     },
     Manifests(PathBuf),
 }
 
+/// A state of the objects, as proxies tell what they have seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Version {
+    /// The lab's own number for it, of all kinds.
+    Lab(u64),
+    /// What a real API server has told about each kind.
+    Told(Versions),
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Version::Lab(version) => write!(f, "version {version}"),
+            Version::Told(told) => {
+                let (services, slices) = (told.of(Kind::Service), told.of(Kind::EndpointSlice));
+                write!(f, "versions {services} of Services and {slices} of EndpointSlices")
+            }
+        }
+    }
+}
+
 impl Feed {
-    /// Starts to serve `shared` to every node of `cluster`.
+    /// Starts to serve `shared` to every node of `cluster`, through the control plane of `programs` if there are some.
     pub(super) async fn start(
         source: Source,
+        programs: Option<&Programs>,
         cluster: &Cluster,
         shared: &SharedStore,
-        seed: u64,
+        options: &StoreOptions,
     ) -> Result<Feed, LabError> {
         let directory = PathBuf::from(WORK_DIR).join(match source {
             Source::Api => "kubeconfig",
@@ -59,25 +86,45 @@ impl Feed {
         // What an earlier scenario of this run published must not be seen by this one's proxies.
         let _ = std::fs::remove_dir_all(&directory);
         make(&directory)?;
-        let feed = match source {
-            Source::Api => Feed::serve(cluster, shared, seed, directory).await?,
-            Source::Manifests => Feed::Manifests(directory),
-        };
-        feed.publish(shared)?;
-        Ok(feed)
+        match source {
+            Source::Api => Feed::serve(programs, cluster, shared, options, directory).await,
+            Source::Manifests => Ok(Feed::Manifests(directory)),
+        }
     }
 
-    async fn serve(cluster: &Cluster, shared: &SharedStore, seed: u64, directory: PathBuf) -> Result<Feed, LabError> {
-        let nodes: Vec<String> = cluster.spec().nodes.into_iter().map(|node| node.name).collect();
+    async fn serve(
+        programs: Option<&Programs>,
+        cluster: &Cluster,
+        shared: &SharedStore,
+        store: &StoreOptions,
+        directory: PathBuf,
+    ) -> Result<Feed, LabError> {
+        let spec = cluster.spec();
+        let nodes: Vec<String> = spec.nodes.into_iter().map(|node| node.name).collect();
         let mut listeners = Vec::new();
         for node in &nodes {
             let listener = cluster.listen(&Place::Node(node.clone()), ADDRESS).await?;
             listeners.push(listener.into_std().map_err(LabError::Api)?);
         }
         let tls = Tls::generate(&[ADDRESS.ip().to_string()])?;
-        let tokens = Tokens::new(seed, nodes.iter().cloned());
+        let tokens = Tokens::new(store.seed, nodes.iter().cloned());
+        let plane = match programs {
+            None => None,
+            Some(programs) => {
+                let options = Options {
+                    programs,
+                    service_cidrs: &spec.service_cidrs,
+                    max_endpoints_per_slice: store.max_endpoints_per_slice,
+                    tls: &tls,
+                    tokens: &tokens,
+                    seed: store.seed,
+                };
+                Some(Box::new(ControlPlane::start(&options).await?))
+            }
+        };
+        let upstream = plane.as_ref().map(|plane| Upstream::new(plane.address(), &tls)).transpose()?;
         let watches = WatchTimes { bookmark_every: BOOKMARKS, ..WatchTimes::default() };
-        let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), watches };
+        let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), watches, upstream };
         let server = ApiServer::start(shared.clone(), listeners, options).map_err(LabError::Api)?;
         for node in &nodes {
             let kubeconfig = Kubeconfig {
@@ -88,13 +135,20 @@ impl Feed {
             };
             kubeconfig.write(&directory.join(&kubeconfig.client))?;
         }
-        Ok(Feed::Api { server: Box::new(server), directory, nodes })
+        Ok(Feed::Api { server: Box::new(server), plane, directory, nodes })
     }
 
-    /// Tells the proxies what there is now; the API does so by itself.
-    pub(super) fn publish(&self, shared: &SharedStore) -> Result<(), LabError> {
+    /// Tells what there is now. The lab's own API serves the store itself: there is nothing to do.
+    ///
+    /// # Errors
+    /// When a control plane does not take it.
+    pub(super) async fn publish(&self, shared: &SharedStore) -> Result<(), LabError> {
         match self {
-            Feed::Api { .. } => Ok(()),
+            Feed::Api { plane: None, .. } => Ok(()),
+            Feed::Api { plane: Some(plane), .. } => {
+                let store = shared.read(Store::clone);
+                Ok(plane.follow(&store).await?)
+            }
             Feed::Manifests(directory) => Ok(publish(directory, &shared.read(|store| store.list()))?),
         }
     }
@@ -115,15 +169,28 @@ impl Feed {
         }
     }
 
-    /// Makes the API misbehave, or behave again.
-    pub(super) fn misbehave(&self, what: Fault) -> Result<(), LabError> {
+    /// The state that has been published.
+    pub(super) fn version(&self, shared: &SharedStore) -> Version {
         match self {
-            Feed::Api { server, .. } => {
-                server.misbehave(what);
-                Ok(())
-            }
-            Feed::Manifests(_) => Err(LabError::Step(NO_API.to_owned())),
+            Feed::Api { plane: Some(plane), .. } => Version::Told(plane.versions()),
+            _ => Version::Lab(shared.version()),
         }
+    }
+
+    /// Makes the API misbehave, or behave again.
+    pub(super) async fn misbehave(&self, what: Fault) -> Result<(), LabError> {
+        match self {
+            Feed::Api { server, plane: None, .. } => server.misbehave(what),
+            Feed::Api { server, plane: Some(plane), .. } => {
+                let version = match what {
+                    Fault::BookmarkAhead { by, .. } => plane.let_versions_pass(by).await?,
+                    _ => plane.newest().await?,
+                };
+                server.misbehave_before(what, version);
+            }
+            Feed::Manifests(_) => return Err(LabError::Step(NO_API.to_owned())),
+        }
+        Ok(())
     }
 
     /// How many requests were given a hostile answer.
@@ -152,20 +219,28 @@ impl Feed {
         matches!(self, Feed::Api { server, .. } if server.withholds())
     }
 
-    /// Whether a proxy's `/healthz` says that it has applied `version`.
-    pub(super) fn has_applied(&self, health: &serde_json::Value, version: u64) -> bool {
-        let reached = |value: Option<&serde_json::Value>| {
-            let applied: Option<u64> = value.and_then(serde_json::Value::as_str).and_then(|text| text.parse().ok());
-            applied.is_some_and(|applied| applied >= version)
+    /// Whether the `/healthz` of `node`'s proxy says that it has applied `version`.
+    pub(super) fn has_applied(&self, node: &str, health: &serde_json::Value, version: &Version) -> bool {
+        let applied = |value: Option<&serde_json::Value>| {
+            value.and_then(serde_json::Value::as_str).and_then(|text| text.parse::<u64>().ok())
+        };
+        let wanted = |kind: Kind| match version {
+            Version::Lab(version) => *version,
+            Version::Told(told) if kind == Kind::Node => told.of_node(node),
+            Version::Told(told) => told.of(kind),
         };
         match self {
-            Feed::Manifests(_) => reached(health.get("appliedResourceVersion")),
+            Feed::Manifests(_) => {
+                applied(health.get("appliedResourceVersion")).is_some_and(|seen| seen >= wanted(Kind::Service))
+            }
             Feed::Api { .. } => {
-                let of = |kind: &str| health.get("appliedResourceVersions").and_then(|versions| versions.get(kind));
+                let of = |name: &str| health.get("appliedResourceVersions").and_then(|versions| versions.get(name));
+                let reached = |(kind, name): (Kind, &str)| applied(of(name)).is_some_and(|seen| seen >= wanted(kind));
+                let needed =
+                    [(Kind::Service, "services"), (Kind::EndpointSlice, "endpointslices"), (Kind::Node, "nodes")];
                 // Watched in nftables mode only.
-                let ranges = of("servicecidrs").filter(|version| !version.is_null());
-                ["services", "endpointslices", "nodes"].iter().all(|kind| reached(of(kind)))
-                    && ranges.is_none_or(|ranges| reached(Some(ranges)))
+                let ranges = of("servicecidrs").is_some_and(|version| !version.is_null());
+                needed.into_iter().all(reached) && (!ranges || reached((Kind::ServiceCidr, "servicecidrs")))
             }
         }
     }
@@ -185,7 +260,11 @@ mod tests {
             (r#"{"appliedResourceVersion":null}"#, false),
             ("null", false),
         ] {
-            assert_eq!(manifests.has_applied(&serde_json::from_str(text).unwrap(), 7), applied, "{text}");
+            assert_eq!(
+                manifests.has_applied("node-a", &serde_json::from_str(text).unwrap(), &Version::Lab(7)),
+                applied,
+                "{text}"
+            );
         }
     }
 }

@@ -63,6 +63,8 @@ pub struct Lab {
     pub(super) keeper: Option<Keeper>,
     /// Whether nodes are audited after steps.
     pub(super) audits: bool,
+    /// What a real API server has refused: from then on the cluster is not what the scenario says.
+    pub(super) refused: Option<String>,
 }
 
 impl Lab {
@@ -74,7 +76,8 @@ impl Lab {
         let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
-        let feed = Feed::start(options.source, &cluster, &store, scenario.options.seed).await?;
+        let feed =
+            Feed::start(options.source, options.control_plane.as_ref(), &cluster, &store, &scenario.options).await?;
         let mut proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
         let real = tools.as_deref().map_or_else(machine_path, path_with);
         proxies.find_first(fakes::paths(scenario, &real)?);
@@ -104,8 +107,11 @@ impl Lab {
             metrics: BTreeMap::new(),
             keeper: Keeper::new(scenario, options),
             audits: options.audit,
+            refused: None,
         };
-        lab.publish().await?;
+        if lab.publish().await?.is_some() {
+            return Ok(lab);
+        }
         for node in lab.nodes() {
             lab.proxies.start(&lab.cluster, &lab.feed, &node).await?;
         }
@@ -134,13 +140,19 @@ impl Lab {
         self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
     }
 
-    /// Tells the proxies and the load balancer what there is now.
-    pub(super) async fn publish(&self) -> Result<(), LabError> {
-        self.feed.publish(&self.store)?;
+    /// Tells the proxies and the load balancer what there is now. What comes back is what a real API server refuses of it.
+    pub(super) async fn publish(&mut self) -> Result<Option<String>, LabError> {
+        match self.feed.publish(&self.store).await {
+            Err(LabError::ControlPlane(error)) if error.is_refusal() => {
+                self.refused = Some(error.to_string());
+                return Ok(self.refused.clone());
+            }
+            published => published?,
+        }
         if self.cluster.spec().load_balancer.is_some() {
             self.cluster.set_vips(self.store.read(|store| store.vips())).await?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off or
@@ -152,10 +164,14 @@ impl Lab {
         }
         let unheard = &(&self.cut_off | &self.faults.nodes());
         let late = match &mut self.marker {
-            None => self.proxies.applied(&self.cluster, &self.feed, Some(self.store.version()), unheard).await?,
+            None => {
+                let version = self.feed.version(&self.store);
+                self.proxies.applied(&self.cluster, &self.feed, Some(&version), unheard).await?
+            }
             Some(marker) => {
                 marker.keep_off(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
+                self.feed.publish(&self.store).await?;
                 match self.proxies.applied(&self.cluster, &self.feed, None, unheard).await? {
                     Some(unwell) => Some(unwell),
                     None => {

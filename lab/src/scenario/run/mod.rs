@@ -32,10 +32,12 @@ pub use feed::Source;
 pub use lab::Lab;
 pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
 
+use svclab_control_plane::Programs;
+
 use super::file::Mode;
 use super::values::NodeChoice;
 use super::{Scenario, Variant, execute};
-use crate::report::{Machine, ScenarioReport, StepReport, Verdict};
+use crate::report::{ControlPlane, Machine, ScenarioReport, StepReport, Verdict};
 
 /// How a scenario is run.
 #[derive(Debug, Clone)]
@@ -48,6 +50,8 @@ pub struct RunOptions {
     pub variant: Variant,
     /// Where the proxies get the objects from.
     pub source: Source,
+    /// The real control plane that serves the objects, where it is not the lab's own API.
+    pub control_plane: Option<Programs>,
     /// How long a probe waits for a promised answer, where the step does not say.
     pub patience: Duration,
     /// Goes on after a failed step.
@@ -143,6 +147,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     let mut report = begun(scenario, options.mode, options.variant);
     report.machine = options.machine.clone();
     report.audited = options.audit;
+    report.control_plane = options.control_plane.as_ref().map(ControlPlane::of);
     match Lab::start(scenario, options).await {
         Ok(mut lab) => {
             // A scenario that is damaged on purpose may have hours before it.

@@ -13,7 +13,7 @@ use svclab_netns::sandbox::{self, WORK_DIR};
 use super::RunOptions;
 use super::applied::{PATIENCE, PAUSE, Question, ended, wait};
 use super::error::LabError;
-use super::feed::Feed;
+use super::feed::{Feed, Version};
 use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
 use crate::expect::Mismatch;
 use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
@@ -167,9 +167,9 @@ impl Proxies {
     }
 
     /// What shows whether the proxy of `node` has applied `version`; without one, whether it is well.
-    fn question(&self, feed: &Feed, node: &str, version: Option<u64>) -> Result<Question, ClusterError> {
+    fn question(&self, feed: &Feed, node: &str, version: Option<&Version>) -> Result<Question, ClusterError> {
         if let Some(version) = version {
-            return Ok(Question::Version(version));
+            return Ok(Question::Version(version.clone()));
         }
         let Proxy::Foreign(foreign) = &self.proxy else { return Ok(Question::Url(HEALTH, "/healthz".to_owned())) };
         Ok(match &foreign.ready {
@@ -268,7 +268,7 @@ impl Proxies {
         &self,
         cluster: &Cluster,
         feed: &Feed,
-        version: Option<u64>,
+        version: Option<&Version>,
         cut_off: &BTreeSet<String>,
     ) -> Result<Option<Mismatch>, ClusterError> {
         let reached = self.running.iter().filter(|(node, _)| !cut_off.contains(*node));

@@ -76,7 +76,7 @@ impl Lab {
             self.cluster.set_vips(vips.clone()).await?;
             standing.vips = vips;
         }
-        self.feed.publish(&self.store)
+        self.feed.publish(&self.store).await
     }
 
     /// Builds pods, all at once; if that does not work, one by one, for the others' sake.

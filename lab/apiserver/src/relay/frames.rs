@@ -1,0 +1,76 @@
+//! Where one event of a watch ends and the next begins.
+
+use bytes::{Bytes, BytesMut};
+
+/// How events are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A line of JSON each.
+    Lines,
+    /// Kubernetes' protobuf: each after its length in four bytes, the highest first.
+    Lengths,
+}
+
+/// Cuts a stream of bytes into events.
+#[derive(Debug)]
+pub(super) struct Splitter {
+    pub(super) form: Form,
+    rest: BytesMut,
+}
+
+impl Splitter {
+    /// For a body of this media type.
+    pub(super) fn of(media: &str) -> Self {
+        let form = if media.contains("protobuf") { Form::Lengths } else { Form::Lines };
+        Splitter { form, rest: BytesMut::new() }
+    }
+
+    /// Takes more bytes in.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+    }
+
+    /// The next whole event, with what marks its end.
+    pub(super) fn next(&mut self) -> Option<Bytes> {
+        let length = match self.form {
+            Form::Lines => self.rest.iter().position(|byte| *byte == b'\n')? + 1,
+            Form::Lengths => {
+                let length: [u8; 4] = self.rest.get(..4)?.try_into().ok()?;
+                usize::try_from(u32::from_be_bytes(length)).ok()?.checked_add(4)?
+            }
+        };
+        (self.rest.len() >= length).then(|| self.rest.split_to(length).freeze())
+    }
+
+    /// What is left of an event that broke off.
+    pub(super) fn take_rest(&mut self) -> Option<Bytes> {
+        (!self.rest.is_empty()).then(|| self.rest.split().freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_whole_however_they_are_cut() {
+        for (media, stream, events) in [
+            ("application/json", &b"{}\n{\"a\":1}\n{"[..], vec![&b"{}\n"[..], b"{\"a\":1}\n"]),
+            (
+                "application/vnd.kubernetes.protobuf;stream=watch",
+                b"\0\0\0\x02\n\n\0\0\0\x01a\0\0\0\x09abc",
+                vec![b"\0\0\0\x02\n\n", b"\0\0\0\x01a"],
+            ),
+        ] {
+            for size in 1..=stream.len() {
+                let (mut splitter, mut seen) = (Splitter::of(media), Vec::new());
+                for piece in stream.chunks(size) {
+                    splitter.push(piece);
+                    seen.extend(std::iter::from_fn(|| splitter.next()));
+                }
+                assert_eq!(seen, events, "{media}, {size} at a time");
+                assert!(splitter.take_rest().is_some(), "an event that broke off is passed on as it is");
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The other API server: a connection for each request.
+
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::tls::{Tls, TlsError};
+
+/// An API server that speaks TLS with a certificate of the lab's own authority.
+#[derive(Clone)]
+pub struct Upstream {
+    address: SocketAddr,
+    connector: TlsConnector,
+}
+
+impl Upstream {
+    /// The one at `address`.
+    ///
+    /// # Errors
+    /// When the TLS library refuses the authority.
+    pub fn new(address: SocketAddr, tls: &Tls) -> Result<Self, TlsError> {
+        Ok(Upstream { address, connector: tls.connector()? })
+    }
+
+    /// Sends one request. Its connection is closed when the answer's body is dropped or has ended: a client that lets go of a
+    /// watch ends it at the other server as well.
+    pub(super) async fn send(&self, mut request: Request<Bytes>) -> io::Result<Response<Incoming>> {
+        let stream = TcpStream::connect(self.address).await?;
+        let _ = stream.set_nodelay(true);
+        let stream = self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        // As it came: the path and the query alone.
+        let path = request.uri().path_and_query().map(|path| path.as_str().to_owned()).unwrap_or_default();
+        *request.uri_mut() = path.parse().map_err(io::Error::other)?;
+        *request.version_mut() = hyper::Version::HTTP_11;
+        sender.send_request(request.map(Full::new)).await.map_err(io::Error::other)
+    }
+}

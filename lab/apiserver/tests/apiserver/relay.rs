@@ -1,0 +1,165 @@
+//! In front of another API server: what it answers comes through as it is, and every fault works as on the lab's own objects.
+
+use std::net::TcpListener;
+
+use futures_util::StreamExt;
+use futures_util::io::AsyncBufReadExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+use svclab_apiserver::objects::Kind;
+use svclab_apiserver::{
+    ApiServer, Bounds, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore, Upstream, WatchTimes, hostile_answer,
+};
+
+use super::faults::{follow, mark, sees};
+use super::raw::{ask, get};
+use super::support::{Served, client, store};
+
+/// Another server, and the one in front of it.
+struct Relayed {
+    behind: Served,
+    front: ApiServer,
+}
+
+impl Relayed {
+    fn start() -> Self {
+        let behind = Served::with(true, Bounds::default(), WatchTimes::default());
+        let tls = behind.tls.clone().unwrap();
+        let upstream = Upstream::new(behind.server.addresses()[0], &tls).unwrap();
+        let options = ServeOptions {
+            tokens: Some(behind.tokens.clone()),
+            tls: Some(tls),
+            upstream: Some(upstream),
+            ..ServeOptions::default()
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Its own objects are nobody's business.
+        let front = ApiServer::start(SharedStore::new(store()), [listener], options).unwrap();
+        Relayed { behind, front }
+    }
+
+    fn kubeconfig(&self) -> Kubeconfig {
+        Kubeconfig { server: self.front.url(self.front.addresses()[0]), ..self.behind.kubeconfig() }
+    }
+
+    /// Does something wrong, as of now.
+    fn misbehave(&self, what: Fault) {
+        self.front.misbehave_before(what, self.behind.server.resource_version());
+    }
+}
+
+#[tokio::test]
+async fn what_the_other_server_answers_comes_through() {
+    let relayed = Relayed::start();
+    let (here, there) = (client(&relayed.kubeconfig()).await, relayed.behind.client().await);
+    for path in ["/version", "/api/v1/services?limit=1", "/api/v1/namespaces/default/services/nobody", "/apis/none"] {
+        let (mut one, mut other) =
+            (get(&here, path, "application/json").await, get(&there, path, "application/json").await);
+        // Each page has a token of its own.
+        one.1["metadata"]["continue"] = json!(null);
+        other.1["metadata"]["continue"] = json!(null);
+        assert_eq!(one, other, "{path}");
+    }
+    let body = json!({"metadata": {"name": "made"}, "spec": {"ports": [{"port": 80}]}}).to_string();
+    assert_eq!(ask(&here, "POST", "/api/v1/namespaces/default/services", &[], &body).await.0, 201);
+    assert_eq!(get(&there, "/api/v1/namespaces/default/services/made", "application/json").await.0, 200);
+    let mut stranger = relayed.kubeconfig();
+    stranger.token = Some("x".to_owned());
+    let (code, _) = get(&client(&stranger).await, "/api/v1/services", "application/json").await;
+    assert_eq!(code, 401);
+}
+
+#[tokio::test]
+async fn watches_end_up_with_what_is_there_whatever_they_went_through() {
+    let relayed = Relayed::start();
+    let services = follow::<Service>(client(&relayed.kubeconfig()).await, watcher::Config::default());
+    let (behind, mut number) = (relayed.behind.server.store(), 0);
+    let mut next = || {
+        number += 1;
+        mark(behind, number);
+        number
+    };
+    sees(&services, next(), "an event").await;
+    for (fault, end) in [
+        (Fault::CloseWatches { abrupt: false }, None),
+        (Fault::CloseWatches { abrupt: true }, None),
+        (Fault::Compact, Some(Fault::CloseWatches { abrupt: true })),
+        (Fault::Expire { requests: 2 }, Some(Fault::CloseWatches { abrupt: true })),
+        (Fault::Repeat(Kind::Service), None),
+        (Fault::BookmarkAhead { kind: Kind::Service, by: 1 }, None),
+        (Fault::Refuse(Refusal::Reset), Some(Fault::Accept)),
+        (Fault::Answer(hostile_answer("status").unwrap()), Some(Fault::Accept)),
+    ] {
+        relayed.misbehave(fault);
+        let newest = next();
+        end.into_iter().for_each(|end| relayed.misbehave(end));
+        sees(&services, newest, &format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_is_held_tells_nothing_until_it_is_released() {
+    let relayed = Relayed::start();
+    let services = follow::<Service>(client(&relayed.kubeconfig()).await, watcher::Config::default());
+    let (behind, plain) = (relayed.behind.server.store(), client(&relayed.kubeconfig()).await);
+    mark(behind, 1);
+    sees(&services, 1, "an event").await;
+    for (begin, end) in [(Fault::Stall, Fault::Resume), (Fault::Hold(Kind::Service), Fault::Release(Kind::Service))] {
+        relayed.misbehave(begin);
+        assert!(relayed.front.withholds());
+        mark(behind, 2);
+        // Lists are answered: once one has come through, so could the event have.
+        let (_, list) = get(&plain, "/api/v1/services?labelSelector=mark%3D2", "application/json").await;
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{begin:?}");
+        let state = services.store.state();
+        let marks: Vec<&str> =
+            state.iter().filter_map(|one| one.metadata.labels.as_ref()?.get("mark").map(String::as_str)).collect();
+        assert_eq!(marks, ["1"], "{begin:?}");
+        relayed.misbehave(end);
+        sees(&services, 2, &format!("{end:?}")).await;
+        mark(behind, 1);
+        sees(&services, 1, "as it was").await;
+    }
+}
+
+#[tokio::test]
+async fn what_faults_add_stands_behind_what_was_told() {
+    let relayed = Relayed::start();
+    let client = client(&relayed.kubeconfig()).await;
+    let from = relayed.behind.server.resource_version();
+    mark(relayed.behind.server.store(), 1);
+    let path = format!("/api/v1/services?watch=1&allowWatchBookmarks=true&timeoutSeconds=20&resourceVersion={from}");
+    let request = hyper::Request::get(path).body(Vec::new()).unwrap();
+    let mut lines = client.request_stream(request).await.unwrap().lines();
+    let mut next = async || serde_json::from_str::<Value>(&lines.next().await.unwrap().unwrap()).unwrap();
+    let mut events = vec![next().await];
+    relayed.misbehave(Fault::Repeat(Kind::Service));
+    relayed.misbehave(Fault::Repeat(Kind::Node));
+    relayed.front.misbehave_before(Fault::BookmarkAhead { kind: Kind::Service, by: 1 }, 77_777);
+    events.extend([next().await, next().await]);
+    assert_eq!(events[0], events[1], "once more");
+    assert_eq!(events[0]["type"], "MODIFIED");
+    assert_eq!(
+        (&events[2]["type"], &events[2]["object"]["kind"], &events[2]["object"]["metadata"]["resourceVersion"]),
+        (&json!("BOOKMARK"), &json!("Service"), &json!("77777"))
+    );
+}
+
+#[tokio::test]
+async fn versions_that_are_forgotten_are_gone() {
+    let relayed = Relayed::start();
+    let client = client(&relayed.kubeconfig()).await;
+    let before = relayed.behind.server.resource_version();
+    mark(relayed.behind.server.store(), 1);
+    relayed.misbehave(Fault::Compact);
+    let now = relayed.behind.server.resource_version();
+    let watch = |version: u64| format!("/api/v1/services?watch=1&timeoutSeconds=1&resourceVersion={version}");
+    let (code, status) = get(&client, &watch(before), "application/json").await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    assert_eq!(get(&client, &watch(now), "application/json").await.0, 200);
+    relayed.misbehave(Fault::Refuse(Refusal::Unavailable));
+    assert_eq!(get(&client, "/api/v1/services", "application/json").await.0, 503);
+    relayed.misbehave(Fault::Accept);
+    assert_eq!(get(&client, "/api/v1/services", "application/json").await.0, 200);
+}

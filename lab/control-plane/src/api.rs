@@ -1,0 +1,124 @@
+//! Requests to the API server, with their answers as JSON.
+
+use hyper::{Method, Request, StatusCode};
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+
+use crate::ControlPlaneError;
+
+/// A client of an API server.
+#[derive(Clone)]
+pub struct Api {
+    client: Client,
+}
+
+/// What a request was answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The status.
+    pub code: u16,
+    /// The object, or the `Status` that says what is wrong.
+    pub body: Value,
+}
+
+impl Answer {
+    /// Whether the request was done.
+    pub fn is_success(&self) -> bool {
+        StatusCode::from_u16(self.code).is_ok_and(|code| code.is_success())
+    }
+
+    /// What a `Status` says.
+    pub fn message(&self) -> String {
+        self.body["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// `metadata.resourceVersion`; 0 of what has none.
+    pub fn version(&self) -> u64 {
+        version_of(&self.body)
+    }
+}
+
+/// `metadata.resourceVersion`; 0 of what has none.
+pub(crate) fn version_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl Api {
+    /// A client that a kubeconfig describes.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub async fn new(kubeconfig: &str) -> Result<Self, ControlPlaneError> {
+        let broken = |error: kube::config::KubeconfigError| ControlPlaneError::Answer {
+            request: "the kubeconfig".to_owned(),
+            answer: error.to_string(),
+        };
+        let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(broken)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(broken)?;
+        let client = Client::try_from(config).map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
+        Ok(Api { client })
+    }
+
+    /// One request; `media` is the type of its body.
+    ///
+    /// # Errors
+    /// When there is no answer, or none that is JSON. A refusal is an answer.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, ControlPlaneError> {
+        let said = format!("{method} {path}");
+        let bytes = body.map(ToString::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", media)
+            .header("Accept", "application/json")
+            .body(Body::from(bytes.into_bytes()))
+            .map_err(|error| ControlPlaneError::Answer { request: said.clone(), answer: error.to_string() })?;
+        let response = self.client.send(request).await.map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect_bytes().await;
+        let bytes = bytes.map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
+        let body = serde_json::from_slice(&bytes).map_err(|_| {
+            let answer = String::from_utf8_lossy(&bytes).chars().take(200).collect();
+            ControlPlaneError::Answer { request: said, answer }
+        })?;
+        Ok(Answer { code, body })
+    }
+
+    /// GET.
+    ///
+    /// # Errors
+    /// As [`Api::ask`].
+    pub async fn get(&self, path: &str) -> Result<Answer, ControlPlaneError> {
+        self.ask(Method::GET, path, "application/json", None).await
+    }
+
+    /// GET of a watch, to its end: its lines.
+    ///
+    /// # Errors
+    /// When there is no answer, or it breaks off.
+    pub async fn lines(&self, path: &str) -> Result<Vec<String>, ControlPlaneError> {
+        let text = self.text(path).await?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// GET of what is a word, as health is.
+    pub(crate) async fn text(&self, path: &str) -> Result<String, ControlPlaneError> {
+        let request = Request::get(path).body(Vec::new());
+        let request = request
+            .map_err(|error| ControlPlaneError::Answer { request: path.to_owned(), answer: error.to_string() })?;
+        self.client.request_text(request).await.map_err(|error| ControlPlaneError::Client(Box::new(error)))
+    }
+
+    /// The client itself.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+}

@@ -1,0 +1,220 @@
+//! Writes what the lab's store has into the API, object by object, each only where it has changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use futures_util::stream::{self, StreamExt};
+use hyper::Method;
+use serde_json::{Value, json};
+use svclab_apiserver::objects::{Kind, ObjectKey, Record, Store};
+
+use crate::api::{Answer, Api};
+use crate::wire::{self, Written};
+use crate::{ControlPlaneError, slices};
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+/// Pods that are written at a time: there may be hundreds, and nothing depends on their order.
+const PODS_AT_ONCE: usize = 8;
+/// Keeps an object that is to be seen with a deletion timestamp.
+const HELD: &str = "svclab.invalid/held";
+/// How often a write that lost a race with a controller is tried.
+const TRIES: usize = 5;
+
+/// The kinds that are written.
+const KINDS: [Kind; 6] =
+    [Kind::Namespace, Kind::Node, Kind::ServiceCidr, Kind::Service, Kind::Pod, Kind::EndpointSlice];
+
+/// An object of the store, and what became of it at the API.
+struct Mirrored {
+    record: Arc<Record>,
+    /// Its version there after the last write.
+    version: u64,
+}
+
+/// What has been written.
+#[derive(Default)]
+pub(crate) struct Mirror {
+    objects: BTreeMap<(Kind, ObjectKey), Mirrored>,
+}
+
+impl Mirror {
+    /// Makes the API's objects those of `store`. `controllers`: whether EndpointSlices are made by somebody else.
+    pub(crate) async fn write(&mut self, api: &Api, store: &Store, controllers: bool) -> Result<(), ControlPlaneError> {
+        let wanted = |record: &&Arc<Record>| {
+            !(controllers && record.kind == Kind::EndpointSlice && store.is_controllers_slice(&record.key))
+        };
+        let records: BTreeMap<(Kind, ObjectKey), Arc<Record>> = KINDS
+            .iter()
+            .flat_map(|kind| store.records(*kind))
+            .filter(wanted)
+            .map(|record| ((record.kind, record.key.clone()), Arc::clone(record)))
+            .collect();
+        // First what goes: another object may be about to have its address.
+        let gone: Vec<_> = self.objects.keys().filter(|key| !records.contains_key(key)).cloned().collect();
+        for key in gone {
+            remove(api, key.0, &key.1).await?;
+            self.objects.remove(&key);
+        }
+        let is_new = |record: &Arc<Record>| {
+            let before = self.objects.get(&(record.kind, record.key.clone()));
+            before.is_none_or(|before| before.record.json != record.json)
+        };
+        let mut changed: Vec<Arc<Record>> = records.into_values().filter(is_new).collect();
+        changed.sort_by_key(|record| (rank(record.kind), record.version));
+        for batch in changed.chunk_by(|one, next| one.kind == Kind::Pod && next.kind == Kind::Pod) {
+            let writes = stream::iter(batch).map(async |record| {
+                let before = self.objects.get(&(record.kind, record.key.clone())).map(|before| &before.record);
+                let version = put(api, before, record).await?;
+                Ok::<_, ControlPlaneError>((Arc::clone(record), version))
+            });
+            let written: Vec<_> = writes.buffer_unordered(PODS_AT_ONCE).try_collect().await?;
+            for (record, version) in written {
+                let key = (record.kind, record.key.clone());
+                self.objects.insert(key, Mirrored { record, version });
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written of a kind, each with its version at the API.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&Record, u64)> {
+        let of_kind = self.objects.values().filter(move |one| one.record.kind == kind);
+        of_kind.map(|one| (one.record.as_ref(), one.version))
+    }
+
+    /// Whether an object was written.
+    pub(crate) fn has(&self, kind: Kind, key: &ObjectKey) -> bool {
+        self.objects.contains_key(&(kind, key.clone()))
+    }
+}
+
+/// What others stand in comes before them. Within a rank the order is the store's own.
+fn rank(kind: Kind) -> u8 {
+    match kind {
+        Kind::Namespace => 0,
+        Kind::Node | Kind::ServiceCidr => 1,
+        _ => 2,
+    }
+}
+
+/// Writes one object; returns its version.
+async fn put(api: &Api, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
+    let new = wire::of(record);
+    let before = before.map(|before| wire::of(before));
+    let (kind, key) = (record.kind, &record.key);
+    let Some(before) = before else { return create(api, kind, key, &new).await };
+    if kind == Kind::Pod && before.main["spec"] != new.main["spec"] {
+        // A pod that is another one under the same name.
+        remove(api, kind, key).await?;
+        return create(api, kind, key, &new).await;
+    }
+    change(api, kind, key, &before, &new).await
+}
+
+async fn create(api: &Api, kind: Kind, key: &ObjectKey, new: &Written) -> Result<u64, ControlPlaneError> {
+    if new.dated {
+        let message = "its manifest says when it was made, and an API server sets creationTimestamp itself".to_owned();
+        return Err(ControlPlaneError::Refused { kind, key: key.clone(), message });
+    }
+    let mut main = new.main.clone();
+    if kind == Kind::Node {
+        // Kubelets register with their status.
+        main["status"] = new.status.clone().unwrap_or_default();
+    }
+    if new.deleted && kind != Kind::Pod {
+        main["metadata"]["finalizers"] = json!([HELD]);
+    }
+    let made = api.ask(Method::POST, &wire::collection(kind, Some(&key.namespace)), JSON, Some(&main)).await?;
+    if made.code == 409 && made.body["reason"] == "AlreadyExists" {
+        // What every API server has: namespaces, the ServiceCIDR of its flags.
+        let there = api.get(&wire::path(kind, key)).await?;
+        let there = Written { main: overlaid(&there.body, &new.main), ..Written::default() };
+        return change(api, kind, key, &there, &Written { status: None, ..new.clone() }).await;
+    }
+    let version = taken(kind, key, &made)?.version();
+    let nothing = Written { main: new.main.clone(), ..Written::default() };
+    let born_with = kind == Kind::Node;
+    let later = Written { status: new.status.clone().filter(|_| !born_with), ..new.clone() };
+    Ok(change(api, kind, key, &nothing, &later).await?.max(version))
+}
+
+/// Of `there` only what `new` speaks about: the rest is the server's.
+fn overlaid(there: &Value, new: &Value) -> Value {
+    match (there, new) {
+        (Value::Object(there), Value::Object(new)) => {
+            let kept = there.iter().filter_map(|(name, value)| Some((name.clone(), overlaid(value, new.get(name)?))));
+            Value::Object(kept.collect())
+        }
+        _ => there.clone(),
+    }
+}
+
+/// Patches what is different; returns the version.
+async fn change(
+    api: &Api,
+    kind: Kind,
+    key: &ObjectKey,
+    before: &Written,
+    new: &Written,
+) -> Result<u64, ControlPlaneError> {
+    let (path, mut version) = (wire::path(kind, key), 0);
+    if let Some(patch) = wire::patch(&before.main, &new.main) {
+        version = patched(api, kind, key, &path, &patch).await?;
+    }
+    let nothing = json!({});
+    let status = new.status.as_ref().and_then(|new| wire::patch(before.status.as_ref().unwrap_or(&nothing), new));
+    if let Some(patch) = status {
+        let patch = json!({ "status": patch });
+        version = version.max(patched(api, kind, key, &format!("{path}/status"), &patch).await?);
+    }
+    if new.deleted && !before.deleted {
+        // A pod with a node waits for its kubelet, which the lab has none of.
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30 });
+        taken(kind, key, &api.ask(Method::DELETE, &path, JSON, Some(&options)).await?)?;
+        version = version.max(api.get(&path).await?.version());
+    }
+    if version == 0 {
+        version = api.get(&path).await?.version();
+    }
+    Ok(version)
+}
+
+async fn patched(api: &Api, kind: Kind, key: &ObjectKey, path: &str, patch: &Value) -> Result<u64, ControlPlaneError> {
+    let mut answer = api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
+    for _ in 1..TRIES {
+        if answer.code != 409 {
+            break;
+        }
+        answer = api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
+    }
+    Ok(taken(kind, key, &answer)?.version())
+}
+
+/// Removes an object at once.
+async fn remove(api: &Api, kind: Kind, key: &ObjectKey) -> Result<(), ControlPlaneError> {
+    let path = wire::path(kind, key);
+    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0 });
+    let mut answer = api.ask(Method::DELETE, &path, JSON, Some(&options)).await?;
+    if answer.is_success()
+        && answer.body["metadata"]["finalizers"].as_array().is_some_and(|held| held.contains(&json!(HELD)))
+    {
+        answer = api.ask(Method::PATCH, &path, MERGE, Some(&json!({"metadata": {"finalizers": null}}))).await?;
+    }
+    if answer.code == 404 { Ok(()) } else { taken(kind, key, &answer).map(drop) }
+}
+
+fn taken<'a>(kind: Kind, key: &ObjectKey, answer: &'a Answer) -> Result<&'a Answer, ControlPlaneError> {
+    if answer.is_success() {
+        return Ok(answer);
+    }
+    Err(ControlPlaneError::Refused { kind, key: key.clone(), message: answer.message() })
+}
+
+/// What the EndpointSlice controller of the lab would have made, where another makes it.
+pub(crate) fn endpoints(store: &Store) -> slices::Meaning {
+    let made = store.records(Kind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
+    let values: Vec<Value> = made.map(|record| record.value()).collect();
+    slices::meaning(values.iter())
+}

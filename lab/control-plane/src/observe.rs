@@ -1,0 +1,190 @@
+//! What the API tells those who watch it: the lab watches as proxies do.
+//!
+//! A proxy tells which version it has seen of each kind, and a real API server sends bookmarks once a minute only: what a proxy can
+//! be expected to have seen is the version of the last event that its watch was sent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::io::AsyncBufReadExt;
+use futures_util::{StreamExt, TryStreamExt};
+use hyper::Request;
+use serde_json::Value;
+use svclab_apiserver::objects::{Kind, ObjectKey};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::api::{Api, version_of};
+use crate::selected::{WATCHED, selector};
+use crate::{ControlPlaneError, wire};
+
+/// Between two attempts to list.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The newest version that watches of each kind have been told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Versions {
+    kinds: BTreeMap<Kind, u64>,
+    nodes: BTreeMap<String, u64>,
+}
+
+impl Versions {
+    /// That of a kind.
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.kinds.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// That of one node's object: a proxy watches no other.
+    pub fn of_node(&self, node: &str) -> u64 {
+        self.nodes.get(node).copied().unwrap_or(0)
+    }
+}
+
+/// The objects of the watched kinds, as watches have told them.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    objects: BTreeMap<Kind, BTreeMap<ObjectKey, Value>>,
+    /// Of events and of objects in lists, never of a list itself: nobody need have seen that.
+    newest: BTreeMap<Kind, u64>,
+}
+
+impl Seen {
+    /// Those of a kind.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
+        self.objects.get(&kind).into_iter().flatten()
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
+        self.objects.get(&kind)?.get(key)
+    }
+
+    fn list(&mut self, kind: Kind, items: Vec<Value>) {
+        let newest = items.iter().map(version_of).max().unwrap_or(0);
+        let objects = items.into_iter().map(|item| (key_of(&item), item)).collect();
+        self.objects.insert(kind, objects);
+        let entry = self.newest.entry(kind).or_default();
+        *entry = newest.max(*entry);
+    }
+
+    fn event(&mut self, kind: Kind, type_: &str, object: Value) {
+        let newest = self.newest.entry(kind).or_default();
+        *newest = version_of(&object).max(*newest);
+        let objects = self.objects.entry(kind).or_default();
+        match type_ {
+            "DELETED" => drop(objects.remove(&key_of(&object))),
+            _ => drop(objects.insert(key_of(&object), object)),
+        }
+    }
+}
+
+fn key_of(object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    ObjectKey { namespace: text("namespace"), name: text("name") }
+}
+
+/// Watches every watched kind.
+pub(crate) struct Observer {
+    seen: Arc<Mutex<Seen>>,
+    ticks: watch::Receiver<u64>,
+    _tasks: JoinSet<()>,
+}
+
+impl Observer {
+    /// Begins to watch, and returns once every kind has been listed.
+    pub(crate) async fn start(api: &Api) -> Result<Self, ControlPlaneError> {
+        let (seen, (tick, ticks)) = (Arc::new(Mutex::new(Seen::default())), watch::channel(0));
+        let (tick, mut tasks) = (Arc::new(tick), JoinSet::new());
+        for kind in WATCHED {
+            let watch = Watch { api: api.clone(), kind, seen: Arc::clone(&seen), tick: Arc::clone(&tick) };
+            let version = watch.list().await?;
+            tasks.spawn(watch.run(version));
+        }
+        Ok(Observer { seen, ticks, _tasks: tasks })
+    }
+
+    /// Looks at what was seen.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+        look(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes with everything that is seen.
+    pub(crate) fn ticks(&self) -> watch::Receiver<u64> {
+        self.ticks.clone()
+    }
+
+    /// The newest versions that were seen.
+    pub(crate) fn versions(&self) -> Versions {
+        self.look(|seen| Versions {
+            kinds: seen.newest.clone(),
+            nodes: seen.of(Kind::Node).map(|(key, node)| (key.name.clone(), version_of(node))).collect(),
+        })
+    }
+}
+
+struct Watch {
+    api: Api,
+    kind: Kind,
+    seen: Arc<Mutex<Seen>>,
+    tick: Arc<watch::Sender<u64>>,
+}
+
+impl Watch {
+    fn path(&self) -> String {
+        let selector = selector(self.kind).map(|selector| format!("labelSelector={selector}&")).unwrap_or_default();
+        format!("{}?{}", wire::collection(self.kind, None), selector.replace('/', "%2F").replace('!', "%21"))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        self.tick.send_modify(|ticks| *ticks += 1);
+    }
+
+    async fn list(&self) -> Result<u64, ControlPlaneError> {
+        let answer = self.api.get(&self.path()).await?;
+        let Some(items) = answer.body["items"].as_array() else {
+            let (request, answer) = (format!("GET {}", self.path()), answer.body.to_string());
+            return Err(ControlPlaneError::Answer { request, answer });
+        };
+        let items = items.clone();
+        self.change(|seen| seen.list(self.kind, items));
+        Ok(answer.version())
+    }
+
+    async fn run(self, mut version: u64) {
+        loop {
+            match self.follow(&mut version).await {
+                Ok(()) => {}
+                // The history ends where it wants to: what is there now is what counts.
+                Err(_) => match self.list().await {
+                    Ok(now) => version = now,
+                    Err(_) => tokio::time::sleep(AGAIN).await,
+                },
+            }
+        }
+    }
+
+    /// One watch, to its end.
+    async fn follow(&self, version: &mut u64) -> Result<(), ControlPlaneError> {
+        let path = format!("{}watch=true&allowWatchBookmarks=true&resourceVersion={version}", self.path());
+        let failed = |error: kube::Error| ControlPlaneError::Client(Box::new(error));
+        let broken = |answer: String| ControlPlaneError::Answer { request: path.clone(), answer };
+        let request = Request::get(&path).body(Vec::new()).map_err(|error| broken(error.to_string()))?;
+        let stream = self.api.client().request_stream(request).await.map_err(failed)?;
+        let mut lines = stream.lines().map_err(|error| ControlPlaneError::io("reading a watch")(error)).boxed();
+        while let Some(line) = lines.next().await {
+            let line = line?;
+            let mut event: Value = serde_json::from_str(&line).map_err(|_| broken(line.clone()))?;
+            let (type_, object) = (event["type"].take(), event["object"].take());
+            let Some(type_ @ ("ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK")) = type_.as_str() else {
+                return Err(broken(line));
+            };
+            *version = version_of(&object);
+            if type_ != "BOOKMARK" {
+                self.change(|seen| seen.event(self.kind, type_, object));
+            }
+        }
+        Ok(())
+    }
+}

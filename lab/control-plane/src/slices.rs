@@ -1,0 +1,98 @@
+//! EndpointSlices of two controllers, compared: names, and how endpoints are spread over slices, are each one's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use svclab_apiserver::objects::ObjectKey;
+
+/// The label that ties a slice to its service.
+const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+
+/// What the slices of services say, one text for each endpoint with its family and ports.
+pub(crate) type Meaning = BTreeMap<ObjectKey, BTreeSet<String>>;
+
+/// Whether a slice is the EndpointSlice controller's.
+pub(crate) fn is_controllers(slice: &Value) -> bool {
+    slice["metadata"]["labels"][MANAGED_BY] == CONTROLLER
+}
+
+/// What these slices say, by service.
+pub(crate) fn meaning<'a>(slices: impl Iterator<Item = &'a Value>) -> Meaning {
+    let mut meaning = Meaning::new();
+    for slice in slices {
+        let namespace = slice["metadata"]["namespace"].as_str();
+        let service = slice["metadata"]["labels"][SERVICE].as_str().unwrap_or_default();
+        let said = meaning.entry(ObjectKey::new(namespace, service)).or_default();
+        let mut ports: Vec<String> = slice["ports"].as_array().into_iter().flatten().map(port).collect();
+        ports.sort();
+        let family = slice["addressType"].as_str().unwrap_or_default();
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            said.insert(format!("{family} [{}] {}", ports.join(", "), self::endpoint(endpoint)));
+        }
+    }
+    meaning
+}
+
+fn port(port: &Value) -> String {
+    let text = |field: &str| port[field].as_str().unwrap_or_default();
+    format!("{} {}/{}", text("name"), port["port"], text("protocol"))
+}
+
+fn endpoint(endpoint: &Value) -> Value {
+    let conditions = &endpoint["conditions"];
+    let is = |field: &str| conditions[field].as_bool();
+    json!({
+        "addresses": endpoint["addresses"],
+        "ready": is("ready"),
+        "serving": is("serving"),
+        "terminating": is("terminating").unwrap_or(false),
+        "node": endpoint["nodeName"],
+        "zone": endpoint["zone"],
+        "hints": endpoint["hints"],
+        "pod": endpoint["targetRef"]["name"],
+    })
+}
+
+/// The first service about which the two disagree, in words. A service about which one says nothing has no endpoints there.
+pub(crate) fn difference(wanted: &Meaning, seen: &Meaning) -> Option<String> {
+    let nothing = BTreeSet::new();
+    let services: BTreeSet<&ObjectKey> = wanted.keys().chain(seen.keys()).collect();
+    services.into_iter().find_map(|service| {
+        let (wanted, seen) = (wanted.get(service).unwrap_or(&nothing), seen.get(service).unwrap_or(&nothing));
+        let list = |set: Vec<&String>| set.into_iter().cloned().collect::<Vec<_>>().join("; ");
+        let (missing, more) = (list(wanted.difference(seen).collect()), list(seen.difference(wanted).collect()));
+        let words = |what: &str, list: &str| if list.is_empty() { String::new() } else { format!(", {what} {list}") };
+        (wanted != seen).then(|| {
+            let (missing, more) = (words("without", &missing), words("with", &more));
+            format!("the endpoints that kube-controller-manager makes of {service} are not the lab's{missing}{more}")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_does_not_matter_which_slice_an_endpoint_is_in() {
+        let slice = |name: &str, addresses: &[&str], ready: bool| {
+            let endpoints: Vec<Value> = addresses
+                .iter()
+                .map(|address| json!({"addresses": [address], "conditions": {"ready": ready}}))
+                .collect();
+            json!({
+                "metadata": {"name": name, "namespace": "default", "labels": {SERVICE: "web"}},
+                "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "", "port": 80, "protocol": "TCP"}],
+            })
+        };
+        let one = [slice("web-1", &["10.0.0.1", "10.0.0.2"], true)];
+        let two = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], true)];
+        assert_eq!(difference(&meaning(one.iter()), &meaning(two.iter())), None);
+        let other = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], false)];
+        let said = difference(&meaning(one.iter()), &meaning(other.iter())).unwrap();
+        assert!(said.contains("default/web are not the lab's, without IPv4") && said.contains(", with IPv4"), "{said}");
+        assert_eq!(difference(&meaning([].iter()), &meaning([slice("web-1", &[], true)].iter())), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! Starts the programs, and keeps the API's objects the lab's.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper::Method;
+use ipnet::IpNet;
+use serde_json::json;
+use svclab_apiserver::objects::{Kind, ObjectKey, Store};
+use svclab_apiserver::{Kubeconfig, Tls, Tokens};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::api::Api;
+use crate::daemon::Daemon;
+use crate::mirror::Mirror;
+use crate::observe::{Observer, Versions};
+use crate::{ControlPlaneError, Programs, settled, wire};
+
+/// How long the programs may take to come up: 3 s on an idle machine.
+const READY: Duration = Duration::from_secs(90);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long controllers may take to make what the lab's objects ask for.
+const SETTLE: Duration = Duration::from_secs(30);
+/// Who the lab is: a member of `system:masters`.
+const LAB: &str = "svclab";
+/// Who every node's proxy is. The API server's own bootstrap policy binds this user to the role `system:node-proxier`.
+const PROXY: &str = "system:kube-proxy";
+/// Nobody connects to it: the address that the API server would tell in the endpoints of `default/kubernetes`, which it is told
+/// not to make. From the range for documentation (RFC 5737).
+const ADVERTISED: &str = "192.0.2.1";
+/// The controllers that make what a cluster of the lab has: slices, the readiness of ServiceCIDRs, and an end to what belonged to
+/// objects that are gone.
+const CONTROLLERS: &str = "endpointslice-controller,service-cidr-controller,garbage-collector-controller";
+/// Versions that [`ControlPlane::let_versions_pass`] lets by at the most, for each is a write.
+const MOST_PASSED: u64 = 1_000;
+
+/// What a control plane is told.
+pub struct Options<'a> {
+    /// The programs.
+    pub programs: &'a Programs,
+    /// The ranges of cluster IPs, the first family's first.
+    pub service_cidrs: &'a [IpNet],
+    /// Endpoints in a slice.
+    pub max_endpoints_per_slice: usize,
+    /// The certificates of the API.
+    pub tls: &'a Tls,
+    /// The tokens of the nodes' proxies.
+    pub tokens: &'a Tokens,
+    /// The seed of the lab's own token.
+    pub seed: u64,
+}
+
+/// A running control plane; it ends when this is dropped.
+pub struct ControlPlane {
+    address: SocketAddr,
+    api: Api,
+    observer: Observer,
+    mirror: Mutex<Mirror>,
+    daemons: std::sync::Mutex<Vec<Daemon>>,
+    controllers: bool,
+    // After what uses it.
+    _directory: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts the programs and waits until the API is ready.
+    ///
+    /// # Errors
+    /// When a program does not start or ends, or the API does not get ready.
+    pub async fn start(options: &Options<'_>) -> Result<Self, ControlPlaneError> {
+        svclab_netns::loopback_up().await?;
+        let directory = tempfile::tempdir().map_err(ControlPlaneError::io("making a directory"))?;
+        let setup = Setup::new(options, directory.path())?;
+        let etcd = Daemon::start(options.programs.directory(), "etcd", &setup.etcd())?;
+        let server = Daemon::start(options.programs.directory(), "kube-apiserver", &setup.apiserver(options))?;
+        let mut daemons = vec![etcd, server];
+        let api = Api::new(&setup.kubeconfig.text()).await?;
+        ready(&api, &mut daemons).await?;
+        let controllers = options.programs.has_controllers();
+        if controllers {
+            let flags = setup.controllers(options);
+            daemons.push(Daemon::start(options.programs.directory(), "kube-controller-manager", &flags)?);
+        }
+        let observer = Observer::start(&api).await?;
+        Ok(ControlPlane {
+            address: setup.api,
+            api,
+            observer,
+            mirror: Mutex::new(Mirror::default()),
+            daemons: std::sync::Mutex::new(daemons),
+            controllers,
+            _directory: directory,
+        })
+    }
+
+    /// Where the API listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A client with all rights.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Makes the API's objects those of `store`, and waits until watches have told all of it, and the controllers' slices are those
+    /// that the store's own controller makes.
+    ///
+    /// # Errors
+    /// When the API refuses an object, or does not come to show what the store has.
+    pub async fn follow(&self, store: &Store) -> Result<(), ControlPlaneError> {
+        let mut mirror = self.mirror.lock().await;
+        let written = mirror.write(&self.api, store, self.controllers).await;
+        // A program that has ended is why nothing is answered.
+        self.alive()?;
+        written?;
+        let (mut ticks, deadline) = (self.observer.ticks(), Instant::now() + SETTLE);
+        loop {
+            ticks.mark_unchanged();
+            let lacks = self.observer.look(|seen| settled::lacks(seen, &mirror, store, self.controllers));
+            let Some(lacks) = lacks else { return Ok(()) };
+            self.alive()?;
+            if timeout_at(deadline, ticks.changed()).await.is_err() {
+                return Err(ControlPlaneError::Differs(format!("{lacks}, {} s on", SETTLE.as_secs())));
+            }
+        }
+    }
+
+    /// The versions that watches have been told: what proxies can be expected to have seen.
+    pub fn versions(&self) -> Versions {
+        self.observer.versions()
+    }
+
+    /// The newest version of anything.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    pub async fn newest(&self) -> Result<u64, ControlPlaneError> {
+        let path = format!("{}?limit=1", wire::collection(Kind::Namespace, None));
+        Ok(self.api.get(&path).await?.version())
+    }
+
+    /// Lets versions go by that nobody watches, and returns the newest; at most 1000, each of which is a write.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    pub async fn let_versions_pass(&self, number: u64) -> Result<u64, ControlPlaneError> {
+        let key = ObjectKey::new(None, "svclab-passes");
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": key.name }, "spec": {},
+        });
+        let collection = wire::collection(Kind::Lease, Some(&key.namespace));
+        self.api.ask(Method::POST, &collection, "application/json", Some(&lease)).await?;
+        for number in 1..=number.min(MOST_PASSED) {
+            let patch = json!({ "spec": { "leaseTransitions": number } });
+            let path = wire::path(Kind::Lease, &key);
+            self.api.ask(Method::PATCH, &path, "application/merge-patch+json", Some(&patch)).await?;
+        }
+        self.newest().await
+    }
+
+    fn alive(&self) -> Result<(), ControlPlaneError> {
+        let mut daemons = self.daemons.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        daemons.iter_mut().try_for_each(Daemon::alive)
+    }
+}
+
+/// Waits until the API serves.
+async fn ready(api: &Api, daemons: &mut [Daemon]) -> Result<(), ControlPlaneError> {
+    let deadline = Instant::now() + READY;
+    loop {
+        daemons.iter_mut().try_for_each(Daemon::alive)?;
+        let is_ready = api.text("/readyz").await.is_ok_and(|text| text == "ok");
+        // Made once it is ready; pods are refused without.
+        let namespace = wire::path(Kind::Namespace, &ObjectKey::unscoped("default"));
+        if is_ready && api.get(&namespace).await.is_ok_and(|answer| answer.is_success()) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let server =
+                daemons.last().map(|server| server.failed(format!("is not ready after {} s", READY.as_secs())));
+            return server.map_or(Ok(()), Err);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Where everything is.
+struct Setup {
+    directory: PathBuf,
+    etcd: SocketAddr,
+    peers: SocketAddr,
+    api: SocketAddr,
+    kubeconfig: Kubeconfig,
+}
+
+impl Setup {
+    /// Chooses ports and writes the files that the programs read.
+    fn new(options: &Options<'_>, directory: &Path) -> Result<Self, ControlPlaneError> {
+        let free = || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            listener.local_addr().map(|address| (listener, address))
+        };
+        let ports = (0..3).map(|_| free()).collect::<io::Result<Vec<_>>>();
+        let ports = ports.map_err(ControlPlaneError::io("finding free ports"))?;
+        let port = |index: usize| ports.get(index).map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |port| port.1);
+        let own = Tokens::new(options.seed, [LAB.to_owned()]);
+        let api = port(2);
+        let setup = Setup {
+            directory: directory.to_owned(),
+            etcd: port(0),
+            peers: port(1),
+            api,
+            kubeconfig: Kubeconfig {
+                server: format!("https://{api}"),
+                client: LAB.to_owned(),
+                token: own.of(LAB).map(str::to_owned),
+                ca_pem: Some(options.tls.ca_pem().to_owned()),
+            },
+        };
+        let mut tokens = format!("{},{LAB},{LAB},\"system:masters\"\n", own.of(LAB).unwrap_or_default());
+        for (client, token) in options.tokens.all() {
+            tokens.push_str(&format!("{token},{PROXY},{client}\n"));
+        }
+        for (name, text) in [
+            ("tokens.csv", tokens.as_str()),
+            ("server.crt", options.tls.certificate_pem()),
+            ("server.key", options.tls.key_pem()),
+        ] {
+            let path = setup.file(name);
+            std::fs::write(&path, text).map_err(ControlPlaneError::io(format!("writing {path}")))?;
+        }
+        setup.kubeconfig.write(Path::new(&setup.file("kubeconfig")))?;
+        Ok(setup)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn etcd(&self) -> Vec<String> {
+        let (clients, peers) = (format!("http://{}", self.etcd), format!("http://{}", self.peers));
+        vec![
+            format!("--data-dir={}", self.file("etcd")),
+            format!("--listen-client-urls={clients}"),
+            format!("--advertise-client-urls={clients}"),
+            format!("--listen-peer-urls={peers}"),
+            format!("--initial-advertise-peer-urls={peers}"),
+            format!("--initial-cluster=default={peers}"),
+            // Nothing outlives the run.
+            "--unsafe-no-fsync".to_owned(),
+        ]
+    }
+
+    fn apiserver(&self, options: &Options<'_>) -> Vec<String> {
+        let ranges: Vec<String> = options.service_cidrs.iter().map(IpNet::to_string).collect();
+        vec![
+            format!("--etcd-servers=http://{}", self.etcd),
+            format!("--service-cluster-ip-range={}", ranges.join(",")),
+            format!("--bind-address={}", self.api.ip()),
+            format!("--secure-port={}", self.api.port()),
+            format!("--tls-cert-file={}", self.file("server.crt")),
+            format!("--tls-private-key-file={}", self.file("server.key")),
+            format!("--token-auth-file={}", self.file("tokens.csv")),
+            "--authorization-mode=RBAC".to_owned(),
+            format!("--advertise-address={ADVERTISED}"),
+            "--endpoint-reconciler-type=none".to_owned(),
+            // Service accounts must be set up, though nobody uses one; a certificate has the public key.
+            "--service-account-issuer=https://svclab.invalid".to_owned(),
+            format!("--service-account-signing-key-file={}", self.file("server.key")),
+            format!("--service-account-key-file={}", self.file("server.crt")),
+            // Pods of the lab have no service account, and its nodes are ready when they come.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
+        ]
+    }
+
+    fn controllers(&self, options: &Options<'_>) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.file("kubeconfig")),
+            format!("--controllers={CONTROLLERS}"),
+            "--leader-elect=false".to_owned(),
+            // Nothing listens: nobody asks it for its health.
+            "--secure-port=0".to_owned(),
+            format!("--max-endpoints-per-slice={}", options.max_endpoints_per_slice),
+        ]
+    }
+}

@@ -1,0 +1,69 @@
+//! The lab's own API before a real one: the same requests to both, and the answers compared.
+//!
+//! Runs where `$KUBEBUILDER_ASSETS` names a folder with etcd and kube-apiserver (and kube-controller-manager, for what slices say);
+//! elsewhere it is listed as ignored. What is known to differ is in `known.yaml`, each with its reason: anything else that differs
+//! fails the test, and so does what no longer differs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by panicking and tells what it compared"
+)]
+
+mod both;
+mod exchange;
+mod known;
+mod normal;
+
+#[path = "../../../tests/support/process.rs"]
+#[allow(dead_code, reason = "no test file uses all of it")]
+mod process;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use svclab_control_plane::Programs;
+use svclab_netns::sandbox;
+
+const INSIDE: &str = "--inside";
+/// How long all of it may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some(INSIDE) {
+        if let Err(missing) = sandbox::enter() {
+            eprintln!("{missing}");
+            std::process::exit(3);
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let differences = runtime.block_on(both::compare(&programs().unwrap()));
+        println!("{differences}");
+        std::process::exit(i32::from(!differences.is_empty()));
+    }
+    let trial = Trial::ignorable_test("the_labs_api_answers_as_a_real_one", run_inside);
+    let trial = trial.with_ignored_flag(programs().is_none());
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+}
+
+/// Those of `$KUBEBUILDER_ASSETS`.
+fn programs() -> Option<Programs> {
+    Programs::find(&PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?)).ok()
+}
+
+fn run_inside() -> Result<Completion, Failed> {
+    if programs().is_none() {
+        return Ok(Completion::ignored_with("$KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"));
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg(INSIDE).stdin(Stdio::null());
+    let output = process::finish(command, LIMIT);
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => Ok(Completion::Completed),
+        Some(3) => process::unable(text.trim()),
+        _ => Err(format!("{}\n{text}", output.status).into()),
+    }
+}
