@@ -45,6 +45,9 @@ pub(super) struct ConformanceArgs {
     /// Keep the generated clusters here, as scenarios.
     #[arg(long, value_name = "DIR")]
     keep_clusters: Option<PathBuf>,
+    /// Measure nothing: the figures of a debug build say nothing.
+    #[arg(long)]
+    no_figures: bool,
     /// Where fetched packages and built images of microVMs are kept [default: $SVCLAB_CACHE, or svclab in the user's cache
     /// directory].
     #[arg(long, value_name = "DIR")]
@@ -73,7 +76,7 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
     }
     let before = args.against.as_deref().map(read).transpose()?;
     let proxy = find::proxy(args.proxy.as_deref(), Source::Api)?;
-    let modes = modes(args, &proxy)?;
+    let (modes, foreign) = (modes(args, &proxy)?, matches!(proxy, Proxy::Foreign(_)));
     let mut gatherer = Gatherer::new(title(&proxy), args.seed, modes.iter().map(Mode::to_string));
     let temporary = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
     // What needs another kernel, or virtual time, would take the others there as well.
@@ -83,14 +86,16 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
         for mode in modes.iter().copied().filter(|mode| scenario.modes.contains(mode)) {
             match excuse(&proxy, &scenario.name, mode) {
                 Some(why) => gatherer.excused(&scenario.name, scenario.promise, &mode.to_string(), &why),
-                None => runs.entry((mode, Job { scenario, mode }.needs())).or_default().push(scenario.path.clone()),
+                None => {
+                    runs.entry((mode, Job { scenario, mode, foreign }.needs())).or_default().push(scenario.path.clone())
+                }
             }
         }
     }
     let folder = args.keep_clusters.as_deref().unwrap_or(temporary.path());
     for mode in &modes {
         for (path, scenario) in generated(args, *mode, folder)? {
-            let needs = Job { scenario: &scenario, mode: *mode }.needs();
+            let needs = Job { scenario: &scenario, mode: *mode, foreign }.needs();
             runs.entry((*mode, needs)).or_default().push(path);
             gatherer.generated(scenario.name, scenario.text);
         }
@@ -189,7 +194,10 @@ fn run(args: &ConformanceArgs, mode: Mode, files: &[PathBuf], report: &Path) -> 
     svclab_netns::die_with_this_process(&mut command);
     command.stdin(Stdio::null());
     command.stdout(std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(unable)?);
-    command.arg("run").args(files).args(["--audit", "--figures", "--keep-going", "--quiet", "--no-bundle"]);
+    command.arg("run").args(files).args(["--audit", "--keep-going", "--quiet", "--no-bundle"]);
+    if !args.no_figures {
+        command.arg("--figures");
+    }
     command.args(["--mode", &mode.to_string(), "--seed", &args.seed.to_string()]);
     command.args(["--iptables-variant", &word(args.iptables_variant)]).arg("--json").arg(report);
     for (flag, path) in [("--proxy", &args.proxy), ("--cache-dir", &args.cache_dir)] {

@@ -225,14 +225,14 @@ impl Mode {
     fn card(mut self, mode: String) -> ModeCard {
         self.not_run.sort();
         self.not_run.dedup();
-        let is_any = self.scenarios + self.generated > 0;
+        let is_measured = self.peak_memory > 0;
         ModeCard {
             mode,
             kernels: self.kernels.into_iter().collect(),
             scenarios: self.scenarios,
             generated: self.generated,
             not_run: self.not_run,
-            figures: is_any.then(|| CardFigures::of(self.times, self.peak_memory, self.processor)),
+            figures: is_measured.then(|| CardFigures::of(self.times, self.peak_memory, self.processor)),
         }
     }
 }

@@ -79,9 +79,12 @@ fn class(verdict: Verdict) -> &'static str {
 }
 
 fn figures(html: &mut Html, card: &Card) {
-    html.leaf("h2", "", "Figures");
-    let lines = card.modes.iter().filter_map(|mode| Some(format!("{}: {}", mode.mode, mode.figures.as_ref()?.line())));
-    html.list(lines.collect::<Vec<_>>().iter().map(String::as_str));
+    let line = |mode: &ModeCard| Some(format!("{}: {}", mode.mode, mode.figures.as_ref()?.line()));
+    let lines: Vec<String> = card.modes.iter().filter_map(line).collect();
+    if !lines.is_empty() {
+        html.leaf("h2", "", "Figures");
+        html.list(lines.iter().map(String::as_str));
+    }
 }
 
 fn breaches(html: &mut Html, row: &Row, mode: &ModeCard, cell: &Cell) {

@@ -45,6 +45,9 @@ fn table(card: &Card, text: &mut String) {
 }
 
 fn figures(card: &Card, text: &mut String) {
+    if card.modes.iter().all(|mode| mode.figures.is_none()) {
+        return;
+    }
     let _ = writeln!(text, "\n## Figures\n");
     let _ = writeln!(
         text,

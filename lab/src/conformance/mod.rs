@@ -55,7 +55,7 @@ pub struct ModeCard {
     pub generated: usize,
     /// Scenarios that were not run, or only in part.
     pub not_run: Vec<NotRun>,
-    /// What it cost, if anything was run.
+    /// What it cost, if that was measured.
     pub figures: Option<CardFigures>,
 }
 
