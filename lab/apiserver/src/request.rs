@@ -53,7 +53,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn bytes(code: StatusCode, body: Bytes) -> Self {
+    pub(super) fn bytes(code: StatusCode, body: Bytes) -> Self {
         let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
         Answer { code, body, retry_after: None, warnings: Vec::new() }
     }

@@ -17,6 +17,8 @@ use crate::scenario::{PATIENCE, Scenario};
 
 /// Where a control plane's programs are, as envtest has it.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// What stands for it as the flag's value.
+const ASSETS_GIVEN: &str = "$KUBEBUILDER_ASSETS";
 
 #[derive(Args)]
 pub(super) struct RunArgs {
@@ -38,7 +40,7 @@ pub(super) struct RunArgs {
     pub(super) simulate: bool,
     /// Serve the objects by a real control plane instead of the lab's own API: etcd, kube-apiserver and, if it is there,
     /// kube-controller-manager, from this folder [without a value: $KUBEBUILDER_ASSETS]. On this machine's kernel only.
-    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["simulate", "deterministic"])]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ASSETS_GIVEN, conflicts_with_all = ["simulate", "deterministic"])]
     pub(super) control_plane: Option<PathBuf>,
     /// Audit all nodes, as `svclab audit` does, before the first step and after each one that changes objects or proxies: what is wrong
     /// by their rules fails the scenario, whatever the probes say.
@@ -114,7 +116,7 @@ impl RunArgs {
     /// Where it is to be.
     fn control_plane_directory(&self) -> Result<Option<PathBuf>, Exit> {
         match &self.control_plane {
-            Some(named) if named.as_os_str().is_empty() => {
+            Some(named) if named.as_os_str() == ASSETS_GIVEN => {
                 let assets = std::env::var_os(ASSETS).filter(|assets| !assets.is_empty());
                 let none = "--control-plane: name a folder with etcd and kube-apiserver, or set $KUBEBUILDER_ASSETS";
                 assets.map(|assets| Some(PathBuf::from(assets))).ok_or_else(|| Exit::usage(none))

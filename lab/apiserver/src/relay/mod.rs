@@ -11,12 +11,13 @@ mod upstream;
 use bytes::Bytes;
 use hyper::body::Body as HttpBody;
 use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::json;
 
 use super::error::ApiError;
 use super::faults::Refusal;
 use super::query::{Query, Wanted};
-use super::request::{Body, Context, collect, header, hostile, respond};
+use super::request::{Answer, Body, Context, collect, header, hostile, respond};
 use super::resources::{Path, Route, route};
 pub use upstream::Upstream;
 
@@ -48,7 +49,14 @@ where
         if let Some(answer) = hostile(context, path, query) {
             return Ok(respond(answer));
         }
-        forgotten(context, query)?;
+        match forgotten(context, query) {
+            // As upstream's watch cache has it: an event, which ends the watch.
+            Err(error) if query.watch => {
+                let event = json!({ "type": "ERROR", "object": error.status() });
+                return Ok(respond(Ok(Answer::bytes(StatusCode::OK, format!("{event}\n").into()))));
+            }
+            checked => checked?,
+        }
     }
     let closed = context.shared.look(|state| state.faults.closed.0);
     let (mut head, body) = request.into_parts();

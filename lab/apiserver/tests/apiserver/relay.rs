@@ -155,7 +155,10 @@ async fn versions_that_are_forgotten_are_gone() {
     relayed.misbehave(Fault::Compact);
     let now = relayed.behind.server.resource_version();
     let watch = |version: u64| format!("/api/v1/services?watch=1&timeoutSeconds=1&resourceVersion={version}");
-    let (code, status) = get(&client, &watch(before), "application/json").await;
+    let (code, event) = get(&client, &watch(before), "application/json").await;
+    assert_eq!((code, &event["type"], &event["object"]["code"]), (200, &json!("ERROR"), &json!(410)));
+    let list = format!("/api/v1/services?resourceVersionMatch=Exact&resourceVersion={before}");
+    let (code, status) = get(&client, &list, "application/json").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     assert_eq!(get(&client, &watch(now), "application/json").await.0, 200);
     relayed.misbehave(Fault::Refuse(Refusal::Unavailable));
