@@ -23,8 +23,12 @@ struct Logged(Child, tempfile::NamedTempFile);
 
 impl Logged {
     fn start(manifests: &Path, flags: &[&str]) -> Logged {
+        Logged::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
+    }
+
+    /// By a command that runs the program.
+    fn start_by(mut command: Command, manifests: &Path, flags: &[&str]) -> Logged {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
         command.arg("--manifests").arg(manifests).args(["--hostname-override=node-a"]).args(flags);
         let stderr = Stdio::from(log.reopen().unwrap());
         Logged(command.env_remove("RUST_LOG").stderr(stderr).spawn().unwrap(), log)
@@ -73,6 +77,59 @@ fn the_first_line_says_what_runs_and_a_node_that_is_not_there_is_a_warning() {
     std::fs::write(&file, node("node-a")).unwrap();
     std::fs::rename(&file, manifests.path().join("node.json")).unwrap();
     proxy.logs("there is a Node node-a now");
+}
+
+#[test]
+fn legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing() {
+    if !inside("legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing") {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set=-net_admin,-net_raw", "--inh-caps=-net_admin,-net_raw"]);
+    without.arg(env!("CARGO_BIN_EXE_svcproxy"));
+    let mut proxy =
+        Logged::start_by(without, manifests.path(), &["--proxy-mode=iptables", "--iptables-variant=legacy"]);
+    let failed = proxy.logs("sync failed; will be tried again");
+    let missing = "CAP_NET_ADMIN and CAP_NET_RAW are missing";
+    assert!(failed.contains("may not change this node's packet filter") && failed.contains(missing), "{failed}");
+    let warned: Vec<String> =
+        proxy.lines().into_iter().filter(|line| line.contains("cannot be written without")).collect();
+    assert!(warned.len() == 1 && warned[0].contains("WARN") && warned[0].contains(missing), "{warned:?}");
+    assert!(proxy.0.try_wait().unwrap().is_none(), "the right may come, as a sysctl or a security policy is mended");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_of_once() {
+    if !inside("a_port_that_is_taken_is_told_of_once") {
+        return;
+    }
+    let _taken = std::net::TcpListener::bind("127.0.0.1:10256").unwrap();
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let flags = ["--hostname-override=node-a", "--healthz-bind-address=127.0.0.1:10256", "--bind-address-hard-fail"];
+    let output = svcproxy(&[&["--manifests", manifests.path().to_str().unwrap()], &flags[..]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let last = said.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(last.starts_with("svcproxy: cannot listen on 127.0.0.1:10256 for "), "{said}");
+    assert_eq!(last.matches("Address already in use").count(), 1, "{last}");
+}
+
+#[test]
+fn an_oom_score_that_a_user_namespace_forbids_is_no_warning() {
+    if !inside("an_oom_score_that_a_user_namespace_forbids_is_no_warning") {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    // Lower than its own, which only the first namespace's root may ask for.
+    let mut within = Command::new("unshare");
+    within.args(["--user", "--map-root-user", "--net", env!("CARGO_BIN_EXE_svcproxy")]);
+    let proxy = Logged::start_by(within, manifests.path(), &["--proxy-mode=nftables", "--oom-score-adj=-1000"]);
+    let told = proxy.logs("cannot set oom_score_adj to -1000");
+    assert!(told.contains("INFO"), "{told}");
 }
 
 #[test]

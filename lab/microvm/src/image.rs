@@ -13,7 +13,7 @@ use super::kernels::{KERNEL, Kernel, MODULES};
 use super::{VmError, elf, tools, tree};
 
 /// Changes whenever the same parts make another image.
-const LAYOUT: &str = "1";
+const LAYOUT: &str = "2";
 /// Images that stay in the cache: every build of the binaries makes a new one.
 const KEPT: usize = 6;
 /// The archive's name in the sealed part.
@@ -23,10 +23,10 @@ pub(super) const GUEST_MODULES: &str = "usr/lib/modules/svclab";
 /// Where Debian's libraries lie.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 /// What busybox is called, where no other package brings a program of that name.
-const APPLETS: &str = "[ awk basename cat chmod cp cut date dirname dmesg echo env expr false find free grep head hostname \
-    id kill killall ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping printf ps pwd readlink rm \
-    rmdir sed seq sh sha256sum sleep sort stat stty sync sysctl tail tee test timeout touch tr true umount uname uniq \
-    uptime usleep vi watch wc which xargs yes";
+const APPLETS: &str = "[ awk basename cat chmod clear cp cut date dirname dmesg du echo env expr false find free grep head \
+    hostname id kill killall less ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping ping6 printf ps \
+    pwd readlink reset rm rmdir sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail tee test timeout top touch tr \
+    traceroute true tty umount uname uniq uptime usleep vi watch wc wget which xargs yes";
 
 /// A built image.
 #[derive(Debug, Clone)]

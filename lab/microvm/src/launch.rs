@@ -49,43 +49,82 @@ pub fn run_unless(
     progress: &mut dyn FnMut(&str),
     stopped: &dyn Fn() -> bool,
 ) -> Result<Ended, VmError> {
-    let archive = archive(image, job).map_err(VmError::io("putting the microVM's archive together"))?;
-    let console = memory("console").map_err(VmError::io("making the microVM's console"))?;
-    let boot = Boot {
-        kernel: image.kernel(),
-        archive: inherited(&archive),
-        program: job.program.clone(),
-        console: inherited(&console),
-        clock,
-        memory: qemu::MEMORY,
-    };
-    let mut guest = Guest::new(start(program, &qemu::arguments(&boot))?, console);
     let end = Instant::now() + deadline;
-    let mut console = Console::default();
-    loop {
-        // Asked first: what it wrote before its end is then all there.
-        let is_over = guest.is_over();
-        let came = guest.news().map_err(VmError::io("reading the microVM's console"))?;
-        for line in console.feed(&came) {
-            progress(&line);
-        }
-        if let Some(ended) = console.ended() {
-            return Ok(ended);
-        }
-        if stopped() {
-            return Err(VmError::Stopped);
-        }
-        let why = match is_over {
-            true => guest.why_it_ended(&console),
-            false if Instant::now() >= end => {
-                format!("the microVM did not come to its end within {} s", deadline.as_secs())
-            }
-            false => {
-                std::thread::sleep(LOOK);
-                continue;
-            }
+    let late = || (Instant::now() >= end).then_some(deadline);
+    Machine::boot(program, image, job, clock, None)?.attend(progress, &mut || match stopped() {
+        true => Err(VmError::Stopped),
+        false => Ok(late()),
+    })
+}
+
+/// A microVM with a job; dropping it ends it.
+pub struct Machine {
+    guest: Guest,
+    console: Console,
+    /// QEMU reads it while it starts.
+    _archive: File,
+}
+
+impl Machine {
+    /// Boots `image` with `job`; `line` is the other end of a second serial line.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn boot(
+        program: &Program,
+        image: &Image,
+        job: &Job,
+        clock: Clock,
+        line: Option<OwnedFd>,
+    ) -> Result<Machine, VmError> {
+        let archive = archive(image, job).map_err(VmError::io("putting the microVM's archive together"))?;
+        let console = memory("console").map_err(VmError::io("making the microVM's console"))?;
+        let boot = Boot {
+            kernel: image.kernel(),
+            archive: inherited(&archive),
+            program: job.program.clone(),
+            console: inherited(&console),
+            line: line.is_some(),
+            clock,
+            memory: qemu::MEMORY,
         };
-        return Err(VmError::Guest { why, console: console.tail() });
+        let child = start_with(program, &qemu::arguments(&boot), line)?;
+        Ok(Machine { guest: Guest::new(child, console), console: Console::default(), _archive: archive })
+    }
+
+    /// Waits for the job's end; `progress` gets the guest's lines as they come. `look` is called several times a second; the time
+    /// that it answers with is one that the guest should not have taken.
+    ///
+    /// # Errors
+    /// What `look` fails with, and when the guest does not come to its end.
+    pub fn attend(
+        mut self,
+        progress: &mut dyn FnMut(&str),
+        look: &mut dyn FnMut() -> Result<Option<Duration>, VmError>,
+    ) -> Result<Ended, VmError> {
+        loop {
+            // Asked first: what it wrote before its end is then all there.
+            let is_over = self.guest.is_over();
+            let came = self.guest.news().map_err(VmError::io("reading the microVM's console"))?;
+            for line in self.console.feed(&came) {
+                progress(&line);
+            }
+            if let Some(ended) = self.console.ended() {
+                return Ok(ended);
+            }
+            let late = look()?;
+            let why = match (is_over, late) {
+                (true, _) => self.guest.why_it_ended(&self.console),
+                (false, Some(late)) => {
+                    format!("the microVM did not come to its end within {} s", late.as_secs())
+                }
+                (false, None) => {
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+            };
+            return Err(VmError::Guest { why, console: self.console.tail() });
+        }
     }
 }
 
@@ -149,10 +188,22 @@ impl Drop for Guest {
 
 /// Starts QEMU so that it dies with this thread.
 pub(super) fn start(program: &Program, arguments: &[String]) -> Result<Child, VmError> {
+    start_with(program, arguments, None)
+}
+
+/// The same with `line` as standard input and output.
+fn start_with(program: &Program, arguments: &[String], line: Option<OwnedFd>) -> Result<Child, VmError> {
     let (name, first) = program.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
     let mut command = Command::new(name);
     command.args(first).args(arguments).envs(program.env.iter().cloned());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let (input, output) = match line {
+        None => (Stdio::null(), Stdio::null()),
+        Some(line) => {
+            let other = line.try_clone().map_err(VmError::io("making the microVM's second serial line"))?;
+            (Stdio::from(line), Stdio::from(other))
+        }
+    };
+    command.stdin(input).stdout(output).stderr(Stdio::piped());
     die_with_this_process(&mut command);
     command.spawn().map_err(|error| VmError::Qemu(format!("cannot start QEMU ({name}): {error}")))
 }

@@ -35,6 +35,8 @@ pub struct Boot {
     pub program: String,
     /// The file that gets what the guest writes to its serial line.
     pub console: PathBuf,
+    /// There is a second serial line, which is QEMU's standard input and output.
+    pub line: bool,
     /// Processor and clock.
     pub clock: Clock,
     /// Memory in MiB.
@@ -106,11 +108,13 @@ fn kernel_arguments(clock: Clock, program: &str) -> String {
     // tsc=reliable: what counts instructions needs no measuring against another clock.
     // nolapic_timer: the HPET's timer instead. To calibrate the processor's own the kernel spins for a tenth of a second,
     // and a pause in a spin is dear under QEMU: three seconds of the host's.
+    // no_timer_check: on a busy host an emulated timer may not tick in the moment in which the kernel tries it out, which would
+    // be a panic ("IO-APIC + timer doesn't work!").
     // mitigations=off: an emulated processor has nothing to leak, and a page table switch is dear.
     // psi=0, cgroup_disable=memory: their statistics wake an idle machine up, and idle time is what hours consist of.
     let clock = match clock {
         Clock::Counted { .. } => "tsc=reliable nolapic_timer",
-        Clock::Host { .. } => "reboot=t",
+        Clock::Host { .. } => "reboot=t no_timer_check",
     };
     format!(
         "console=ttyS0 quiet panic=-1 nokaslr norandmaps {clock} mitigations=off init_on_alloc=0 lsm= audit=0 nowatchdog \
@@ -135,6 +139,10 @@ pub fn arguments(boot: &Boot) -> Vec<String> {
     let mut arguments =
         bare(&machine, boot.memory, &boot.kernel, &boot.console, &kernel_arguments(boot.clock, &boot.program));
     arguments.extend(["-initrd".to_owned(), boot.archive.display().to_string()]);
+    if boot.line {
+        let second = ["-chardev", "stdio,id=line,signal=off", "-serial", "chardev:line"];
+        arguments.extend(second.map(str::to_owned));
+    }
     arguments
 }
 
@@ -175,6 +183,7 @@ mod tests {
             kernel: "/c/vmlinuz".into(),
             archive: "/proc/self/fd/5".into(),
             console: "/a,b".into(),
+            line: false,
             clock,
             memory: 512,
         }
@@ -194,6 +203,14 @@ mod tests {
     fn the_machine_on_the_hosts_own_processor() {
         let arguments = arguments(&boot(Clock::Host { kvm: true })).join(" ");
         assert!(arguments.starts_with("-M q35 -accel kvm -cpu host -smp 2 -nodefaults"), "{arguments}");
+    }
+
+    #[test]
+    fn a_second_line_comes_after_the_console() {
+        let boot = Boot { line: true, ..boot(Clock::Host { kvm: false }) };
+        let arguments = arguments(&boot).join(" ");
+        let (console, line) = arguments.split_once("-serial chardev:console").unwrap();
+        assert!(!console.contains("stdio") && line.ends_with("-chardev stdio,id=line,signal=off -serial chardev:line"));
     }
 
     #[test]

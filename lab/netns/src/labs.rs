@@ -133,7 +133,7 @@ pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
 pub fn end(lab: &Lab) -> io::Result<()> {
     let init = Init::own(lab.pid).ok_or_else(|| not_own(lab.pid))?;
     let outer = Init::directory(lab.outer);
-    kill(Pid::from_raw(lab.pid), Signal::SIGTERM)?;
+    kill(Pid::from_raw(lab.pid), Signal::SIGINT)?;
     if !init.is_gone_within(PATIENCE) {
         kill(Pid::from_raw(lab.pid), Signal::SIGKILL)?;
     }

@@ -13,11 +13,24 @@ use crate::scenario::run::Lab;
 /// The label of a slice that names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
+/// Who reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// The user whose terminal `up` has, and who goes on in another one.
+    AnotherTerminal,
+    /// The user of the shell in the lab's microVM.
+    ThisShell,
+}
+
 /// The whole text.
-pub(super) fn text(lab: &Lab, about: &About) -> String {
+pub(super) fn text(lab: &Lab, about: &About, reader: Reader) -> String {
     let spec = lab.cluster().spec();
     let (services, request) = lab.read(|store| (services(store), request(store, &spec)));
-    let mut text = format!("{} is up in {} mode; ctrl-c ends it\n", about.name, about.mode);
+    let (end, tries_from) = match reader {
+        Reader::AnotherTerminal => ("ctrl-c ends it", "try, from another terminal"),
+        Reader::ThisShell => ("`exit` ends it, and so does ctrl-]", "try"),
+    };
+    let mut text = format!("{} is up in {} mode; {end}\n", about.name, about.mode);
     let mut section = |title: &str, rows: String| {
         if !rows.is_empty() {
             text.push_str(&format!("\n{title}\n{rows}"));
@@ -37,18 +50,21 @@ pub(super) fn text(lab: &Lab, about: &About) -> String {
         |verb: &str, rest: String| tries.push(format!("  {program} {verb} --name {} {rest}\n", about.name));
     if let Some(Request { from, to, url }) = request {
         let from = place(&from);
-        command("exec", format!("{from} -- curl -s {url}"));
+        // A microVM has busybox's.
+        let get = if is_here("curl") || !is_here("wget") { "curl -s" } else { "wget -qO-" };
+        command("exec", format!("{from} -- {get} {url}"));
         command("probe", format!("--from {from} --to {to}"));
     }
     if let Some(node) = spec.nodes.first().map(|node| &node.name) {
-        if lab.kubeconfig(node).is_some() {
+        if lab.kubeconfig(node).is_some() && (reader == Reader::AnotherTerminal || is_here("kubectl")) {
             command("exec", format!("node/{node} -- kubectl get pods,services -o wide"));
         }
-        command("exec", format!("node/{node} -- bash"));
+        let shell = if is_here("bash") { "bash" } else { "sh" };
+        command("exec", format!("node/{node} -- {shell}"));
         command("logs", node.clone());
         command("pcap", format!("node/{node}"));
     }
-    section("try, from another terminal", tries.concat());
+    section(tries_from, tries.concat());
     text
 }
 
@@ -150,6 +166,12 @@ fn has_ready_endpoint(store: &Store, service: &ObjectKey) -> bool {
         let endpoints = value["endpoints"].as_array().map(Vec::as_slice).unwrap_or_default();
         endpoints.iter().any(|endpoint| endpoint["conditions"]["ready"] != false)
     })
+}
+
+/// Whether a program is found by its name.
+fn is_here(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// How this program is called: by its name if that finds it.

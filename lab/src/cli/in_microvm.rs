@@ -11,12 +11,12 @@ use super::place::Guest;
 use super::run_args::RunArgs;
 use super::{Exit, every_seed, find, live, on_host, stop};
 use crate::report::ScenarioReport;
-use crate::scenario::run::cut_short as cut_short_in;
+use crate::scenario::run::{Proxy, cut_short as cut_short_in};
 use crate::scenario::{Action, Scenario, Step};
 
 /// Time for the boot, and for each scenario in each mode: ten times what they take on an idle machine.
-const BOOT: Duration = Duration::from_secs(120);
-const SCENARIO: Duration = Duration::from_secs(300);
+pub(super) const BOOT: Duration = Duration::from_secs(120);
+pub(super) const SCENARIO: Duration = Duration::from_secs(300);
 /// Virtual time that passes, at least, in the same time of the host: 58 were seen on two shared processors.
 const SKIPPED: u32 = 20;
 
@@ -37,7 +37,11 @@ pub(super) fn try_out(args: &RunArgs, batch: &Batch<'_>) -> Result<(), Exit> {
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
     let job = |scenario| Job { scenario, mode: batch.mode, foreign: proxy.is_foreign() };
     let jobs: Vec<Job<'_>> = batch.scenarios.iter().copied().map(job).collect();
-    Inside::prepare(args, &guest, &jobs, &proxy).map(drop)
+    prepare(args, &guest, &jobs, &proxy).map(drop)
+}
+
+fn prepare(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>], proxy: &Proxy) -> Result<Inside, Exit> {
+    Inside::prepare(args.vm.cache_dir.as_deref(), args.lab.proxy.as_deref(), guest, jobs, proxy)
 }
 
 /// Runs `jobs`, all in one mode, in a microVM.
@@ -45,7 +49,7 @@ pub(super) fn run(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>]) -> Result<u8,
     stop::watch()?;
     let first = args.lab.seed.each().start;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let inside = Inside::prepare(args, guest, jobs, &proxy)?;
+    let inside = prepare(args, guest, jobs, &proxy)?;
     let most = most(jobs.iter().map(|job| job.scenario));
     let deadline = args.vm.deadline.map_or(most, Duration::from_secs);
     let how = match (guest.deterministic, inside.kvm) {

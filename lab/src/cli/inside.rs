@@ -1,4 +1,4 @@
-//! `svclab run` in a microVM: the same command inside, with the same files, flags and proxy.
+//! `svclab run` or `svclab up` in a microVM: the same command inside, with the same files, flags and proxy.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -24,25 +24,31 @@ use crate::scenario::run::{ForeignProxy, Proxy, begun};
 
 /// Everything that does not depend on the seed.
 pub(super) struct Inside {
-    program: Program,
+    pub(super) program: Program,
     pub(super) image: Image,
     machine: Machine,
     files: BTreeMap<String, Vec<u8>>,
     links: BTreeMap<String, String>,
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     ipvs: bool,
     pub(super) kvm: bool,
     /// The mode of all: it is named inside, as it is in the line that repeats a run, for with other flags it would take
     /// another course.
     mode: Option<Mode>,
-    proxy: Option<String>,
+    pub(super) proxy: Option<String>,
 }
 
 impl Inside {
-    /// Fetches and makes everything.
-    pub(super) fn prepare(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>], proxy: &Proxy) -> Result<Inside, Exit> {
+    /// Fetches and makes everything; `cache_dir` and `given` are the flags `--cache-dir` and `--proxy`.
+    pub(super) fn prepare(
+        cache_dir: Option<&Path>,
+        given: Option<&Path>,
+        guest: &Guest,
+        jobs: &[Job<'_>],
+        proxy: &Proxy,
+    ) -> Result<Inside, Exit> {
         let unable = |error: VmError| Exit::unable(error.to_string());
-        let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
+        let cache = Cache::open(cache_dir).map_err(unable)?;
         let mut files = BTreeMap::new();
         for scenario in jobs.iter().map(|job| job.scenario) {
             files.insert(shown(&scenario.path), scenario.text.clone().into_bytes());
@@ -57,7 +63,7 @@ impl Inside {
         match proxy {
             Proxy::Own(path) => drop(programs.insert("svcproxy".to_owned(), path.clone())),
             Proxy::Foreign(foreign) => {
-                let given = args.lab.proxy.as_deref().unwrap_or(Path::new(""));
+                let given = given.unwrap_or(Path::new(""));
                 described = Some(match given.to_str().filter(|text| ForeignProxy::is_command(text)) {
                     Some(command) => command.to_owned(),
                     None => {
@@ -106,16 +112,21 @@ impl Inside {
         let failed = |error: VmError| stop::stop().map_or_else(|| Exit::unable(error.to_string()), stop::Stop::exit);
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
-        let job = job::Job {
+        let job = job::Job { results: results.into(), ..self.job(self.arguments(args, seed)) };
+        launch::run_unless(&self.program, &self.image, &job, clock, deadline, progress, &|| stop::stop().is_some())
+            .map_err(failed)
+    }
+
+    /// What the guest is to do: svclab, with these arguments.
+    pub(super) fn job(&self, args: Vec<String>) -> job::Job {
+        job::Job {
             program: NAME.to_owned(),
-            args: self.arguments(args, seed),
-            results: results.into(),
+            args,
+            results: BTreeMap::new(),
             ipvs: self.ipvs,
             links: self.links.clone(),
             files: self.files.clone(),
-        };
-        launch::run_unless(&self.program, &self.image, &job, clock, deadline, progress, &|| stop::stop().is_some())
-            .map_err(failed)
+        }
     }
 
     /// A report of a job that was begun inside.

@@ -21,6 +21,7 @@ mod explain;
 mod find;
 mod guest;
 mod guest_steps;
+mod guest_up;
 mod in_microvm;
 mod inside;
 mod jobs;
@@ -50,6 +51,7 @@ mod soak;
 mod stop;
 mod table;
 mod up;
+mod up_in_microvm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -107,6 +109,9 @@ enum Command {
     /// Run a program that `guest-run` has brought along.
     #[command(hide = true)]
     GuestExec(guest::GuestExecArgs),
+    /// Bring a lab up in a microVM, and run a shell beside it.
+    #[command(hide = true)]
+    GuestUp(guest_up::GuestUpArgs),
     /// Build a scenario's cluster, start the proxies, and stay up until ctrl-c.
     Up(up::UpArgs),
     /// List the labs that are up.
@@ -233,6 +238,7 @@ pub fn main() -> ExitCode {
         Command::GuestInit => Err(Exit::usage(svclab_microvm::guest::init())),
         Command::GuestRun(args) => guest::run(&args),
         Command::GuestExec(args) => guest::exec(&args),
+        Command::GuestUp(args) => guest_up::run(&args),
         Command::Up(args) => up::up(&args),
         Command::Ps => Ok(ps::ps()),
         Command::Down(args) => ps::down(&args),

@@ -33,7 +33,7 @@ pub(super) struct VmArgs {
 
 /// What `--kernel` takes.
 #[derive(Clone)]
-enum KernelArg {
+pub(super) enum KernelArg {
     All,
     Auto,
     Host,
@@ -124,6 +124,33 @@ impl VmArgs {
                 Some(because) => guest(&Kernel::default(), false, because),
             },
         }
+    }
+}
+
+/// Where a lab stands that is up. Its steps are not run: it has the host's time.
+pub(super) fn of_lab(kernel: &KernelArg, job: &Job<'_>) -> Result<Where, Exit> {
+    let name = &job.scenario.name;
+    let guest = |kernel: &Kernel, because| {
+        if job.needs().contains(&Need::VirtualTime) {
+            return Err(Exit::unable(format!(
+                "{name} cannot be up: it needs virtual time, which only `svclab run` has"
+            )));
+        }
+        Ok(Where::Inside(Guest { kernel: kernel.clone(), deterministic: false, because }))
+    };
+    match kernel {
+        KernelArg::All => Err(Exit::usage("--kernel all: a lab stands on one kernel; `svclab run` takes all of them")),
+        KernelArg::Inside(kernel) => guest(kernel, String::new()),
+        KernelArg::Auto => match lacking(std::slice::from_ref(job))? {
+            None => Ok(Where::Host),
+            Some(because) => guest(&Kernel::default(), because),
+        },
+        KernelArg::Host => match lacking(std::slice::from_ref(job))? {
+            None => Ok(Where::Host),
+            Some(because) => Err(Exit::unable(format!(
+                "{name} cannot be up on the host{because}; without --kernel host a microVM is taken"
+            ))),
+        },
     }
 }
 

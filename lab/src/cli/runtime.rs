@@ -9,11 +9,6 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     built.map_err(|error| Exit::unable(format!("cannot start the runtime: {error}")))
 }
 
-/// Returns at SIGINT, SIGTERM or SIGHUP.
-pub(super) async fn interrupted() {
-    stopped().await;
-}
-
 /// Returns at a signal that ends a run, and which it was.
 pub(super) async fn stopped() -> Stop {
     use tokio::signal::unix::{SignalKind, signal};

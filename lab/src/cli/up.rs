@@ -1,45 +1,69 @@
 //! `svclab up`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use svclab_netns::labs::{self, About};
 use svclab_netns::sandbox;
 
+use super::jobs::Job;
 use super::labs::new_name;
+use super::place::{self, KernelArg, Where};
 use super::run_args::ModeArg;
-use super::runtime::{interrupted, runtime};
-use super::{Exit, FAILED, LabArgs, UNABLE, banner, find};
+use super::runtime::{runtime, stopped};
+use super::stop::Stop;
+use super::{Exit, FAILED, LabArgs, UNABLE, banner, find, up_in_microvm};
 use crate::scenario::file::Mode;
-use crate::scenario::run::{Keep, Lab, LabError, Proxy, RunOptions};
+use crate::scenario::run::{Keep, Lab, LabError, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};
 
 #[derive(Args)]
+#[command(
+    after_help = "Exit status: 0 after ctrl-c and `svclab down`, the usual ends; 143 and 129 after SIGTERM and SIGHUP; 130 after ctrl-c before the lab was up; 1 if the lab broke down, 2 wrong usage or file, 3 this machine cannot run it. In a microVM: the status of its shell, and 0 after ctrl-]."
+)]
 pub(super) struct UpArgs {
     /// Scenario file, or name under scenarios/; its steps are not run.
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// What other commands call this lab [default: the scenario's name].
     #[arg(long, value_name = "NAME")]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// The mode of the proxies [default: the first one of the scenario's].
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<ModeArg>,
+    /// The kernel: `host`; `debian-6.1`, `debian-6.12`, or the path of a kernel image with its modules: the lab stands in a microVM,
+    /// with a shell in it on this terminal, or one that reads commands from standard input; or `auto`: the host's, and debian-6.1
+    /// where that lacks what the mode needs.
+    #[arg(long, value_name = "KERNEL", default_value = "auto")]
+    kernel: KernelArg,
+    /// Where fetched packages and built images are kept [default: $SVCLAB_CACHE, or svclab in the user's cache directory].
+    #[arg(long, value_name = "DIR")]
+    pub(super) cache_dir: Option<PathBuf>,
+    /// In a microVM: where to write what is said once the lab is up, for the shell there.
+    #[arg(long, hide = true, value_name = "FILE")]
+    banner: Option<PathBuf>,
     #[command(flatten)]
-    lab: LabArgs,
+    pub(super) lab: LabArgs,
 }
 
 pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     let mut scenarios = find::load_all(std::slice::from_ref(&args.file), args.lab.seed.one()?)?;
     let scenario = scenarios.remove(0);
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let mode = mode(args, &scenario, &proxy)?;
+    let job = Job { scenario: &scenario, mode: mode(args, &scenario)?, foreign: proxy.is_foreign() };
+    // The outer process has asked the kernel.
+    if sandbox::message().is_none()
+        && let Where::Inside(guest) = place::of_lab(&args.kernel, &job)?
+    {
+        return up_in_microvm::up(args, &guest, &job, &proxy);
+    }
     find::tools()?;
     // Only the outer process sees the user's other labs.
     let name = sandbox::message().map_or_else(|| new_name(args.name.as_deref(), &scenario.name), Ok)?;
     let _inside = sandbox::enter_with_message(Some(&name)).map_err(|error| Exit::unable(error.to_string()))?;
     let options = RunOptions {
         proxy,
-        mode,
+        mode: job.mode,
         variant: scenario.variant.unwrap_or(args.lab.iptables_variant.into()),
         source: args.lab.source.into(),
         control_plane: None,
@@ -51,30 +75,36 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         evidence: Keep::Nothing,
         audit: false,
     };
+    let is_up = AtomicBool::new(false);
     runtime()?.block_on(async {
         tokio::select! {
-            standing = stand(name, &scenario, &options) => standing,
-            () = interrupted() => Ok(0),
+            standing = stand(name, &scenario, &options, args.banner.as_deref(), &is_up) => standing,
+            // Ctrl-C is how a lab that is up ends; before that it is one that never was.
+            stop = stopped() => match stop {
+                Stop::Interrupt if is_up.load(Ordering::Relaxed) => Ok(0),
+                stop => Err(stop.exit()),
+            },
         }
     })
 }
 
 /// The mode that is asked for, or the scenario's first.
-fn mode(args: &UpArgs, scenario: &Scenario, proxy: &Proxy) -> Result<Mode, Exit> {
+fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
     let asked = args.mode.map(Mode::from);
     let found = scenario.modes.iter().copied().find(|mode| asked.is_none_or(|asked| asked == *mode));
-    let mode = found.ok_or_else(|| {
+    found.ok_or_else(|| {
         let modes: Vec<String> = scenario.modes.iter().map(Mode::to_string).collect();
         Exit::usage(format!("--mode: {} is for {}", scenario.name, modes.join(", ")))
-    })?;
-    let lacking = super::place::lacking(&[super::jobs::Job { scenario, mode, foreign: proxy.is_foreign() }])?;
-    match lacking {
-        None => Ok(mode),
-        Some(because) => Err(Exit::unable(format!("{} cannot be up here{because}", scenario.name))),
-    }
+    })
 }
 
-async fn stand(name: String, scenario: &Scenario, options: &RunOptions) -> Result<u8, Exit> {
+async fn stand(
+    name: String,
+    scenario: &Scenario,
+    options: &RunOptions,
+    banner: Option<&Path>,
+    is_up: &AtomicBool,
+) -> Result<u8, Exit> {
     let unable = |error: LabError| {
         let status = if error.is_of_this_machine() { UNABLE } else { FAILED };
         Exit { status, message: error.to_string() }
@@ -82,8 +112,16 @@ async fn stand(name: String, scenario: &Scenario, options: &RunOptions) -> Resul
     let lab = Lab::start(scenario, options).await.map_err(unable)?;
     let about = About { name, scenario: scenario.path.display().to_string(), mode: options.mode.to_string() };
     let live = lab.open().map_err(unable)?;
-    let announced = labs::announce(&about);
-    announced.map_err(|error| Exit::unable(format!("cannot say that the lab is up: {error}")))?;
-    print!("{}", banner::text(&lab, &about));
+    let not_said = |error: std::io::Error| Exit::unable(format!("cannot say that the lab is up: {error}"));
+    is_up.store(true, Ordering::Relaxed);
+    labs::announce(&about).map_err(not_said)?;
+    match banner {
+        None => print!("{}", banner::text(&lab, &about, banner::Reader::AnotherTerminal)),
+        Some(file) => {
+            let fresh = file.with_extension("new");
+            let text = banner::text(&lab, &about, banner::Reader::ThisShell);
+            std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, file)).map_err(not_said)?;
+        }
+    }
     Err(unable(live.serve(&|trouble| eprintln!("svclab: {trouble}")).await))
 }

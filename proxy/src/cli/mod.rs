@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint_line(&format!("svcproxy: {error:#}"));
+            eprint_line(&format!("svcproxy: {}", in_a_sentence(&error)));
             if error.is::<settings::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -94,7 +94,33 @@ impl Cli {
     }
 }
 
+/// An error and its causes, each once: many say themselves what caused them.
+fn in_a_sentence(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .skip(1)
+        .map(ToString::to_string)
+        .fold(error.to_string(), |told, cause| if told.ends_with(&cause) { told } else { format!("{told}: {cause}") })
+}
+
 #[allow(clippy::print_stderr, reason = "the last word to the person at the terminal")]
 fn eprint_line(line: &str) {
     eprintln!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::ListenError;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let refused = || std::io::Error::from_raw_os_error(98);
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 10256));
+        let taken = ListenError { address, purpose: "/healthz".into(), source: refused() };
+        let told = in_a_sentence(&anyhow::Error::new(taken));
+        assert_eq!(told, "cannot listen on 127.0.0.1:10256 for /healthz: Address already in use (os error 98)");
+        let told = in_a_sentence(&anyhow::Error::new(refused()).context("cannot watch").context("cannot start"));
+        assert_eq!(told, "cannot start: cannot watch: Address already in use (os error 98)");
+    }
 }

@@ -62,8 +62,11 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let shares = Shares::of(descriptors::raise());
     let start_up = StartUp { shares, about, instance };
     prepare_kernel(&mut config)?;
-    if let Some(refused) = limits::set_oom_score_adj(config.oom_score_adj) {
-        warn!("{refused}");
+    match limits::set_oom_score_adj(config.oom_score_adj) {
+        // Expected there, as in a rootless cluster, and nothing that its operator could change.
+        Some(refused) if limits::in_user_namespace() => info!("{refused}"),
+        Some(refused) => warn!("{refused}"),
+        None => {}
     }
     // Also loads kernel modules, for which the rights are gone after it.
     match config.mode {
@@ -212,6 +215,10 @@ fn start<M: ModeAtWork + Send + 'static>(
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; going on with more rights than are needed");
+    }
+    // Told before the first sync fails for it, and whatever it then says of it.
+    if let Some(lacking) = capabilities::lacking(!usable.nft) {
+        warn!("{lacking}: this node's packet filter cannot be written without it");
     }
     let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be noticed");

@@ -30,6 +30,32 @@ pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), C
     bounding.map_err(CapabilitiesError::from)
 }
 
+/// What a process lacks that has to write the packet filter: `None` if it has the capabilities. With the `legacy` commands it needs
+/// one more than by netlink.
+pub fn lacking(legacy: bool) -> Option<String> {
+    let needed = [(Capability::CAP_NET_ADMIN, true), (Capability::CAP_NET_RAW, legacy)];
+    let lacks = |capability: Capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(true);
+    let lacking: Vec<String> =
+        needed.into_iter().filter(|(one, needed)| *needed && lacks(*one)).map(|(one, _)| one.to_string()).collect();
+    match lacking.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one} is missing")),
+        all => Some(format!("{} are missing", all.join(" and "))),
+    }
+}
+
+/// What to do about a packet filter that may not be written.
+pub fn advice(legacy: bool) -> String {
+    let capabilities = if legacy { "CAP_NET_ADMIN and CAP_NET_RAW" } else { "CAP_NET_ADMIN" };
+    match lacking(legacy) {
+        Some(lacking) => format!("{lacking}; run as root, or with {capabilities}"),
+        None => format!(
+            "{capabilities} {} there, but not in the user namespace that owns this network namespace",
+            if legacy { "are" } else { "is" }
+        ),
+    }
+}
+
 fn needed(ports: impl IntoIterator<Item = u16>) -> CapsHashSet {
     // RAW is for legacy iptables, which opens a raw socket.
     let mut needed = CapsHashSet::from([Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW]);
@@ -50,6 +76,28 @@ fn drop_bounding(capability: Capability) -> Result<(), CapsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        // A thread's capabilities are its own, and what a thread gives up stays with it.
+        let told = std::thread::spawn(|| {
+            let held = CapsHashSet::from([Capability::CAP_NET_ADMIN]);
+            let held: CapsHashSet = caps::read(None, CapSet::Permitted).unwrap().intersection(&held).copied().collect();
+            let has_admin = !held.is_empty();
+            caps::set(None, CapSet::Effective, &held).unwrap();
+            let with_admin = has_admin.then(|| (lacking(false), lacking(true), advice(false)));
+            caps::set(None, CapSet::Effective, &CapsHashSet::new()).unwrap();
+            (with_admin, lacking(false), advice(true))
+        });
+        let (with_admin, nothing, advice) = told.join().unwrap();
+        if let Some((by_netlink, legacy, advice)) = with_admin {
+            assert_eq!((by_netlink, legacy.as_deref()), (None, Some("CAP_NET_RAW is missing")));
+            assert!(advice.contains("but not in the user namespace"), "{advice}");
+        }
+        assert_eq!(nothing.as_deref(), Some("CAP_NET_ADMIN is missing"));
+        let both = "CAP_NET_ADMIN and CAP_NET_RAW are missing; run as root, or with CAP_NET_ADMIN and CAP_NET_RAW";
+        assert_eq!(advice, both);
+    }
 
     #[test]
     fn low_ports_need_a_right_of_their_own() {

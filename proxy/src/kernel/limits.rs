@@ -94,6 +94,16 @@ pub fn set_oom_score_adj(value: i32) -> Option<String> {
     written.err().map(|error| format!("cannot set oom_score_adj to {value}: {error}; it stays as it is"))
 }
 
+/// Whether this process is in a user namespace that somebody made, where some settings of processes are nobody's to change
+/// (user_namespaces(7)): the first one maps every user to itself.
+pub fn in_user_namespace() -> bool {
+    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !is_first(&map))
+}
+
+fn is_first(uid_map: &str) -> bool {
+    uid_map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +117,13 @@ mod tests {
         assert_eq!(limit(0, 123_456), None, "0 leaves it, whatever the minimum");
         assert_eq!(seconds(Duration::ZERO), None);
         assert_eq!(seconds(Duration::from_secs(86_400)), Some(86_400));
+    }
+
+    #[test]
+    fn the_first_user_namespace_maps_everybody_to_themselves() {
+        assert!(is_first("         0          0 4294967295\n"));
+        assert!(!is_first("         0       1000          1\n"));
+        assert!(!is_first("0 0 65536\n") && !is_first(""));
     }
 
     #[test]

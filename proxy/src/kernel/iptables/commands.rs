@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Counters, Iptables, IptablesError, Legacy, Refusal, Table};
 use crate::config::Variant;
-use crate::kernel::command;
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::ChainProbe;
+use crate::kernel::{capabilities, command};
 use crate::model::Family;
 use crate::ruleset::{Line, Transaction};
 
@@ -151,7 +151,9 @@ fn check(command: &str, output: &Output, input: Option<&Transaction>) -> Result<
 
 fn failed(command: String, status: i32, message: &str) -> IptablesError {
     // Both variants say so in words only; their exit status is that of any other failure.
-    if message.contains("Permission denied") || message.contains("Operation not permitted") {
+    // iptables-legacy-restore does not even say that, only that it cannot begin, as it does where the kernel has no such table.
+    let cannot_begin = message.contains("unable to initialize table") && capabilities::lacking(true).is_some();
+    if cannot_begin || message.contains("Permission denied") || message.contains("Operation not permitted") {
         let command = command.split(' ').next().unwrap_or_default().to_owned();
         return IptablesError::NotPermitted { command };
     }

@@ -74,7 +74,7 @@ pub enum IptablesError {
         command: String,
     },
     /// No right to change the tables.
-    #[error("{command} may not change this node's packet filter: run as root, or with CAP_NET_ADMIN and CAP_NET_RAW")]
+    #[error("{command} may not change this node's packet filter: {}", crate::kernel::capabilities::advice(.command != "netlink"))]
     NotPermitted {
         /// Its name.
         command: String,

@@ -20,7 +20,8 @@ enum Form {
     Gates,
 }
 
-/// Flags that decide where packets go, and how the API is reached, with the fields that they set.
+/// Flags that decide where packets go, and how the API is reached, with the fields that they set. `nftables.masqueradeBit` has none:
+/// `--iptables-masquerade-bit` is for iptables and IPVS mode, and without a file nftables mode has the default.
 const FIELDS: [(&str, Form, &[&str]); 14] = [
     ("proxy-mode", Form::Text, &["mode"]),
     ("cluster-cidr", Form::Text, &["clusterCIDR"]),
@@ -114,6 +115,12 @@ mod tests {
         assert_eq!(config.source, "the flags of kube-proxy");
         assert_eq!(config.kubeconfig(), Some(Inside::new(Path::new("/proc/7/root"), "/a/b.conf")));
         assert_eq!(of("kube-proxy --kubeconfig=a/b").kubeconfig(), Some(Inside::new(Path::new("/proc/7/cwd"), "a/b")));
+    }
+
+    #[test]
+    fn the_bit_of_iptables_is_not_that_of_nftables() {
+        let config = of("kube-proxy --proxy-mode=nftables --iptables-masquerade-bit=20").value;
+        assert_eq!((&config["iptables"]["masqueradeBit"], &config["nftables"]), (&json!(20), &Value::Null));
     }
 
     /// Without a file and without flags a proxy has the defaults, which is known as well.

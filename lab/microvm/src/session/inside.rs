@@ -1,0 +1,178 @@
+//! The guest's end: runs a command on a terminal or on pipes, and relays.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use nix::fcntl::OFlag;
+use nix::mount::{MsFlags, mount};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{self, BaudRate, SetArg};
+
+use super::{Decoder, Frame, LONGEST, Size};
+
+/// The second serial line, on which nobody else writes.
+const LINE: &str = "/dev/ttyS1";
+/// How long to look for output, in milliseconds, once the command has ended: what it wrote before is there already.
+const LOOK: u8 = 50;
+
+/// The line to the machine outside.
+pub struct Session {
+    line: File,
+    out: Out,
+    terminal: Option<Size>,
+}
+
+/// Writes frames, from several threads.
+#[derive(Clone)]
+struct Out(Arc<Mutex<File>>);
+
+impl Out {
+    fn send(&self, frame: &Frame) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame.encode())
+    }
+}
+
+impl Session {
+    /// Opens the line. With `terminal` the command gets a terminal of that size, else pipes.
+    ///
+    /// # Errors
+    /// When this is no microVM that was started with such a line.
+    pub fn open(terminal: Option<Size>) -> io::Result<Session> {
+        let mut options = File::options();
+        let line = options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(LINE)?;
+        let mut settings = termios::tcgetattr(&line)?;
+        termios::cfmakeraw(&mut settings);
+        termios::cfsetspeed(&mut settings, BaudRate::B115200)?;
+        termios::tcsetattr(&line, SetArg::TCSANOW, &settings)?;
+        let out = Out(Arc::new(Mutex::new(line.try_clone()?)));
+        Ok(Session { line, out, terminal })
+    }
+
+    /// Writes `text` to where the command's output goes.
+    ///
+    /// # Errors
+    /// The line's.
+    pub fn say(&self, text: &str) -> io::Result<()> {
+        // The terminal outside does nothing to what it is given.
+        let text = if self.terminal.is_some() { text.replace('\n', "\r\n") } else { text.to_owned() };
+        text.as_bytes().chunks(LONGEST).try_for_each(|piece| self.out.send(&Frame::Output(piece.to_vec())))
+    }
+
+    /// Another handle for [`Session::say`], for a thread.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn another(&self) -> io::Result<Session> {
+        Ok(Session { line: self.line.try_clone()?, out: self.out.clone(), terminal: self.terminal })
+    }
+
+    /// Runs `command` to its end with what comes over the line; returns when all that it wrote has been sent.
+    ///
+    /// # Errors
+    /// When it cannot be started, and the line's.
+    pub fn run(self, command: &mut Command) -> io::Result<ExitStatus> {
+        let (mut child, input, outputs) = match self.terminal {
+            Some(size) => on_terminal(command, size)?,
+            None => on_pipes(command)?,
+        };
+        let over = Arc::new(AtomicBool::new(false));
+        let relays: Vec<_> = outputs
+            .into_iter()
+            .map(|(from, frame)| {
+                let (out, over) = (self.out.clone(), Arc::clone(&over));
+                thread::spawn(move || relay(File::from(from), frame, &out, &over))
+            })
+            .collect();
+        let (line, out, terminal) = (self.line.try_clone()?, self.out.clone(), self.terminal.is_some());
+        // It is never waited for: the line has no end.
+        thread::spawn(move || take(line, input, terminal, &out));
+        self.out.send(&Frame::Started)?;
+        let status = child.wait()?;
+        over.store(true, Ordering::Release);
+        relays.into_iter().for_each(|relay| drop(relay.join()));
+        termios::tcdrain(&self.line)?;
+        Ok(status)
+    }
+}
+
+/// A process, what its input is written to, and what its output is read from.
+type Started = (Child, OwnedFd, Vec<(OwnedFd, fn(Vec<u8>) -> Frame)>);
+
+fn on_pipes(command: &mut Command) -> io::Result<Started> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let missing = || io::Error::other("a pipe of the command is missing");
+    let input = child.stdin.take().ok_or_else(missing)?.into();
+    let output = child.stdout.take().ok_or_else(missing)?.into();
+    let errors = child.stderr.take().ok_or_else(missing)?.into();
+    Ok((child, input, vec![(output, Frame::Output), (errors, Frame::Errors)]))
+}
+
+/// The command has to make it its controlling terminal, as `setsid -c` does.
+fn on_terminal(command: &mut Command, size: Size) -> io::Result<Started> {
+    // A guest's first process mounts none.
+    fs::create_dir_all("/dev/pts")?;
+    mount(Some("devpts"), "/dev/pts", Some("devpts"), MsFlags::empty(), Some("ptmxmode=666"))?;
+    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None)?;
+    let slave = || pty.slave.try_clone();
+    let child = command.stdin(slave()?).stdout(slave()?).stderr(slave()?).spawn()?;
+    let input = pty.master.try_clone()?;
+    Ok((child, input, vec![(pty.master, Frame::Output)]))
+}
+
+/// Sends what `from` gives until its end, or until nothing more comes of a command that is over: what it has left running may hold
+/// the other end for ever.
+fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &Out, over: &AtomicBool) {
+    let mut piece = [0; LONGEST];
+    loop {
+        let is_over = over.load(Ordering::Acquire);
+        let mut ready = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::from(LOOK)) {
+            Ok(0) if is_over => return,
+            Ok(0) => continue,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        // A terminal whose last user is gone gives an error instead of an end.
+        let Ok(length) = from.read(&mut piece) else { return };
+        if length == 0 || out.send(&frame(piece[..length].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+/// Does as the frames from outside say.
+fn take(mut line: File, input: OwnedFd, terminal: bool, out: &Out) {
+    let (mut decoder, mut piece) = (Decoder::default(), [0; LONGEST]);
+    let mut input = Some(File::from(input));
+    while let Ok(length @ 1..) = line.read(&mut piece) {
+        let Ok(frames) = decoder.feed(&piece[..length]) else { return };
+        for frame in frames {
+            match frame {
+                Frame::Input(bytes) => {
+                    // A command that has closed its input, or has ended, wants none; the sender goes on.
+                    let _ = input.as_mut().map(|input| input.write_all(&bytes));
+                    let _ = out.send(&Frame::Taken(u16::try_from(bytes.len()).unwrap_or(u16::MAX)));
+                }
+                Frame::EndOfInput if !terminal => input = None,
+                Frame::Size(size) => resize(input.as_ref(), size),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The kernel tells the command's processes (SIGWINCH).
+fn resize(terminal: Option<&File>, Size { rows, columns }: Size) {
+    let Some(Ok(terminal)) = terminal.map(File::try_clone) else { return };
+    let mut stty = Command::new("stty");
+    stty.args(["rows", &rows.to_string(), "cols", &columns.to_string()]);
+    let _ = stty.stdin(terminal).stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
