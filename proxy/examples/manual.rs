@@ -10,7 +10,8 @@ use svcproxy::cli::Cli;
 
 const NAME: &str = "svcproxy";
 /// The shells, each with its file, of which Debian's folders have the same name.
-const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, "svcproxy"), (Shell::Zsh, "_svcproxy"), (Shell::Fish, "svcproxy.fish")];
+const SHELLS: [(Shell, &str); 3] =
+    [(Shell::Bash, "svcproxy"), (Shell::Zsh, "_svcproxy"), (Shell::Fish, "svcproxy.fish")];
 
 #[allow(dead_code, reason = "a test has the rest of this file as a module")]
 fn main() -> io::Result<()> {

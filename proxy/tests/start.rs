@@ -94,7 +94,8 @@ fn legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing() {
     let failed = proxy.logs("sync failed; will be tried again");
     let missing = "CAP_NET_ADMIN and CAP_NET_RAW are missing";
     assert!(failed.contains("may not change this node's packet filter") && failed.contains(missing), "{failed}");
-    let warned: Vec<String> = proxy.lines().into_iter().filter(|line| line.contains("cannot be written without")).collect();
+    let warned: Vec<String> =
+        proxy.lines().into_iter().filter(|line| line.contains("cannot be written without")).collect();
     assert!(warned.len() == 1 && warned[0].contains("WARN") && warned[0].contains(missing), "{warned:?}");
     assert!(proxy.0.try_wait().unwrap().is_none(), "the right may come, as a sysctl or a security policy is mended");
 }

@@ -121,7 +121,9 @@ pub(super) fn of_lab(kernel: &KernelArg, job: &Job<'_>) -> Result<Where, Exit> {
     let name = &job.scenario.name;
     let guest = |kernel: &Kernel, because| {
         if job.needs().contains(&Need::VirtualTime) {
-            return Err(Exit::unable(format!("{name} cannot be up: it needs virtual time, which only `svclab run` has")));
+            return Err(Exit::unable(format!(
+                "{name} cannot be up: it needs virtual time, which only `svclab run` has"
+            )));
         }
         Ok(Where::Inside(Guest { kernel: kernel.clone(), deterministic: false, because }))
     };

@@ -96,9 +96,11 @@ impl Cli {
 
 /// An error and its causes, each once: many say themselves what caused them.
 fn in_a_sentence(error: &anyhow::Error) -> String {
-    error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |told, cause| {
-        if told.ends_with(&cause) { told } else { format!("{told}: {cause}") }
-    })
+    error
+        .chain()
+        .skip(1)
+        .map(ToString::to_string)
+        .fold(error.to_string(), |told, cause| if told.ends_with(&cause) { told } else { format!("{told}: {cause}") })
 }
 
 #[allow(clippy::print_stderr, reason = "the last word to the person at the terminal")]

@@ -82,8 +82,7 @@ mod tests {
         // A thread's capabilities are its own, and what a thread gives up stays with it.
         let told = std::thread::spawn(|| {
             let held = CapsHashSet::from([Capability::CAP_NET_ADMIN]);
-            let held: CapsHashSet =
-                caps::read(None, CapSet::Permitted).unwrap().intersection(&held).copied().collect();
+            let held: CapsHashSet = caps::read(None, CapSet::Permitted).unwrap().intersection(&held).copied().collect();
             let has_admin = !held.is_empty();
             caps::set(None, CapSet::Effective, &held).unwrap();
             let with_admin = has_admin.then(|| (lacking(false), lacking(true), advice(false)));
