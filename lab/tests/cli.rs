@@ -211,7 +211,7 @@ fn a_lab_stays_up_and_can_be_entered() {
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("node/node-b"), "{}", err(&wrong));
     // The terminal was closed.
     kill(Pid::from_raw(lab.id() as i32), Signal::SIGHUP).unwrap();
-    assert_eq!(lab.wait().unwrap().code(), Some(0), "in order, and not killed");
+    assert_eq!(lab.wait().unwrap().code(), Some(129), "in order, and not killed");
     assert!(!svclab_netns::enter::running().iter().any(|place| descends(place.pid, lab.id())));
 }
 

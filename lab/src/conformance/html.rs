@@ -51,7 +51,7 @@ fn table(html: &mut Html, card: &Card, chapter: &str) {
             });
         });
         html.element("tbody", &[], |html| {
-            for row in card.promises.iter().filter(|row| row.chapter() == chapter) {
+            for row in card.promises.iter().filter(|row| row.chapter() == chapter && !row.cells.is_empty()) {
                 html.element("tr", &[], |html| {
                     html.leaf("td", "number", &row.number.to_string());
                     html.leaf("td", "", &row.says);

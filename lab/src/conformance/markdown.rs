@@ -31,7 +31,7 @@ pub fn render(card: &Card) -> String {
 fn table(card: &Card, text: &mut String) {
     let mut chapter = "";
     let modes: Vec<&str> = card.modes.iter().map(|mode| mode.mode.as_str()).collect();
-    for row in &card.promises {
+    for row in card.promises.iter().filter(|row| !row.cells.is_empty()) {
         if row.chapter() != chapter {
             chapter = row.chapter();
             let _ = writeln!(text, "\n## {chapter}\n\n| | promise | {} | source |", modes.join(" | "));

@@ -68,11 +68,11 @@ pub(super) fn summary(card: &Card, mode: &ModeCard) -> String {
 fn table(card: &Card, text: &mut String) {
     let longest = card.promises.iter().map(|row| row.id.len()).max().unwrap_or_default();
     let mut chapter = "";
-    for row in &card.promises {
+    for row in card.promises.iter().filter(|row| !row.cells.is_empty()) {
         if row.chapter() != chapter {
             chapter = row.chapter();
             let modes: String = card.modes.iter().map(|mode| format!("{:<10}", mode.mode)).collect();
-            line(text, format_args!("\n{:<1$}  {modes}", chapter, longest + 6));
+            line(text, format_args!("\n{chapter:<0$}  {1}", longest + 6, modes.trim_end()));
         }
         let words: String = card
             .modes

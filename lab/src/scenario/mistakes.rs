@@ -265,6 +265,10 @@ steps:
     #[test]
     fn a_name_that_resembles_none_gets_the_list() {
         let text = "name: s\nabout: x\nsteps:\n- {name: a, zzz: 1}\n";
-        assert!(told(text)[0].contains("unknown field `zzz`, expected one of name, modes, apply"), "{:?}", told(text));
+        assert!(
+            told(text)[0].contains("unknown field `zzz`, expected one of name, promise, modes, apply"),
+            "{:?}",
+            told(text)
+        );
     }
 }
