@@ -105,9 +105,9 @@ impl Faults {
     }
 }
 
-/// Does `what` in front of another server, whose newest version is `version`. Its own history stays: what was forgotten, repeated
-/// or told out of turn is so for the clients only. [`Fault::BookmarkAhead`] tells `version`: whoever asks for it has had versions
-/// go by.
+/// Does `what` in front of another server, whose newest version is `version`. That server's history is not changed: only clients
+/// see events that are missing, repeated or out of order. [`Fault::BookmarkAhead`] sends `version`: the caller has written objects
+/// before, so that the version is ahead.
 pub(super) fn misbehave_before(shared: &SharedStore, what: Fault, version: u64) {
     match what {
         Fault::Compact => shared.with(|state| state.faults.forgotten = version),
