@@ -150,12 +150,6 @@ impl Rule {
         }
     }
 
-    /// The rule of that short name.
-    #[must_use]
-    pub fn of_id(id: &str) -> Option<Rule> {
-        Rule::ALL.into_iter().find(|rule| rule.id() == id)
-    }
-
     #[rustfmt::skip]
     fn row(self) -> Row {
         match self {

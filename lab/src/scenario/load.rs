@@ -181,11 +181,7 @@ impl Loader<'_> {
     fn promise(&mut self, id: &Spanned<String>) -> Option<&'static Promise> {
         let promise = Promise::of_id(&id.value);
         if promise.is_none() {
-            let ids: Vec<&str> = Promise::all().map(|promise| promise.id).collect();
-            let hint =
-                mistakes::alike(&id.value, &ids).map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
-            let message = format!("`{}` is no promise that `svclab conformance --promises` lists{hint}", id.value);
-            self.problem(id.referenced, message);
+            self.problem(id.referenced, mistakes::no_promise(&id.value));
         }
         promise
     }

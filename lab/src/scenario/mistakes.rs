@@ -12,6 +12,7 @@ use super::error::FileError;
 use super::file::ScenarioFile;
 use super::plain_message;
 use super::values::position;
+use crate::promises::Promise;
 
 /// The most mistakes that are told.
 const MOST: usize = 50;
@@ -82,8 +83,15 @@ fn message(error: &Error) -> String {
     }
 }
 
+/// That there is no such promise, with the one that was meant, if there is one like it.
+pub(super) fn no_promise(name: &str) -> String {
+    let ids: Vec<&str> = Promise::all().map(|promise| promise.id).collect();
+    let hint = alike(name, &ids).map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
+    format!("`{name}` is no promise that `svclab conformance --promises` lists{hint}")
+}
+
 /// The one of `expected` that is nearest to `name`, if it is near.
-pub(super) fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
+fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
     expected
@@ -270,5 +278,12 @@ steps:
             "{:?}",
             told(text)
         );
+    }
+
+    #[test]
+    fn a_promise_that_does_not_exist_is_told_with_the_one_that_was_meant() {
+        let of = |name: &str| no_promise(name);
+        assert!(of("hairpim").ends_with("lists: did you mean `hairpin`?"), "{}", of("hairpim"));
+        assert!(of("zzzzzz").starts_with("`zzzzzz` is no promise") && of("zzzzzz").ends_with("lists"));
     }
 }
