@@ -87,15 +87,21 @@ pub(super) fn known_difference(
                 "kube-proxy refuses an external address without endpoints to what comes in, not to what the node itself sends",
             )
         }
-        (FindingKind::Broken(Kind::Dropped), Mode::Nftables)
+        // IPv4 drops what comes in with an address of the machine itself as its source. IPv6 takes it, and the answer never leaves.
+        (FindingKind::Broken(Kind::Dropped | Kind::Source | Kind::Answer), Mode::Nftables)
             if asked.frontend.kind == FrontendKind::NodePort
                 && source == SourceKind::RemotePod
-                && lost == Some(&Lost::MartianSource) =>
+                && (lost == Some(&Lost::MartianSource) || found.is_some_and(meets_itself)) =>
         {
             Some("kube-proxy does not masquerade for an endpoint that meets itself by way of another node's node port")
         }
         _ => None,
     }
+}
+
+/// Whether an endpoint was reached from its own address.
+fn meets_itself(found: &Verdict) -> bool {
+    matches!(found, Verdict::Answered { at, saw, .. } | Verdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
 }
 
 /// A decision of a program that is not this proxy, or of another mode.
@@ -148,5 +154,16 @@ mod tests {
         assert!(excused(Lost::MartianSource));
         assert!(!excused(Lost::Policy(TableName::Filter, Hook::Forward)));
         assert!(!excused(Lost::NoRoute));
+
+        // Over IPv6 the endpoint answers itself: only that is the same difference.
+        let endpoint: SocketAddr = "[fd00::1]:80".parse().unwrap_or(asked.to);
+        let sees = |kind, saw: &str| {
+            let saw = saw.parse().ok();
+            let found = by.zip(saw).map(|(by, saw)| Verdict::Answered { by, at: endpoint, saw });
+            found.is_some() && known_difference(FindingKind::Broken(kind), &asked, &proxy, found.as_ref()).is_some()
+        };
+        assert!(sees(Kind::Source, "[fd00::1]:40000") && sees(Kind::Answer, "[fd00::1]:40000"));
+        assert!(!sees(Kind::Source, "[fd00::2]:40000"), "another pod that is not masqueraded is seen as it is");
+        assert!(!sees(Kind::Share, "[fd00::1]:40000"));
     }
 }
