@@ -1,12 +1,12 @@
 //! From reports of runs to a card.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, Row, SCHEMA_VERSION, Verdict};
 use crate::promises::Promise;
+use crate::report::Figures;
 
 /// Gathers a card.
 pub struct Gatherer {
@@ -25,9 +25,7 @@ struct Mode {
     scenarios: usize,
     generated: usize,
     not_run: Vec<NotRun>,
-    times: Vec<f64>,
-    peak_memory: u64,
-    processor: Duration,
+    figures: Figures,
 }
 
 impl Gatherer {
@@ -79,7 +77,7 @@ impl Gatherer {
         let of_mode = self.mode(mode);
         *(if is_generated { &mut of_mode.generated } else { &mut of_mode.scenarios }) += 1;
         of_mode.kernels.extend(report["kernel"].as_str().map(str::to_owned));
-        of_mode.figures(&report["figures"]);
+        of_mode.figures = std::mem::take(&mut of_mode.figures).and(&Figures::read(&report["figures"]));
         if let (Some(why), Some(promise)) = (report["notStarted"].as_str(), promise) {
             let breach = self.breach(report, &Value::Null, "the proxies come up", why);
             let cell = self.cell(promise.id, mode);
@@ -214,25 +212,17 @@ fn finished(mut cell: Cell, is_excused: bool) -> Cell {
 }
 
 impl Mode {
-    fn figures(&mut self, figures: &Value) {
-        let times = figures["appliedSeconds"]["all"].as_array().into_iter().flatten();
-        self.times.extend(times.filter_map(Value::as_f64));
-        self.peak_memory = self.peak_memory.max(figures["peakMemoryBytes"].as_u64().unwrap_or(0));
-        let seconds = figures["processorSeconds"].as_f64().unwrap_or(0.0);
-        self.processor += Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    }
-
     fn card(mut self, mode: String) -> ModeCard {
         self.not_run.sort();
         self.not_run.dedup();
-        let is_measured = self.peak_memory > 0;
+        let is_measured = self.figures.peak_memory > 0;
         ModeCard {
             mode,
             kernels: self.kernels.into_iter().collect(),
             scenarios: self.scenarios,
             generated: self.generated,
             not_run: self.not_run,
-            figures: is_measured.then(|| CardFigures::of(self.times, self.peak_memory, self.processor)),
+            figures: is_measured.then(|| CardFigures::of(&self.figures)),
         }
     }
 }

@@ -8,7 +8,6 @@ mod markdown;
 mod text;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +18,7 @@ pub use markdown::render as markdown;
 pub use text::{promises, render as text};
 
 use crate::promises::Promise;
+use crate::report::Figures;
 
 /// The version of the card's form: another number where a key has gone, or means something else.
 pub const SCHEMA_VERSION: u64 = 1;
@@ -263,19 +263,14 @@ impl Row {
 }
 
 impl CardFigures {
-    /// Of times in seconds, in no order, and what else is known.
-    fn of(mut times: Vec<f64>, peak_memory: u64, processor: Duration) -> CardFigures {
-        times.sort_by(f64::total_cmp);
-        let within = |percent: usize| {
-            let index = (times.len() * percent).div_ceil(100).checked_sub(1)?;
-            times.get(index).copied()
-        };
+    fn of(figures: &Figures) -> CardFigures {
+        let seconds = |percent| figures.applied_within(percent).map(|took| took.as_secs_f64());
         CardFigures {
-            changes: times.len(),
-            applied_median: within(50),
-            applied_95: within(95),
-            peak_memory,
-            processor: processor.as_secs_f64(),
+            changes: figures.applied.len(),
+            applied_median: seconds(50),
+            applied_95: seconds(95),
+            peak_memory: figures.peak_memory,
+            processor: figures.processor.as_secs_f64(),
         }
     }
 

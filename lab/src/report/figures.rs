@@ -73,6 +73,20 @@ impl Figures {
         })
     }
 
+    /// What [`Figures::json`] has written; a figure that is not there is zero.
+    pub fn read(json: &Value) -> Figures {
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+        let time = |value: &Value| Duration::try_from_secs_f64(value.as_f64().unwrap_or_default()).unwrap_or_default();
+        Figures {
+            applied: json["appliedSeconds"]["all"].as_array().into_iter().flatten().map(time).collect(),
+            rules: count(&json["rules"]),
+            chains: count(&json["chains"]),
+            peak_memory: json["peakMemoryBytes"].as_u64().unwrap_or_default(),
+            processor: time(&json["processorSeconds"]),
+            idle: Idle { processor: time(&json["idle"]["processorSeconds"]), time: time(&json["idle"]["seconds"]) },
+        }
+    }
+
     /// The time within which `percent` of the changes were applied; `None` if nothing changed.
     pub fn applied_within(&self, percent: usize) -> Option<Duration> {
         let mut sorted = self.applied.clone();
@@ -98,6 +112,21 @@ mod tests {
         assert_eq!(within(&[4, 1, 3, 2], 50), Some(2));
         assert_eq!(within(&[4, 1, 3, 2], 95), Some(4));
         assert_eq!(within(&[3, 1, 2], 50), Some(2));
+    }
+
+    #[test]
+    fn json_is_read_as_it_was_written() {
+        let second = Duration::from_secs(1);
+        let figures = Figures {
+            applied: vec![2 * second, second],
+            rules: 3,
+            chains: 4,
+            peak_memory: 5,
+            processor: second / 2,
+            idle: Idle { processor: second / 4, time: 6 * second },
+        };
+        assert_eq!(Figures::read(&figures.json()), figures);
+        assert_eq!(Figures::read(&Value::Null), Figures::default());
     }
 
     #[test]
