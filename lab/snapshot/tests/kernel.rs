@@ -17,7 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
@@ -44,7 +44,7 @@ fn main() {
         }
         return in_a_namespace();
     }
-    let trial = Trial::ignorable_test("what_is_made_is_found", run_inside);
+    let trial = Trial::ignorable_test("what_is_made_is_found", || process::run_again(INSIDE, LIMIT));
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
 }
 
@@ -60,18 +60,6 @@ fn in_a_namespace() {
         };
         namespace.run(work).await.unwrap();
     });
-}
-
-fn run_inside() -> Result<Completion, Failed> {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg(INSIDE).stdin(Stdio::null());
-    let output = process::finish(command, LIMIT);
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    match output.status.code() {
-        Some(0) => Ok(Completion::Completed),
-        Some(3) => process::unable(text.trim()),
-        _ => Err(format!("{}\n{text}", output.status).into()),
-    }
 }
 
 async fn what_is_made_is_found() {

@@ -21,7 +21,6 @@ mod normal;
 mod process;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -57,13 +56,5 @@ fn run_inside() -> Result<Completion, Failed> {
     if programs().is_none() {
         return Ok(Completion::ignored_with("$KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"));
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg(INSIDE).stdin(Stdio::null());
-    let output = process::finish(command, LIMIT);
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    match output.status.code() {
-        Some(0) => Ok(Completion::Completed),
-        Some(3) => process::unable(text.trim()),
-        _ => Err(format!("{}\n{text}", output.status).into()),
-    }
+    process::run_again(INSIDE, LIMIT)
 }
