@@ -70,6 +70,38 @@ fn a_card_tells_kept_promises_from_broken_ones_and_compares() {
     assert!(std::fs::read_to_string(folder.path().join("card.html")).unwrap().contains("promises were broken"));
 }
 
+/// What only a generated cluster shows is looked for in smaller ones, and the smallest is shown.
+#[test]
+fn a_generated_cluster_that_broke_a_promise_is_made_smaller() {
+    let folder = tempfile::tempdir().unwrap();
+    // Whatever a scenario's settings say, addresses are hidden. Only generated ones say that they are not to be.
+    let wrapper =
+        "sed '/masqueradeAll/s/false/true/' {config} >{config}.wrong; exec \"$0\" --config {config}.wrong \"$@\"";
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let command = ["sh", "-c", wrapper, program.to_str().unwrap(), "--hostname-override={node}"];
+    let proxy = serde_json::json!({ "name": "wrong", "command": command });
+    std::fs::write(folder.path().join("proxy.yaml"), proxy.to_string()).unwrap();
+    let flags = ["--mode", "iptables", "--clusters", "1", "--seed", "1", "--no-figures", "--keep-clusters", "."];
+    let usual = ["conformance", "masquerade-all", "--proxy", "proxy.yaml", "--shrink-runs", "1", "--json", "card.json"];
+    let output = svclab(folder.path(), &[&usual[..], &flags].concat());
+    let unable = output.status.code() == Some(3);
+    assert!(!unable || std::env::var_os("CI").is_none(), "{}", err(&output));
+    if unable {
+        return;
+    }
+    ended(&output, 1);
+    let card: Value = serde_json::from_str(&std::fs::read_to_string(folder.path().join("card.json")).unwrap()).unwrap();
+    assert_eq!(cell(&card, 504)["verdict"], "kept");
+    let breaches = cell(&card, 501)["breaches"].as_array().unwrap();
+    let [breach] = &breaches[..] else { panic!("{breaches:?}") };
+    assert_eq!(breach["scenario"], "generated-iptables-1-smaller");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let (before, after) = (read("generated-iptables-1.yaml"), read("generated-iptables-1-smaller.yaml"));
+    assert_eq!(breach["text"].as_str(), Some(after.as_str()));
+    let services = |text: &str| text.matches("\"kind\":\"Service\"").count();
+    assert!(services(&before) > 1 && services(&after) == 1, "{before}\n{after}");
+}
+
 #[test]
 fn mistakes_are_told_before_anything_is_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,20 +6,16 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 use serde_json::Value;
-use svclab_oracle::generate;
 
 use super::jobs::{Job, excuse};
 use super::output::write;
 use super::run_args::{ModeArg, word};
-use super::{Exit, FAILED, UNABLE, VariantArg, find, stop};
+use super::{Exit, FAILED, UNABLE, VariantArg, find, generated, stop};
 use crate::conformance::{self, Card, Gatherer};
+use crate::scenario::Scenario;
 use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{Proxy, Source};
-use crate::scenario::{self, Scenario};
 use crate::shipped;
-
-/// Questions that are put to each generated cluster as real traffic, beside the audit.
-const QUESTIONS: usize = 6;
 
 #[derive(Args)]
 pub(super) struct ConformanceArgs {
@@ -42,6 +38,9 @@ pub(super) struct ConformanceArgs {
     /// Decides what scenarios leave open, and is the number of the first generated cluster.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    /// Runs that may be spent, for each promise that only generated clusters break, on a smaller cluster that breaks it.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    shrink_runs: u32,
     /// Keep the generated clusters here, as scenarios.
     #[arg(long, value_name = "DIR")]
     keep_clusters: Option<PathBuf>,
@@ -92,9 +91,10 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
             }
         }
     }
+    let report_file = temporary.path().join("report.json");
     let folder = args.keep_clusters.as_deref().unwrap_or(temporary.path());
     for mode in &modes {
-        for (path, scenario) in generated(args, *mode, folder)? {
+        for (path, scenario) in generated::clusters(args.seed, args.clusters, *mode, folder)? {
             let needs = Job { scenario: &scenario, mode: *mode, foreign }.needs();
             runs.entry((*mode, needs)).or_default().push(path);
             gatherer.generated(scenario.name, scenario.text);
@@ -104,8 +104,23 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
     for ((mode, _), files) in &runs {
         if stop::stop().is_none() {
             eprintln!("{mode} mode: {} scenarios", files.len());
-            let report = run(args, *mode, files, &temporary.path().join("report.json"))?;
+            let mut command = run(args, *mode, files, &report_file)?;
+            let failures = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(unable)?;
+            command.stdout(failures).stderr(Stdio::inherit()).arg("--audit");
+            if !args.no_figures {
+                command.arg("--figures");
+            }
+            let report = report_of(command, &report_file)?;
             take(&mut gatherer, &scenarios, *mode, &report);
+        }
+    }
+    for found in gatherer.broken_by_generated() {
+        // Of one that broke several promises, a smaller one may have broken this one as well.
+        if gatherer.broken_by_generated().contains(&found) {
+            // Generated scenarios have a step that audits.
+            let mut run =
+                |path: &Path, mode| report_of(run(args, mode, &[path.to_owned()], &report_file)?, &report_file);
+            generated::shrink(&mut gatherer, &found, args.shrink_runs, folder, &mut run)?;
         }
     }
     let card = gatherer.card();
@@ -154,50 +169,12 @@ fn scenarios(args: &ConformanceArgs) -> Result<Vec<Scenario>, Exit> {
     Ok(scenarios)
 }
 
-/// Clusters that nobody wrote, as scenarios in `folder`. What the lab's API refuses, such as values of a future version, is passed over.
-fn generated(args: &ConformanceArgs, mode: Mode, folder: &Path) -> Result<Vec<(PathBuf, Scenario)>, Exit> {
-    let mut found = Vec::new();
-    let wanted = usize::try_from(args.clusters).unwrap_or(usize::MAX);
-    for seed in args.seed.. {
-        if found.len() == wanted {
-            break;
-        }
-        let name = format!("generated-{mode}-{seed}");
-        let path = folder.join(&name).with_extension("yaml");
-        let failed = |error| Exit::usage(format!("cannot write {}: {error}", path.display()));
-        std::fs::write(&path, cluster(seed, mode, &name)).map_err(failed)?;
-        match scenario::load(&path, args.seed) {
-            Ok(scenario) => found.push((path, scenario)),
-            Err(_) => std::fs::remove_file(&path).map_err(failed)?,
-        }
-    }
-    Ok(found)
-}
-
-/// The text of the cluster of a seed.
-fn cluster(seed: u64, mode: Mode, name: &str) -> String {
-    let mut cluster = generate::cluster(seed);
-    cluster.world.proxy.mode = mode.of_oracle();
-    let mut questions = cluster.questions();
-    questions.retain(|question| question.protocol != svclab_oracle::Protocol::Sctp);
-    // Spread over all of them, and not the same ones in each cluster.
-    let step = (questions.len() / QUESTIONS).max(1);
-    let offset = usize::try_from(seed).unwrap_or_default() % step;
-    let questions: Vec<_> = questions.into_iter().skip(offset).step_by(step).take(QUESTIONS).collect();
-    cluster.audited_yaml(name, &questions)
-}
-
-/// `svclab run` of these in one mode; its report.
-fn run(args: &ConformanceArgs, mode: Mode, files: &[PathBuf], report: &Path) -> Result<Value, Exit> {
-    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
+/// `svclab run` of these in one mode; its report goes to this file.
+fn run(args: &ConformanceArgs, mode: Mode, files: &[PathBuf], report: &Path) -> Result<Command, Exit> {
     let mut command = Command::new(std::env::current_exe().map_err(unable)?);
     svclab_netns::die_with_this_process(&mut command);
-    command.stdin(Stdio::null());
-    command.stdout(std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(unable)?);
-    command.arg("run").args(files).args(["--audit", "--keep-going", "--quiet", "--no-bundle"]);
-    if !args.no_figures {
-        command.arg("--figures");
-    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg("run").args(files).args(["--keep-going", "--quiet", "--no-bundle"]);
     command.args(["--mode", &mode.to_string(), "--seed", &args.seed.to_string()]);
     command.args(["--iptables-variant", &word(args.iptables_variant)]).arg("--json").arg(report);
     for (flag, path) in [("--proxy", &args.proxy), ("--cache-dir", &args.cache_dir)] {
@@ -205,7 +182,16 @@ fn run(args: &ConformanceArgs, mode: Mode, files: &[PathBuf], report: &Path) -> 
             command.arg(flag).arg(path);
         }
     }
-    // What a mode before has left there is not this one's.
+    Ok(command)
+}
+
+fn unable(error: std::io::Error) -> Exit {
+    Exit::unable(format!("cannot run svclab: {error}"))
+}
+
+/// Runs the command; what it has left in `report`.
+fn report_of(mut command: Command, report: &Path) -> Result<Value, Exit> {
+    // What a run before has left there is not this one's.
     let _ = std::fs::remove_file(report);
     stop::status(&mut command).map_err(unable)?;
     let text = std::fs::read_to_string(report).unwrap_or_default();

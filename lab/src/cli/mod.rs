@@ -19,6 +19,7 @@ mod every_seed;
 mod exec;
 mod explain;
 mod find;
+mod generated;
 mod guest;
 mod guest_steps;
 mod guest_up;

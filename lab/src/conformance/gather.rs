@@ -19,6 +19,19 @@ pub struct Gatherer {
     excused: BTreeSet<(&'static str, String)>,
 }
 
+/// A promise that generated scenarios alone broke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnlyGenerated {
+    /// Its short name.
+    pub promise: &'static str,
+    /// In which mode.
+    pub mode: String,
+    /// The shortest scenario.
+    pub scenario: String,
+    /// Whether an audit says so, and not a request.
+    pub by_audit: bool,
+}
+
 #[derive(Default)]
 struct Mode {
     kernels: BTreeSet<String>,
@@ -144,6 +157,51 @@ impl Gatherer {
         }
     }
 
+    /// The promises that were broken by generated scenarios alone, and not only as they are known to be.
+    #[must_use]
+    pub fn broken_by_generated(&self) -> Vec<OnlyGenerated> {
+        let of = |((promise, mode), cell): (&(&'static str, String), &Cell)| {
+            let unknown = || cell.breaches.iter().filter(|breach| breach.known.is_none());
+            let shortest = unknown().min_by_key(|breach| breach.length)?;
+            let is_only = unknown().all(|breach| breach.text.is_some());
+            is_only.then(|| OnlyGenerated {
+                promise,
+                mode: mode.clone(),
+                scenario: shortest.scenario.clone(),
+                by_audit: shortest.by_audit,
+            })
+        };
+        self.cells.iter().filter_map(of).collect()
+    }
+
+    /// What a report says of one generated scenario, of this name and text, without adding it.
+    #[must_use]
+    pub fn judge_apart(&self, name: &str, text: &str, report: &Value) -> Gatherer {
+        let mut apart = Gatherer::new(self.proxy.clone(), self.seed, []);
+        apart.generated(name.to_owned(), text.to_owned());
+        report["scenarios"].as_array().into_iter().flatten().for_each(|report| apart.scenario(report));
+        apart
+    }
+
+    /// Whether the promise was broken in this mode, otherwise than it is known to be.
+    #[must_use]
+    pub fn breaks(&self, promise: &str, mode: &str) -> bool {
+        let of = |((id, name), cell): (&(&str, String), &Cell)| {
+            *id == promise && name == mode && cell.breaches.iter().any(|breach| breach.known.is_none())
+        };
+        self.cells.iter().any(of)
+    }
+
+    /// Puts what was broken there in the place of what generated scenarios broke here; figures and counts stay.
+    pub fn take_breaches(&mut self, apart: Gatherer) {
+        for (key, cell) in apart.cells.into_iter().filter(|(_, cell)| !cell.breaches.is_empty()) {
+            if let Some(mine) = self.cells.get_mut(&key).filter(|mine| !mine.breaches.is_empty()) {
+                mine.breaches.retain(|breach| breach.text.is_none());
+                mine.breaches.extend(cell.breaches);
+            }
+        }
+    }
+
     fn breach(&self, report: &Value, step: &Value, expected: &str, seen: &str) -> Breach {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let scenario = text(&report["name"]);
@@ -155,6 +213,7 @@ impl Gatherer {
         let lines = step["explanation"].as_array().into_iter().flatten();
         Breach {
             step: text(&step["name"]),
+            by_audit: step["audited"].is_object(),
             expected: expected.to_owned(),
             seen: seen.to_owned(),
             known: None,

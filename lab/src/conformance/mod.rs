@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use against::{Change, against};
-pub use gather::Gatherer;
+pub use gather::{Gatherer, OnlyGenerated};
 pub use html::render as html;
 pub use markdown::render as markdown;
 pub use text::{promises, render as text};
@@ -199,6 +199,8 @@ pub struct Breach {
     pub scenario: String,
     /// The step.
     pub step: String,
+    /// Whether an audit says so: the step's own, or one that was done after it.
+    pub by_audit: bool,
     /// What was promised.
     pub expected: String,
     /// What was seen.

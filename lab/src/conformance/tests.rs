@@ -109,6 +109,44 @@ fn the_smallest_scenario_is_shown_first_and_those_written_by_hand_before() {
 }
 
 #[test]
+fn of_a_generated_cluster_the_smaller_one_is_shown() {
+    let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
+    let breach = |rule: &str, known| audit(&json!({}), &json!([broken(rule, known)]));
+    gatherer.generated("g".to_owned(), "name: g\n".to_owned());
+    gatherer.scenario(&report(
+        "g",
+        None,
+        &[breach("kept", None), breach("no-endpoints", Some("it refuses everywhere"))],
+    ));
+    gatherer.scenario(&report("by-hand", None, &[breach("source-ranges", None)]));
+    gatherer.scenario(&report("g", None, &[breach("source-ranges", None)]));
+    let alone = OnlyGenerated { promise: "kept", mode: "iptables".to_owned(), scenario: "g".to_owned() };
+    assert_eq!(
+        gatherer.broken_by_generated(),
+        [alone],
+        "the others are known, or have a scenario that was written by hand"
+    );
+
+    let one = |name: &str, steps: &[Value]| json!({ "scenarios": [report(name, None, steps)] });
+    let other =
+        gatherer.judge_apart("s", "", &one("s", &[breach("hairpin", None), breach("kept", Some("everywhere"))]));
+    assert!(other.breaks("hairpin", "iptables") && !other.breaks("kept", "iptables"));
+    let smaller = gatherer.judge_apart("s", "name: s\n", &one("s", &[breach("kept", None), breach("hairpin", None)]));
+    assert!(smaller.breaks("kept", "iptables") && !smaller.breaks("kept", "ipvs"));
+    gatherer.take_breaches(smaller);
+    let card = gatherer.card();
+    let cell = |id: &str| &card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"];
+    let names: Vec<&str> = cell("kept").breaches.iter().map(|one| one.scenario.as_str()).collect();
+    assert_eq!(names, ["s"]);
+    assert_eq!(
+        verdict(&card, "hairpin"),
+        Verdict::NotJudged,
+        "a smaller cluster that breaks something else says nothing"
+    );
+    assert_eq!(card.modes[0].generated, 2);
+}
+
+#[test]
 fn a_proxy_that_does_not_come_up_breaks_the_promise_and_a_lab_that_does_not_judges_nothing() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
     let mut dead = report("hairpin", Some("hairpin"), &[]);

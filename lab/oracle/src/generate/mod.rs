@@ -9,6 +9,7 @@ mod build;
 mod history;
 mod recipe;
 mod services;
+mod shrink;
 mod slices;
 mod strategy;
 
@@ -17,6 +18,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 pub use history::{Change, History, ObjectName, Write, histories, writes};
 pub use recipe::*;
+pub use shrink::shrink;
 pub use strategy::{recipes, recipes_on};
 
 use crate::cluster::Cluster;
