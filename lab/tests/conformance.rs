@@ -26,7 +26,7 @@ fn card(folder: &Path, name: &str, more: &str, flags: &[&str]) -> Option<(Output
     (!unable).then(|| (output, serde_json::from_str(&card).unwrap_or_default()))
 }
 
-fn cell<'a>(card: &'a Value, number: u64) -> &'a Value {
+fn cell(card: &Value, number: u64) -> &Value {
     let rows = card["promises"].as_array().unwrap();
     &rows.iter().find(|row| row["number"] == number).unwrap()["cells"]["iptables"]
 }

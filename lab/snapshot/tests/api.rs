@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
-use svclab_apiserver::{ApiServer, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
+use svclab_apiserver::{ApiServer, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore, Tls, Tokens};
 use svclab_snapshot::collect::{Options, collect};
 use svclab_snapshot::{Objects, Snapshot};
 use svclab_spec::{ClusterSpec, NodeSpec};

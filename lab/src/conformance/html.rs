@@ -2,6 +2,7 @@
 
 use svclab_audit::page::{Html, page};
 
+use super::source::parts;
 use super::text::{summary, untouched};
 use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
 
@@ -62,11 +63,20 @@ fn table(html: &mut Html, card: &Card, chapter: &str) {
                             }
                         });
                     }
-                    html.leaf("td", "soft", &row.source);
+                    html.element("td", &[("class", "soft")], |html| source(html, row));
                 });
             }
         });
     });
+}
+
+fn source(html: &mut Html, row: &Row) {
+    for part in parts(&row.source) {
+        match part.address {
+            Some(address) => html.element("a", &[("href", &address)], |html| html.text(&part.text)),
+            None => html.text(&part.text),
+        }
+    }
 }
 
 fn class(verdict: Verdict) -> &'static str {
@@ -91,7 +101,11 @@ fn breaches(html: &mut Html, row: &Row, mode: &ModeCard, cell: &Cell) {
     html.element("details", &[("class", "card")], |html| {
         html.leaf("summary", "", &format!("{} {} in {} mode", row.number, row.id, mode.mode));
         html.element("div", &[("class", "inside")], |html| {
-            html.leaf("p", "", &format!("{} [{}]", row.says, row.source));
+            html.element("p", &[], |html| {
+                html.text(&format!("{} [", row.says));
+                source(html, row);
+                html.text("]");
+            });
             cell.breaches.iter().for_each(|breach| one(html, breach));
         });
     });

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::source::{Part, parts};
 use super::text::{summary, untouched};
 use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
 
@@ -40,8 +41,18 @@ fn table(card: &Card, text: &mut String) {
         let cells: Vec<&str> =
             modes.iter().map(|mode| row.cells.get(*mode).map_or("", |cell| cell.verdict.word())).collect();
         let cells = cells.join(" | ");
-        let _ = writeln!(text, "| {} | {} | {cells} | {} |", row.number, cell(&row.says), cell(&row.source));
+        let _ =
+            writeln!(text, "| {} | {} | {cells} | {} |", row.number, cell(&row.says), source(row).replace('|', "\\|"));
     }
+}
+
+/// Where the promise is written, with links.
+fn source(row: &Row) -> String {
+    let link = |part: Part| match part.address {
+        Some(address) => format!("[{}]({address})", plain(&part.text)),
+        None => plain(&part.text),
+    };
+    parts(&row.source).into_iter().map(link).collect()
 }
 
 fn figures(card: &Card, text: &mut String) {
@@ -73,12 +84,12 @@ fn broken(card: &Card, text: &mut String) {
 fn one(row: &Row, mode: &ModeCard, cell: &Cell, text: &mut String) {
     let _ = writeln!(
         text,
-        "\n### {} {} in {} mode\n\n{} [{}]",
+        "\n### {} {} in {} mode\n\n{}: {}",
         row.number,
         row.id,
         mode.mode,
         plain(&row.says),
-        plain(&row.source)
+        source(row)
     );
     let calls = match cell.broken_calls {
         0 => String::new(),

@@ -5,6 +5,7 @@ mod against;
 mod gather;
 mod html;
 mod markdown;
+mod source;
 mod text;
 
 use std::collections::BTreeMap;

@@ -120,7 +120,8 @@ fn of_a_generated_cluster_the_smaller_one_is_shown() {
     ));
     gatherer.scenario(&report("by-hand", None, &[breach("source-ranges", None)]));
     gatherer.scenario(&report("g", None, &[breach("source-ranges", None)]));
-    let alone = OnlyGenerated { promise: "kept", mode: "iptables".to_owned(), scenario: "g".to_owned() };
+    let alone =
+        OnlyGenerated { promise: "kept", mode: "iptables".to_owned(), scenario: "g".to_owned(), by_audit: true };
     assert_eq!(
         gatherer.broken_by_generated(),
         [alone],

@@ -148,11 +148,13 @@ impl Both {
             (self.normal.answer(lab.code, &lab.body), self.normal.answer(real.code, &real.body));
         let object = path.trim_end_matches("/status").split('?').next().unwrap_or_default().to_owned();
         let now = (lab.version(), real.version());
-        if matches!(exchange.method(), Method::PUT | Method::PATCH) && now.0 > 0 && now.1 > 0 {
-            if let Some(before) = self.versions.get(&object) {
-                normal_lab["isNewVersion"] = json!(now.0 > before.0);
-                normal_real["isNewVersion"] = json!(now.1 > before.1);
-            }
+        if matches!(exchange.method(), Method::PUT | Method::PATCH)
+            && now.0 > 0
+            && now.1 > 0
+            && let Some(before) = self.versions.get(&object)
+        {
+            normal_lab["isNewVersion"] = json!(now.0 > before.0);
+            normal_real["isNewVersion"] = json!(now.1 > before.1);
         }
         let key = match exchange.method() {
             Method::POST => format!("{object}/{}", lab.body["metadata"]["name"].as_str().unwrap_or_default()),
