@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_was_found_is_kept_and_little_else() {
         let has_affinity = |recipe: &Recipe| recipe.services.iter().any(|one| one.affinity.is_some());
-        for seed in (0..2_000).filter(|seed| has_affinity(&recipe(*seed))) {
+        for seed in (0..200).filter(|seed| has_affinity(&recipe(*seed))) {
             let (smallest, count) = shrunk(recipe(seed), 100, has_affinity);
             assert!(has_affinity(&smallest), "{smallest:?}");
             assert_eq!((smallest.nodes.len(), smallest.pods.len(), smallest.services.len()), (1, 1, 1), "{smallest:?}");
