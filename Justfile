@@ -62,7 +62,7 @@ lint:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo clippy -p svclab-image-tests --all-targets --features docker -- -D warnings
     cargo check --quiet -p svclab-apiserver --no-default-features
-    RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
+    RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --workspace --no-deps --document-private-items
     if command -v shellcheck >/dev/null; then shellcheck just install.sh .ci/* .github/action/*; else echo 'lint: no shellcheck here (Debian package shellcheck)' >&2; fi
     if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; else echo 'lint: no cargo-deny here (cargo install cargo-deny --locked)' >&2; fi
 

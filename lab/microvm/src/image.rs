@@ -13,7 +13,7 @@ use super::kernels::{KERNEL, Kernel, MODULES};
 use super::{VmError, elf, tools, tree};
 
 /// Changes whenever the same parts make another image.
-const LAYOUT: &str = "2";
+const LAYOUT: &str = "3";
 /// Images that stay in the cache: every build of the binaries makes a new one.
 const KEPT: usize = 6;
 /// The archive's name in the sealed part.
@@ -22,6 +22,8 @@ const ARCHIVE: &str = "initramfs";
 pub(super) const GUEST_MODULES: &str = "usr/lib/modules/svclab";
 /// Where Debian's libraries lie.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// The dynamic loader, in that folder and where programs name it (System V ABI for AMD64).
+const LOADER: &str = "ld-linux-x86-64.so.2";
 /// What busybox is called, where no other package brings a program of that name.
 const APPLETS: &str = "[ awk basename cat chmod clear cp cut date dirname dmesg du echo env expr false find free grep head \
     hostname id kill killall less ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping ping6 printf ps \
@@ -100,6 +102,14 @@ fn build(
     tools: &Path,
     programs: BTreeMap<String, (Vec<u8>, bool)>,
 ) -> Result<(), VmError> {
+    let archive = archive(kernel, tools, programs)?;
+    let failed = || VmError::io(format!("writing {}", folder.display()));
+    fs::copy(kernel.join(KERNEL), folder.join(KERNEL)).map_err(failed())?;
+    let mut out = BufWriter::new(fs::File::create(folder.join(ARCHIVE)).map_err(failed())?);
+    archive.write(&mut out).and_then(|()| std::io::Write::flush(&mut out)).map_err(failed())
+}
+
+fn archive(kernel: &Path, tools: &Path, programs: BTreeMap<String, (Vec<u8>, bool)>) -> Result<Archive, VmError> {
     let mut archive = Archive::default();
     for path in ["dev", "proc", "sys", "run", "tmp", "root", "out", "etc", "var/lib", "var/run", "usr/bin", "usr/lib64"]
     {
@@ -116,6 +126,8 @@ fn build(
     archive.file("etc/protocols", protocols.to_vec(), false);
     add(&mut archive, &tools.join("bin"), "usr/bin", true)?;
     add(&mut archive, &tools.join("lib"), LIBRARIES, false)?;
+    // Tools start with it. A dynamic program brings this machine's; a static one brings none.
+    archive.file(&format!("usr/lib64/{LOADER}"), read(&tools.join("lib").join(LOADER))?, true);
     add(&mut archive, &tools.join("xtables"), &format!("{LIBRARIES}/xtables"), false)?;
     add(&mut archive, &kernel.join(MODULES), GUEST_MODULES, false)?;
     // Debian's alternatives, which its packages set up when they are installed.
@@ -132,10 +144,7 @@ fn build(
             archive.link(&applet, "busybox");
         }
     }
-    let failed = || VmError::io(format!("writing {}", folder.display()));
-    fs::copy(kernel.join(KERNEL), folder.join(KERNEL)).map_err(failed())?;
-    let mut out = BufWriter::new(fs::File::create(folder.join(ARCHIVE)).map_err(failed())?);
-    archive.write(&mut out).and_then(|()| std::io::Write::flush(&mut out)).map_err(failed())
+    Ok(archive)
 }
 
 /// Adds the files of `folder` under `to`.
@@ -195,6 +204,33 @@ mod tests {
         assert_eq!(listed("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
         assert_eq!(merged("/lib/a/libc.so.6"), "usr/lib/a/libc.so.6");
         assert_eq!(merged("/usr/lib/a/libz.so"), "usr/lib/a/libz.so");
+    }
+
+    #[test]
+    fn tools_have_their_loader_whatever_the_programs_bring() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(&format!("tools/lib/{LOADER}"), "Debian's");
+        write("tools/bin/nft", "dynamic");
+        write("tools/xtables/libxt_comment.so", "");
+        write(&format!("kernel/{MODULES}/0.ko"), "");
+        let of = |programs: &[(&str, &str)]| {
+            let bytes = |(path, text): &(&str, &str)| ((*path).to_owned(), (text.as_bytes().to_vec(), true));
+            let programs = programs.iter().map(bytes).collect();
+            archive(&folder.path().join("kernel"), &folder.path().join("tools"), programs).unwrap()
+        };
+        let path = format!("usr/lib64/{LOADER}");
+        let is = |archive: &Archive, text: &str| {
+            let mut expected = archive.clone();
+            expected.file(&path, text.as_bytes().to_vec(), true);
+            *archive == expected
+        };
+        assert!(is(&of(&[("usr/bin/svclab", "static")]), "Debian's"));
+        assert!(is(&of(&[("usr/bin/svclab", "dynamic"), (&path, "this machine's")]), "this machine's"));
     }
 
     #[test]

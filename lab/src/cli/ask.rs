@@ -15,6 +15,7 @@ pub(super) struct ProbeArgs {
     from: String,
     /// Where they go: service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], externalIP/NAME[:PORT],
     /// pod/NAME:PORT, node/NAME:PORT or IP:PORT; PORT of a service is a name or a number.
+    #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mean what may be left out")]
     #[arg(long, value_name = "TARGET")]
     to: String,
     /// How many requests.

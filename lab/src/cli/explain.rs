@@ -39,6 +39,7 @@ pub(super) struct ExplainArgs {
     from: Option<String>,
     /// Whom: ADDRESS:PORT; of an archive also service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of a
     /// service, or pod/[NAMESPACE/]NAME:PORT; of a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
+    #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mean what may be left out")]
     #[arg(long, value_name = "TARGET", required_unless_present = "archive")]
     to: Option<String>,
     /// Over TCP unless the service's port says otherwise.

@@ -3,8 +3,8 @@
 //!
 //! [`rendered`] reads what a node's rules are, [`render`] asks svcproxy for them, `drain` knows what stays of those before,
 //! [`machines`] builds the network. [`lab`] is all of it with the objects: `calls` sends requests, by way of relays in
-//! userspace mode, [`looks`] sees what there is, [`run`] carries a scenario out. [`dump`] is one machine of which nothing is
-//! known but its rules; [`outcome_text`] says what became of a packet.
+//! userspace mode, [`looks`] sees what there is, [`run`] carries a scenario out. [`outcome_text`] says
+//! what became of a packet.
 
 mod backend;
 mod calls;
