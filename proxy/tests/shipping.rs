@@ -283,7 +283,11 @@ fn the_packages_name_files_that_there_are() {
         let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
         let assets: Vec<&str> =
             manifest.lines().filter_map(|line| line.trim().strip_prefix("[\"")?.split('"').next()).collect();
-        assert!(assets.contains(&format!("target/release/{package}").as_str()), "{assets:?}");
+        // What .ci/dist has put there: stripped.
+        assert!(assets.contains(&format!("target/release/packed/{package}").as_str()), "{assets:?}");
+        assert!(
+            assets.iter().all(|asset| !asset.starts_with("target/") || asset.starts_with("target/release/packed/"))
+        );
         for asset in assets.iter().filter(|asset| !asset.starts_with("target/")) {
             let path = root().join(folder).join(asset.replace("*.md", "audit.md"));
             assert!(path.is_file(), "{folder}: {asset}");
