@@ -6,13 +6,13 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::address::Family;
+use crate::address::{Family, first_of};
 use crate::cluster::Cluster;
 use crate::promise::{Delivery, Promise, Reply, Verdict};
 use crate::question::{Place, Protocol, Question};
 use crate::rules::Part;
 use crate::settings::{DetectLocal, Mode, NodePortAddress, Scheduler};
-use crate::world::{Cni, PodPlace, ReversePath};
+use crate::world::{Cni, NodePlace, PodPlace, ReversePath};
 
 /// Probes where only the set of those who may answer is promised.
 const SOME: u32 = 20;
@@ -110,9 +110,9 @@ impl Cluster {
         })
     }
 
-    fn node(&self, node: &crate::world::NodePlace) -> Value {
+    fn node(&self, node: &NodePlace) -> Value {
         let families = self.families();
-        let first = families.iter().filter_map(|family| crate::address::first_of(&node.addresses, *family));
+        let first = families.iter().filter_map(|family| first_of(&node.addresses, *family));
         let first: Vec<IpAddr> = first.collect();
         let extra: Vec<&IpAddr> = node.addresses.iter().filter(|address| !first.contains(address)).collect();
         let object = self.objects.node(&node.name);
@@ -183,8 +183,27 @@ impl Cluster {
         let services = self.objects.services.iter().filter_map(|service| serde_json::to_value(service).ok());
         let slices = self.objects.slices.iter().filter_map(|slice| serde_json::to_value(slice).ok());
         let services = services.map(|service| typed("Service", "v1", service));
+        let nodes = self.world.nodes.iter().filter_map(|node| self.declared(node));
         // The lab's API server has a ServiceCIDR of the same ranges in any case.
-        pods.chain(services).chain(slices.map(|slice| typed("EndpointSlice", "discovery.k8s.io/v1", slice))).collect()
+        nodes
+            .chain(pods)
+            .chain(services)
+            .chain(slices.map(|slice| typed("EndpointSlice", "discovery.k8s.io/v1", slice)))
+            .collect()
+    }
+
+    /// What the Node object says of its addresses, where that is not what the lab says by itself: the first of each family, as internal ones.
+    fn declared(&self, node: &NodePlace) -> Option<Value> {
+        let object = self.objects.node(&node.name)?;
+        let declared = json!(object.status.as_ref()?.addresses.as_ref()?);
+        let families = self.families();
+        let first = families.iter().filter_map(|family| first_of(&node.addresses, *family));
+        let usual: Vec<Value> = first.map(|address| json!({"type": "InternalIP", "address": address})).collect();
+        let differs = declared != json!(usual);
+        let metadata = json!({"name": node.name});
+        differs.then(
+            || json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"addresses": declared}}),
+        )
     }
 
     /// The probe and its expectation; `None` where nothing is promised, or nothing that a scenario can say.

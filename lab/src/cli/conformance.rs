@@ -17,6 +17,10 @@ use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{Proxy, Source};
 use crate::shipped;
 
+/// Scenarios in which figures are measured, in a run of its own: what measures is a service beside those of the scenario, and some scenarios
+/// look at everything that there is.
+const MEASURED: [&str; 6] = ["clusterip", "dual-stack", "endpoint-slices", "local-policy", "rolling-update", "scaling"];
+
 #[derive(Args)]
 pub(super) struct ConformanceArgs {
     /// Scenario files, or names under scenarios/ [default: all that the program carries].
@@ -107,11 +111,19 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
             let mut command = run(args, *mode, files, &report_file)?;
             let failures = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(unable)?;
             command.stdout(failures).stderr(Stdio::inherit()).arg("--audit");
-            if !args.no_figures {
-                command.arg("--figures");
-            }
             let report = report_of(command, &report_file)?;
             take(&mut gatherer, &scenarios, *mode, &report);
+        }
+    }
+    for mode in modes.iter().filter(|_| !args.no_figures) {
+        let files = measured(&scenarios, *mode, &proxy);
+        if stop::stop().is_none() && !files.is_empty() {
+            eprintln!("{mode} mode: measures");
+            let mut command = run(args, *mode, &files, &report_file)?;
+            command.arg("--figures");
+            for scenario in report_of(command, &report_file)?["scenarios"].as_array().into_iter().flatten() {
+                gatherer.measured(scenario);
+            }
         }
     }
     for found in gatherer.broken_by_generated() {
@@ -156,6 +168,19 @@ fn modes(args: &ConformanceArgs, proxy: &Proxy) -> Result<Vec<Mode>, Exit> {
         return Err(Exit::usage(format!("--mode leaves nothing to judge: {} has none of these modes", title(proxy))));
     }
     Ok(modes)
+}
+
+/// Those in which figures are measured: changes of every sort, a hundred pods, a rolling update. If none of them is asked for, all that are.
+fn measured(scenarios: &[Scenario], mode: Mode, proxy: &Proxy) -> Vec<PathBuf> {
+    let fits = |scenario: &&Scenario| scenario.modes.contains(&mode) && excuse(proxy, &scenario.name, mode).is_none();
+    let usual = |scenario: &&Scenario| MEASURED.contains(&scenario.name.as_str());
+    let paths = |scenarios: &mut dyn Iterator<Item = &Scenario>| -> Vec<PathBuf> {
+        scenarios.map(|scenario| scenario.path.clone()).collect()
+    };
+    match paths(&mut scenarios.iter().filter(fits).filter(usual)) {
+        none if none.is_empty() => paths(&mut scenarios.iter().filter(fits)),
+        some => some,
+    }
 }
 
 /// The scenarios: those that are named, or all that say which promise they are about.

@@ -90,7 +90,6 @@ impl Gatherer {
         let of_mode = self.mode(mode);
         *(if is_generated { &mut of_mode.generated } else { &mut of_mode.scenarios }) += 1;
         of_mode.kernels.extend(report["kernel"].as_str().map(str::to_owned));
-        of_mode.figures = std::mem::take(&mut of_mode.figures).and(&Figures::read(&report["figures"]));
         if let (Some(why), Some(promise)) = (report["notStarted"].as_str(), promise) {
             let breach = self.breach(report, &Value::Null, "the proxies come up", why);
             let cell = self.cell(promise.id, mode);
@@ -102,6 +101,12 @@ impl Gatherer {
                 break;
             }
         }
+    }
+
+    /// The figures of a scenario's report, and nothing else of it.
+    pub fn measured(&mut self, report: &Value) {
+        let of_mode = self.mode(report["mode"].as_str().unwrap_or_default());
+        of_mode.figures = std::mem::take(&mut of_mode.figures).and(&Figures::read(&report["figures"]));
     }
 
     /// A step; whether the next one says anything. What follows a failed step may fail because of it.

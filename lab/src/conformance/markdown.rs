@@ -62,7 +62,7 @@ fn figures(card: &Card, text: &mut String) {
     let _ = writeln!(text, "\n## Figures\n");
     let _ = writeln!(
         text,
-        "Over all scenarios of a mode. They compare with those of another proxy on the same machine only.\n"
+        "Over a few scenarios in each mode. They compare with those of another proxy on the same machine only.\n"
     );
     for mode in &card.modes {
         if let Some(figures) = &mode.figures {

@@ -69,7 +69,7 @@ pub struct NotRun {
     pub why: String,
 }
 
-/// Figures over all scenarios of a mode.
+/// Figures over the scenarios in which a mode was measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardFigures {

@@ -47,6 +47,7 @@ fn card() -> Card {
     let known = json!({ "no-endpoints": { "held": 3, "broken": 0, "known": 1 } });
     let known = audit(&known, &json!([broken("no-endpoints", Some("it refuses everywhere"))]));
     gatherer.scenario(&report("hairpin", Some("hairpin"), &[known, step("it answers", "passed")]));
+    (0..4).for_each(|_| gatherer.measured(&report("clusterip", None, &[])));
     gatherer.scenario(&report(
         "restart",
         Some("restart"),
