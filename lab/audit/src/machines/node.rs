@@ -35,7 +35,7 @@ impl Node<'_> {
             assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
         }
         let mut host = Host::builder(name).all_routes().sysctls(settings.machine());
-        for link in &network.links {
+        for link in in_order(&network.links) {
             if link.name == LOOPBACK {
                 for address in addresses(network, LOOPBACK).filter(|address| !address.ip.is_loopback()) {
                     host = host.loopback_address(address);
@@ -61,6 +61,14 @@ impl Node<'_> {
         }
         host.assume(around.assumptions.clone())
     }
+}
+
+/// The interfaces in the order in which the kernel goes through them, which is that of registration (`for_each_netdev`), as far as it is known.
+/// They are listed by number, and one that was moved here keeps the number that another namespace gave it. Dummy interfaces come last: programs
+/// make them, as proxies do kube-ipvs0, when the node has its own already.
+fn in_order(links: &[Link]) -> impl Iterator<Item = &Link> {
+    let is_dummy = |link: &&Link| link.kind.as_deref() == Some("dummy");
+    links.iter().filter(move |link| !is_dummy(link)).chain(links.iter().filter(is_dummy))
 }
 
 /// An interface's addresses in the order in which they were added: the kernel lists those of IPv6 the other way round
@@ -224,5 +232,28 @@ impl Settings<'_> {
             src_valid_mark: greater("src_valid_mark") != 0,
             arp_ignore: greater("arp_ignore"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_have_made_comes_after_the_nodes_own() {
+        let link = |index, name: &str, kind: Option<&str>| Link {
+            index,
+            name: name.to_owned(),
+            kind: kind.map(str::to_owned),
+            ..Link::default()
+        };
+        let links = [
+            link(1, "lo", None),
+            link(2, "kube-ipvs0", Some("dummy")),
+            link(9, "eth0", Some("veth")),
+            link(10, "cali1", Some("veth")),
+        ];
+        let names: Vec<&str> = in_order(&links).map(|link| link.name.as_str()).collect();
+        assert_eq!(names, ["lo", "eth0", "cali1", "kube-ipvs0"]);
     }
 }
