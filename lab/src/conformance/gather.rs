@@ -119,7 +119,7 @@ impl Gatherer {
         let Some(promise) = promise else { return true };
         match step["verdict"].as_str() {
             Some("passed") => self.cell(promise.id, mode).steps += 1,
-            Some("failed" | "error") => {
+            Some("failed") => {
                 let first = &step["mismatches"][0];
                 let words = |key: &str| first[key].as_str().unwrap_or_default();
                 let breach = self.breach(report, step, words("expected"), words("seen"));
@@ -128,11 +128,16 @@ impl Gatherer {
                 cell.breaches.push(breach);
                 return false;
             }
-            Some("not judged" | "not simulated") => {
+            Some(verdict @ ("not judged" | "not simulated" | "error")) => {
                 let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
                 let scenario = format!("{}, {:?}", name(report), name(step));
-                let why = step["why"].as_str().unwrap_or_default().to_owned();
+                // What the lab itself cannot do is held against no proxy; what follows may fail because of it.
+                let is_error = verdict == "error";
+                let why = if is_error { &step["mismatches"][0]["seen"] } else { &step["why"] };
+                let why = why.as_str().unwrap_or_default();
+                let why = if is_error { format!("the lab failed: {why}") } else { why.to_owned() };
                 self.cell(promise.id, mode).not_judged.push(NotRun { scenario, why });
+                return !is_error;
             }
             _ => {}
         }

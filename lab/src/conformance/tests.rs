@@ -110,6 +110,19 @@ fn the_smallest_scenario_is_shown_first_and_those_written_by_hand_before() {
 }
 
 #[test]
+fn what_the_lab_cannot_do_is_held_against_no_proxy() {
+    let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
+    let mut error = failed("a probe", "the lab can do this step", "binding UDP: Address already in use");
+    error["verdict"] = "error".into();
+    gatherer.scenario(&report("hairpin", Some("hairpin"), &[error, failed("the next", "an answer", "silence")]));
+    let card = gatherer.card();
+    let row = card.promises.iter().find(|row| row.id == "hairpin").unwrap();
+    let cell = &row.cells["iptables"];
+    assert_eq!((cell.verdict, cell.breaches.len()), (Verdict::NotJudged, 0));
+    assert_eq!(cell.not_judged[0].why, "the lab failed: binding UDP: Address already in use");
+}
+
+#[test]
 fn of_a_generated_cluster_the_smaller_one_is_shown() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
     let breach = |rule: &str, known| audit(&json!({}), &json!([broken(rule, known)]));
