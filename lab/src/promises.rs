@@ -1,7 +1,7 @@
 //! Everything that a service proxy is held to, with a number for each that stays, so that cards of two versions compare.
 //!
-//! The first hundreds are the oracle's rules: what becomes of a packet. From 700 on stands what happens over time: changes, restarts, bad
-//! days. A number is never given to another promise, and a promise that goes takes its number with it.
+//! The first hundreds are the oracle's rules: what becomes of a packet. From 700 on stands what happens over time: changes, restarts,
+//! faults. A number is never given to another promise, and a promise that goes takes its number with it.
 
 use svclab_oracle::Rule;
 
@@ -73,7 +73,7 @@ impl Promise {
             6 => "What load balancers are told",
             7 => "While things change",
             8 => "When the proxy ends, or another one comes",
-            _ => "On a bad day",
+            _ => "Faults",
         }
     }
 }
@@ -158,7 +158,7 @@ const OVER_TIME: [Promise; 22] = [
     promise(803, "switch-mode", "a proxy in another mode takes over without a failed connection, and nothing is left of the old mode", "KEP-3866, Upgrade / Downgrade Strategy; page reference/networking/virtual-ips"),
     promise(901, "api-outage", "while the API is away the rules stay; when it is back the proxy catches up", "docs/scenario-list.md"),
     promise(902, "api-answers", "whatever lists and watches answer, the proxy ends up with what is there, and loses nothing on the way", "page reference/using-api/api-concepts, Efficient detection of changes: clients have to expect 410 and begin anew"),
-    promise(903, "rules-taken-away", "rules that somebody else takes away come back, and others' rules stay", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.syncPeriod"),
+    promise(903, "rules-taken-away", "rules that another program deletes come back, and other programs' rules stay", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.syncPeriod"),
     promise(904, "commands-fail", "a command that fails, hangs or waits for a lock delays no other family, and the proxy says that it is not well", "docs/scenario-list.md"),
     promise(905, "busy-tables", "changes are there in seconds though others write rules all the time", "docs/scenario-list.md"),
 ];

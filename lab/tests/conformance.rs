@@ -74,7 +74,7 @@ fn a_card_tells_kept_promises_from_broken_ones_and_compares() {
 #[test]
 fn a_generated_cluster_that_broke_a_promise_is_made_smaller() {
     let folder = tempfile::tempdir().unwrap();
-    // Whatever a scenario's settings say, addresses are hidden. Only generated ones say that they are not to be.
+    // It turns masqueradeAll on where the configuration turns it off, which that of generated clusters does, and `masquerade-all`'s does not.
     let wrapper =
         "sed '/masqueradeAll/s/false/true/' {config} >{config}.wrong; exec \"$0\" --config {config}.wrong \"$@\"";
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");

@@ -201,6 +201,7 @@ pub struct Breach {
     /// The step.
     pub step: String,
     /// Whether an audit says so: the step's own, or one that was done after it.
+    #[serde(default)]
     pub by_audit: bool,
     /// What was promised.
     pub expected: String,
