@@ -132,9 +132,6 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
     SERVER_SIDE.iter().for_each(|field| drop(fields.remove(*field)));
-    if kind == Kind::EndpointSlice {
-        fields.insert("generation".to_owned(), json!(1));
-    }
     same_namespace(path, fields)?;
     let name = match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
         (Some(name), _) if !name.is_empty() => name.to_owned(),
@@ -142,9 +139,6 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
         _ => String::new(),
     };
     fields.insert("name".to_owned(), json!(name));
-    if kind == Kind::EndpointSlice {
-        complete_ports(&mut value);
-    }
     let key = key_of(path, &name);
     let mut warnings = Vec::new();
     let object = admit(path, query, &value, None, &mut warnings)?;
@@ -160,26 +154,6 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
     }
     let record = store(state, path, query, &key, object)?;
     Ok(Written { record, created: true, warnings })
-}
-
-/// What a port of a slice leaves open.
-fn complete_ports(slice: &mut Value) {
-    for port in slice["ports"].as_array_mut().into_iter().flatten() {
-        for (field, default) in [("name", ""), ("protocol", "TCP")] {
-            if port.get(field).is_none_or(Value::is_null) {
-                port[field] = json!(default);
-            }
-        }
-    }
-}
-
-/// The same, and the generation of a slice that was `old`: another one where more than its metadata is.
-fn complete_slice(old: &Value, slice: &mut Value) {
-    complete_ports(slice);
-    let same = ["addressType", "endpoints", "ports"].iter().all(|field| old.get(field) == slice.get(field));
-    if let (false, Some(generation)) = (same, old["metadata"]["generation"].as_i64()) {
-        slice["metadata"]["generation"] = json!(generation + 1);
-    }
 }
 
 /// The body's namespace is the path's or left out.
@@ -281,9 +255,6 @@ fn replace(
             (None, Some(fields)) => drop(fields.remove(kept)),
             _ => {}
         }
-    }
-    if path.resource.kind == Kind::EndpointSlice {
-        complete_slice(&old, &mut value);
     }
     if path.resource.kind == Kind::Service {
         dependent::drop_stale(&old, &mut value);

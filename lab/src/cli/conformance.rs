@@ -113,6 +113,7 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
             command.stdout(failures).stderr(Stdio::inherit()).arg("--audit");
             let report = report_of(command, &report_file)?;
             take(&mut gatherer, &scenarios, *mode, &report);
+            lost(&mut gatherer, &scenarios, *mode, files, &report);
         }
     }
     for mode in modes.iter().filter(|_| !args.no_figures) {
@@ -216,7 +217,7 @@ fn unable(error: std::io::Error) -> Exit {
 
 /// Runs the command; what it has left in `report`.
 fn report_of(mut command: Command, report: &Path) -> Result<Value, Exit> {
-    // What a run before has left there is not this one's.
+    // What a run before has left there does not belong to this one.
     let _ = std::fs::remove_file(report);
     stop::status(&mut command).map_err(unable)?;
     let text = std::fs::read_to_string(report).unwrap_or_default();
@@ -232,6 +233,24 @@ fn take(gatherer: &mut Gatherer, scenarios: &[Scenario], mode: Mode, report: &Va
         let scenario = scenarios.iter().find(|scenario| scenario.name == text("scenario"));
         let promise = scenario.and_then(|scenario| scenario.promise);
         gatherer.not_run(text("scenario"), promise, &mode.to_string(), text("why"));
+    }
+}
+
+/// Of what the report says nothing, as after the end of a microVM: none of it was judged.
+fn lost(gatherer: &mut Gatherer, scenarios: &[Scenario], mode: Mode, files: &[PathBuf], report: &Value) {
+    let names = |list: &str, key: &str| -> Vec<String> {
+        let all = report[list].as_array().into_iter().flatten();
+        all.filter_map(|one| one[key].as_str().map(str::to_owned)).collect()
+    };
+    let told = [names("scenarios", "name"), names("notRun", "scenario")].concat();
+    for file in files {
+        let scenario = scenarios.iter().find(|scenario| scenario.path == *file);
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        let name = scenario.map_or(&*stem, |scenario| &scenario.name);
+        if !told.iter().any(|told| told == name) {
+            let promise = scenario.and_then(|scenario| scenario.promise);
+            gatherer.not_run(name, promise, &mode.to_string(), "the run ended without a report of it");
+        }
     }
 }
 

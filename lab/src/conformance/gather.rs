@@ -8,6 +8,9 @@ use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, Row, SC
 use crate::promises::Promise;
 use crate::report::Figures;
 
+/// The promise that each run is about before its first step: 906.
+const STARTS: &str = "starts";
+
 /// Gathers a card.
 pub struct Gatherer {
     proxy: String,
@@ -90,16 +93,24 @@ impl Gatherer {
         let of_mode = self.mode(mode);
         *(if is_generated { &mut of_mode.generated } else { &mut of_mode.scenarios }) += 1;
         of_mode.kernels.extend(report["kernel"].as_str().map(str::to_owned));
-        if let (Some(why), Some(promise)) = (report["notStarted"].as_str(), promise) {
-            let breach = self.breach(report, &Value::Null, "the proxies come up", why);
-            let cell = self.cell(promise.id, mode);
-            cell.steps += 1;
-            cell.breaches.push(breach);
-        }
+        self.started(report, promise, mode);
         for step in report["steps"].as_array().into_iter().flatten() {
             if !self.step(report, step, promise, mode) {
                 break;
             }
+        }
+    }
+
+    /// Whether the proxies came up: each run says so. One that did not breaks what the scenario is about as well.
+    fn started(&mut self, report: &Value, promise: Option<&'static Promise>, mode: &str) {
+        self.cell(STARTS, mode).steps += 1;
+        let Some(why) = report["notStarted"].as_str() else { return };
+        let breach = self.breach(report, &Value::Null, "the proxies come up", why);
+        self.cell(STARTS, mode).breaches.push(breach.clone());
+        if let Some(promise) = promise.filter(|promise| promise.id != STARTS) {
+            let cell = self.cell(promise.id, mode);
+            cell.steps += 1;
+            cell.breaches.push(breach);
         }
     }
 

@@ -3,7 +3,7 @@
 use svclab_audit::page::{Html, page};
 
 use super::source::parts;
-use super::text::{summary, untouched};
+use super::text::{summary, untouched, without_promise};
 use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
 
 /// The page.
@@ -148,6 +148,9 @@ fn not_judged(html: &mut Html, card: &Card) {
         });
     });
     for mode in &card.modes {
+        for one in without_promise(card, mode) {
+            html.leaf("p", "", &format!("{} was not run in {} mode: {}", one.scenario, mode.mode, one.why));
+        }
         if let Some(names) = untouched(card, mode) {
             html.leaf("p", "", &format!("Nothing that was run in {} mode is about: {names}", mode.mode));
         }

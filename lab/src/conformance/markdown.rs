@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::source::{Part, parts};
-use super::text::{summary, untouched};
+use super::text::{summary, untouched, without_promise};
 use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
 
 /// The card.
@@ -134,6 +134,9 @@ fn not_judged(card: &Card, text: &mut String) {
         }
     }
     for mode in &card.modes {
+        for one in without_promise(card, mode) {
+            let _ = writeln!(text, "\n{} was not run in {} mode: {}", plain(&one.scenario), mode.mode, plain(&one.why));
+        }
         if let Some(names) = untouched(card, mode) {
             let _ = writeln!(text, "\nNothing that was run in {} mode is about: {names}", mode.mode);
         }

@@ -62,6 +62,7 @@ fn card() -> Card {
     let udp = Promise::of_id("udp-flows");
     gatherer.excused("udp-stale", udp, "iptables", "it leaves the flows of a deleted service");
     gatherer.not_run("sctp", Promise::of_id("cluster-ip"), "iptables", "no microVM here");
+    gatherer.not_run("generated-iptables-8", None, "iptables", "the run ended without a report of it");
     gatherer.card()
 }
 
@@ -84,7 +85,7 @@ fn each_promise_has_the_verdict_that_its_runs_give() {
     assert!(drain.cells.is_empty(), "it is for IPVS mode");
     assert!(card.judged() && !card.is_clean());
     let mode = &card.modes[0];
-    assert_eq!((mode.scenarios, mode.generated, mode.not_run.len()), (3, 1, 2));
+    assert_eq!((mode.scenarios, mode.generated, mode.not_run.len()), (3, 1, 3));
     let figures = mode.figures.as_ref().unwrap();
     assert_eq!((figures.changes, figures.applied_median, figures.peak_memory), (8, Some(0.1), 12_000_000));
 }
@@ -186,7 +187,24 @@ fn a_proxy_that_does_not_come_up_breaks_the_promise_and_a_lab_that_does_not_judg
     gatherer.scenario(&unable);
     let card = gatherer.card();
     assert_eq!((verdict(&card, "hairpin"), verdict(&card, "restart")), (Verdict::Broken, Verdict::NotJudged));
+    assert_eq!(verdict(&card, "starts"), Verdict::Broken);
     assert_eq!(card.modes[0].not_run[0].why, "no namespaces here");
+}
+
+#[test]
+fn a_generated_cluster_with_which_the_proxy_does_not_come_up_shows() {
+    let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
+    for (name, why) in [("one", None), ("two", Some("the proxy on node-a has ended"))] {
+        gatherer.generated(name.to_owned(), "nodes: []\n".to_owned());
+        let mut report = report(name, None, &[]);
+        report["notStarted"] = why.into();
+        gatherer.scenario(&report);
+    }
+    let found = gatherer.broken_by_generated();
+    assert_eq!(found.iter().map(|one| (one.promise, one.scenario.as_str())).collect::<Vec<_>>(), [("starts", "two")]);
+    let card = gatherer.card();
+    let cell = &card.promises.iter().find(|row| row.id == "starts").unwrap().cells["iptables"];
+    assert_eq!((cell.verdict, cell.steps, cell.breaches.len()), (Verdict::Broken, 2, 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
+use super::{Breach, Card, Cell, ModeCard, NotRun, Row, Verdict};
 use crate::promises::Promise;
 use crate::report::terminal::counted;
 
@@ -117,6 +117,9 @@ fn not_judged(card: &Card, text: &mut String) {
         }
     }
     for mode in &card.modes {
+        for one in without_promise(card, mode) {
+            line(text, format_args!("\n{} was not run in {} mode: {}", one.scenario, mode.mode, one.why));
+        }
         if let Some(names) = untouched(card, mode) {
             line(text, format_args!("\nNothing that was run in {} mode is about: {names}", mode.mode));
         }
@@ -126,6 +129,13 @@ fn not_judged(card: &Card, text: &mut String) {
             line(text, format_args!("\n{} mode: {}", mode.mode, figures.line()));
         }
     }
+}
+
+/// What was not run and is about no promise of its own: generated clusters.
+pub(super) fn without_promise<'a>(card: &'a Card, mode: &'a ModeCard) -> impl Iterator<Item = &'a NotRun> {
+    let is_told =
+        move |one: &NotRun| card.cells().any(|(_, of, cell)| of.mode == mode.mode && cell.not_judged.contains(one));
+    mode.not_run.iter().filter(move |one| !is_told(one))
 }
 
 /// The promises of a mode that nothing was about, though nothing was left out.

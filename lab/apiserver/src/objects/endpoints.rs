@@ -8,7 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::error::ObjectError;
 use super::kind::Kind;
 use super::labels::LabelIndex;
-use super::object::{ObjectKey, key_of};
+use super::object::{Object, ObjectKey, key_of};
 use super::pod::PodEntry;
 use super::store::Store;
 use super::versions::Clock;
@@ -107,8 +107,8 @@ impl Store {
         }
         for slice in &mut wanted {
             let before = current.iter().find(|before| before.metadata.name == slice.metadata.name);
-            self.carry(slice, before);
             let name = name_of(slice, key);
+            self.carry(&name, slice, before);
             self.put(&name, slice);
             self.endpoints.owners.insert(name, key.clone());
         }
@@ -135,10 +135,9 @@ impl Store {
     }
 
     /// Continues generation and trigger time of the slice that was there.
-    fn carry(&self, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
+    fn carry(&self, key: &ObjectKey, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
         let same = before.is_some_and(|before| before.endpoints == slice.endpoints && before.ports == slice.ports);
-        let generation = before.and_then(|before| before.metadata.generation).unwrap_or(0);
-        slice.metadata.generation = Some(if same { generation } else { generation + 1 });
+        slice.metadata.generation = Some(self.generation(key, slice));
         slice.metadata.annotations = before.and_then(|before| before.metadata.annotations.clone());
         if !same && self.versions.clock() == Clock::System {
             let now = jiff::Timestamp::now().to_string();
@@ -149,11 +148,25 @@ impl Store {
     /// Takes an author's slice. One of the controller's own is written, seen by whoever watches, and put right again.
     pub(super) fn apply_slice(&mut self, mut slice: EndpointSlice) -> Result<String, ObjectError> {
         let key = key_of(&slice.metadata, "endpointslice")?;
+        complete(&mut slice);
+        slice.metadata.generation = Some(self.generation(&key, &slice));
         self.put(&key, &mut slice);
         if let Some(owner) = self.endpoints.owners.get(&key).cloned() {
             self.rebuild(&owner);
         }
         Ok(format!("endpointslice/{key}"))
+    }
+
+    /// `metadata.generation` of a slice that is about to be stored: another one where more than its metadata changes.
+    fn generation(&self, key: &ObjectKey, slice: &EndpointSlice) -> i64 {
+        let Some(record) = self.versions.get(Kind::EndpointSlice, key) else { return 1 };
+        let Ok((Object::EndpointSlice(before), _)) = Object::from_value(Kind::EndpointSlice, &record.value()) else {
+            return 1;
+        };
+        let content =
+            |slice: &EndpointSlice| (slice.address_type.clone(), slice.endpoints.clone(), slice.ports.clone());
+        let generation = before.metadata.generation.unwrap_or(1);
+        if content(&before) == content(slice) { generation } else { generation + 1 }
     }
 
     /// Removes a slice; one of the controller's own comes back as a new object.
@@ -169,6 +182,15 @@ impl Store {
             self.rebuild(&owner);
         }
         Ok(())
+    }
+}
+
+/// Sets what an author left open and an API server always sets: proxies rely on it
+/// (`SetDefaults_EndpointPort`, pkg/apis/discovery/v1/defaults.go).
+fn complete(slice: &mut EndpointSlice) {
+    for port in slice.ports.iter_mut().flatten() {
+        port.name.get_or_insert_default();
+        port.protocol.get_or_insert_with(|| "TCP".to_owned());
     }
 }
 

@@ -361,3 +361,22 @@ fn what_is_written_is_respected() {
     let spec = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
     assert_eq!(spec.external_traffic_policy, None);
 }
+
+#[test]
+fn an_authors_slice_gets_the_defaults_of_its_ports_and_a_generation() {
+    let mut store = store(0);
+    let mut generations = Vec::new();
+    for (label, ready) in [("a", true), ("b", true), ("b", false)] {
+        let text = format!(
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: own, labels: {{own: {label}}}}}\naddressType: IPv4\n\
+             endpoints: [{{addresses: [10.1.1.1], conditions: {{ready: {ready}}}}}]\n\
+             ports: [{{port: 80}}, {{name: dns, port: 53, protocol: UDP}}]\n"
+        );
+        apply(&mut store, &text).unwrap();
+        let slice = slices(&store).remove(0);
+        assert_eq!(slice["ports"][0], serde_json::json!({"name": "", "port": 80, "protocol": "TCP"}));
+        assert_eq!(slice["ports"][1], serde_json::json!({"name": "dns", "port": 53, "protocol": "UDP"}));
+        generations.push(slice["metadata"]["generation"].clone());
+    }
+    assert_eq!(generations, [1, 1, 2]);
+}

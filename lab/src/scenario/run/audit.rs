@@ -54,13 +54,14 @@ impl Lab {
     }
 
     /// The audit that `svclab run --audit` adds after a step, or before the first one. Left out are nodes whose rules nobody keeps: their
-    /// proxy has ended, or something is kept from it.
+    /// proxy has ended, or something is kept from it; and those that drain what IPVS forwarded, where service addresses stay bound meanwhile.
     pub(super) fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
         let is_off = !self.audits || self.refused.is_some() || self.feed.withholds();
         if is_off || step.is_some_and(|step| !changes_rules(&step.action)) {
             return None;
         }
-        let nodes = self.proxies.running(&(&self.cut_off | &self.faults.nodes()));
+        let unkept = &self.cut_off | &self.faults.nodes();
+        let nodes = self.proxies.running(&(&unkept | self.proxies.draining()));
         let name = match step {
             Some(step) => format!("audit after {:?}", step.name),
             None => "audit before the first step".to_owned(),

@@ -69,9 +69,20 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Whether it is this machine that cannot do it, whatever the proxy.
+    /// Whether it is the lab or this machine that cannot do it, whatever the proxy and the scenario.
     pub fn is_of_this_machine(&self) -> bool {
-        matches!(self, LabError::Cluster(_) | LabError::Refused(_))
+        match self {
+            LabError::Proxy(_) | LabError::Load(_) | LabError::Object(_) | LabError::Step(_) => false,
+            LabError::Cluster(_)
+            | LabError::Publish(_)
+            | LabError::Api(_)
+            | LabError::Tls(_)
+            | LabError::Kubeconfig(_)
+            | LabError::ControlPlane(_)
+            | LabError::Directory { .. }
+            | LabError::Refused(_)
+            | LabError::Command { .. } => true,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod live;
 mod marker;
 mod measure;
 mod metric;
+mod node_modes;
 mod partition;
 mod proxies;
 mod proxy;

@@ -14,6 +14,7 @@ use super::RunOptions;
 use super::applied::{PATIENCE, PAUSE, Question, ended, wait};
 use super::error::LabError;
 use super::feed::{Feed, Version};
+use super::node_modes::NodeModes;
 use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
 use crate::expect::Mismatch;
 use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
@@ -31,12 +32,9 @@ pub(super) const SIGTERM: i32 = 15;
 /// The proxies of a cluster.
 pub(super) struct Proxies {
     proxy: Proxy,
-    /// The mode of each node's, where a step has said another.
-    modes: BTreeMap<String, Mode>,
-    /// The scheduler of each node's, likewise.
+    modes: NodeModes,
+    /// The scheduler of each node's, where a step has said one.
     schedulers: BTreeMap<String, Scheduler>,
-    /// The mode of all others.
-    mode: Mode,
     variant: Variant,
     /// `PATH` with the chosen iptables first: the only way to tell a foreign proxy.
     path: Option<(String, String)>,
@@ -55,9 +53,8 @@ impl Proxies {
     pub(super) fn new(options: &RunOptions, settings: &ProxySettings, path: Option<String>) -> Self {
         Proxies {
             proxy: options.proxy.clone(),
-            modes: BTreeMap::new(),
+            modes: NodeModes::new(options.mode),
             schedulers: BTreeMap::new(),
-            mode: options.mode,
             variant: options.variant,
             path: path.map(|path| ("PATH".to_owned(), path)),
             faked: BTreeMap::new(),
@@ -76,12 +73,14 @@ impl Proxies {
 
     /// The mode that the proxy of `node` is in, or was before its end.
     pub(super) fn mode_of(&self, node: &str) -> Mode {
-        self.modes.get(node).copied().unwrap_or(self.mode)
+        self.modes.of(node)
     }
 
     /// From its next start on the proxy of `node` is different.
     pub(super) fn set(&mut self, node: &str, different: ProxyOverride) {
-        self.modes.extend(different.mode.map(|mode| (node.to_owned(), mode)));
+        if let Some(mode) = different.mode {
+            self.modes.set(node, mode);
+        }
         self.schedulers.extend(different.scheduler.map(|scheduler| (node.to_owned(), scheduler)));
     }
 
@@ -221,7 +220,7 @@ impl Proxies {
 
     /// Runs the proxy's `--cleanup` on a node.
     pub(super) async fn cleanup(
-        &self,
+        &mut self,
         cluster: &Cluster,
         feed: &Feed,
         node: &str,
@@ -244,6 +243,7 @@ impl Proxies {
         };
         let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
         let clean = output.ended == Ended::Exited(0);
+        self.modes.cleaned(node);
         let seen = || format!("{:?}: {}", output.ended, output.stderr.trim());
         Ok((!clean).then(|| Mismatch::new(format!("--cleanup succeeds on {node}"), seen())))
     }
@@ -256,6 +256,11 @@ impl Proxies {
     /// The nodes with a running proxy, but for those of `cut_off`; sorted.
     pub(super) fn running(&self, cut_off: &BTreeSet<String>) -> Vec<String> {
         self.running.keys().filter(|node| !cut_off.contains(*node)).cloned().collect()
+    }
+
+    /// The nodes on which IPVS may still forward though their proxy is in another mode.
+    pub(super) fn draining(&self) -> &BTreeSet<String> {
+        self.modes.draining()
     }
 
     /// What every proxy so far has used.
