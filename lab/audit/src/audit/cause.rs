@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
-use svclab_sim::network::Verdict;
+use svclab_sim::network::{Outcomes, Verdict};
 use svclab_sim::trace::Lost;
 
 use super::{Asked, FindingKind, SourceKind};
@@ -99,6 +99,24 @@ pub(super) fn known_difference(
     }
 }
 
+/// What kube-proxy's rules refuse beside what they should, on every node; seen with 1.36.2: those for a node port without endpoints name the
+/// port, and no address but that it is the node's (`--dst-type LOCAL`).
+pub(super) fn known_refusal(
+    asked: &Asked<'_>,
+    proxy: &Proxy,
+    found: &Outcomes,
+    decided: Option<&Decider>,
+) -> Option<&'static str> {
+    let is_refused =
+        |verdict: &Verdict| matches!(verdict, Verdict::Rejected { .. } | Verdict::Dropped { why: Lost::Rule(_), .. });
+    let is_known = proxy.settings.mode == Mode::Iptables
+        && asked.frontend.kind == FrontendKind::NodePort
+        && decided.is_some_and(|decided| decided.text.contains("-A KUBE-EXTERNAL-SERVICES "))
+        && found.outcomes.iter().all(|one| is_refused(&one.verdict));
+    is_known
+        .then_some("kube-proxy refuses a node port without endpoints on every address of the node (kubernetes#97360)")
+}
+
 /// Whether an endpoint was reached from its own address.
 fn meets_itself(found: &Verdict) -> bool {
     matches!(found, Verdict::Answered { at, saw, .. } | Verdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
@@ -122,9 +140,11 @@ fn belongs(written: Mode, mode: Mode) -> bool {
 #[cfg(test)]
 mod tests {
     use svclab_oracle::{Place, Protocol, ProxySettings};
+    use svclab_sim::fraction::Fraction;
     use svclab_sim::host::Host;
-    use svclab_sim::network::Network;
+    use svclab_sim::network::{Network, Outcome};
     use svclab_sim::rules::TableName;
+    use svclab_sim::rules::target::RejectWith;
     use svclab_sim::trace::Hook;
 
     use super::super::Source;
@@ -165,5 +185,34 @@ mod tests {
         assert!(sees(Kind::Source, "[fd00::1]:40000") && sees(Kind::Answer, "[fd00::1]:40000"));
         assert!(!sees(Kind::Source, "[fd00::2]:40000"), "another pod that is not masqueraded is seen as it is");
         assert!(!sees(Kind::Share, "[fd00::1]:40000"));
+    }
+
+    /// Only a refusal by the rules for services without endpoints is known, and only of a node port in iptables mode.
+    #[test]
+    fn a_node_ports_refusal_on_another_address_is_known() {
+        let source =
+            Source { kind: SourceKind::Node, place: Place::Node("b".to_owned()), address: None, label: String::new() };
+        let lead = |address| Lead { address, port: 30_080, protocol: Protocol::Tcp, family: svclab_oracle::Family::V6 };
+        let [port, other] =
+            [None, "fd00::1".parse().ok()].map(|address| lead(address).frontend(svclab_oracle::Family::V6));
+        let to = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 30_080));
+        let mut network = Network::new();
+        let by = Host::builder("node").build().map(|host| network.add(host)).ok();
+        let known = |frontend, mode, chain: &str, verdict: Verdict| {
+            let proxy = Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
+            let text = format!("1 in filter: -A {chain} -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT");
+            let decided = Decider { program: Program::Proxy(Mode::Iptables), text };
+            let outcomes = vec![Outcome { verdict, probability: Fraction::one() }];
+            let found = Outcomes { outcomes, ways: Vec::new(), undecided: Vec::new() };
+            known_refusal(&Asked { frontend, source: &source, to }, &proxy, &found, Some(&decided)).is_some()
+        };
+        let Some(by) = by else { panic!("a host") };
+        let rejected = || Verdict::Rejected { by, with: RejectWith::TcpReset, delivered: true };
+        let external = "KUBE-EXTERNAL-SERVICES";
+        assert!(known(&port, Mode::Iptables, external, rejected()));
+        assert!(!known(&port, Mode::Nftables, external, rejected()));
+        assert!(!known(&port, Mode::Iptables, "KUBE-SERVICES", rejected()));
+        assert!(!known(&other, Mode::Iptables, external, rejected()));
+        assert!(!known(&port, Mode::Iptables, external, Verdict::Answered { by, at: to, saw: to }));
     }
 }

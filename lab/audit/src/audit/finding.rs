@@ -11,7 +11,7 @@ use svclab_sim::network::{Outcomes, Verdict};
 use svclab_sim::trace;
 use svclab_snapshot::Objects;
 
-use super::cause::{Endpoints, cause, known_difference};
+use super::cause::{Endpoints, cause, known_difference, known_refusal};
 use super::rules::{RuleTallies, broken_by};
 use super::{Asked, Audit};
 use crate::cluster::Known;
@@ -284,17 +284,28 @@ impl<'a> Gathered<'a> {
 
     /// Rules for what no service has.
     pub(super) fn stale(&mut self, asked: &Asked<'_>, found: &Outcomes) {
+        self.untouched(asked, found, "left from a service that is gone, or the service is new to the archive", None);
+    }
+
+    /// Rules for a service's port that meet packets which are not for the service, as to an address where its node port is not served.
+    pub(super) fn too_wide(&mut self, asked: &Asked<'_>, found: &Outcomes) {
+        let decided = journey_of(found, None).and_then(decider);
+        let known = known_refusal(asked, self.proxy, found, decided.as_ref());
+        self.untouched(asked, found, "rules for this service's port meet it as well", known);
+    }
+
+    fn untouched(&mut self, asked: &Asked<'_>, found: &Outcomes, cause: &str, known: Option<&'static str>) {
         let journey = journey_of(found, None);
         let decided = journey.and_then(decider).map(|decider| decider.text).unwrap_or_default();
         let sentences = found.outcomes.iter().map(|one| trace::verdict(&self.machines.network, &one.verdict));
         let says = sentences.collect::<BTreeSet<_>>().into_iter().take(3).collect::<Vec<_>>().join("; ");
         let because = vec!["no-service: what goes to no service's address and port is not touched [page reference/networking/virtual-ips]".to_owned()];
         let way = journey.map(trace::render).unwrap_or_default();
-        let cause = format!("left from a service that is gone, or the service is new to the archive: {decided}");
         let rules = vec![Rule::NoService];
-        self.rules.entry(Rule::NoService.id()).or_default().broken += 1;
-        let promised = "not a service".to_owned();
-        self.add(asked, (FindingKind::StaleFrontend, None), cause, promised, (because, rules), says, way);
+        let tally = self.rules.entry(Rule::NoService.id()).or_default();
+        *(if known.is_some() { &mut tally.known } else { &mut tally.broken }) += 1;
+        let (kind, promised) = (FindingKind::StaleFrontend, "not a service".to_owned());
+        self.add(asked, (kind, known), format!("{cause}: {decided}"), promised, (because, rules), says, way);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the columns of a finding, used in two places")]

@@ -205,7 +205,7 @@ impl<'a> Audit<'a> {
         };
         if promise.verdict == Verdict::Untouched {
             if stale::taken(&flow, &found) {
-                gathered.stale(asked, &found);
+                gathered.too_wide(asked, &found);
             } else {
                 gathered.held(&promise);
             }
