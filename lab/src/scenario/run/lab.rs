@@ -164,10 +164,7 @@ impl Lab {
         }
         let unheard = &(&self.cut_off | &self.faults.nodes());
         let late = match &mut self.marker {
-            None => {
-                let version = self.feed.version(&self.store);
-                self.proxies.applied(&self.cluster, &self.feed, Some(&version), unheard).await?
-            }
+            None => self.told(unheard).await?,
             Some(marker) => {
                 marker.keep_off(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
@@ -184,7 +181,8 @@ impl Lab {
                         match reached {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
-                                None
+                                // The marker may show some milliseconds before the rest of the same change.
+                                if self.proxies.are_foreign() { None } else { self.told(unheard).await? }
                             }
                             Err(late) => Some(late),
                         }
@@ -197,6 +195,12 @@ impl Lab {
             self.epochs.settle();
         }
         Ok(late)
+    }
+
+    /// Waits until every running proxy but those of `unheard` says that it has applied the objects as they are.
+    async fn told(&self, unheard: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
+        let version = self.feed.version(&self.store);
+        Ok(self.proxies.applied(&self.cluster, &self.feed, Some(&version), unheard).await?)
     }
 
     /// Runs a command with the chosen iptables first in its `PATH`.
