@@ -14,6 +14,7 @@ mod execute;
 mod explain;
 pub mod fault;
 pub mod file;
+mod keys;
 mod load;
 mod look;
 mod manifests;
