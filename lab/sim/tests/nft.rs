@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use support::{Plan, id, ip, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
+use svclab_sim::fraction::Fraction;
 use svclab_sim::host::{Host, Interface};
-use svclab_sim::network::{Flow, Network};
+use svclab_sim::network::{Flow, Network, Verdict};
 use svclab_sim::nft::{Ruleset, TableFamily};
 use svclab_sim::trace::render_tree;
 
@@ -197,6 +198,31 @@ fn every_comparison() {
     ] {
         let found = to_node(rule);
         assert_eq!(found.starts_with("dropped"), drops, "{rule}: {found}");
+    }
+}
+
+/// As many ways as rules: one for each number would make 12! of them, in gigabytes.
+#[test]
+fn a_chain_of_draws_has_a_way_for_each_rule() {
+    let draws = (2..=12).rev().map(|modulus| format!("numgen random mod {modulus} 0 meta mark set {modulus} accept"));
+    let rules: Vec<String> = draws.collect();
+    let network = input(&rules.join("\n\t\t"));
+    let found = network.outcomes(&tcp(&network, "client", "172.18.0.2:22")).unwrap();
+    assert_eq!(found.ways.len(), 12);
+    assert!(found.ways.iter().all(|(probability, _)| *probability == Fraction::new(1, 12)));
+
+    for (rule, share) in [
+        ("numgen random mod 4 0-1 drop", (1, 2)),
+        ("numgen random mod 4 != 3 drop", (3, 4)),
+        ("numgen random mod 4 offset 8 8-10 drop", (3, 4)),
+        ("numgen random mod 4 7 drop", (0, 1)),
+        ("numgen random mod 4 0-9 drop", (1, 1)),
+        ("numgen inc mod 3 2 drop", (1, 3)),
+    ] {
+        let network = input(rule);
+        let found = network.outcomes(&tcp(&network, "client", "172.18.0.2:22")).unwrap();
+        let dropped = found.probability(|verdict| matches!(verdict, Verdict::Dropped { .. }));
+        assert_eq!(dropped, Fraction::new(share.0, share.1), "{rule}");
     }
 }
 

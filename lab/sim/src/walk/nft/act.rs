@@ -21,7 +21,11 @@ impl<'a> Walker<'a> {
     ) -> Result<Option<Came>, Stop> {
         match step {
             Step::Compare { left, compare } => {
-                let holds = match self.nft_compare_invented(left, compare, skb)? {
+                let known = match self.nft_compare_drawn(left, compare, at) {
+                    Some(holds) => Some(holds),
+                    None => self.nft_compare_invented(left, compare, skb)?,
+                };
+                let holds = match known {
                     Some(holds) => holds,
                     None => {
                         let values = self.nft_values(left, at, skb)?;

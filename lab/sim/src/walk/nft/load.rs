@@ -6,7 +6,7 @@ use super::{At, Stop};
 use crate::conntrack::{Connection, Direction, Tracked};
 use crate::host::route::Decision;
 use crate::nft::name_value;
-use crate::nft::program::{FibResult, Field, Load, binary};
+use crate::nft::program::{Compare, FibResult, Field, Load, binary};
 use crate::packet::Body;
 use crate::protocol::Family;
 use crate::rules::matches::AddressType;
@@ -81,6 +81,39 @@ impl<'a> Walker<'a> {
             self.note(Event::Drawn { rule: at.rule(), number, of: modulus });
         }
         number
+    }
+
+    /// In exact walks: whether a number that the kernel draws is among those that a rule compares it with. That is one question with two
+    /// answers: of a chain of N such rules with `mod N`, `mod N-1`, … the ways are N, where one for each number would make N! of them.
+    pub(super) fn nft_compare_drawn(&mut self, left: &[Load], compare: &Compare, at: &At<'_>) -> Option<bool> {
+        let (&modulus, &offset) = match left {
+            [Load::Random { modulus, offset }]
+            | [Load::Rotation { modulus, offset, .. }]
+            | [Load::Hash { modulus, offset, key: None, .. } | Load::Hash { modulus, offset, seed: None, .. }] => {
+                (modulus, offset)
+            }
+            _ => return None,
+        };
+        let Compare::Within { not, ranges } = compare else { return None };
+        let &[(first, last)] = &ranges[..] else { return None };
+        if !self.chance.is_exact() {
+            return None;
+        }
+        let (lowest, end) = (u128::from(offset), u128::from(offset) + u128::from(modulus));
+        let (begin, end_inside) = (first.max(lowest), last.saturating_add(1).min(end));
+        let inside = u64::try_from(end_inside.saturating_sub(begin)).unwrap_or(0);
+        let is_inside = self.chance.choose(&[inside, u64::from(modulus) - inside]) == 0;
+        if modulus > 1 {
+            // The first number that gives this answer stands for all of them.
+            let number = match (is_inside, begin > lowest) {
+                (true, _) => begin,
+                (false, true) => lowest,
+                (false, false) => end_inside,
+            };
+            let number = u32::try_from(number - lowest).unwrap_or(0);
+            self.note(Event::Drawn { rule: at.rule(), number, of: modulus });
+        }
+        Some(is_inside != *not)
     }
 
     fn nft_field(&self, field: &Field, skb: &Skb) -> Result<u128, Stop> {
