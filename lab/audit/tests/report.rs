@@ -1,6 +1,8 @@
 //! What audits look like, in every form.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
+
 use svclab_audit::audit::{Finding, NotJudged, Report, RuleTallies, RuleTally};
 use svclab_audit::report::{json, junit, markdown, sarif, summary, text};
 
@@ -19,7 +21,7 @@ fn finding(kind: &'static str, title: &'static str, service: &str, known: Option
         found: "to be delivered, and: lost on node/node-a: dropped by FORWARD 1".to_owned(),
         cause: "a rule of Calico catches it: 1 in filter: -A cali-FORWARD -m comment --comment \"</script>`*\" -j DROP"
             .to_owned(),
-        known,
+        known: known.map(Into::into),
         way: "10.244.1.9 sends tcp 10.244.1.9:40000 -> 10.96.0.10:80 SYN\n  route: out by eth0 to 10.244.1.1\n"
             .to_owned(),
     }
@@ -104,4 +106,19 @@ fn the_verdict_says_what_was_judged() {
     assert!(summary(&Report { calls: 0, ..clean.clone() }).ends_with("nothing was judged\n"));
     let known = Report { findings: report().findings.into_iter().filter(|one| one.known.is_some()).collect(), ..clean };
     assert!(known.is_clean() && summary(&known).ends_with("nothing is wrong\n"), "{}", summary(&known));
+}
+
+#[test]
+fn what_the_proxy_is_known_to_break_is_no_fault_of_the_node() {
+    let excused = |promise: &str| {
+        let mut report = report();
+        report.excuse(&BTreeMap::from([(promise.to_owned(), "it has none before 2.0".to_owned())]));
+        report
+    };
+    assert_eq!(excused("hairpin"), report());
+    let excused = excused("cluster-ip");
+    assert!(excused.is_clean() && !report().is_clean());
+    assert_eq!(excused.rules["cluster-ip"], RuleTally { held: 90, broken: 0, known: 3 });
+    let known: Vec<_> = excused.findings.iter().map(|finding| finding.known.as_deref()).collect();
+    assert_eq!(known, [Some("it has none before 2.0"), Some("kube-proxy does so everywhere")]);
 }

@@ -7,6 +7,7 @@ pub mod json;
 pub mod junit;
 pub mod terminal;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -131,8 +132,8 @@ pub struct BrokenRule {
     pub found: String,
     /// The likely cause.
     pub cause: String,
-    /// Why it counts for known, if kube-proxy does so everywhere.
-    pub known: Option<&'static str>,
+    /// Why it counts for known, if the proxy does so everywhere.
+    pub known: Option<Cow<'static, str>>,
     /// The packet's way through the rules.
     pub way: String,
 }

@@ -66,7 +66,7 @@ fn broken_rule(rule: &'static str, node: &str, finding: &Finding) -> BrokenRule 
         promised: finding.promised.clone(),
         found: finding.found.clone(),
         cause: finding.cause.clone(),
-        known: finding.known,
+        known: finding.known.clone(),
         way: finding.way.clone(),
     }
 }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_kube_proxy_does_everywhere_is_no_finding_of_this_node() {
-        let known = Finding { known: Some("it does so everywhere"), ..finding("refusal", "default/web", "") };
+        let known = Finding { known: Some("it does so everywhere".into()), ..finding("refusal", "default/web", "") };
         assert_eq!(judged(vec![known.clone()], "[]").1, [""; 0]);
         assert_eq!(judged(vec![known], "[refusal]").1.len(), 1);
     }

@@ -1,5 +1,6 @@
 //! What an audit has found, gathered: one finding for each service port, kind and cause, with the calls that show it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -103,9 +104,9 @@ pub struct Finding {
     pub found: String,
     /// The likely cause.
     pub cause: String,
-    /// Why it is no fault of this node: kube-proxy is known to do so everywhere.
+    /// Why it is no fault of this node: kube-proxy, or the proxy that is judged, is known to do so everywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub known: Option<&'static str>,
+    pub known: Option<Cow<'static, str>>,
     /// The packet's way through the rules; empty if findings of the same kind have theirs.
     pub way: String,
 }
@@ -164,6 +165,20 @@ impl Report {
     /// What is wrong on this node.
     pub fn wrong(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.known.is_none())
+    }
+
+    /// Takes findings for known that break one of these rules, by their short names: the proxy that is judged is known to break them, for the
+    /// reason beside.
+    pub fn excuse(&mut self, reasons: &BTreeMap<String, String>) {
+        for finding in self.findings.iter_mut().filter(|finding| finding.known.is_none()) {
+            let Some(why) = finding.rules.iter().find_map(|rule| reasons.get(*rule)) else { continue };
+            finding.known = Some(Cow::Owned(why.clone()));
+            for rule in &finding.rules {
+                let tally = self.rules.entry(rule).or_default();
+                let moved = finding.count.min(tally.broken);
+                (tally.broken, tally.known) = (tally.broken - moved, tally.known + moved);
+            }
+        }
     }
 
     /// Whether anything was judged at all.
@@ -340,7 +355,7 @@ impl<'a> Gathered<'a> {
             rules: rules.iter().map(|rule| rule.id()).collect(),
             found,
             cause,
-            known,
+            known: known.map(Cow::Borrowed),
             way,
         });
         let call = call(asked);

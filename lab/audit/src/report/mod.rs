@@ -52,9 +52,9 @@ fn count(number: usize, one: &str) -> String {
 }
 
 /// What kube-proxy is known to do otherwise, each with how many findings show it.
-fn known(report: &Report) -> BTreeMap<&'static str, usize> {
+fn known(report: &Report) -> BTreeMap<&str, usize> {
     let mut known = BTreeMap::new();
-    for why in report.findings.iter().filter_map(|finding| finding.known) {
+    for why in report.findings.iter().filter_map(|finding| finding.known.as_deref()) {
         *known.entry(why).or_default() += 1;
     }
     known

@@ -50,6 +50,7 @@ impl Lab {
         if let Some(marker) = &self.marker {
             report.findings.retain(|finding| !marker.is(&finding.service));
         }
+        report.excuse(&self.proxies.known(node));
         Ok(report)
     }
 

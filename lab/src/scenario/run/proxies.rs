@@ -76,6 +76,14 @@ impl Proxies {
         self.modes.of(node)
     }
 
+    /// Promises that another's proxy is known to break in the mode that it has on `node`, each with the reason.
+    pub(super) fn known(&self, node: &str) -> BTreeMap<String, String> {
+        match &self.proxy {
+            Proxy::Own(_) => BTreeMap::new(),
+            Proxy::Foreign(foreign) => foreign.excused_promises(self.mode_of(node)),
+        }
+    }
+
     /// From its next start on the proxy of `node` is different.
     pub(super) fn set(&mut self, node: &str, different: ProxyOverride) {
         if let Some(mode) = different.mode {

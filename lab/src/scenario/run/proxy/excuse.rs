@@ -6,9 +6,10 @@ use semver::{Version, VersionReq};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::promises::Promise;
 use crate::scenario::file::Mode;
 
-/// Excuses by the name of the scenario.
+/// Excuses by the name of the scenario, or by the short name of the promise.
 pub(super) type Excuses = BTreeMap<String, Written>;
 
 /// What stands under a scenario's name.
@@ -38,10 +39,25 @@ pub(super) struct Excuse {
 
 /// The scenario whose excuse is wrong is named in the error.
 pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Excuses, D::Error> {
+    of_key("excused", deserializer)
+}
+
+/// The same of promises, which must be some.
+pub(super) fn read_promises<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Excuses, D::Error> {
+    let excuses = of_key("excusedPromises", deserializer)?;
+    match excuses.keys().find(|promise| Promise::of_id(promise).is_none()) {
+        None => Ok(excuses),
+        Some(promise) => Err(D::Error::custom(format!(
+            "excusedPromises.{promise}: there is no such promise; `svclab conformance --promises` lists all"
+        ))),
+    }
+}
+
+fn of_key<'de, D: Deserializer<'de>>(key: &str, deserializer: D) -> Result<Excuses, D::Error> {
     let written = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
-    let excuses = written.into_iter().map(|(scenario, value)| match serde_json::from_value(value) {
-        Ok(excuse) => Ok((scenario, excuse)),
-        Err(error) => Err(D::Error::custom(format!("excused.{scenario}: {error}"))),
+    let excuses = written.into_iter().map(|(name, value)| match serde_json::from_value(value) {
+        Ok(excuse) => Ok((name, excuse)),
+        Err(error) => Err(D::Error::custom(format!("{key}.{name}: {error}"))),
     });
     excuses.collect()
 }

@@ -68,6 +68,9 @@ pub struct ForeignProxy {
     /// Scenarios that it is not run in, each with the reason.
     #[serde(default, deserialize_with = "excuse::read")]
     excused: Excuses,
+    /// Promises that it is known to break, each with the reason: what audits find of them counts for known.
+    #[serde(default, rename = "excusedPromises", deserialize_with = "excuse::read_promises")]
+    excused_promises: Excuses,
 }
 
 /// A description that cannot be used.
@@ -131,6 +134,7 @@ impl ForeignProxy {
             cleanup: None,
             config: None,
             excused: Excuses::new(),
+            excused_promises: Excuses::new(),
         }
     }
 
@@ -189,9 +193,11 @@ impl ForeignProxy {
                         "modes: `versions` of {mode} goes with `version`, a command that prints the proxy's version"
                     ));
                 }
-                if let Some((scenario, _)) = self.excused.iter().find(|(_, excuse)| excuse.asks_for_the_version()) {
+                let all = [("excused", &self.excused), ("excusedPromises", &self.excused_promises)];
+                let mut all = all.into_iter().flat_map(|(key, excuses)| excuses.iter().map(move |one| (key, one)));
+                if let Some((key, (name, _))) = all.find(|(_, (_, excuse))| excuse.asks_for_the_version()) {
                     return Err(format!(
-                        "excused.{scenario}: `versions` goes with `version`, a command that prints the proxy's version"
+                        "{key}.{name}: `versions` goes with `version`, a command that prints the proxy's version"
                     ));
                 }
             }
@@ -224,6 +230,13 @@ impl ForeignProxy {
             return Some(format!("{who} has no {mode} mode"));
         }
         self.excused.get(scenario)?.reason(mode, version).map(str::to_owned)
+    }
+
+    /// The promises that it is known to break in this mode, each with the reason.
+    pub fn excused_promises(&self, mode: Mode) -> BTreeMap<String, String> {
+        let version = self.found.as_ref();
+        let reason = |excuse: &excuse::Written| excuse.reason(mode, version).map(str::to_owned);
+        self.excused_promises.iter().filter_map(|(promise, excuse)| Some((promise.clone(), reason(excuse)?))).collect()
     }
 
     /// The configuration of another's proxy in place of that for this project's own.
@@ -293,6 +306,14 @@ mod tests {
             (
                 "name: x\ncommand: [/bin/sh]\nexcused: {flush: {reason: x, version: '<2'}}\n",
                 "excused.flush: expected a reason",
+            ),
+            (
+                "name: x\ncommand: [/bin/sh]\nexcusedPromises: {flush: no}\n",
+                "excusedPromises.flush: there is no such promise",
+            ),
+            (
+                "name: x\ncommand: [/bin/sh]\nexcusedPromises: {hairpin: {reason: x, versions: '<2'}}\n",
+                "excusedPromises.hairpin: `versions`",
             ),
         ] {
             std::fs::write(&path, text).unwrap();
