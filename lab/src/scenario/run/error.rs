@@ -69,10 +69,15 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Whether it is the lab or this machine that cannot do it, whatever the proxy and the scenario.
+    /// Whether it is the lab or this machine that cannot do it, whatever the proxy and the scenario. Commands are not: the `init` of another's
+    /// proxy is one.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
-            LabError::Proxy(_) | LabError::Load(_) | LabError::Object(_) | LabError::Step(_) => false,
+            LabError::Proxy(_)
+            | LabError::Load(_)
+            | LabError::Object(_)
+            | LabError::Step(_)
+            | LabError::Command { .. } => false,
             LabError::Cluster(_)
             | LabError::Publish(_)
             | LabError::Api(_)
@@ -80,8 +85,7 @@ impl LabError {
             | LabError::Kubeconfig(_)
             | LabError::ControlPlane(_)
             | LabError::Directory { .. }
-            | LabError::Refused(_)
-            | LabError::Command { .. } => true,
+            | LabError::Refused(_) => true,
         }
     }
 }
