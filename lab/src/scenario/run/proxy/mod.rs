@@ -308,7 +308,7 @@ mod tests {
                 "excused.flush: expected a reason",
             ),
             (
-                "name: x\ncommand: [/bin/sh]\nexcusedPromises: {flush: no}\n",
+                "name: x\ncommand: [/bin/sh]\nexcusedPromises: {flush: it cannot}\n",
                 "excusedPromises.flush: there is no such promise",
             ),
             (
