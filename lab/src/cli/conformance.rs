@@ -113,7 +113,7 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
             command.stdout(failures).stderr(Stdio::inherit()).arg("--audit");
             let report = report_of(command, &report_file)?;
             take(&mut gatherer, &scenarios, *mode, &report);
-            lost(&mut gatherer, &scenarios, *mode, files, &report);
+            missing(&mut gatherer, &scenarios, *mode, files, &report);
         }
     }
     for mode in modes.iter().filter(|_| !args.no_figures) {
@@ -236,8 +236,8 @@ fn take(gatherer: &mut Gatherer, scenarios: &[Scenario], mode: Mode, report: &Va
     }
 }
 
-/// Of what the report says nothing, as after the end of a microVM: none of it was judged.
-fn lost(gatherer: &mut Gatherer, scenarios: &[Scenario], mode: Mode, files: &[PathBuf], report: &Value) {
+/// Records as not judged each scenario of `files` that is missing from the report, as when a microVM has ended early.
+fn missing(gatherer: &mut Gatherer, scenarios: &[Scenario], mode: Mode, files: &[PathBuf], report: &Value) {
     let names = |list: &str, key: &str| -> Vec<String> {
         let all = report[list].as_array().into_iter().flatten();
         all.filter_map(|one| one[key].as_str().map(str::to_owned)).collect()

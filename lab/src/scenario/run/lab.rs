@@ -164,7 +164,7 @@ impl Lab {
         }
         let unheard = &(&self.cut_off | &self.faults.nodes());
         let late = match &mut self.marker {
-            None => self.told(unheard).await?,
+            None => self.version_applied(unheard).await?,
             Some(marker) => {
                 marker.keep_off(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
@@ -182,7 +182,7 @@ impl Lab {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
                                 // The marker may show some milliseconds before the rest of the same change.
-                                if self.proxies.are_foreign() { None } else { self.told(unheard).await? }
+                                if self.proxies.are_foreign() { None } else { self.version_applied(unheard).await? }
                             }
                             Err(late) => Some(late),
                         }
@@ -198,7 +198,7 @@ impl Lab {
     }
 
     /// Waits until every running proxy but those of `unheard` says that it has applied the objects as they are.
-    async fn told(&self, unheard: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
+    async fn version_applied(&self, unheard: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
         let version = self.feed.version(&self.store);
         Ok(self.proxies.applied(&self.cluster, &self.feed, Some(&version), unheard).await?)
     }
