@@ -3,6 +3,7 @@
 //! All of them run at once: none waits for another's lock, since the save commands of iptables-legacy take none, and those of nft
 //! read again when the ruleset has changed meanwhile.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -71,17 +72,45 @@ impl Variant {
     }
 }
 
+/// How often a save command is asked before what it prints is taken as it is.
+const SAVES: usize = 5;
+
+/// What a save command prints. The commands of nft read again when there is a new generation, but a chain that others are adding, and
+/// have not committed, can shift the pieces of the kernel's answer: then a chain is printed twice.
+async fn save(program: &str, limits: Limits) -> Result<String, ToolError> {
+    let mut text = run(&[program, "-c"], limits).await?;
+    for _ in 1..SAVES {
+        if !declares_twice(&text) {
+            break;
+        }
+        text = run(&[program, "-c"], limits).await?;
+    }
+    Ok(text)
+}
+
+/// Whether a table in the format of iptables-save declares a chain twice.
+fn declares_twice(text: &str) -> bool {
+    let mut chains = HashSet::new();
+    text.lines().any(|line| {
+        if line.starts_with('*') {
+            chains.clear();
+        }
+        let chain = line.strip_prefix(':').and_then(|rest| rest.split_ascii_whitespace().next());
+        chain.is_some_and(|chain| !chains.insert(chain))
+    })
+}
+
 /// Asks the variant's own program, else the one without a variant in its name, if it is of that variant.
 async fn saved(family: &str, variant: Variant, limits: Limits) -> Result<(String, Option<String>), ToolError> {
     let program = format!("{family}-{}-save", variant.name());
-    match run(&[&program, "-c"], limits).await {
+    match save(&program, limits).await {
         Err(ToolError::Missing { program }) => {
             let plain = format!("{family}-save");
             let version = run(&[&plain, "--version"], limits).await?;
             if Variant::of(&version) != variant {
                 return Err(ToolError::Missing { program });
             }
-            let text = run(&[&plain, "-c"], limits).await?;
+            let text = save(&plain, limits).await?;
             Ok((text, Some(format!("{plain} -c ({})", version.trim()))))
         }
         answer => Ok((answer?, None)),
@@ -143,6 +172,13 @@ mod tests {
         assert!(Variant::of("iptables-save v1.8.9 (nf_tables)\n") == Variant::Nft);
         assert!(Variant::of("iptables-save v1.8.7 (legacy)\n") == Variant::Legacy);
         assert!(Variant::of("iptables-save v1.6.1\n") == Variant::Legacy);
+    }
+
+    #[test]
+    fn a_chain_that_is_printed_twice_is_seen() {
+        assert!(!declares_twice(""));
+        assert!(!declares_twice("*nat\n:A - [0:0]\n:B - [0:0]\n-A B -j A\nCOMMIT\n*filter\n:A - [0:0]\nCOMMIT\n"));
+        assert!(declares_twice("*nat\n:A - [0:0]\n:B - [0:0]\n:A - [7:9]\n-A B -j A\nCOMMIT\n"));
     }
 
     #[test]

@@ -26,6 +26,10 @@ const CALM: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_secs(2);
 /// Between two looks meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
+/// One look may meet a child between its fork and its program, whose memory is its parent's as well or is missing from both: of so
+/// many looks, a moment apart, the middle one counts.
+const LOOKS: usize = 3;
+const APART: Duration = Duration::from_millis(10);
 /// Lines of a log that are shown.
 const SHOWN: usize = 3;
 
@@ -40,6 +44,28 @@ struct Look {
 impl Look {
     fn at(handle: &ProcessHandle) -> Option<Look> {
         Some(Look { work: handle.work()?, lines: handle.log_since(u64::MAX).0 })
+    }
+
+    /// The last of several looks, with what should not grow as it is in the middle one of them.
+    async fn steady(handle: &ProcessHandle) -> Option<Look> {
+        let mut looks = vec![Look::at(handle)?];
+        while looks.len() < LOOKS {
+            tokio::time::sleep(APART).await;
+            looks.push(Look::at(handle)?);
+        }
+        Look::middle(looks)
+    }
+
+    fn middle(looks: Vec<Look>) -> Option<Look> {
+        let middle = |figure: fn(&Work) -> u64| {
+            let mut figures: Vec<u64> = looks.iter().map(|look| figure(&look.work)).collect();
+            figures.sort_unstable();
+            figures.get(figures.len() / 2).copied()
+        };
+        let (files, threads, memory) =
+            (middle(|work| work.files)?, middle(|work| work.threads)?, middle(|work| work.memory)?);
+        let last = looks.into_iter().next_back()?;
+        Some(Look { work: Work { files, threads, memory, ..last.work }, ..last })
     }
 
     /// All that should not grow and is more than it was, in words. All of it: one of them may be the trace of a child that is just being
@@ -123,9 +149,17 @@ impl Lab {
             });
             before = now;
             if calm || Instant::now() > deadline {
-                return before;
+                break;
             }
         }
+        for (node, look) in &mut before {
+            if let Some(handle) = self.proxies.handle(node)
+                && let Some(steady) = Look::steady(handle).await
+            {
+                *look = steady;
+            }
+        }
+        before
     }
 
     fn looks(&self) -> BTreeMap<String, Look> {
@@ -138,7 +172,7 @@ impl Lab {
 async fn stays_grown(handle: &ProcessHandle, before: &Look) -> Option<String> {
     let deadline = Instant::now() + MOMENT;
     loop {
-        let grown = Look::at(handle)?.grown(before)?;
+        let grown = Look::steady(handle).await?.grown(before)?;
         if Instant::now() > deadline {
             return Some(grown);
         }
@@ -197,6 +231,15 @@ mod tests {
         };
         assert_eq!(too_much("a", &did(5, 30), &strict), []);
         assert_eq!(too_much("a", &did(6, 31), &strict).len(), 2);
+    }
+
+    #[test]
+    fn a_child_that_is_there_for_a_moment_does_not_count() {
+        let look = |files, memory, lines| Look { work: Work { files, memory, ..Work::default() }, lines };
+        // Its memory is missing once and is there twice once.
+        let look = Look::middle(vec![look(20, 100, 1), look(25, 50, 1), look(20, 200, 2)]).unwrap();
+        assert_eq!((look.work.files, look.work.memory, look.lines), (20, 100, 2));
+        assert!(Look::middle(Vec::new()).is_none());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The kernel does not notice all that happens to a dump (`NLM_F_DUMP_INTR`): not a change during its last piece; and between
 //! two pieces it remembers a number, and counts what others have inserted and not committed, or deleted and not yet unlinked.
 //! So the generation is asked for behind each dump, and one that can have come in several pieces is believed when the next one
-//! reports the same objects.
+//! reports the same objects. Rules say behind which rule they stand as well: a gap among them is seen in the dump itself, also
+//! where others write in such a rhythm that two dumps have the same one.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::{io, mem};
@@ -22,6 +23,8 @@ use crate::writer::Writer;
 
 /// The message type that asks for elements.
 const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
+/// The message type that asks for rules.
+const GET_RULES: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETRULE as u16;
 /// An answer of up to so many bytes came in one piece, and there was nothing more to report: the kernel has at least a page of
 /// 4 KiB, less 320 bytes, for a piece (`netlink_dump`), and rules of over 1.5 KiB are rare. The end is a piece of its own.
 const ONE_PIECE: usize = 2048;
@@ -61,6 +64,23 @@ fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     hasher.finish()
 }
 
+/// Whether each rule stands behind the one that was reported before it in its chain: `nf_tables_dump_rules` reports which one
+/// that is (`NFTA_RULE_POSITION`), counted from what is committed, not from what it reported. Old kernels do not say so of any.
+fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool {
+    // `NFTA_RULE_CHAIN`, `NFTA_RULE_HANDLE`, `NFTA_RULE_POSITION`.
+    let mut places = rules.map(|rule| (rule.get(2), rule.be64(3), rule.be64(6)));
+    if places.clone().all(|(.., behind)| behind.is_none()) {
+        return true;
+    }
+    let mut before = (None, None);
+    places.all(|(chain, handle, behind)| {
+        let first = chain != before.0;
+        let expected = if first { None } else { before.1 };
+        before = (chain, handle);
+        behind == expected
+    })
+}
+
 impl Socket {
     /// Reads several things of one moment: `read` is called until the generation is the same before and after. Within it
     /// dumps are not checked one by one, which saves a question for each.
@@ -97,7 +117,7 @@ impl Socket {
     }
 
     /// What was answered last.
-    pub(super) fn objects(&self) -> impl Iterator<Item = Attributes<'_>> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = Attributes<'_>> + Clone {
         Messages(&self.answer).filter_map(|message| match message.content() {
             Content::Object { attributes, .. } => Some(attributes),
             Content::Answer { .. } | Content::Done { .. } => None,
@@ -123,6 +143,7 @@ impl Socket {
         let mut before = None;
         for _ in 0..DUMPS {
             match self.ask_once(request, &fill).map_err(failed)? {
+                Outcome::Whole(_) if request.kind == GET_RULES && !in_sequence(self.objects()) => {}
                 Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
                 Outcome::Whole(_) if !dump => return Ok(()),
                 Outcome::Whole(generation) => {
@@ -207,5 +228,39 @@ impl Socket {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chain, handle and position of each rule of a dump.
+    fn rules(of: &[(&str, u64, Option<u64>)]) -> bool {
+        let dumped = of.iter().map(|(chain, handle, behind)| {
+            let mut writer = Writer::default();
+            writer.put(2, chain.as_bytes());
+            writer.put(3, &handle.to_be_bytes());
+            if let Some(behind) = behind {
+                writer.put(6, &behind.to_be_bytes());
+            }
+            writer.bytes
+        });
+        let dumped: Vec<Vec<u8>> = dumped.collect();
+        in_sequence(dumped.iter().map(|rule| Attributes::new(rule)))
+    }
+
+    #[test]
+    fn a_gap_in_a_dump_and_a_rule_that_came_twice_are_seen() {
+        assert!(rules(&[]));
+        assert!(rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 8, Some(9)), ("b", 1, None), ("b", 2, Some(1))]));
+        // The first piece ended behind 7, and 9 is gone.
+        assert!(!rules(&[("a", 7, None), ("a", 8, Some(9))]));
+        assert!(!rules(&[("a", 8, Some(9))]));
+        assert!(!rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 9, Some(7)), ("a", 8, Some(9))]));
+        assert!(!rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 7, None), ("a", 9, Some(7))]));
+        assert!(!rules(&[("a", 7, None), ("b", 2, Some(1))]));
+        // An old kernel says nothing of places.
+        assert!(rules(&[("a", 7, None), ("a", 8, None)]));
     }
 }
