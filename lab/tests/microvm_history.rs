@@ -26,7 +26,7 @@ use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
 use svcproxy::model::Family;
 use svcproxy::source::Change;
 
-use changes::{any_node, any_service, any_slice, key};
+use changes::any_change;
 
 /// Histories where nobody says how many: with the boot they take under a minute.
 const FEW: u64 = 12;
@@ -47,13 +47,8 @@ enum Event {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let change = |change| Event::Change(Box::new(change));
     prop_oneof![
-        6 => any_service().prop_map(change),
-        8 => any_slice().prop_map(change),
-        1 => any_node().prop_map(change),
-        2 => (0u8..4).prop_map(move |i| change(Change::Service(key(&format!("svc-{i}")), None))),
-        2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
+        19 => any_change().prop_map(|change| Event::Change(Box::new(change))),
         8 => Just(Event::Sync),
         1 => Just(Event::Restart),
         1 => Just(Event::FlushRules),

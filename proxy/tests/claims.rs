@@ -18,7 +18,6 @@ use svcproxy::state::claims::{Claim, Rank};
 use svcproxy::state::service::ServicePort;
 
 #[path = "support/changes.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
 mod changes;
 
 use changes::{any_service, key};

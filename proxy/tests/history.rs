@@ -18,7 +18,7 @@ use svcproxy::source::Change;
 #[path = "support/changes.rs"]
 mod changes;
 
-use changes::{any_node, any_service, any_slice, key};
+use changes::{any_change, key};
 
 /// Takes the guard of the loopback range out, with the jumps to it; whether all of it was there.
 fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bool {
@@ -45,13 +45,8 @@ enum Event {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let change = |change| Event::Change(Box::new(change));
     prop_oneof![
-        6 => any_service().prop_map(change),
-        8 => any_slice().prop_map(change),
-        1 => any_node().prop_map(change),
-        2 => (0u8..4).prop_map(move |i| change(Change::Service(key(&format!("svc-{i}")), None))),
-        2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
+        19 => any_change().prop_map(|change| Event::Change(Box::new(change))),
         6 => Just(Event::Sync),
         2 => Just(Event::FailNextRestore),
         2 => (0usize..3).prop_map(Event::KillNextRestore),

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use changes::{any_node, any_service, any_slice, key};
+use changes::any_change;
 use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -144,13 +144,8 @@ enum Event {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let change = |change| Event::Change(Box::new(change));
     prop_oneof![
-        6 => any_service().prop_map(change),
-        8 => any_slice().prop_map(change),
-        1 => any_node().prop_map(change),
-        2 => (0u8..4).prop_map(move |i| change(Change::Service(key(&format!("svc-{i}")), None))),
-        2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
+        19 => any_change().prop_map(|change| Event::Change(Box::new(change))),
         6 => Just(Event::Sync),
         1 => Just(Event::Restart),
         1 => Just(Event::Flush),

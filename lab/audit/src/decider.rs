@@ -10,6 +10,8 @@ use svclab_sim::trace::{Event, Lost};
 pub struct Decider {
     /// Whose it is.
     pub program: Program,
+    /// The chain that the rule is in, or whose policy it is; `None` for a virtual server, and a policy of iptables.
+    pub chain: Option<String>,
     /// Its place and text.
     pub text: String,
 }
@@ -83,26 +85,31 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
             Event::Matched(rule) => {
                 last = Some(Decider {
                     program: of_chain(rule.chain()),
+                    chain: Some(rule.chain().to_owned()),
                     text: format!("{} in {}: {rule}", rule.number(), rule.table()),
                 });
             }
             Event::NftMatched(rule) => {
                 let program = of_table(rule.table(), rule.chain());
-                last = Some(Decider { program, text: format!("{}: {rule}", rule.place()) });
+                let chain = Some(rule.chain().to_owned());
+                last = Some(Decider { program, chain, text: format!("{}: {rule}", rule.place()) });
             }
             Event::Scheduled { service, server, .. } => {
                 let text = format!("the virtual server {service} leads to {server}");
-                decided = Some(Decider { program: Program::Proxy(Mode::Ipvs), text });
+                decided = Some(Decider { program: Program::Proxy(Mode::Ipvs), chain: None, text });
             }
             Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
             Event::Lost(Lost::Rule(_) | Lost::NftRule(_)) => decided.clone_from(&last),
             Event::Policy(table, hook, Policy::Drop) => {
                 let text = format!("the policy of {} in {table}", hook.chain());
-                decided = Some(Decider { program: Program::Unknown, text });
+                decided = Some(Decider { program: Program::Unknown, chain: None, text });
             }
             Event::Lost(Lost::NftPolicy(chain)) => {
-                let text = format!("the policy of {}", chain.place());
-                decided = Some(Decider { program: of_table(chain.table(), chain.chain()), text });
+                decided = Some(Decider {
+                    program: of_table(chain.table(), chain.chain()),
+                    chain: Some(chain.chain().to_owned()),
+                    text: format!("the policy of {}", chain.place()),
+                });
             }
             _ => {}
         }

@@ -28,7 +28,7 @@ use svcproxy::source::Change;
 mod changes;
 mod leaving;
 
-use changes::{any_node, any_service, any_slice, key};
+use changes::{any_change, key};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -120,13 +120,8 @@ enum Event {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let change = |change| Event::Change(Box::new(change));
     prop_oneof![
-        6 => any_service().prop_map(change),
-        8 => any_slice().prop_map(change),
-        1 => any_node().prop_map(change),
-        2 => (0u8..4).prop_map(move |i| change(Change::Service(key(&format!("svc-{i}")), None))),
-        2 => (0u8..4, 0u8..2).prop_map(move |(i, p)| change(Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None))),
+        19 => any_change().prop_map(|change| Event::Change(Box::new(change))),
         6 => Just(Event::Sync),
         2 => (0u64..1000).prop_map(Event::FollowUp),
         2 => (0u64..3).prop_map(Event::Connections),

@@ -1,4 +1,5 @@
 //! Changes of objects as they may come in any order.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
 
@@ -83,4 +84,15 @@ pub fn any_node() -> impl Strategy<Value = Change> {
         let object = json!({ "metadata": { "name": "node-a", "labels": labels } });
         Change::Node("node-a".into(), Some(Arc::new(serde_json::from_value(object).unwrap())))
     })
+}
+
+/// Any of these, slices most often; one in five is a deletion.
+pub fn any_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => any_service(),
+        8 => any_slice(),
+        1 => any_node(),
+        2 => (0u8..4).prop_map(|i| Change::Service(key(&format!("svc-{i}")), None)),
+        2 => (0u8..4, 0u8..2).prop_map(|(i, p)| Change::EndpointSlice(key(&format!("svc-{i}-{p}")), None)),
+    ]
 }

@@ -111,7 +111,7 @@ pub(super) fn known_refusal(
         |verdict: &Verdict| matches!(verdict, Verdict::Rejected { .. } | Verdict::Dropped { why: Lost::Rule(_), .. });
     let is_known = proxy.settings.mode == Mode::Iptables
         && asked.frontend.kind == FrontendKind::NodePort
-        && decided.is_some_and(|decided| decided.text.contains("-A KUBE-EXTERNAL-SERVICES "))
+        && decided.and_then(|decided| decided.chain.as_deref()) == Some("KUBE-EXTERNAL-SERVICES")
         && found.outcomes.iter().all(|one| is_refused(&one.verdict));
     is_known
         .then_some("kube-proxy refuses a node port without endpoints on every address of the node (kubernetes#97360)")
@@ -200,8 +200,11 @@ mod tests {
         let by = Host::builder("node").build().map(|host| network.add(host)).ok();
         let known = |frontend, mode, chain: &str, verdict: Verdict| {
             let proxy = Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
-            let text = format!("1 in filter: -A {chain} -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT");
-            let decided = Decider { program: Program::Proxy(Mode::Iptables), text };
+            let decided = Decider {
+                program: Program::Proxy(Mode::Iptables),
+                chain: Some(chain.to_owned()),
+                text: format!("1 in filter: -A {chain} -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT"),
+            };
             let outcomes = vec![Outcome { verdict, probability: Fraction::one() }];
             let found = Outcomes { outcomes, ways: Vec::new(), undecided: Vec::new() };
             known_refusal(&Asked { frontend, source: &source, to }, &proxy, &found, Some(&decided)).is_some()
