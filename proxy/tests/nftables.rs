@@ -257,6 +257,19 @@ fn a_service_takes_no_chain_of_its_own_unless_it_asks_for_affinity() {
     assert_eq!(chains(1), chains(100));
 }
 
+/// The kernel takes memory for as many elements as a set's size says, and looks through all of it every second where they expire.
+#[test]
+fn sets_that_rules_fill_have_no_size() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    let spec = json!({ "clusterIP": "10.96.1.1", "sessionAffinity": "ClientIP", "ports": [{ "port": 80 }] });
+    let sticky = service(None, 1, spec, json!([]));
+    proxy.apply([&sticky, &slice(1, &[1, 2])]);
+    proxy.sync().unwrap();
+    let sets = content(&mut proxy).sets;
+    let filled: Vec<_> = sets.iter().filter(|(_, set)| set.expires).collect();
+    assert!(filled.len() == 2 && filled.iter().all(|(_, set)| set.size.is_none()), "{filled:?}");
+}
+
 #[test]
 fn another_programs_table_of_this_name_gives_way_in_one_change() {
     let mut first = proxy(Fake::new(Family::V4));

@@ -15,8 +15,6 @@ use crate::model::ServicePortName;
 use crate::nftables::{Chain, Name, Rule, Set, Statement, Verdict};
 use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
 
-/// Clients that are remembered for each endpoint, as `nft` has it for sets that rules fill.
-const CLIENTS: u32 = 65_535;
 /// Letters of the hash that begins the names of what is one service port's alone.
 const HASH: usize = 8;
 
@@ -101,7 +99,7 @@ impl<'a> Affinity<'a> {
             Rule::new([Statement::Protocol(self.plan.protocol()), Statement::Translate(*endpoint)]),
         ];
         self.own.chains.insert(own_name("endpoint", name, Some(endpoint)), Chain::new("", rules));
-        self.own.sets.insert(set, Set::remembering("", &[Field::Source], CLIENTS));
+        self.own.sets.insert(set, Set::remembering("", &[Field::Source]));
     }
 }
 

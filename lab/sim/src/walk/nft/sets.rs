@@ -5,6 +5,9 @@ use crate::nft::SetOperation;
 use crate::nft::program::{Content, Entry};
 use crate::walk::Walker;
 
+/// Elements of a set that rules fill and that has no size of its own (`nft_dynset_init`).
+const ROOM: usize = 0xffff;
+
 impl<'a> Walker<'a> {
     /// What the set has for a key.
     pub(super) fn nft_find(&self, at: &At<'a>, set: usize, key: &[u128]) -> Result<Option<Content>, Stop> {
@@ -58,7 +61,7 @@ impl<'a> Walker<'a> {
             SetOperation::Add if is_there => {}
             SetOperation::Add | SetOperation::Update => {
                 let count = elements.len() + set.exact.len() + set.ranges.len();
-                if !is_there && set.size.is_some_and(|size| count >= size) {
+                if !is_there && count >= set.size.unwrap_or(ROOM) {
                     return Err(Stop::Break);
                 }
                 elements.insert(key, Entry { content, expires });
