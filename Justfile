@@ -39,13 +39,14 @@ test *ARGS:
     #!/bin/sh
     set -eu
     [ $# -gt 0 ] || cargo test --quiet --workspace --doc
+    # Examples are compiled by `./just lint`.
     # cargo-nextest has no prebuilt package in a registry, and building it takes minutes: it is used where it is.
     # Without it, cargo's own runner runs the same tests; the limits of .config/nextest.toml become a thread count.
     if command -v cargo-nextest >/dev/null; then
-        exec cargo nextest run --workspace "$@"
+        exec cargo nextest run --workspace --tests "$@"
     fi
     echo 'just test: no cargo-nextest here (cargo install cargo-nextest --locked): using cargo test' >&2
-    exec cargo test --workspace --lib --bins --tests --no-fail-fast "$@" -- --test-threads=2
+    exec cargo test --workspace --tests --no-fail-fast "$@" -- --test-threads=2
 
 # Break rendered rules in every way of a catalogue, and print which properties and which scenarios notice (docs/properties.md).
 mutants:
@@ -59,6 +60,7 @@ bench *ARGS:
 # Everything that judges the text: formatting, clippy, rustdoc, shell, licences (the last two where the tools are).
 lint:
     cargo fmt --all --check
+    .ci/features
     cargo clippy --workspace --all-targets -- -D warnings
     cargo clippy -p svclab-image-tests --all-targets --features docker -- -D warnings
     cargo check --quiet -p svclab-apiserver --no-default-features

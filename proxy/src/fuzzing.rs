@@ -1,5 +1,5 @@
 //! What comes from outside, read from any bytes: the entry points of the fuzzers in `proxy/fuzz` and of the property tests
-//! (`tests/fuzzing.rs`). Nothing here may panic, whatever it is given; none of it does I/O.
+//! (`tests/it/fuzzing.rs`). Nothing here may panic, whatever it is given; none of it does I/O.
 //!
 //! Hidden from the documentation: it is for those alone.
 

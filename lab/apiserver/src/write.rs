@@ -84,7 +84,7 @@ fn admit(
     let kind = path.resource.kind;
     let (object, unknown) = Object::from_value(kind, value)
         .map_err(|error| ApiError::bad_request(format!("{} in version \"v1\": {error}", kind.name())))?;
-    match (unknown, query.validation) {
+    match (unknown.first(), query.validation) {
         (Some(field), FieldValidation::Strict) => {
             return Err(ApiError::bad_request(format!("strict decoding error: unknown field \"{field}\"")));
         }

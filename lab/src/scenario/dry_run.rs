@@ -56,7 +56,8 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
             }
         }
         let object = Object::from_value(Kind::Pod, &value);
-        let (object, _) = object.map_err(|message| ObjectError::field(format!("pod/{pod}"), "spec", message))?;
+        let (object, _) =
+            object.map_err(|wrong| ObjectError::field(format!("pod/{pod}"), wrong.field, wrong.expected))?;
         store.apply(object)?;
     }
     let mut surplus = count.max(1) + 1;

@@ -1,12 +1,10 @@
 //! Plain multi-document Kubernetes YAML to typed objects, with the line of everything that is wrong.
 
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::object::Object;
+use super::kind::Kind;
+use super::object::{Object, WrongType};
 use super::place::place_of;
 
 /// One document of a manifest and where it begins.
@@ -74,40 +72,53 @@ fn split(text: &str) -> Vec<(usize, String)> {
 }
 
 fn read(text: &str) -> Result<Object, Vec<ManifestError>> {
-    let meta: TypeMeta = from_yaml(text).map_err(|error| vec![error])?;
-    match (meta.api_version.as_str(), meta.kind.as_str()) {
-        ("v1", "Pod") => typed::<Pod>(text).map(|pod| Object::Pod(Box::new(pod))),
-        ("v1", "Service") => typed::<Service>(text).map(|service| Object::Service(Box::new(service))),
-        ("v1", "Node") => typed::<Node>(text).map(|node| Object::Node(Box::new(node))),
-        ("discovery.k8s.io/v1", "EndpointSlice") => {
-            typed::<EndpointSlice>(text).map(|slice| Object::EndpointSlice(Box::new(slice)))
+    let value: serde_json::Value = from_yaml(text).map_err(|error| vec![error])?;
+    let wrong_type = |error: &WrongType| vec![at_field(text, &error.field, plain_types(&error.to_string()))];
+    let TypeMeta { api_version, kind } = serde_path_to_error::deserialize(&value).map_err(|error| {
+        wrong_type(&WrongType { field: error.path().to_string(), expected: error.inner().to_string() })
+    })?;
+    let kind = match (api_version.as_str(), kind.as_str()) {
+        ("v1", "Pod") => Kind::Pod,
+        ("v1", "Service") => Kind::Service,
+        ("v1", "Node") => Kind::Node,
+        ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
+        ("networking.k8s.io/v1", "ServiceCIDR") => Kind::ServiceCidr,
+        (version, kind) => {
+            return Err(vec![at_field(
+                text,
+                "kind",
+                format!(
+                    "{version} {kind}: expected v1 Pod, v1 Service, v1 Node, discovery.k8s.io/v1 EndpointSlice or \
+                     networking.k8s.io/v1 ServiceCIDR"
+                ),
+            )]);
         }
-        ("networking.k8s.io/v1", "ServiceCIDR") => {
-            typed::<ServiceCIDR>(text).map(|cidr| Object::ServiceCidr(Box::new(cidr)))
-        }
-        (version, kind) => Err(vec![at_field(
-            text,
-            "kind",
-            format!(
-                "{version} {kind}: expected v1 Pod, v1 Service, v1 Node, discovery.k8s.io/v1 EndpointSlice or \
-                 networking.k8s.io/v1 ServiceCIDR"
-            ),
-        )]),
-    }
-}
-
-fn typed<T: DeserializeOwned + serde::Serialize>(text: &str) -> Result<T, Vec<ManifestError>> {
-    let one = |error| vec![error];
-    let object: T = from_yaml(text).map_err(one)?;
-    let written: serde_json::Value = from_yaml(text).map_err(one)?;
-    let kept = serde_json::to_value(&object).unwrap_or_default();
-    let lost = lost_fields(&written, &kept);
-    if lost.is_empty() {
+    };
+    let (object, unknown) = Object::from_value(kind, &value).map_err(|error| wrong_type(&error))?;
+    if unknown.is_empty() {
         return Ok(object);
     }
     let message = |path: &str| format!("unknown field `{path}`: Kubernetes has none of that name there");
-    Err(lost.iter().map(|path| at_field(text, path, message(path))).collect())
+    Err(unknown.iter().map(|path| at_field(text, path, message(path))).collect())
 }
+
+/// Replaces the names of Rust's types by words.
+fn plain_types(message: &str) -> String {
+    TYPES.iter().fold(message.to_owned(), |text, (name, words)| match text.strip_suffix(&format!("expected {name}")) {
+        Some(start) => format!("{start}expected {words}"),
+        None => text,
+    })
+}
+
+const TYPES: [(&str, &str); 7] = [
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u64", "a whole number"),
+    ("usize", "a whole number"),
+    ("i32", "a whole number"),
+    ("i64", "a whole number"),
+    ("bool", "true or false"),
+];
 
 /// A mistake in a field.
 fn at_field(text: &str, path: &str, message: String) -> ManifestError {
@@ -126,13 +137,8 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
     })
 }
 
-/// The first of [`lost_fields`].
-pub(super) fn lost_field(written: &serde_json::Value, kept: &serde_json::Value) -> Option<String> {
-    lost_fields(written, kept).into_iter().next()
-}
-
 /// The fields of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be silently ignored.
-fn lost_fields(written: &serde_json::Value, kept: &serde_json::Value) -> Vec<String> {
+pub(super) fn lost_fields(written: &serde_json::Value, kept: &serde_json::Value) -> Vec<String> {
     let mut lost = Vec::new();
     gather_lost(written, kept, String::new(), &mut lost);
     lost
@@ -164,15 +170,7 @@ fn gather_lost(written: &serde_json::Value, kept: &serde_json::Value, path: Stri
 pub fn plain_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
-    for (type_name, words) in [
-        ("u8", "a whole number from 0 to 255"),
-        ("u16", "a whole number from 0 to 65535"),
-        ("u64", "a whole number"),
-        ("usize", "a whole number"),
-        ("i32", "a whole number"),
-        ("i64", "a whole number"),
-        ("bool", "true or false"),
-    ] {
+    for (type_name, words) in TYPES {
         if text == format!("invalid {type_name}") {
             return format!("expected {words}");
         }

@@ -34,7 +34,7 @@ pub use allocate::{generated_name, mix};
 pub use error::ObjectError;
 pub use kind::Kind;
 pub use manifest::{Document, ManifestError, parse as parse_manifests, plain_message};
-pub use object::{Object, ObjectKey};
+pub use object::{Object, ObjectKey, WrongType};
 pub use place::place_of;
 pub use pod::PodState;
 pub use record::{Change, Record, selectable};

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::error::ObjectError;
 use super::kind::Kind;
-use super::manifest::lost_field;
+use super::manifest::lost_fields;
 
 /// `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,15 +73,16 @@ pub enum Object {
 }
 
 impl Object {
-    /// Reads an object of `kind`. The second value names a field that Kubernetes does not know, if there is one.
+    /// Reads an object of `kind`. The second value names the fields that Kubernetes does not know.
     ///
     /// # Errors
-    /// A value of the wrong type: its field and what was expected.
-    pub fn from_value(kind: Kind, value: &Value) -> Result<(Self, Option<String>), String> {
-        fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Option<String>), String> {
-            let object: T = serde_path_to_error::deserialize(value).map_err(|error| error.to_string())?;
+    /// A value of the wrong type.
+    pub fn from_value(kind: Kind, value: &Value) -> Result<(Self, Vec<String>), WrongType> {
+        fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Vec<String>), WrongType> {
+            let object: T = serde_path_to_error::deserialize(value)
+                .map_err(|error| WrongType { field: error.path().to_string(), expected: error.inner().to_string() })?;
             let kept = serde_json::to_value(&object).unwrap_or_default();
-            Ok((Box::new(object), lost_field(value, &kept)))
+            Ok((Box::new(object), lost_fields(value, &kept)))
         }
         Ok(match kind {
             Kind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,
@@ -96,6 +97,16 @@ impl Object {
             Kind::Deployment => read(value).map(|(object, lost)| (Object::Deployment(object), lost))?,
         })
     }
+}
+
+/// A field whose value has the wrong type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {expected}")]
+pub struct WrongType {
+    /// The field's path, as in `spec.ports[0].port`; `.` for the object itself.
+    pub field: String,
+    /// The type that was found and the one that was expected.
+    pub expected: String,
 }
 
 /// The key of an object that lives in a namespace.

@@ -7,7 +7,7 @@ use crate::testing;
 
 fn apply(store: &mut Store, kind: Kind, value: &Value) -> Result<String, String> {
     let (object, unknown) = Object::from_value(kind, value).unwrap();
-    assert_eq!(unknown, None);
+    assert!(unknown.is_empty(), "{unknown:?}");
     store.replace(object).map_err(|error| error.to_string())
 }
 

@@ -150,8 +150,8 @@ fn pod_value(service: u64, pod: u64) -> Value {
 
 fn apply(store: &mut Store, kind: Kind, value: &Value) -> Result<(), ObjectError> {
     let object = Object::from_value(kind, value);
-    let (object, unknown) = object.map_err(|message| ObjectError::field("soak", "spec", message))?;
-    debug_assert_eq!(unknown, None, "a field that Kubernetes does not know");
+    let (object, unknown) = object.map_err(|wrong| ObjectError::field("soak", wrong.field, wrong.expected))?;
+    debug_assert!(unknown.is_empty(), "{unknown:?}: a field that Kubernetes does not know");
     store.apply(object).map(|_| ())
 }
 

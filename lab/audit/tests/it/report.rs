@@ -1,0 +1,123 @@
+//! What audits look like, in every form.
+
+use std::collections::BTreeMap;
+
+use svclab_audit::audit::{Finding, NotJudged, Report, RuleTallies, RuleTally};
+use svclab_audit::report::{json, junit, markdown, sarif, summary, text};
+
+fn finding(kind: &'static str, title: &'static str, service: &str, known: Option<&'static str>) -> Finding {
+    Finding {
+        kind,
+        title,
+        service: service.to_owned(),
+        protocol: "TCP",
+        frontend: "cluster IP",
+        calls: vec!["a pod of this node (10.244.1.9) → 10.96.0.10:80/TCP".to_owned()],
+        count: 3,
+        promised: "deliver to 10.244.1.5:8080 (default/web-1) 1/1, sees 10.244.1.9".to_owned(),
+        because: vec!["cluster-ip: each node captures it [page reference/networking/virtual-ips]".to_owned()],
+        rules: vec!["cluster-ip"],
+        found: "to be delivered, and: lost on node/node-a: dropped by FORWARD 1".to_owned(),
+        cause: "a rule of Calico catches it: 1 in filter: -A cali-FORWARD -m comment --comment \"</script>`*\" -j DROP"
+            .to_owned(),
+        known: known.map(Into::into),
+        way: "10.244.1.9 sends tcp 10.244.1.9:40000 -> 10.96.0.10:80 SYN\n  route: out by eth0 to 10.244.1.1\n"
+            .to_owned(),
+    }
+}
+
+fn report() -> Report {
+    let dropped = "Packets are dropped that should be delivered";
+    Report {
+        node: "node-a".to_owned(),
+        taken: "2026-11-24T18:00:00Z".to_owned(),
+        mode: "iptables",
+        service_ports: 12,
+        frontends: 1,
+        calls: 96,
+        no_promise: 0,
+        unsettled: 1,
+        rules: RuleTallies::from([
+            ("cluster-ip", RuleTally { held: 90, broken: 3, known: 0 }),
+            ("no-endpoints", RuleTally { held: 3, broken: 0, known: 3 }),
+        ]),
+        findings: vec![
+            finding("dropped", dropped, "default/web:http", None),
+            finding(
+                "refusal",
+                "Packets are refused in the wrong way",
+                "default/nobody",
+                Some("kube-proxy does so everywhere"),
+            ),
+        ],
+        not_judged: vec![NotJudged {
+            why: "table filter, rule 3: bpf asks for a program's answer".to_owned(),
+            count: 2,
+            first: "the node → 10.96.0.11:80/TCP".to_owned(),
+        }],
+        assumed: vec!["10.244.1.5 is behind a port of cni0 of its own".to_owned()],
+        unread: vec!["rules/ipset: ipset: not found".to_owned()],
+    }
+}
+
+#[test]
+fn as_text() {
+    insta::assert_snapshot!(text(&report(), true));
+}
+
+#[test]
+fn as_markdown() {
+    insta::assert_snapshot!(markdown(&report()));
+}
+
+#[test]
+fn as_junit() {
+    insta::assert_snapshot!(junit(&report()));
+}
+
+/// Known differences are notes, and a finding has the same fingerprint each time.
+#[test]
+fn as_sarif() {
+    let document = sarif(&report(), "1.2.3");
+    let results = document["runs"][0]["results"].as_array().unwrap();
+    assert_eq!(results[0]["level"], "error");
+    assert_eq!(results[1]["level"], "note");
+    assert_eq!(results[0]["partialFingerprints"]["finding/v1"], "dropped/cluster IP/node-a/default/web:http/TCP");
+    let rules = document["runs"][0]["tool"]["driver"]["rules"].as_array().unwrap();
+    for result in results {
+        assert!(rules.iter().any(|rule| rule["id"] == result["ruleId"]), "{result}");
+    }
+}
+
+#[test]
+fn as_json() {
+    let document: serde_json::Value = serde_json::from_str(&json(&report()).unwrap()).unwrap();
+    assert_eq!(document["servicePorts"], 12);
+    assert_eq!(document["findings"][0]["kind"], "dropped");
+    assert_eq!(document["findings"][0].get("known"), None);
+}
+
+#[test]
+fn the_verdict_says_what_was_judged() {
+    let clean = Report { findings: Vec::new(), not_judged: Vec::new(), unsettled: 0, ..report() };
+    assert!(summary(&clean).ends_with("nothing is wrong\n"));
+    assert!(summary(&Report { unsettled: 1, ..clean.clone() }).ends_with("nothing is wrong in what could be judged\n"));
+    assert!(summary(&Report { calls: 0, ..clean.clone() }).ends_with("nothing was judged\n"));
+    let known = Report { findings: report().findings.into_iter().filter(|one| one.known.is_some()).collect(), ..clean };
+    assert!(known.is_clean() && summary(&known).ends_with("nothing is wrong\n"), "{}", summary(&known));
+}
+
+#[test]
+fn what_the_proxy_is_known_to_break_is_no_fault_of_the_node() {
+    let excused = |promise: &str| {
+        let mut report = report();
+        report.excuse(&BTreeMap::from([(promise.to_owned(), "it has none before 2.0".to_owned())]));
+        report
+    };
+    assert_eq!(excused("hairpin"), report());
+    let excused = excused("cluster-ip");
+    assert!(excused.is_clean() && !report().is_clean());
+    assert_eq!(excused.rules["cluster-ip"], RuleTally { held: 90, broken: 0, known: 3 });
+    let known: Vec<_> = excused.findings.iter().map(|finding| finding.known.as_deref()).collect();
+    assert_eq!(known, [Some("it has none before 2.0"), Some("kube-proxy does so everywhere")]);
+}

@@ -1,0 +1,181 @@
+//! The cloud load balancer on the real kernel: it follows the nodes' health checks.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use crate::support::clusters::{Families, ask, node, out, pod, probe, replied, run, spec};
+use crate::support::{Case, case};
+use svclab_cluster::Cluster;
+use svclab_cluster::traffic::probe::Answer;
+use svclab_spec::{Cni, LoadBalancerVip, PodSpec, Protocol, ServerPort, VipMode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub const CASES: &[Case] = &[
+    case!(Inside vip_follows_health),
+    case!(Inside vip_without_health_check_uses_every_node),
+    case!(Inside proxy_connects_from_its_own_address),
+    case!(Inside wrong_addresses_are_refused),
+];
+
+fn vip(address: &str, mode: VipMode, health: Option<u16>) -> LoadBalancerVip {
+    LoadBalancerVip {
+        address: address.parse().unwrap(),
+        mode,
+        ports: vec![(Protocol::Tcp, 80, 30080), (Protocol::Udp, 80, 30080)],
+        health_check_node_port: health,
+    }
+}
+
+/// A health-check node port on node `name` that answers with the status in the returned number.
+async fn health_server(cluster: &Cluster, name: &str, address: IpAddr) -> Arc<AtomicU16> {
+    let status = Arc::new(AtomicU16::new(200));
+    let listener = cluster.listen(&node(name), SocketAddr::new(address, 30000)).await.unwrap();
+    let shared = Arc::clone(&status);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let status = shared.load(Ordering::Relaxed);
+            let answer = format!("HTTP/1.0 {status} X\r\nContent-Length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    status
+}
+
+/// Translates a VIP to a pod on a node, as a service proxy would.
+async fn translate(cluster: &Cluster, name: &str, vip: &str, to: &str) {
+    let tool = if vip.contains(':') { "ip6tables" } else { "iptables" };
+    for protocol in ["tcp", "udp"] {
+        let rule =
+            format!("{tool} -t nat -A PREROUTING -d {vip} -p {protocol} --dport 80 -j DNAT --to-destination {to}");
+        run(cluster, node(name), &rule).await;
+    }
+}
+
+async fn vip_follows_health() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::Dual, 2, 2)).await.unwrap();
+    for (address, client, pods, nodes) in [
+        ("203.0.113.10", "192.168.0.100", ["10.244.1.10:8080", "10.244.2.11:8080"], ["192.168.0.1", "192.168.0.2"]),
+        (
+            "fd00:203::10",
+            "fd00:1::100",
+            ["[fd00:244:0:1::10]:8080", "[fd00:244:0:2::11]:8080"],
+            ["fd00:1::1", "fd00:1::2"],
+        ),
+    ] {
+        let a = health_server(&cluster, "a", nodes[0].parse().unwrap()).await;
+        let b = health_server(&cluster, "b", nodes[1].parse().unwrap()).await;
+        translate(&cluster, "a", address, pods[0]).await;
+        translate(&cluster, "b", address, pods[1]).await;
+        let published = vip(address, VipMode::Vip, Some(30000));
+        let ip = published.address;
+        cluster.set_vips(vec![published]).await.unwrap();
+
+        let to = SocketAddr::new(ip, 80);
+        for (statuses, healthy) in [
+            ([200, 200], vec!["a", "b"]),
+            ([503, 200], vec!["b"]),
+            ([200, 503], vec!["a"]),
+            ([503, 503], vec![]),
+            ([200, 200], vec!["a", "b"]),
+        ] {
+            a.store(statuses[0], Ordering::Relaxed);
+            b.store(statuses[1], Ordering::Relaxed);
+            let healthy: Vec<String> = healthy.into_iter().map(str::to_owned).collect();
+            cluster.wait_lb_healthy(ip, &healthy, PATIENCE).await.unwrap();
+            assert_eq!(cluster.lb_healthy(ip).unwrap(), healthy);
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let mut one = probe(out(), protocol, to);
+                if healthy.is_empty() {
+                    one.timeout = Duration::from_millis(300);
+                    assert_eq!(cluster.probe(&one).await.unwrap().answer, Answer::TimedOut);
+                    continue;
+                }
+                let outcomes = cluster.probe_many(vec![one; 64], 16).await.unwrap();
+                let mut servers = std::collections::BTreeSet::new();
+                for outcome in &outcomes {
+                    let (server, peer) = replied(outcome);
+                    assert_eq!(peer, client.parse::<IpAddr>().unwrap());
+                    servers.insert(if server == "default/p0" { "a" } else { "b" });
+                }
+                // 64 connections miss one of two nodes once in 2^63 runs.
+                assert_eq!(servers.into_iter().collect::<Vec<_>>(), healthy, "{to} {protocol:?}");
+            }
+        }
+        cluster.set_vips(vec![]).await.unwrap();
+        assert!(matches!(ask(&cluster, out(), &to.to_string()).await, Answer::Unreachable(_)));
+        assert!(cluster.lb_healthy(ip).is_err());
+    }
+}
+
+async fn vip_without_health_check_uses_every_node() {
+    let cluster = Cluster::build(&spec(Cni::PointToPoint, Families::V4, 2, 2)).await.unwrap();
+    cluster.set_vips(vec![vip("203.0.113.10", VipMode::Vip, None)]).await.unwrap();
+    let ip = "203.0.113.10".parse().unwrap();
+    assert_eq!(cluster.lb_healthy(ip).unwrap(), ["a", "b"]);
+    // Nobody translates: lost, not bounced between the load balancer and the nodes.
+    assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, Answer::TimedOut);
+}
+
+async fn proxy_connects_from_its_own_address() {
+    let mut spec = spec(Cni::Bridge, Families::V4, 2, 0);
+    for (i, name) in ["a", "b"].into_iter().enumerate() {
+        let port = |protocol| ServerPort { protocol, port: 30080 };
+        spec.pods.push(PodSpec {
+            host_network: true,
+            addresses: spec.nodes[i].addresses.clone(),
+            ports: vec![port(Protocol::Tcp), port(Protocol::Udp)],
+            ..pod(&format!("host-{name}"), name, 0, 0, Families::V4)
+        });
+    }
+    let cluster = Cluster::build(&spec).await.unwrap();
+    let balancer: IpAddr = "192.168.0.200".parse().unwrap();
+    for address in ["203.0.113.10", "192.168.0.200"] {
+        let published = vip(address, VipMode::Proxy, None);
+        let to = SocketAddr::new(published.address, 80);
+        cluster.set_vips(vec![published]).await.unwrap();
+        for from in [out(), node("a")] {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let one = probe(from.clone(), protocol, to);
+                let mut servers = Vec::new();
+                for outcome in cluster.probe_many(vec![one; 4], 1).await.unwrap() {
+                    let (server, peer) = replied(&outcome);
+                    assert_eq!(peer, balancer);
+                    servers.push(server.to_owned());
+                }
+                servers.sort();
+                let twice = ["default/host-a", "default/host-a", "default/host-b", "default/host-b"];
+                assert_eq!(servers, twice, "{to} from {from} {protocol:?}");
+            }
+        }
+    }
+    cluster.set_vips(vec![vip("203.0.113.10", VipMode::Proxy, Some(30000))]).await.unwrap();
+    let broken = ask(&cluster, out(), "203.0.113.10:80").await;
+    assert!(matches!(broken, Answer::Broken(_)), "no node is healthy: {broken:?}");
+    cluster.set_vips(vec![]).await.unwrap();
+    assert_eq!(ask(&cluster, out(), "192.168.0.200:80").await, Answer::Refused);
+}
+
+async fn wrong_addresses_are_refused() {
+    let mut without = spec(Cni::Bridge, Families::V4, 1, 0);
+    let cluster = Cluster::build(&without).await.unwrap();
+    let one = vip("203.0.113.10", VipMode::Vip, None);
+    let error = |result: Result<(), svclab_cluster::ClusterError>| result.unwrap_err().to_string();
+    assert_eq!(
+        error(cluster.set_vips(vec![one.clone(), one.clone()]).await),
+        "load-balancer address 203.0.113.10: is there twice: services that share it must agree on ipMode and healthCheckNodePort"
+    );
+    assert_eq!(
+        error(cluster.set_vips(vec![vip("fd00::1", VipMode::Vip, None)]).await),
+        "load-balancer address fd00::1: the load balancer has no address of that family"
+    );
+    without.load_balancer = None;
+    let cluster = Cluster::build(&without).await.unwrap();
+    let none = error(cluster.set_vips(vec![one]).await);
+    assert_eq!(none, "there is no load balancer in this cluster");
+}

@@ -1,0 +1,313 @@
+//! Clusters on the real kernel: who reaches whom, and from which address.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crate::support::clusters::{Families, ask, in_pod, node, out, pod, probe, replied, run, spec};
+use crate::support::{Case, case};
+use svclab_cluster::Cluster;
+use svclab_cluster::process::{Ended, ProcessSpec};
+use svclab_cluster::traffic::probe::{Answer, Place, Probe};
+use svclab_spec::{Cni, PodSpec, Protocol};
+
+const EVERY: [Cni; 3] = [Cni::Bridge, Cni::PointToPoint, Cni::Ptp];
+
+pub const CASES: &[Case] = &[
+    case!(Inside everybody_reaches_every_pod),
+    case!(Inside clients_need_a_route),
+    case!(Inside service_addresses_are_lost_in_silence),
+    case!(Inside hairpin_needs_masquerade),
+    case!(Inside servers_stop_and_pods_come_and_go),
+    case!(Inside a_connection_stays_open),
+    case!(Inside commands_run_in_places),
+    case!(Inside processes_are_watched),
+    case!(Inside thousands_of_probes),
+    case!(Inside source_ports_are_used_again),
+    case!(Inside every_refusal_is_heard),
+    case!(Inside a_machine_that_stands_still_fakes_no_drop),
+];
+
+/// Kernels send 50 ICMP errors at once and 1,000 a second, unless told otherwise.
+async fn every_refusal_is_heard() {
+    let spec = spec(Cni::Bridge, Families::Dual, 2, 2);
+    let cluster = Cluster::build(&spec).await.unwrap();
+    for address in &spec.nodes[1].addresses {
+        let knock = Probe {
+            timeout: Duration::from_secs(5),
+            ..probe(in_pod(&spec.pods[0].name), Protocol::Udp, SocketAddr::new(*address, 9))
+        };
+        let outcomes = cluster.probe_many(vec![knock; 400], 400).await.unwrap();
+        let heard = outcomes.iter().filter(|outcome| outcome.answer == Answer::Refused).count();
+        assert_eq!(heard, 400, "{address}");
+    }
+}
+
+/// All pods and one node to all pods, both protocols, all families: the pod itself answers and sees the source.
+async fn everybody_reaches_every_pod() {
+    for cni in EVERY {
+        for families in Families::ALL {
+            let spec = spec(cni, families, 2, 4);
+            let cluster = Cluster::build(&spec).await.unwrap();
+            let mut probes = Vec::new();
+            let mut wanted = Vec::new();
+            for target in &spec.pods {
+                for (family, address) in target.addresses.iter().enumerate() {
+                    for port in crate::support::clusters::PORTS {
+                        let to = SocketAddr::new(*address, port.port);
+                        for from in &spec.pods {
+                            probes.push(probe(in_pod(&from.name), port.protocol, to));
+                            let seen = Some(from.addresses[family]);
+                            wanted.push((format!("default/{}", target.name), seen));
+                        }
+                        probes.push(probe(node("a"), port.protocol, to));
+                        wanted.push((format!("default/{}", target.name), None));
+                    }
+                }
+            }
+            let outcomes = cluster.probe_many(probes.clone(), 64).await.unwrap();
+            let mut wrong = Vec::new();
+            for ((outcome, probe), (server, seen)) in outcomes.iter().zip(&probes).zip(&wanted) {
+                let right = match &outcome.answer {
+                    Answer::Replied { server: who, peer, at } => {
+                        who == server
+                            && *at == probe.to
+                            && Some(*peer) == outcome.client
+                            && seen.is_none_or(|seen| seen == peer.ip())
+                    }
+                    _ => false,
+                };
+                if !right {
+                    wrong.push(format!("{} to {} ({server}): {outcome:?}", probe.from, probe.to));
+                }
+            }
+            let all = outcomes.len();
+            assert!(wrong.is_empty(), "{cni:?} {families:?}, {} of {all}:\n{}", wrong.len(), wrong.join("\n"));
+        }
+    }
+}
+
+async fn clients_need_a_route() {
+    let mut spec = spec(Cni::Bridge, Families::V4, 2, 2);
+    spec.pods.push(PodSpec {
+        host_network: true,
+        addresses: spec.nodes[1].addresses.clone(),
+        ..pod("host", "b", 2, 0, Families::V4)
+    });
+    let cluster = Cluster::build(&spec).await.unwrap();
+    let direct = ask(&cluster, out(), "192.168.0.2:8080").await;
+    assert!(matches!(direct, Answer::Replied { server, .. } if server == "default/host"));
+    let without = ask(&cluster, out(), "10.244.1.10:8080").await;
+    assert!(matches!(without, Answer::Unreachable(_)), "{without:?}");
+
+    let pods = "10.244.0.0/16".parse().unwrap();
+    cluster.add_client_route("out", pods, "b").await.unwrap();
+    let through_b = cluster.probe(&probe(out(), Protocol::Tcp, "10.244.2.11:8080".parse().unwrap())).await.unwrap();
+    let client: IpAddr = "192.168.0.100".parse().unwrap();
+    assert_eq!(replied(&through_b), ("default/p1", client));
+    cluster.remove_client_route("out", pods).await.unwrap();
+    let gone = ask(&cluster, out(), "10.244.2.11:8080").await;
+    assert!(matches!(gone, Answer::Unreachable(_)), "{gone:?}");
+    assert!(cluster.remove_client_route("out", pods).await.is_err());
+}
+
+async fn service_addresses_are_lost_in_silence() {
+    for cni in EVERY {
+        let cluster = Cluster::build(&spec(cni, Families::Dual, 1, 1)).await.unwrap();
+        let mut probes = Vec::new();
+        for to in ["10.96.0.10:80", "203.0.113.7:80", "[fd00:96::10]:80"] {
+            for from in [in_pod("p0"), node("a")] {
+                probes.push(probe(from, Protocol::Tcp, to.parse().unwrap()));
+            }
+        }
+        for outcome in cluster.probe_many(probes, 6).await.unwrap() {
+            assert_eq!(outcome.answer, Answer::TimedOut, "{cni:?}");
+        }
+    }
+}
+
+/// A pod that reaches itself through a service address: without masquerade its own packet comes back from nowhere.
+async fn hairpin_needs_masquerade() {
+    for cni in EVERY {
+        let cluster = Cluster::build(&spec(cni, Families::Dual, 1, 1)).await.unwrap();
+        for (tool, service, to, own) in [
+            ("iptables", "10.96.0.10", "10.244.1.10:8080", "10.244.1.10"),
+            ("ip6tables", "fd00:96::10", "[fd00:244:0:1::10]:8080", "fd00:244:0:1::10"),
+        ] {
+            let dnat =
+                format!("{tool} -t nat -A PREROUTING -d {service} -p tcp --dport 80 -j DNAT --to-destination {to}");
+            run(&cluster, node("a"), &dnat).await;
+            let service = SocketAddr::new(service.parse().unwrap(), 80);
+            let mut itself = probe(in_pod("p0"), Protocol::Tcp, service);
+            itself.timeout = Duration::from_millis(300);
+            let bare = cluster.probe(&itself).await.unwrap().answer;
+            assert_eq!(bare, Answer::TimedOut, "{cni:?} {tool}");
+
+            let masquerade = format!("{tool} -t nat -A POSTROUTING -s {own} -d {own} -j MASQUERADE");
+            run(&cluster, node("a"), &masquerade).await;
+            let outcome = cluster.probe(&itself).await.unwrap();
+            let (server, seen) = replied(&outcome);
+            assert_eq!(server, "default/p0", "{cni:?} {tool}");
+            assert_ne!(seen, own.parse::<IpAddr>().unwrap(), "{cni:?} {tool}");
+        }
+    }
+}
+
+async fn servers_stop_and_pods_come_and_go() {
+    let families = Families::V4;
+    let cluster = Cluster::build(&spec(Cni::PointToPoint, families, 1, 2)).await.unwrap();
+    let target = "10.244.1.10:8080";
+    let is_p0 = |answer: Answer| matches!(answer, Answer::Replied { server, .. } if server == "default/p0");
+    assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
+
+    cluster.set_serving("default", "p0", false).await.unwrap();
+    assert_eq!(ask(&cluster, in_pod("p1"), target).await, Answer::Refused);
+    cluster.set_serving("default", "p0", true).await.unwrap();
+    assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
+
+    cluster.remove_pod("default", "p0").await.unwrap();
+    assert_eq!(ask(&cluster, in_pod("p1"), target).await, Answer::TimedOut);
+    let links = run(&cluster, node("a"), "ip -o link").await.stdout;
+    assert!(links.contains("veth1@") && !links.contains("veth0@"), "{links}");
+    assert!(cluster.remove_pod("default", "p0").await.is_err());
+
+    let again = pod("p0", "a", 1, 10, families);
+    cluster.add_pod(&again).await.unwrap();
+    assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
+    let twice = cluster.add_pod(&again).await.unwrap_err().to_string();
+    assert_eq!(twice, "pod default/p0: there are two of that name");
+    assert_eq!(cluster.spec().pods.len(), 2);
+}
+
+async fn a_connection_stays_open() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
+    let to = "10.244.2.11:8080".parse().unwrap();
+    let opened = cluster.connect(&probe(in_pod("p0"), Protocol::Tcp, to)).await.unwrap();
+    let mut connection = opened.ok().unwrap();
+    let wait = Duration::from_secs(1);
+    for _ in 0..3 {
+        let answer = connection.ask(wait).await.unwrap();
+        let wanted = Answer::Replied { server: "default/p1".into(), peer: connection.client(), at: to };
+        assert_eq!(answer, wanted);
+    }
+    cluster.set_serving("default", "p1", false).await.unwrap();
+    let broken = connection.ask(wait).await.unwrap();
+    assert!(matches!(broken, Answer::Broken(_)), "{broken:?}");
+    let refused = cluster.connect(&probe(in_pod("p0"), Protocol::Tcp, to)).await.unwrap();
+    assert_eq!(refused.err().unwrap().answer, Answer::Refused);
+}
+
+/// The lab's own runtime runs one thing every 300 ms, and a request is given 100: no answer comes in time.
+async fn a_machine_that_stands_still_fakes_no_drop() {
+    let stalled = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
+            tokio::spawn(async {
+                loop {
+                    std::thread::sleep(Duration::from_millis(300));
+                    tokio::task::yield_now().await;
+                }
+            });
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let hurried = Duration::from_millis(100);
+                let request = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());
+                let outcome = cluster.probe(&Probe { timeout: hurried, ..request }).await.unwrap();
+                assert!(outcome.took > hurried, "{:?}", outcome.took);
+                assert!(matches!(outcome.answer, Answer::Replied { .. }), "{protocol}: {outcome:?}");
+            }
+        });
+    });
+    tokio::task::spawn_blocking(|| stalled.join()).await.unwrap().unwrap();
+}
+
+async fn commands_run_in_places() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
+    let devices = run(&cluster, node("a"), "ls /sys/class/net").await.stdout;
+    let devices: BTreeSet<&str> = devices.split_whitespace().collect();
+    assert!(devices.is_superset(&BTreeSet::from(["lo", "eth0", "cni0", "veth0"])), "{devices:?}");
+    assert!(!devices.contains("veth1"), "{devices:?}");
+    assert_eq!(run(&cluster, node("b"), "hostname").await.stdout, "b\n");
+    let hairpin = run(&cluster, node("a"), "cat /sys/class/net/veth0/brport/hairpin_mode").await;
+    assert_eq!(hairpin.stdout, "1\n");
+    assert!(run(&cluster, in_pod("p0"), "ip -o addr").await.stdout.contains("10.244.1.10/24"));
+    assert!(run(&cluster, Place::LoadBalancer, "ip -o addr").await.stdout.contains("192.168.0.200"));
+
+    run(&cluster, node("a"), "touch /run/mine").await;
+    let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let limit = Duration::from_secs(5);
+    let other = cluster.exec(&node("b"), &line("test -e /run/mine"), limit).await.unwrap();
+    assert_eq!(other.ended, Ended::Exited(1));
+    let slow = cluster.exec(&node("a"), &line("sleep 60"), Duration::from_millis(50)).await;
+    assert_eq!(slow.unwrap_err().to_string(), "running sleep in a: not within 50ms");
+    let missing = cluster.exec(&node("a"), &line("/no/such"), limit).await.unwrap_err().to_string();
+    assert!(missing.contains("/no/such") && missing.contains("No such file"), "{missing}");
+    let unknown = cluster.exec(&node("z"), &line("true"), limit).await.unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no node z in this cluster");
+}
+
+async fn processes_are_watched() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 1, 0)).await.unwrap();
+    let script = "trap 'echo bye; exit 7' TERM; echo hello $WHO; while :; do sleep 0.05; done";
+    let process = ProcessSpec {
+        program: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: vec![("WHO".into(), "world".into())],
+    };
+    let wait = Duration::from_secs(5);
+    let handle = cluster.spawn_on_node("a", process.clone()).await.unwrap();
+    assert!(handle.wait_for_log("hello world", wait).await);
+    assert!(handle.is_alive());
+    handle.signal(15).unwrap();
+    assert_eq!(handle.wait(wait).await.unwrap(), Ended::Exited(7));
+    assert_eq!(handle.log_tail(1), "bye\n");
+    assert!(!handle.wait_for_log("never", wait).await);
+
+    let handle = cluster.spawn_on_node("a", process.clone()).await.unwrap();
+    assert!(handle.wait_for_log("hello", wait).await);
+    handle.signal(9).unwrap();
+    assert_eq!(handle.wait(wait).await.unwrap(), Ended::Signaled(9));
+
+    let handle = cluster.spawn_on_node("a", process).await.unwrap();
+    let own = format!("/proc/{}/stat", handle.pid());
+    drop(handle);
+    let ended = || !std::fs::read_to_string(&own).is_ok_and(|s| !s.contains(") Z "));
+    crate::support::eventually("a dropped handle's process ends", ended);
+}
+
+async fn thousands_of_probes() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 4)).await.unwrap();
+    let many = |protocol, to: &str| -> Vec<Probe> {
+        let to: SocketAddr = to.parse().unwrap();
+        // Patience: 200 at a time, on processors that other tests use too.
+        let one = |i| Probe { timeout: Duration::from_secs(10), ..probe(in_pod(&format!("p{}", i % 4)), protocol, to) };
+        (0..2000).map(one).collect()
+    };
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let begin = Instant::now();
+        let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:8080"), 200).await.unwrap();
+        println!("2000 {protocol:?} probes: {:?}", begin.elapsed());
+        assert!(outcomes.iter().all(|outcome| replied(outcome).0 == "default/p1"));
+        // Nobody listens: all hear of it, the kernel's limit on ICMP errors notwithstanding.
+        let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:9"), 200).await.unwrap();
+        assert!(outcomes.iter().all(|outcome| outcome.answer == Answer::Refused));
+    }
+}
+
+async fn source_ports_are_used_again() {
+    let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let mut fixed = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());
+        fixed.source_port = Some(4711);
+        fixed.source_address = Some("10.244.1.10".parse().unwrap());
+        for _ in 0..20 {
+            let outcome = cluster.probe(&fixed).await.unwrap();
+            let peer = "10.244.1.10:4711".parse().unwrap();
+            assert_eq!(outcome.answer, Answer::Replied { server: "default/p1".into(), peer, at: fixed.to });
+        }
+    }
+    let mut foreign = probe(in_pod("p0"), Protocol::Tcp, "10.244.2.11:8080".parse().unwrap());
+    foreign.source_address = Some("10.9.9.9".parse().unwrap());
+    let error = cluster.probe(&foreign).await.unwrap_err().to_string();
+    assert!(error.contains("binding a TCP socket to 10.9.9.9:0"), "{error}");
+}

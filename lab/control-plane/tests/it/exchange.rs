@@ -1,0 +1,80 @@
+//! The requests, from the files in `exchanges/`.
+
+use std::path::Path;
+
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Requests that follow one another.
+pub struct Group {
+    /// Its file, without the ending; also the namespace of its objects.
+    pub name: String,
+    pub exchanges: Vec<Exchange>,
+}
+
+/// One request.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// What is asked, in words: the key by which a known difference names it.
+    pub name: String,
+    /// Method and path; `NS` in the path is the group's namespace.
+    pub ask: String,
+    /// The body.
+    pub body: Option<Value>,
+    /// Which patch the body is.
+    pub patch: Option<Patch>,
+    /// Asked until both answers are alike: a controller works in the background.
+    #[serde(default)]
+    pub eventually: bool,
+    /// The path is watched from the version before the group's first request: every event until now is the answer.
+    #[serde(default)]
+    pub watch: bool,
+    /// Asked of kube-controller-manager's work: left out where that is not there.
+    #[serde(default)]
+    pub controllers: bool,
+}
+
+/// The media types of patches.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Patch {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl Exchange {
+    pub fn method(&self) -> Method {
+        self.ask.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    pub fn path(&self, namespace: &str) -> String {
+        self.ask.split_whitespace().nth(1).unwrap().replace("NS", namespace)
+    }
+
+    pub fn media(&self) -> &'static str {
+        match self.patch {
+            None => "application/json",
+            Some(Patch::Json) => "application/json-patch+json",
+            Some(Patch::Merge) => "application/merge-patch+json",
+            Some(Patch::Strategic) => "application/strategic-merge-patch+json",
+            Some(Patch::Apply) => "application/apply-patch+yaml",
+        }
+    }
+}
+
+/// Every file's.
+pub fn groups() -> Vec<Group> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/exchanges");
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let exchanges = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Group { name: path.file_stem().unwrap().to_str().unwrap().to_owned(), exchanges }
+    };
+    files.iter().map(|path| read(path)).collect()
+}

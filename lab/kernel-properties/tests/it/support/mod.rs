@@ -1,0 +1,138 @@
+//! Runs each case that needs a kernel in a process of its own: in the sandbox, which it enters before any thread exists, or in a
+//! microVM, which has IPVS.
+//!
+//! A machine that cannot do it skips the case loudly, or fails it where `CI` is set.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use svclab_kernel_properties::sweep::cases;
+use svclab_netns::sandbox;
+use svclab_properties::sweep::seed;
+pub use tokio::runtime::Runtime;
+
+/// What a microVM may take for its boot, and for each cluster, in seconds, on a busy machine.
+const BOOT: u32 = 240;
+const CLUSTER: u32 = 60;
+
+/// What a case that runs inside is told.
+pub struct Inside<'a> {
+    /// Its own name.
+    pub name: &'a str,
+    /// From which seed everything is drawn.
+    pub seed: u64,
+    /// How many clusters are tried, on all frames together.
+    pub cases: u32,
+    /// What it may wait on.
+    pub runtime: &'a Runtime,
+}
+
+/// The cases of one module, by its name.
+pub type Part = (&'static str, Vec<Case>);
+
+/// A test case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    name: &'static str,
+    run: Run,
+}
+
+#[derive(Clone, Copy)]
+enum Run {
+    Inside(fn(&Inside<'_>)),
+    InMicrovm(u32, fn(&Inside<'_>)),
+    Outside(fn()),
+}
+
+impl Case {
+    /// Runs in the sandbox.
+    pub fn inside(name: &'static str, run: fn(&Inside<'_>)) -> Case {
+        Case { name, run: Run::Inside(run) }
+    }
+
+    /// Runs in a microVM, with so many clusters where nobody says how many.
+    pub fn in_microvm(name: &'static str, cases: u32, run: fn(&Inside<'_>)) -> Case {
+        Case { name, run: Run::InMicrovm(cases, run) }
+    }
+
+    /// Runs outside.
+    pub fn outside(name: &'static str, run: fn()) -> Case {
+        Case { name, run: Run::Outside(run) }
+    }
+}
+
+/// The test binary's `main`.
+pub fn main(parts: &[Part]) -> ExitCode {
+    let mut args = std::env::args();
+    if args.next().is_some_and(|program| program.rsplit('/').next() == Some("svclab")) {
+        // A microVM is svclab's, inside and outside, and svclab is in here: its program need not have been built.
+        return svclab::cli::main();
+    }
+    if args.next().as_deref() == Some("--inside") {
+        let words: Vec<String> = args.collect();
+        let [part, name, seed, cases] = &words[..] else { panic!("--inside PART NAME SEED CASES, not {words:?}") };
+        let (_, all) = parts.iter().find(|(other, _)| other == part).expect("a part of that name");
+        inside(all, name, seed.parse().unwrap(), cases.parse().unwrap());
+        return ExitCode::SUCCESS;
+    }
+    let all = parts.iter().flat_map(|(part, cases)| cases.iter().map(|case| (*part, *case)));
+    let trials = all.map(|(part, Case { name, run })| {
+        let title = format!("{part}::{name}");
+        match run {
+            Run::Inside(_) => Trial::ignorable_test(title, move || run_inside(part, name)),
+            Run::InMicrovm(few, _) => Trial::ignorable_test(title, move || run_in_microvm(part, name, few)),
+            Run::Outside(run) => Trial::test(title, move || {
+                run();
+                Ok(())
+            }),
+        }
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+fn inside(all: &[Case], name: &str, seed: u64, cases: u32) {
+    if let Err(missing) = sandbox::enter() {
+        eprintln!("{missing}");
+        std::process::exit(3);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    match all.iter().find(|case| case.name == name).map(|case| case.run) {
+        Some(Run::Inside(run) | Run::InMicrovm(_, run)) => run(&Inside { name, seed, cases, runtime: &runtime }),
+        _ => panic!("no case inside is called {name}"),
+    }
+}
+
+fn run_inside(part: &str, name: &str) -> Result<Completion, Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--inside", part, name, &seed().to_string(), &cases().to_string()]);
+    finish(command)
+}
+
+fn run_in_microvm(part: &str, name: &str, few: u32) -> Result<Completion, Failed> {
+    let program = std::env::current_exe()?;
+    let cases = std::env::var_os("KERNEL_CASES").map_or(few, |_| cases());
+    let deadline = BOOT + CLUSTER * cases;
+    let mut command = Command::new(&program);
+    command.arg0("svclab").args(["guest-run", "--deadline", &deadline.to_string(), "--"]).arg(&program);
+    command.args(["--inside", part, name, &seed().to_string(), &cases.to_string()]);
+    finish(command)
+}
+
+fn finish(mut command: Command) -> Result<Completion, Failed> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => {
+            print!("{stdout}");
+            eprint!("{said}");
+            Ok(Completion::Completed)
+        }
+        Some(3) if std::env::var_os("CI").is_none() => {
+            Ok(Completion::ignored_with(format!("THIS MACHINE CANNOT RUN IT: {}", said.trim())))
+        }
+        Some(3) => Err(format!("THIS MACHINE CANNOT RUN IT: {}", said.trim()).into()),
+        _ => Err(format!("{}\n{stdout}{said}", output.status).into()),
+    }
+}

@@ -1,0 +1,153 @@
+//! A service over IPVS in the same cluster.
+
+use std::time::Duration;
+
+use crate::support::{Plan, id, outcomes, say, tcp};
+use svclab_sim::chance::Chance;
+use svclab_sim::network::Network;
+use svclab_sim::trace::render;
+
+const SERVERS: [&str; 3] = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.1.2:8080"];
+
+/// A service with this scheduler (and what else follows `-s`), whose servers have these weights.
+fn plan(scheduler: &str, weights: &[u32]) -> Plan {
+    let mut services = String::new();
+    for address in ["10.96.0.10:80", "172.18.0.2:30080"] {
+        services.push_str(&format!("-A -t {address} -s {scheduler}\n"));
+        // Whoever is added last is the first in the kernel's list.
+        for (server, weight) in SERVERS.iter().zip(weights).rev() {
+            services.push_str(&format!("-a -t {address} -r {server} -m -w {weight}\n"));
+        }
+    }
+    Plan {
+        sets: include_str!("../data/service-ipvs-sets.txt").to_owned(),
+        services,
+        virtual_addresses: vec!["10.96.0.10"],
+        ..Plan::new(include_str!("../data/service-ipvs.txt"))
+    }
+}
+
+#[test]
+fn every_caller_and_frontend() {
+    let mut report = String::new();
+    for (title, plan) in [
+        ("bridge", plan("rr", &[1, 1, 1])),
+        ("point to point", Plan { point_to_point: true, ..plan("rr", &[1, 1, 1]) }),
+    ] {
+        let network = plan.build();
+        for from in ["pod-a", "pod-c", "node-a", "client"] {
+            for to in ["10.96.0.10:80", "172.18.0.2:30080", "10.96.0.10:81", "10.244.0.2:8080"] {
+                report.push_str(&format!("{title}: {from} calls {to}\n"));
+                report.push_str(&outcomes(&network, &tcp(&network, from, to)));
+            }
+        }
+    }
+    insta::assert_snapshot!(report);
+}
+
+#[test]
+fn weights_are_shares_and_nobody_is_a_rejection() {
+    let network = plan("wrr", &[3, 1, 0]).build();
+    insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @r"
+    3/4 pod-a answers, saw 10.244.0.1
+    1/4 pod-b answers, saw 10.244.0.1
+    ");
+    let network = plan("rr", &[]).build();
+    insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @"1 rejected by node-a with icmp-port-unreachable, delivered true");
+}
+
+/// Who answers calls from these ports, one after the other.
+fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<String> {
+    let mut chance = Chance::seeded(9);
+    let flow = tcp(network, from, "10.96.0.10:80");
+    let one = |port| {
+        let journey = network.send(&flow.port(port), &mut chance).unwrap();
+        journey.verdict.answered().map_or("nobody".to_owned(), |(by, _)| network.host(by).name().to_owned())
+    };
+    ports.map(one).collect()
+}
+
+#[test]
+fn a_rotation_goes_round() {
+    let mut network = plan("rr", &[1, 1, 1]).build();
+    assert_eq!(calls(&mut network, "client", 1..5), ["pod-a", "pod-b", "pod-c", "pod-a"]);
+    // Each call so far is still open: a later packet goes where the first one went.
+    let flow = tcp(&network, "client", "10.96.0.10:80").port(2);
+    let later = network.first_packet(&flow).unwrap().later();
+    let journey = network.send_packet(flow.from, &later, &mut Chance::seeded(1));
+    assert!(say(&network, &journey.verdict).starts_with("pod-b answers"));
+}
+
+#[test]
+fn persistence_holds_a_client_until_it_ends() {
+    let mut network = plan("rr -p 60", &[1, 1, 1]).build();
+    assert_eq!(calls(&mut network, "client", 1..4), ["pod-a", "pod-a", "pod-a"]);
+    assert_eq!(calls(&mut network, "node-b", 1..3), ["pod-a", "pod-a"]);
+    // Connections that were opened and never went on end after a minute, and the template with them.
+    network.advance(Duration::from_secs(121));
+    assert_eq!(calls(&mut network, "client", 10..12), ["pod-b", "pod-b"]);
+}
+
+#[test]
+fn hashes_are_the_clients_own() {
+    for scheduler in ["sh", "dh", "mh", "sh -b sh-port", "mh -b mh-port"] {
+        let network = plan(scheduler, &[1, 1, 1]).build();
+        let all = network.outcomes(&tcp(&network, "client", "10.96.0.10:80")).unwrap();
+        assert!(all.certain().is_some_and(|verdict| verdict.answered().is_some()), "{scheduler}: {all:?}");
+    }
+    let mut network = plan("mh -b mh-port", &[1, 1, 1]).build();
+    let mut seen = calls(&mut network, "client", 1000..1040);
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, ["pod-a", "pod-b", "pod-c"]);
+}
+
+#[test]
+fn a_port_is_used_again_after_the_end() {
+    let mut network = plan("rr", &[1, 1, 1]).build();
+    let mut chance = Chance::seeded(1);
+    let flow = tcp(&network, "client", "10.96.0.10:80");
+    let first = network.first_packet(&flow).unwrap();
+    let by = |network: &mut Network, packet: &svclab_sim::packet::Packet, chance: &mut Chance| {
+        let verdict = network.send_packet(flow.from, packet, chance).verdict;
+        say(network, &verdict).split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
+    assert_eq!(by(&mut network, &first.clone().later(), &mut chance), "pod-a");
+    // The same SYN again is a repetition, ...
+    assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
+    // ... after a reset it opens another connection, which is scheduled anew.
+    let mut reset = first.clone().later();
+    if let svclab_sim::packet::Body::Tcp { flags, .. } = &mut reset.body {
+        *flags = svclab_sim::packet::TcpFlags(svclab_sim::packet::TcpFlags::RST);
+    }
+    by(&mut network, &reset, &mut chance);
+    assert_eq!(by(&mut network, &first, &mut chance), "pod-b");
+}
+
+#[test]
+fn a_server_that_is_gone_takes_its_connections_along() {
+    let mut network = plan("rr", &[1, 1, 1]).build();
+    assert_eq!(calls(&mut network, "client", 1..2), ["pod-a"]);
+    let flow = tcp(&network, "client", "10.96.0.10:80").port(1);
+    let later = network.first_packet(&flow).unwrap().later();
+    let mut without = plan("rr", &[1, 1, 1]);
+    without.services = without
+        .services
+        .lines()
+        .filter(|line| !line.contains("-r 10.244.0.2:"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let node = without.build();
+    let node_a = id(&network, "node-a");
+    network.replace(node_a, node.host(node_a).clone());
+    let journey = network.send_packet(flow.from, &later, &mut Chance::seeded(1));
+    assert_eq!(say(&network, &journey.verdict), "dropped by node-a: ServerGone");
+}
+
+#[test]
+fn a_way_reads_like_a_drawing() {
+    let mut network = plan("rr", &[1, 1, 1]).build();
+    let flow = tcp(&network, "node-a", "10.96.0.10:80");
+    insta::assert_snapshot!(render(&network.send(&flow, &mut Chance::seeded(1)).unwrap()));
+}

@@ -1,0 +1,16 @@
+//! The integration tests of the simulator: modules of one program, because each program links everything again.
+#![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
+
+mod cluster;
+mod hosts;
+mod ipvs;
+mod matches;
+mod nft;
+mod nodes;
+mod picture;
+mod properties;
+mod readers;
+mod routing;
+mod support;
+mod unknown;
+mod v6;

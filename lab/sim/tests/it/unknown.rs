@@ -1,0 +1,418 @@
+//! What nobody knows of a rule: it matters only where a packet gets to it, and only if the answer changes what becomes of the packet.
+
+use crate::support::{at, ip, net};
+use svclab_sim::assume::Assumptions;
+use svclab_sim::chance::Chance;
+use svclab_sim::host::{Host, HostBuilder, Interface, Listener, Route, Sysctls};
+use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes, Verdict};
+use svclab_sim::nft::Ruleset;
+use svclab_sim::protocol::{Family, Protocol};
+use svclab_sim::rules::Rules;
+use svclab_sim::set::Sets;
+use svclab_sim::trace;
+
+const SETS: &str = "create SEEN hash:ip family inet\ncreate OTHER hash:ip family inet\nadd OTHER 192.0.2.2\n";
+
+/// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0 and a server, 203.0.113.2, at eth1.
+struct Setup {
+    network: Network,
+    node: HostId,
+    client: HostId,
+}
+
+fn setup(change: impl FnOnce(HostBuilder) -> HostBuilder, invented: bool) -> Setup {
+    let all = Listener { protocol: Protocol::TCP, address: None, port: None };
+    let eth0 = Interface::new("eth0").address(ip("192.0.2.1"), 24);
+    let node = Host::builder("node")
+        .interface(if invented { eth0.invented() } else { eth0 })
+        .interface(Interface::new("eth1").address(ip("203.0.113.1"), 24))
+        .sets(Sets::read(SETS).unwrap())
+        .sysctls(Sysctls::node())
+        .listener(all);
+    let client = Host::builder("client")
+        .interface(Interface::new("eth0").address(ip("192.0.2.2"), 24))
+        .route(Route::via(net("0.0.0.0/0"), ip("192.0.2.1"), "eth0"))
+        .listener(all);
+    let server = Host::builder("server")
+        .interface(Interface::new("eth0").address(ip("203.0.113.2"), 24))
+        .route(Route::via(net("0.0.0.0/0"), ip("203.0.113.1"), "eth0"))
+        .listener(all);
+    let mut network = Network::new();
+    let node = network.add(change(node).build().unwrap());
+    let (client, server) = (network.add(client.build().unwrap()), network.add(server.build().unwrap()));
+    network.link(&[(node, "eth0"), (client, "eth0")]).unwrap();
+    network.link(&[(node, "eth1"), (server, "eth0")]).unwrap();
+    Setup { network, node, client }
+}
+
+fn with_rules(rules: &str) -> impl FnOnce(HostBuilder) -> HostBuilder + use<> {
+    let rules = Rules::read_any(Family::V4, rules).unwrap();
+    move |host| host.rules(rules)
+}
+
+fn assuming(rules: &str, assumptions: &str) -> impl FnOnce(HostBuilder) -> HostBuilder + use<> {
+    let assumptions = assumptions.split_terminator(' ');
+    let (rules, assumptions) = (with_rules(rules), Assumptions::parse(assumptions).unwrap());
+    move |host| rules(host).assume(assumptions)
+}
+
+fn filter(rules: &str) -> String {
+    format!("*filter\n:A - [0:0]\n{rules}\nCOMMIT\n")
+}
+
+fn input(setup: &Setup) -> Result<Outcomes, NetworkError> {
+    setup.network.outcomes(&Flow::tcp(setup.client, at("192.0.2.1:80")))
+}
+
+fn say(outcomes: &Outcomes) -> String {
+    let word = |verdict: &Verdict| match verdict {
+        Verdict::Answered { .. } => "answered",
+        Verdict::Dropped { .. } => "dropped",
+        _ => "other",
+    };
+    let all = outcomes.outcomes.iter().map(|one| format!("{} {}", one.probability, word(&one.verdict)));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// What becomes of a call to the node: the outcomes and how many questions did not matter, or the names of all that are open.
+fn in_words(result: Result<Outcomes, NetworkError>) -> String {
+    match result {
+        Ok(outcomes) => match outcomes.undecided.len() {
+            0 => say(&outcomes),
+            open => format!("{}; {open} open", say(&outcomes)),
+        },
+        Err(NetworkError::Undecided(open)) => {
+            let names: Vec<String> = open
+                .parts
+                .iter()
+                .map(|part| format!("{} {} {}", part.rule.chain(), part.rule.number(), part.name).trim().to_owned())
+                .collect();
+            format!("depends on {}", names.join(", "))
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn only_what_is_reached_and_matters_must_be_known() {
+    let open = "-m bpf --bytecode \"1,6 0 0 1\"";
+    for (rules, expected) in [
+        // Not reached, or something known fails, before or behind it.
+        (format!("-A INPUT -p tcp -j ACCEPT\n-A INPUT {open} -j DROP"), "1 answered"),
+        (format!("-A INPUT -p udp {open} -j DROP"), "1 answered"),
+        (format!("-A INPUT {open} -m mark --mark 0x1 -j DROP"), "1 answered"),
+        (format!("-A INPUT -m mark --mark 0x1 {open} -j DROP"), "1 answered"),
+        (format!("-A A {open} -j DROP"), "1 answered"),
+        // Asked, and either answer leads to the same.
+        (format!("-A INPUT {open} -j ACCEPT"), "1 answered; 1 open"),
+        (format!("-A INPUT {open} -j LOG"), "1 answered; 1 open"),
+        (format!("-A INPUT {open} -j A\n-A A -j RETURN\n-A INPUT -j DROP"), "1 dropped; 1 open"),
+        // Asked, and it matters: all that was asked is listed.
+        (format!("-A INPUT {open} -j DROP"), "depends on INPUT 1 bpf"),
+        (format!("-A INPUT {open} -j ACCEPT\n-A INPUT -j DROP"), "depends on INPUT 1 bpf"),
+        (
+            format!(
+                "-A INPUT -m time --timestart 02:00 -j LOG\n-A INPUT {open} -m string --string x --algo bm -j DROP"
+            ),
+            "depends on INPUT 1 time, INPUT 2 bpf, INPUT 2 string",
+        ),
+        (
+            format!("-A INPUT {open} -j A\n-A A -m ttl --ttl-lt 5 -j DROP\n-A INPUT -m helper --helper ftp -j ACCEPT"),
+            "depends on A 1 ttl, INPUT 1 bpf, INPUT 2 helper",
+        ),
+        // Targets: there are no two answers.
+        ("-A INPUT -j TARPIT".to_owned(), "depends on INPUT 1"),
+        ("-A INPUT -p udp -j TARPIT".to_owned(), "1 answered"),
+        ("-A INPUT -j NFQUEUE --queue-num 3".to_owned(), "depends on INPUT 1 NFQUEUE"),
+        (format!("-A INPUT {open} -j TARPIT\n-A INPUT -j NFQUEUE"), "depends on INPUT 1, INPUT 1 bpf, INPUT 2 NFQUEUE"),
+        ("-A INPUT -j SYNPROXY --mss 1460".to_owned(), "depends on INPUT 1"),
+        ("-A INPUT -j SET --map-set OTHER src --map-mark".to_owned(), "depends on INPUT 1"),
+    ] {
+        let setup = setup(with_rules(&filter(&rules)), false);
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
+    }
+}
+
+#[test]
+fn the_error_says_where_what_why_and_how_to_go_on() {
+    let rules = "*mangle\n-A PREROUTING -p tcp -j TPROXY --on-port 15001 --tproxy-mark 0x1\nCOMMIT\n";
+    let error = input(&setup(with_rules(rules), false)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "what becomes of the packet depends on what is not known:\n  \
+         node: table mangle, rule 1 of chain PREROUTING (line 2), -A PREROUTING -p tcp -j TPROXY --on-port 15001 --tproxy-mark 0x1: \
+         -j TPROXY --on-port 15001 --tproxy-mark 0x1 hands the packet to the program that listens at port 15001"
+    );
+    let rules = filter("-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP");
+    let error = input(&setup(with_rules(&rules), false)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "what becomes of the packet depends on what is not known:\n  \
+         node: table filter, rule 1 of chain INPUT (line 3), -A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP: \
+         -m mac --mac-source 02:00:00:00:00:01 asks for the sender's Ethernet address, which is not known\n\
+         to see what becomes of it if that is decided: --assume 'mac=no' (or =yes)"
+    );
+}
+
+#[test]
+fn chance_is_drawn_where_the_kernel_draws_it() {
+    let half = "-m statistic --mode random --probability 0.5";
+    for (rules, expected) in [
+        // Either side of an unknown part: a rule that may drop leaves it open.
+        (format!("-A INPUT {half} -m bpf -j DROP"), "depends on INPUT 1 bpf"),
+        (format!("-A INPUT -m bpf {half} -j DROP"), "depends on INPUT 1 bpf"),
+        // The draw is there either way, or has no effect: probabilities sum to one.
+        (format!("-A INPUT {half} -j DROP\n-A INPUT -m bpf -j ACCEPT"), "1/2 answered, 1/2 dropped; 1 open"),
+        (format!("-A INPUT -m bpf -j LOG\n-A INPUT {half} -j DROP"), "1/2 answered, 1/2 dropped; 1 open"),
+        (
+            format!(
+                ":D - [0:0]\n-A INPUT -m bpf -j A\n-A INPUT {half} -j D\n-A A {half} -j D\n-A A -j ACCEPT\n-A D -j DROP"
+            ),
+            "1/2 answered, 1/2 dropped; 1 open",
+        ),
+        (format!("-A INPUT -m bpf {half} -j ACCEPT\n-A INPUT {half} -j DROP"), "depends on INPUT 1 bpf"),
+    ] {
+        let setup = setup(with_rules(&filter(&rules)), false);
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
+    }
+}
+
+#[test]
+fn assumptions_decide() {
+    for (rules, assumptions, expected) in [
+        ("-A INPUT -m bpf -j DROP", "bpf=no", "1 answered"),
+        ("-A INPUT -m bpf -j DROP", "bpf=yes", "1 dropped"),
+        ("-A INPUT -m bpf -j DROP", "owner=yes", "depends on INPUT 1 bpf"),
+        ("-A INPUT -j NFQUEUE", "NFQUEUE=yes", "1 answered"),
+        ("-A INPUT -j NFQUEUE", "NFQUEUE=no", "1 dropped"),
+        ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=no", "1 answered"),
+        ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=yes", "depends on INPUT 1 socket"),
+        // What is known is not changed.
+        ("-A INPUT -m length --length 40:60 -j DROP", "length=no", "1 dropped"),
+    ] {
+        let setup = setup(assuming(&filter(rules), assumptions), false);
+        assert_eq!(in_words(input(&setup)), expected, "{rules} {assumptions}");
+    }
+    let setup = setup(assuming(&filter("-A INPUT -m bpf -j DROP"), "bpf=no"), false);
+    let outcomes = input(&setup).unwrap();
+    assert!(trace::render(&outcomes.ways[0].1).contains("bpf: assumed no"));
+}
+
+#[test]
+fn the_trace_tells_what_was_taken() {
+    let setup = setup(with_rules(&filter("-A INPUT -m bpf -j ACCEPT")), false);
+    let outcomes = input(&setup).unwrap();
+    assert_eq!(outcomes.ways.len(), 1);
+    let text = trace::render_tree(&outcomes);
+    assert!(text.contains("bpf: not known, taken as no in INPUT 1"), "{text}");
+}
+
+#[test]
+fn one_draw_ends_where_something_is_not_known() {
+    let mut one = setup(with_rules(&filter("-A INPUT -m bpf -j ACCEPT\n-A INPUT -m time -j LOG")), false);
+    let flow = Flow::tcp(one.client, at("192.0.2.1:80"));
+    let error = one.network.send(&flow, &mut Chance::seeded(1)).unwrap_err();
+    assert!(matches!(&error, NetworkError::NotModelled(part) if &*part.name == "bpf"), "{error}");
+    // What has no effect is no error.
+    let mut one = setup(with_rules(&filter("-A INPUT -m time -j LOG")), false);
+    let flow = Flow::tcp(one.client, at("192.0.2.1:80"));
+    assert!(one.network.send(&flow, &mut Chance::seeded(1)).unwrap().verdict.answered().is_some());
+}
+
+#[test]
+fn matches_that_are_unknown_only_sometimes() {
+    for (rule, expected) in [
+        ("-p tcp -m socket", "depends on INPUT 1 socket"),
+        ("-m mac ! --mac-source 02:00:00:00:00:01", "depends on INPUT 1 mac"),
+        ("-m length --length 40:60", "1 dropped"),
+        ("-m length --length 0:39", "1 answered"),
+        ("-m length ! --length 61:100", "1 dropped"),
+        ("-m length --length 52", "depends on INPUT 1 length"),
+        ("-p tcp -m tcpmss --mss 1:536", "depends on INPUT 1 tcpmss"),
+        ("-m ipvs --vport 80", "1 answered"),
+        ("-m ipvs ! --ipvs", "1 dropped"),
+        ("-m policy --dir in --pol ipsec", "1 answered"),
+        ("-m policy --dir in --pol none", "1 dropped"),
+        ("-m pkttype --pkt-type broadcast", "1 answered"),
+        ("-m pkttype ! --pkt-type multicast", "1 dropped"),
+        ("-m hashlimit --hashlimit-upto 1/day --hashlimit-burst 1 --hashlimit-name x", "1 dropped"),
+        ("-m hashlimit --hashlimit-above 1/day --hashlimit-burst 1 --hashlimit-name x", "1 answered"),
+        ("-m connlimit --connlimit-upto 1", "1 dropped"),
+        ("-m connlimit --connlimit-above 1", "1 answered"),
+        ("-m connlimit --connlimit-above 0", "1 dropped"),
+    ] {
+        let setup = setup(with_rules(&filter(&format!("-A INPUT {rule} -j DROP"))), false);
+        assert_eq!(in_words(input(&setup)), expected, "{rule}");
+    }
+}
+
+#[test]
+fn owners_are_asked_of_packets_with_a_socket_only() {
+    let from_node = |setup: &Setup| setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
+    let through = |setup: &Setup| setup.network.outcomes(&Flow::tcp(setup.client, at("203.0.113.2:80")));
+    for (rule, local, forwarded) in [
+        ("-m owner --uid-owner 0", "depends on POSTROUTING 1 owner", "1 answered"),
+        ("-m owner ! --uid-owner 0", "depends on POSTROUTING 1 owner", "1 dropped"),
+        ("-m owner --socket-exists", "1 dropped", "1 answered"),
+        ("-m owner ! --socket-exists", "1 answered", "1 dropped"),
+        ("-m owner --socket-exists ! --gid-owner 5", "depends on POSTROUTING 1 owner", "1 answered"),
+        ("-m owner --uid-owner 0 --suppl-groups", "depends on POSTROUTING 1 owner", "1 answered"),
+    ] {
+        let rules = format!("*mangle\n-A POSTROUTING -p tcp -m tcp --dport 80 {rule} -j DROP\nCOMMIT\n");
+        let setup = setup(with_rules(&rules), false);
+        assert_eq!(in_words(from_node(&setup)), local, "{rule}");
+        assert_eq!(in_words(through(&setup)), forwarded, "{rule}");
+    }
+}
+
+#[test]
+fn a_set_that_a_rule_has_changed_is_not_known() {
+    for (rules, expected) in [
+        ("-A INPUT -j SET --add-set SEEN src\n-A INPUT -m set --match-set SEEN src -j DROP", "depends on INPUT 2 set"),
+        ("-A INPUT -m set --match-set SEEN src -j DROP\n-A INPUT -j SET --add-set SEEN src", "1 answered"),
+        ("-A INPUT -j SET --del-set SEEN src\n-A INPUT -m set --match-set OTHER src -j DROP", "1 dropped"),
+        ("-A INPUT -p udp -j SET --add-set OTHER src\n-A INPUT -m set --match-set OTHER src -j DROP", "1 dropped"),
+    ] {
+        let setup = setup(with_rules(&filter(rules)), false);
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
+    }
+}
+
+#[test]
+fn too_many_questions_are_listed_as_well() {
+    let rules: Vec<String> =
+        (0..16).map(|bit| format!("-A INPUT -m time -j MARK --set-xmark 0x{:x}/0x0", 1 << bit)).collect();
+    let setup = setup(with_rules(&filter(&rules.join("\n"))), false);
+    let Err(NetworkError::Undecided(open)) = input(&setup) else { panic!() };
+    assert_eq!(open.parts.len(), 16);
+}
+
+#[test]
+fn sets_that_are_not_given_are_an_error_or_not_known() {
+    let rules = filter("-A INPUT -m set --match-set NOBODY src -j DROP");
+    let host = Host::builder("node").rules(Rules::read_any(Family::V4, &rules).unwrap());
+    assert!(host.build().unwrap_err().to_string().contains("there is no set \"NOBODY\""));
+    let with_rules = with_rules(&rules);
+    let setup = setup(|host| with_rules(host).other_sets(), false);
+    assert_eq!(in_words(input(&setup)), "depends on INPUT 1 set");
+}
+
+#[test]
+fn a_question_about_a_packet_has_one_answer() {
+    for rules in [
+        "-A OUTPUT -m owner --uid-owner 5 -j A\n-A A -m owner ! --uid-owner 5 -j DROP",
+        "-A OUTPUT -m bpf --bytecode \"1,6 0 0 1\" -j RETURN\n-A OUTPUT -m bpf --bytecode \"1,6 0 0 1\" -j DROP",
+    ] {
+        let setup = setup(with_rules(&filter(rules)), false);
+        let outcomes = setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
+        assert_eq!(in_words(outcomes), "1 answered; 1 open", "{rules}");
+    }
+}
+
+#[test]
+fn names_of_invented_interfaces_are_not_known() {
+    for (rules, assumptions, expected) in [
+        ("-A INPUT -i + -j DROP", "", "1 dropped"),
+        ("-A INPUT ! -i lo -j DROP", "", "1 dropped"),
+        ("-A INPUT -i lo -j DROP", "", "1 answered"),
+        ("-A INPUT -i eth1 -j DROP", "", "1 answered"),
+        ("-A INPUT -i ens3 -j DROP", "", "depends on INPUT 1 input-interface"),
+        ("-A INPUT -i eth0 -j DROP", "", "depends on INPUT 1 input-interface"),
+        ("-A INPUT -i cali+ -j DROP", "input-interface=no", "1 answered"),
+        ("-A INPUT -i cali+ -j DROP", "input-interface=yes", "1 dropped"),
+        ("-A OUTPUT -o ens3 -j DROP", "", "depends on OUTPUT 1 output-interface"),
+        ("-A OUTPUT -o ens3 -j DROP", "output-interface=no", "1 answered"),
+        // A name is one name: both answers to one question are never taken on one way.
+        ("-A INPUT -i ens3 -j A\n-A A ! -i ens3 -j DROP", "", "1 answered; 1 open"),
+        ("-A INPUT -i ens3 -j A\n-A A -i ens4 -j DROP", "", "1 answered; 1 open"),
+        ("-A INPUT -i ens+ -j A\n-A A -i cali+ -j DROP", "", "1 answered; 1 open"),
+        ("-A INPUT -m physdev --physdev-in ens3 -j DROP", "", "1 answered"),
+    ] {
+        let setup = setup(assuming(&filter(rules), assumptions), true);
+        assert_eq!(in_words(input(&setup)), expected, "{rules} {assumptions}");
+    }
+}
+
+#[test]
+fn rules_of_nftables_are_listed_all_at_once() {
+    let nft = |rules: &str| {
+        format!(
+            "table ip t {{\n\tchain in {{\n\t\ttype filter hook input priority 0; policy accept;\n\t\t{rules}\n\t}}\n}}\n"
+        )
+    };
+    for (rules, expected) in [
+        ("numgen random mod 2 0 queue to 1\n\t\tmeta skuid 0 accept", "depends on in 1, in 2"),
+        ("tcp dport 81 queue to 1", "1 answered"),
+        ("iifname \"lo\" drop", "1 answered"),
+        ("iif != \"lo\" accept", "1 answered"),
+        ("iifname \"eth1\" drop", "1 answered"),
+        ("iifname \"ens3\" drop", "depends on in 1 input-interface"),
+        ("iifname . ip saddr { \"ens3\" . 192.0.2.2 } drop", "depends on in 1"),
+    ] {
+        let ruleset = Ruleset::read(&nft(rules)).unwrap();
+        let setup = setup(|host| host.nft(ruleset), true);
+        assert_eq!(in_words(input(&setup)), expected, "{rules}");
+    }
+    let ruleset = Ruleset::read(&nft("iifname \"ens3\" drop")).unwrap();
+    let assumed = setup(|host| host.nft(ruleset).assume("input-interface=yes".parse().unwrap()), true);
+    assert_eq!(in_words(input(&assumed)), "1 dropped");
+}
+
+#[test]
+fn connections_are_looked_up_in_their_zone() {
+    let states = "*filter\n-A INPUT -m conntrack --ctstate ESTABLISHED -j DROP\nCOMMIT\n";
+    for (raw, established) in [
+        ("", true),
+        // Answers are looked up in zone 0 unless a rule says otherwise.
+        ("-A PREROUTING -j CT --zone 5\n-A OUTPUT -j CT --zone 5\n", true),
+        ("-A PREROUTING -j CT --zone-orig 5\n", true),
+        ("-A PREROUTING -j CT --zone 5\n", false),
+        ("-A PREROUTING -j CT --zone-reply 5\n", false),
+        ("-A PREROUTING -j CT --zone-reply 5\n-A OUTPUT -j CT --zone 5\n", true),
+        // The first rule counts.
+        ("-A PREROUTING -j CT --helper ftp\n-A PREROUTING -j CT --zone 5\n", true),
+        ("-A PREROUTING -j CT --zone 5\n-A PREROUTING -j CT --notrack\n-A OUTPUT -j CT --zone 5\n", true),
+        ("-A PREROUTING -j CT --notrack\n-A PREROUTING -j CT --zone 5\n", false),
+    ] {
+        let rules = format!("*raw\n{raw}COMMIT\n{states}");
+        let mut one = setup(with_rules(&rules), false);
+        let first = one.network.first_packet(&Flow::tcp(one.client, at("192.0.2.1:80"))).unwrap();
+        let mut send = |packet| one.network.send_packet(one.client, &packet, &mut Chance::seeded(1)).verdict;
+        assert!(send(first.clone()).answered().is_some(), "{raw}");
+        assert_eq!(matches!(send(first.later()), Verdict::Dropped { .. }), established, "{raw}");
+    }
+}
+
+#[test]
+fn networks_are_mapped_one_to_one() {
+    let rules = "*nat\n-A PREROUTING -d 198.51.100.0/24 -j NETMAP --to 203.0.113.0/24\n\
+                 -A POSTROUTING -s 192.0.2.0/24 -j NETMAP --to 203.0.113.128/25\nCOMMIT\n";
+    let setup = setup(with_rules(rules), false);
+    let outcomes = setup.network.outcomes(&Flow::tcp(setup.client, at("198.51.100.2:80"))).unwrap();
+    let Verdict::Unanswered { at: reached, saw, .. } = outcomes.certain().unwrap() else {
+        panic!("{outcomes:?}");
+    };
+    assert_eq!((*reached, saw.ip()), (at("203.0.113.2:80"), ip("203.0.113.130")));
+}
+
+#[test]
+fn marks_are_shifted() {
+    for (rules, drops) in [
+        ("-A PREROUTING -j CONNMARK --set-xmark 0x3/0xff --left-shift-mark 8\n", 0x300),
+        (
+            "-A PREROUTING -j MARK --set-xmark 0xff00/0xffffffff\n\
+             -A PREROUTING -j CONNMARK --save-mark --nfmask 0xf000 --ctmask 0xffffffff --right-shift-mark 4\n",
+            0xf00,
+        ),
+    ] {
+        let all = |mark: u32| {
+            format!("*mangle\n{rules}COMMIT\n*filter\n-A INPUT -m connmark --mark 0x{mark:x} -j DROP\nCOMMIT\n")
+        };
+        assert_eq!(in_words(input(&setup(with_rules(&all(drops)), false))), "1 dropped", "{rules}");
+        assert_eq!(in_words(input(&setup(with_rules(&all(1)), false))), "1 answered", "{rules}");
+    }
+    let restore = "*mangle\n-A PREROUTING -j CONNMARK --set-xmark 0x3/0xffffffff\n\
+                   -A PREROUTING -j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xff --left-shift-mark 4\nCOMMIT\n\
+                   *filter\n-A INPUT -m mark --mark 0x30 -j DROP\nCOMMIT\n";
+    assert_eq!(in_words(input(&setup(with_rules(restore), false))), "1 dropped");
+}

@@ -1,0 +1,141 @@
+//! The cluster's objects, from an API that is well and from one that is not.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
+use svclab_apiserver::{ApiServer, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore, Tls, Tokens};
+use svclab_snapshot::collect::{Options, collect};
+use svclab_snapshot::{Objects, Snapshot};
+use svclab_spec::{ClusterSpec, NodeSpec};
+use tempfile::TempDir;
+
+/// More than two pages.
+const SERVICES: usize = 1_100;
+
+struct Served {
+    server: ApiServer,
+    kubeconfig: Kubeconfig,
+    directory: TempDir,
+}
+
+impl Served {
+    fn start() -> Served {
+        let tls = Tls::generate(&["127.0.0.1".to_owned()]).unwrap();
+        let tokens = Tokens::new(7, ["node-1".to_owned()]);
+        let options = ServeOptions { tokens: Some(tokens.clone()), tls: Some(tls.clone()), ..ServeOptions::default() };
+        let server = ApiServer::start(SharedStore::new(store()), [TcpListener::bind("127.0.0.1:0").unwrap()], options);
+        let server = server.unwrap();
+        let kubeconfig = Kubeconfig {
+            server: server.url(server.addresses()[0]),
+            client: "node-1".to_owned(),
+            token: tokens.of("node-1").map(str::to_owned),
+            ca_pem: Some(tls.ca_pem().to_owned()),
+        };
+        Served { server, kubeconfig, directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    async fn collect(&self) -> Snapshot {
+        let proxy = "kind: KubeProxyConfiguration\nclientConnection: {kubeconfig: /nowhere}\nmode: ipvs\n";
+        let options = Options {
+            kubeconfig: Some(self.file("kubeconfig", &self.kubeconfig.text())),
+            proxy_config: Some(self.file("config.yaml", proxy)),
+            node_name: Some("node-1".to_owned()),
+            deadline: Duration::from_secs(30),
+            ..Options::default()
+        };
+        collect(&options).await
+    }
+}
+
+fn store() -> Store {
+    let node = NodeSpec {
+        name: "node-1".to_owned(),
+        zone: Some("east".to_owned()),
+        addresses: vec!["172.18.0.1".parse().unwrap()],
+        extra_addresses: vec![],
+        pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+    };
+    let spec = ClusterSpec {
+        node_network: vec!["172.18.0.0/24".parse().unwrap()],
+        cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        nodes: vec![node],
+        ..ClusterSpec::default()
+    };
+    let mut store = Store::new(spec, StoreOptions { seed: 0, max_endpoints_per_slice: 100, vip_ranges: vec![] });
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {app: a}}, \
+               spec: {nodeName: node-1, containers: [{name: c}]}}\n";
+    let service = |number: usize| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: s{number}, annotations: {{private: secret}}}}, \
+             spec: {{selector: {{app: a}}, ports: [{{port: 80}}]}}}}\n"
+        )
+    };
+    let manifests: String = std::iter::once(pod.to_owned()).chain((0..SERVICES).map(service)).collect();
+    for document in parse_manifests(&manifests).unwrap() {
+        store.apply(document.object).unwrap();
+    }
+    store
+}
+
+fn named(objects: &Objects) -> usize {
+    objects.services.iter().filter(|service| service.metadata.name.as_ref().unwrap().starts_with('s')).count()
+}
+
+fn why(snapshot: &Snapshot, what: &str) -> String {
+    snapshot.unread.iter().find(|unread| unread.what == what).unwrap().why.clone()
+}
+
+pub async fn every_page_of_every_kind_is_kept_without_what_is_private() {
+    let served = Served::start();
+    let snapshot = served.collect().await;
+    let objects = snapshot.objects.as_ref().unwrap();
+    assert_eq!((named(objects), objects.slices.len(), objects.nodes.len()), (SERVICES, SERVICES, 1));
+    assert_eq!(snapshot.node_name.as_deref(), Some("node-1"));
+    let config = snapshot.proxy_config.as_ref().unwrap();
+    assert!(config.contains("mode: ipvs") && !config.contains("nowhere"), "{config}");
+    let mut bytes = Vec::new();
+    snapshot.write(&mut bytes).unwrap();
+    assert_eq!(Snapshot::read(&bytes[..]).unwrap(), snapshot);
+    let text = String::from_utf8_lossy(&bytes);
+    for private in ["managedFields", "secret", served.kubeconfig.token.as_ref().unwrap()] {
+        assert!(!text.contains(private), "{private}");
+    }
+    assert!(text.contains("10.244.1.0/24") && text.contains("Kubernetes API, --kubeconfig"));
+}
+
+pub async fn a_list_that_expires_is_begun_again() {
+    let served = Served::start();
+    served.server.misbehave(Fault::Expire { requests: 1 });
+    let snapshot = served.collect().await;
+    assert_eq!(named(snapshot.objects.as_ref().unwrap()), SERVICES);
+}
+
+pub async fn an_api_that_refuses_costs_the_objects_alone() {
+    let mut served = Served::start();
+    served.server.misbehave(Fault::Refuse(Refusal::Unavailable));
+    let start = Instant::now();
+    let snapshot = served.collect().await;
+    assert!(snapshot.objects.is_none() && snapshot.proxy_config.is_some() && snapshot.network.is_some());
+    assert!(why(&snapshot, "objects").contains("503"), "{}", why(&snapshot, "objects"));
+    assert!(start.elapsed() < Duration::from_secs(20));
+    let mut bytes = Vec::new();
+    snapshot.write(&mut bytes).unwrap();
+    assert_eq!(Snapshot::read(&bytes[..]).unwrap(), snapshot);
+
+    served.server.misbehave(Fault::Accept);
+    served.kubeconfig.token = Some("wrong".to_owned());
+    let unread = why(&served.collect().await, "objects");
+    assert!(unread.contains("401") && !unread.contains("wrong"), "{unread}");
+    served.kubeconfig.ca_pem = None;
+    let unread = why(&served.collect().await, "objects");
+    assert!(unread.to_lowercase().contains("certificate"), "{unread}");
+}

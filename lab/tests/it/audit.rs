@@ -1,0 +1,281 @@
+//! Audits of nodes on the real kernel, from inside: what a proxy has just written is clean, what somebody breaks is found and named.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::runs::{Run, run};
+use crate::support::{descends, eventually, finish};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Services of every kind, with endpoints on both nodes, on the node's own network, on one node only, and none.
+const MANIFESTS: &str = r#"
+  apiVersion: v1
+  kind: Pod
+  metadata: {name: caller}
+  spec: {nodeName: node-a, containers: [{name: client}]}
+  ---
+  apiVersion: v1
+  kind: Pod
+  metadata: {name: web-1, labels: {app: web}}
+  spec: {nodeName: node-a, containers: [{name: web, ports: [{containerPort: 8080}]}]}
+  ---
+  apiVersion: v1
+  kind: Pod
+  metadata: {name: web-2, labels: {app: web, on: b}}
+  spec: {nodeName: node-b, containers: [{name: web, ports: [{containerPort: 8080}]}]}
+  ---
+  apiVersion: v1
+  kind: Pod
+  metadata: {name: host, labels: {app: host}}
+  spec: {nodeName: node-a, hostNetwork: true, containers: [{name: web, ports: [{containerPort: 9100}]}]}
+  ---
+  apiVersion: v1
+  kind: Service
+  metadata: {name: web}
+  spec: {type: LoadBalancer, selector: {app: web}, sessionAffinity: ClientIP, externalIPs: [198.51.100.7], ports: [{port: 80, targetPort: 8080}]}
+  ---
+  apiVersion: v1
+  kind: Service
+  metadata: {name: local}
+  spec: {type: NodePort, externalTrafficPolicy: Local, selector: {on: b}, ports: [{port: 80, targetPort: 8080}]}
+  ---
+  apiVersion: v1
+  kind: Service
+  metadata: {name: host}
+  spec: {selector: {app: host}, ports: [{port: 9100}]}
+  ---
+  apiVersion: v1
+  kind: Service
+  metadata: {name: nobody}
+  spec: {selector: {app: nobody}, ports: [{port: 80}]}
+"#;
+
+fn svclab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(args).stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    command
+}
+
+/// A lab that is up; it goes with this value.
+struct Lab {
+    child: Child,
+    inner: String,
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+impl Lab {
+    /// `None` where this machine can run none, which is a failure in CI.
+    fn up(mode: &str, variant: &str) -> Option<Lab> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("audited.yaml");
+        let scenario = format!(
+            "name: audited\nabout: A cluster to be audited.\nmodes: [{mode}]\ncluster: {{nodes: 2, clients: [laptop], loadBalancer: true}}\n\
+             manifests: |{MANIFESTS}\nsteps:\n- name: it answers\n  probe: {{from: pod/caller, to: service/web, count: 1}}\n  \
+             expect: {{answered: [web-1, web-2]}}\n"
+        );
+        std::fs::write(&file, scenario).unwrap();
+        let mut up = svclab(&["up", "--iptables-variant", variant, file.to_str().unwrap()]);
+        let mut child = up.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        if lines.next().is_none() {
+            let code = child.wait().unwrap().code();
+            assert!(code == Some(3) && std::env::var_os("CI").is_none(), "svclab up ended: {code:?}");
+            return None;
+        }
+        // What the lab prints later must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let running = svclab_netns::enter::running();
+        let inner = running.iter().find(|place| descends(place.pid, child.id())).map(|place| place.pid.to_string());
+        Some(Lab { inner: inner.unwrap(), child })
+    }
+
+    fn exec(&self, command: &[&str]) -> Output {
+        let arguments = [&["exec", "--pid", &self.inner, "node/node-a", "--"][..], command].concat();
+        finish(svclab(&arguments), Duration::from_secs(60))
+    }
+
+    fn must(&self, command: &[&str]) {
+        let output = self.exec(command);
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// What `svclab audit --live` says, and its status.
+    fn audit(&self) -> (Option<i32>, serde_json::Value) {
+        let output = self.exec(&[env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "0", "--format", "json"]);
+        let report = serde_json::from_slice(&output.stdout);
+        let report = report.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+        (output.status.code(), report)
+    }
+
+    /// Until the proxy has applied everything.
+    fn audit_until_clean(&self) -> serde_json::Value {
+        let mut clean = None;
+        eventually("nothing is wrong", || match self.audit() {
+            (Some(0), report) => {
+                clean = Some(report);
+                true
+            }
+            (status, report) => {
+                println!("{status:?}: {report:#}");
+                false
+            }
+        });
+        clean.unwrap()
+    }
+
+    /// Breaks something that the stopped proxy does not mend, and waits until the audit finds it.
+    fn is_found(&self, command: &[&str], kind: &str) {
+        self.must(&["pkill", "-STOP", "-f", "svcproxy.*node-a"]);
+        self.must(command);
+        eventually(&format!("a finding {kind}"), || {
+            let (status, report) = self.audit();
+            println!("{status:?}: {report:#}");
+            let found = |finding: &serde_json::Value| finding["kind"] == kind;
+            status == Some(1) && report["findings"].as_array().unwrap().iter().any(found)
+        });
+    }
+}
+
+fn clean_and_broken(mode: &str, variant: &str, command: &[&str], kind: &str) {
+    let Some(lab) = Lab::up(mode, variant) else { return };
+    let report = lab.audit_until_clean();
+    assert_eq!(report["mode"], mode);
+    assert!(report["calls"].as_u64().unwrap() > 40, "{report:#}");
+    assert_eq!(report["notJudged"].as_array().unwrap().len(), 0, "{report:#}");
+    lab.is_found(command, kind);
+}
+
+#[test]
+fn rules_of_iptables_mode() {
+    let command = ["iptables-nft", "-t", "nat", "-D", "PREROUTING", "1"];
+    clean_and_broken("iptables", "nft", &command, "not-translated");
+}
+
+#[test]
+fn rules_of_iptables_legacy() {
+    let command = ["iptables-legacy", "-t", "nat", "-F", "KUBE-POSTROUTING"];
+    clean_and_broken("iptables", "legacy", &command, "source");
+}
+
+#[test]
+fn elements_of_nftables_mode() {
+    let command = ["nft", "flush", "map", "ip", "kube-proxy", "service-ips"];
+    clean_and_broken("nftables", "auto", &command, "not-translated");
+}
+
+#[test]
+fn portals_of_userspace_mode() {
+    let command = ["iptables", "-t", "nat", "-F", "KUBE-PORTALS-CONTAINER"];
+    clean_and_broken("userspace", "auto", &command, "not-translated");
+}
+
+/// A rule of somebody else's is named as such.
+#[test]
+fn a_strangers_rule_is_named() {
+    let Some(lab) = Lab::up("nftables", "auto") else { return };
+    lab.audit_until_clean();
+    lab.must(&["iptables-nft", "-N", "cali-FORWARD"]);
+    lab.must(&["iptables-nft", "-A", "cali-FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"]);
+    lab.must(&["iptables-nft", "-A", "FORWARD", "-j", "cali-FORWARD"]);
+    let (status, report) = lab.audit();
+    assert_eq!(status, Some(1));
+    let causes: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().filter_map(|one| one["cause"].as_str()).collect();
+    assert!(causes.iter().any(|cause| cause.starts_with("a rule of Calico catches it")), "{causes:?}");
+    assert!(report["findings"][0]["way"].as_str().unwrap().contains("cali-FORWARD"), "{report:#}");
+}
+
+/// What was collected here is explained elsewhere.
+#[test]
+fn an_archive_is_explained() {
+    let Some(lab) = Lab::up("iptables", "nft") else { return };
+    lab.audit_until_clean();
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("node-a.tar");
+    let archive = archive.to_str().unwrap();
+    // The node's /tmp is the machine's.
+    lab.must(&[env!("CARGO_BIN_EXE_svclab"), "collect", archive]);
+    let svg = directory.path().join("way.svg");
+    let explain = ["explain", archive, "--from", "outside", "--to", "nodePort/web", "--svg", svg.to_str().unwrap()];
+    let output = finish(svclab(&explain), Duration::from_secs(60));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["pod/default/web-1 answers", "pod/default/web-2 answers", "1/2", "assumed:", "KUBE-EXT-"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(std::fs::read_to_string(svg).unwrap().contains("pod/default/web"), "names are in the picture");
+    let wrong =
+        finish(svclab(&["explain", archive, "--from", "outside", "--to", "service/wab"]), Duration::from_secs(60));
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+/// A run on this machine's kernel with audits; `None`: it can run none, which is a failure in CI.
+fn audited(name: &str, mode: &str, flags: &[&str]) -> Option<Run> {
+    let run = run(name, &[&["--audit", "--kernel", "host", "--mode", mode, "--no-bundle"], flags].concat());
+    assert!(run.status != 3 || std::env::var_os("CI").is_none(), "{}", run.stderr);
+    (run.status != 3).then_some(run)
+}
+
+fn audits(run: &Run) -> Vec<&serde_json::Value> {
+    run.scenario["steps"].as_array().unwrap().iter().filter(|step| step["action"] == "audit").collect()
+}
+
+/// After every change of these scenarios, which change endpoints, policies and proxies, all rules of all nodes are right.
+#[test]
+fn scenarios_are_right_after_every_change() {
+    let all = [
+        ("rolling-update", "iptables", 7),
+        ("terminating", "nftables", 5),
+        ("restart", "userspace", 4),
+        ("switch-between-nftables-and-userspace", "nftables", 4),
+        ("dual-stack", "iptables", 1),
+        // A load balancer's address in the nodes' own network.
+        ("seeds/my-nginx", "nftables", 1),
+    ];
+    for (name, mode, count) in all {
+        let Some(run) = audited(name, mode, &[]) else { return };
+        assert_eq!(run.status, 0, "{name} in {mode} mode: {}", run.stderr);
+        let audits = audits(&run);
+        assert_eq!(audits.len(), count, "{name} in {mode} mode: {}", run.stderr);
+        assert!(audits.iter().all(|step| step["verdict"] == "passed"), "{}", run.stderr);
+    }
+}
+
+/// What no probe meets is found by the audit after the next change, and fails the run; it can be repeated.
+#[test]
+fn a_run_fails_by_an_audit_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shadowed.yaml");
+    let scenario = format!(
+        "name: shadowed\nabout: A rule of another program that no probe meets.\ncluster: {{nodes: 2, clients: [laptop], loadBalancer: true}}\n\
+         manifests: |{MANIFESTS}\nsteps:\n\
+         - name: a drop\n  exec: {{on: node/node-b, command: [iptables, -I, FORWARD, -p, udp, -j, DROP]}}\n\
+         - name: and another\n  exec: {{on: node/node-b, command: [iptables, -I, FORWARD, -p, tcp, --dport, '8080', -j, DROP]}}\n\
+         - name: a change\n  apply: |\n    {{apiVersion: v1, kind: Service, metadata: {{name: new}}, spec: {{selector: {{app: host}}, ports: [{{port: 9100}}]}}}}\n\
+         - name: a probe that does not meet it\n  probe: {{from: pod/caller, to: service/host, count: 1}}\n  expect: {{answered: host}}\n"
+    );
+    std::fs::write(&file, scenario).unwrap();
+    let name = file.with_extension("");
+    let name = name.to_str().unwrap();
+    let plain = run(name, &["--kernel", "host", "--mode", "iptables", "--no-bundle"]);
+    let Some(run) = audited(name, "iptables", &["--keep-going"]) else { return };
+    assert_eq!(plain.status, 0, "{}", plain.stderr);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    let broken = run.broken();
+    assert_eq!(broken.len(), 1, "{broken:?}");
+    let (step, why) = &broken[0];
+    assert_eq!(step, "audit after \"a change\"");
+    assert!(why.contains("no such finding on node-b") && why.contains("dropped: default/web"), "{why}");
+    assert!(!why.contains("on node-a"), "{why}");
+    assert!(run.scenario["repeat"].as_str().unwrap().contains(" --audit "), "{}", run.scenario["repeat"]);
+    assert_eq!(audits(&run)[0]["verdict"], "passed");
+}

@@ -1,0 +1,128 @@
+//! A failed step leaves a bundle, and the report says why it failed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::finish;
+use serde_json::Value;
+use svclab_snapshot::Snapshot;
+
+/// `other` is no endpoint of the service, so it does not answer.
+const WRONG: &str = "\
+name: wrong
+about: A promise that no proxy keeps.
+cluster: {nodes: 2}
+manifests: |
+  {apiVersion: v1, kind: Pod, metadata: {name: web, labels: {app: web}}, spec: {nodeName: node-a, containers: [{name: web, ports: [{containerPort: 8080}]}]}}
+  ---
+  {apiVersion: v1, kind: Pod, metadata: {name: other}, spec: {nodeName: node-b, containers: [{name: web, ports: [{containerPort: 8080}]}]}}
+  ---
+  {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}
+steps:
+- name: another pod answers
+  probe: {from: pod/other, to: service/web, count: 2}
+  expect: {answered: other}
+";
+
+fn svclab(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.args(arguments).stdin(Stdio::null());
+    let output: Output = finish(command, Duration::from_secs(100));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs it in a directory; the report, the bundle and what was said. `None`: this machine cannot run it.
+fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
+    let (scenario, json) = (directory.join("wrong.yaml"), directory.join("report.json"));
+    fs::write(&scenario, WRONG).unwrap();
+    let (scenario, report) = (scenario.to_str().unwrap(), json.to_str().unwrap());
+    let (status, stdout, stderr) = svclab(&["run", scenario, "--mode", "iptables", "--seed", "5", "--json", report]);
+    let stderr = stdout + &stderr;
+    let unable = status == Some(3);
+    assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
+    if unable {
+        return None;
+    }
+    assert_eq!(status, Some(1), "{stderr}");
+    let report = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    Some((report, directory.join("wrong-iptables-step1"), stderr))
+}
+
+/// The ports to which SYNs without ACK go in a capture with `LINKTYPE_LINUX_SLL2`.
+fn syns(capture: &[u8]) -> Vec<u16> {
+    let number = |at: usize| u32::from_ne_bytes(capture[at..at + 4].try_into().unwrap());
+    assert_eq!((number(0), number(20)), (0xa1b2_c3d4, 276));
+    let (mut at, mut ports) = (24, Vec::new());
+    while at < capture.len() {
+        let length = number(at + 8) as usize;
+        let packet = &capture[at + 16..at + 16 + length];
+        at += 16 + length;
+        let (link, ip) = packet.split_at(20);
+        // IPv4, and TCP in it.
+        if link[..2] == [8, 0] && ip[9] == 6 {
+            let tcp = &ip[usize::from(ip[0] & 0xf) * 4..];
+            if tcp[13] & 0x12 == 0x02 {
+                ports.push(u16::from_be_bytes([tcp[2], tcp[3]]));
+            }
+        }
+    }
+    ports
+}
+
+#[test]
+fn a_failed_probe_leaves_all_that_shows_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((report, bundle, stderr)) = failed(directory.path()) else { return };
+    assert!(!stderr.contains("not kept"), "{stderr}");
+    for node in ["node-a", "node-b"] {
+        let snapshot = Snapshot::read(File::open(bundle.join(format!("{node}.tar"))).unwrap()).unwrap();
+        assert_eq!(snapshot.node_name.as_deref(), Some(node));
+        assert_eq!(snapshot.objects.unwrap().services.len(), 1);
+        let connections = fs::read_to_string(bundle.join(format!("conntrack-{node}.txt"))).unwrap();
+        assert_eq!(connections.contains("dport=80 "), node == "node-b", "{connections}");
+        assert!(bundle.join(format!("proxy-{node}.log")).is_file());
+    }
+    assert_eq!(fs::read_to_string(bundle.join("scenario.yaml")).unwrap(), WRONG);
+    let step: Value = serde_json::from_slice(&fs::read(bundle.join("step.json")).unwrap()).unwrap();
+    assert_eq!((&step["seed"], &step["step"]["number"]), (&5.into(), &1.into()));
+    assert_eq!(step["call"]["node"], "node-b");
+    assert!(step["repeat"].as_str().unwrap().contains("--seed 5"), "{step}");
+
+    let told = &report["scenarios"][0]["steps"][0];
+    assert_eq!(told["bundle"], bundle.to_str().unwrap());
+    let why: Vec<&str> = told["explanation"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(why[0].starts_with("on node-b: always") && why[0].contains("web"), "{why:?}");
+    assert!(why[1].contains("DNAT"), "{why:?}");
+    assert!(stderr.contains(&format!("why:      {}", why[0])) && !stderr.contains("    log:"), "{stderr}");
+    // From the caller's bridge to the endpoint, which is on the other node.
+    for (node, port) in [("node-b", 80), ("node-a", 8080)] {
+        let capture = fs::read(bundle.join(format!("capture-{node}.pcap"))).unwrap();
+        assert!(syns(&capture).contains(&port), "{node}: {:?}", syns(&capture));
+    }
+    let explained = fs::read_to_string(bundle.join("explain.txt")).unwrap();
+    assert!(explained.contains("KUBE-SERVICES"), "{explained}");
+}
+
+#[test]
+fn a_bundle_is_explained_and_run_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_, bundle, _)) = failed(directory.path()) else { return };
+    let path = bundle.to_str().unwrap();
+    let (status, stdout, stderr) = svclab(&["explain", path]);
+    assert_eq!((status, stdout), (Some(0), fs::read_to_string(bundle.join("explain.txt")).unwrap()), "{stderr}");
+    let (status, _, stderr) = svclab(&["explain", path, "--from", "node"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let (status, _, stderr) = svclab(&["explain", bundle.join("node-a.tar").to_str().unwrap()]);
+    assert!(status == Some(2) && stderr.contains("--from is missing"), "{stderr}");
+
+    fs::remove_file(directory.path().join("wrong.yaml")).unwrap();
+    let (status, stdout, stderr) = svclab(&["replay", path]);
+    let stderr = stdout + &stderr;
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("--seed 5 --mode iptables") && stderr.contains("FAIL another pod answers"), "{stderr}");
+    let (status, _, stderr) = svclab(&["replay", directory.path().to_str().unwrap()]);
+    assert!(status == Some(2) && stderr.contains("no bundle of a failed step"), "{stderr}");
+}

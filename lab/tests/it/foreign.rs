@@ -1,0 +1,295 @@
+//! Any proxy can be judged: this project's own, started as if it were another's, from a description and a
+//! KubeProxyConfiguration alone.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::finish;
+
+/// Runs scenarios, and further flags, with a proxy that is described by a few more lines; `None`: this machine cannot run it.
+fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
+    lab(more, |command, file| {
+        command.arg("run").args(arguments).args(["--mode", "iptables", "--keep-going"]).arg("--proxy").arg(file);
+    })
+}
+
+/// Runs the lab with arguments that `add` knows, given the described proxy's file; `None`: this machine cannot run it.
+fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, String)> {
+    let (output, stderr) = start(more, add);
+    let unable = output.status.code() == Some(3);
+    assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
+    (!unable).then_some((output, stderr))
+}
+
+/// The same, whatever comes of it.
+fn start(more: &str, add: impl FnOnce(&mut Command, &Path)) -> (Output, String) {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let program = program.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("proxy.yaml");
+    let text = format!(
+        "name: by-the-book\ncommand: [{program}, --config, '{{config}}', '--hostname-override={{node}}']\n\
+         cleanup: [{program}, --cleanup, --config, '{{config}}']\n{more}"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    add(&mut command, &file);
+    command.stdin(Stdio::null());
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let output = finish(command, Duration::from_secs(100));
+    let stderr = crate::support::said(&output);
+    (output, stderr)
+}
+
+#[test]
+fn a_described_proxy_keeps_every_promise() {
+    let scenarios = ["clusterip", "hairpin", "local-policy", "restart", "cleanup", "masquerade-all", "dual-stack"];
+    let Some((output, stderr)) = run("", &scenarios) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("7 scenarios"), "{stderr}");
+}
+
+#[test]
+fn the_variant_of_iptables_reaches_it_and_a_directory_of_manifests_does_not() {
+    // The lab looks with the same variant: rules of the other one would be missing.
+    let Some((output, stderr)) = run("", &["cleanup", "flush", "--iptables-variant", "legacy"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let Some((output, stderr)) = run("", &["hairpin", "--source", "manifests"]) else { return };
+    assert!(output.status.code() == Some(2) && stderr.contains("reads the Kubernetes API"), "{stderr}");
+}
+
+#[test]
+fn a_proxy_that_is_wrong_is_found_out() {
+    let Some((output, stderr)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{stderr}");
+}
+
+#[test]
+fn an_excused_scenario_is_named_with_the_reason() {
+    let Some((output, stderr)) = run("excused: {hairpin: it cannot}\n", &["hairpin", "sctp"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(
+        stderr.contains("hairpin is not run in iptables mode: it cannot") && stderr.contains("1 scenario,"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_mode_that_it_has_not_is_not_tried() {
+    let more =
+        "modes: [ipvs]\nversion: [sh, -c, 'echo v1.2.3']\nexcused: {sctp: {reason: it hangs, versions: '>=1.2'}}\n";
+    for (more, scenario, says) in [
+        (more.to_owned(), "hairpin", "hairpin is not run in iptables mode: by-the-book has no iptables mode"),
+        (more.replace("ipvs", "iptables"), "sctp", "sctp is not run in iptables mode: it hangs"),
+    ] {
+        let (output, stderr) = start(&more, |command, file| {
+            command.args(["run", scenario, "--mode", "iptables", "--proxy"]).arg(file);
+        });
+        assert_eq!(output.status.code(), Some(3), "nothing was judged: {stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+}
+
+#[test]
+fn it_is_prepared_on_each_node_and_asked_as_its_description_says() {
+    // `init` writes a file on each node that `ready` and the proxy's variable speak of.
+    let more = "env: {LAB_MODE: '{mode}'}\n\
+                init: [sh, -c, 'echo $LAB_MODE > /run/prepared-{node}']\n\
+                ready: {command: [grep, -qx, iptables, '/run/prepared-{node}']}\n";
+    let Some((output, stderr)) = run(more, &["hairpin", "restart"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let Some((output, stderr)) = run("ready: marker\n", &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let url = "ready: {url: 'http://127.0.0.1:10256/livez'}\n";
+    let Some((output, stderr)) = run(url, &["hairpin"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let Some((output, stderr)) = run("init: [sh, -c, 'echo no bpffs here >&2; exit 4']\n", &["hairpin"]) else {
+        return;
+    };
+    assert!(output.status.code() != Some(0) && stderr.contains("init of by-the-book"), "{stderr}");
+    assert!(stderr.contains("no bpffs here"), "{stderr}");
+}
+
+/// Compares this project's proxy with a described one; standard output is the comparison.
+fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
+    let (output, stderr) = lab(more, |command, file| {
+        command.args(["compare", "svcproxy"]).arg(file).args(arguments);
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some((output, text, stderr))
+}
+
+#[test]
+fn a_proxy_does_not_differ_from_itself() {
+    let Some((output, text, stderr)) = compare("", &["clusterip", "affinity", "rolling-update"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{text}{stderr}");
+    assert!(
+        text.contains("0 of 3 scenarios differ") && text.contains("svcproxy") && text.contains("by-the-book"),
+        "{text}"
+    );
+    // Something was measured of each.
+    let value = |label: &str, column: usize| {
+        let line = text.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("no {label}: {text}"));
+        line.split("  ").map(str::trim).filter(|part| !part.is_empty()).nth(column).unwrap().to_owned()
+    };
+    assert_eq!(value("rules at the end", 1), value("rules at the end", 2), "{text}");
+    for column in [1, 2] {
+        assert!(value("  of one that is idle", column).ends_with("% of a core"), "{text}");
+    }
+    for label in ["a change to the first right answer", "rules at the end", "most memory", "processor time"] {
+        for column in [1, 2] {
+            assert!(value(label, column).chars().any(|digit| ('1'..='9').contains(&digit)), "{label}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_comparison_tells_who_was_masqueraded_where_nobody_asked() {
+    let more = "config: {iptables: {masqueradeAll: true}}\nexcused: {sctp: it cannot}\n";
+    let Some((output, text, stderr)) = compare(more, &["clusterip", "sctp", "--json", "-"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{text}{stderr}");
+    let value: serde_json::Value = serde_json::from_str(&text).expect(&text);
+    assert_eq!(value["alike"], false);
+    let found: Vec<&str> = value["scenarios"][0]["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|difference| difference["what"].as_str())
+        .collect();
+    assert!(found.contains(&"verdict") && found.contains(&"source address"), "{found:?}");
+    assert_eq!(value["excused"][0]["name"], "sctp");
+    assert_eq!(value["scenarios"][0]["reports"][1]["passed"], false);
+}
+
+#[test]
+fn a_command_line_is_description_enough() {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let line = format!("'{}' --config={{config}} --hostname-override={{node}}", program.display());
+    let found = lab("", |command, _| {
+        command.args(["run", "hairpin", "--mode", "iptables", "--proxy", &line]);
+    });
+    let Some((output, stderr)) = found else { return };
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+}
+
+/// A scenario in which nothing happens for two seconds.
+const QUIET: &str = "name: quiet\nabout: Nothing happens.\nmodes: [iptables]\nsteps:\n- name: nothing\n  idle: 2s\n";
+
+/// A proxy with a companion, which the shell `beside` is; what the lab says of it when nothing happens.
+fn beside(beside: &str) -> Option<(Option<i32>, String)> {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = directory.path().join("quiet.yaml");
+    std::fs::write(&scenario, QUIET).unwrap();
+    let script = directory.path().join("proxy.sh");
+    std::fs::write(&script, format!("({beside}) &\nexec '{}' \"$@\"\n", program.display())).unwrap();
+    let line = format!("bash {} --config={{config}} --hostname-override={{node}}", script.display());
+    let (output, stderr) = lab("", |command, _| {
+        command.arg("run").arg(&scenario).args(["--proxy", &line]);
+    })?;
+    Some((output.status.code(), stderr))
+}
+
+#[test]
+fn a_proxy_that_is_idle_is_let_alone() {
+    let Some((status, stderr)) = beside("exec sleep 1000") else { return };
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stderr.contains("% of a core"), "{stderr}");
+}
+
+#[test]
+fn a_proxy_that_is_never_idle_is_found_out() {
+    for (companion, says) in [
+        ("while :; do :; done", "less than 1 % of a core's time"),
+        // Work that children do, each of which ends soon.
+        ("while :; do /bin/true; done", "less than 1 % of a core's time"),
+        ("while sleep 0.3; do exec {one}</dev/null; done", "open files grew from"),
+        ("while sleep 0.1; do sleep 1000 & done", "grew from"),
+        ("while sleep 0.5; do echo still here; done", "lines: still here"),
+        // An element, not a longer string: bash copies the whole of a string that grows.
+        ("text=$(printf '%02000000d' 7); while sleep 0.2; do texts+=(\"$text\"); done", "memory grew from"),
+    ] {
+        let Some((status, stderr)) = beside(companion) else { return };
+        assert_eq!(status, Some(1), "{companion}: {stderr}");
+        assert!(stderr.contains("FAIL nothing") && stderr.contains(says), "{companion}: {stderr}");
+    }
+}
+
+/// What a proxy without the machine's root is refused by its kernel is not held against it: as another user's root.
+#[test]
+fn what_a_user_namespace_refuses_is_not_the_proxys_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("proxy.yaml");
+    let line = "echo 'sendmsg() failed: Message too long' >&2; exec sleep 1000";
+    std::fs::write(&file, format!("name: too-long\ncommand: [sh, -c, \"{line}\"]\n")).unwrap();
+    let in_user_namespace = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_svclab"), "run", "--kernel", "host"]);
+        command.args(["--mode", "iptables"]).args(arguments).stdin(Stdio::null());
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let output = finish(command, Duration::from_secs(100));
+        let stderr = crate::support::said(&output);
+        let unable = stderr.starts_with("unshare:") || stderr.contains("AppArmor");
+        assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
+        (!unable).then(|| (output.status.code(), stderr))
+    };
+    let proxy = file.to_str().unwrap();
+    let Some((status, said)) = in_user_namespace(&["hairpin", "--proxy", proxy]) else { return };
+    assert!(status == Some(3) && said.contains("refuses SO_SNDBUFFORCE"), "{status:?} {said}");
+    // Where sockets have room for it, it is run.
+    let room: u64 = std::fs::read_to_string("/proc/sys/net/core/wmem_default").unwrap().trim().parse().unwrap();
+    let Some((status, said)) = in_user_namespace(&["kill-mid-sync", "--proxy", proxy]) else { return };
+    let says = if room < 300_000 { "needs largeBatches" } else { "refuses SO_SNDBUFFORCE" };
+    assert!(status == Some(3) && said.contains(says), "{status:?} {said}");
+    // This project's own does without.
+    let Some((status, said)) = in_user_namespace(&["kill-mid-sync"]) else { return };
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn a_matrix_has_a_column_for_each_version_and_mode() {
+    let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
+    let directory = tempfile::tempdir().unwrap();
+    for (version, does) in
+        [("v1.9.0", format!("exec '{}' \"$@\"", program.display())), ("v1.10.0", "exit 7".to_owned())]
+    {
+        let script = directory.path().join("versions").join(version).join("by-the-book");
+        std::fs::create_dir_all(script.parent().unwrap()).unwrap();
+        let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && exec echo by-the-book {version}\n{does}\n");
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let file = directory.path().join("proxy.yaml");
+    let description = "name: by-the-book\nversion: [by-the-book, --version]\nmodes: [iptables]\n\
+                       command: [by-the-book, --config, '{config}', '--hostname-override={node}']\n\
+                       excused: {sctp: {reason: it has none before (kubernetes#12345), versions: '<1.10'}}\n";
+    std::fs::write(&file, description).unwrap();
+    let json = directory.path().join("matrix.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.arg("matrix").arg(directory.path().join("versions")).args(["hairpin", "sctp", "--kernel", "host"]);
+    command.arg("--proxy").arg(&file).arg("--json").arg(&json).stdin(Stdio::null());
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let output = finish(command, Duration::from_secs(100));
+    let (text, said) = (String::from_utf8_lossy(&output.stdout).into_owned(), crate::support::said(&output));
+    let unable = said.contains("run as root");
+    assert!(!unable || std::env::var_os("CI").is_none(), "{said}");
+    if unable {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for line in ["| scenario | v1.9.0 iptables | v1.10.0 iptables |", "| hairpin | ✓ | **failed** [1](#reason-1) |"] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}{said}");
+    }
+    assert!(text.contains("it has none before ([kubernetes#12345]("), "{text}");
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let verdict = |scenario: &str, version: &str| {
+        let cells = value["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["scenario"] == scenario && cell["version"] == version);
+        cell.unwrap()["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(verdict("hairpin", "1.9.0"), "passed");
+    assert_eq!(verdict("sctp", "1.9.0"), "excused");
+    assert_eq!(verdict("hairpin", "1.10.0"), "failed");
+}

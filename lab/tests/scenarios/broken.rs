@@ -1,0 +1,137 @@
+//! Every scenario can fail: broken.yaml says how the rules are broken on purpose, and at which step a run must turn red.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::runs::{Run, folder, is_for_microvm, names, run, run_in_microvm};
+use libtest_mimic::{Completion, Failed, Trial};
+use serde::Deserialize;
+use svclab::scenario::file::Mode;
+
+/// One damage.
+#[derive(Deserialize, Clone)]
+#[serde(deny_unknown_fields)]
+struct Damage {
+    /// In words, the test's name.
+    damage: String,
+    /// The mode that it is for; else the first of its scenario.
+    mode: Option<Mode>,
+    /// The step before which it is done, with the proxies stopped so that they cannot mend it.
+    before: String,
+    /// The step that must turn red: the one that it is done before, unless said otherwise.
+    red: Option<String>,
+    /// Which nodes are damaged.
+    #[serde(default = "all")]
+    on: String,
+    /// Shell commands; none: it is damage enough that the proxies are stopped.
+    commands: Option<String>,
+    /// Part of what the broken step must say.
+    says: String,
+}
+
+fn all() -> String {
+    "all".to_owned()
+}
+
+/// `edit TABLE EXPRESSION…` rewrites a table by sed, `edit6` does so for IPv6, `edit_nft` for a table of nftables.
+const SHELL: &str = r#"
+edited() { for part; do set -- "$@" -e "$part"; shift; done; sed -E "$@" before >after
+    ! cmp -s before after || { echo "this changes nothing: $*" >&2; exit 1; }; }
+edit_by() { program=$1 table=$2; shift 2
+    ${program}-save -t "$table" >before; edited "$@"; ${program}-restore -T "$table" <after; }
+edit() { edit_by iptables "$@"; }
+edit6() { edit_by ip6tables "$@"; }
+edit_nft() { table=$1; shift
+    nft list table $table >before; edited "$@"; { echo "delete table $table"; cat after; } | nft -f -; }
+scratch=$(mktemp -d) && cd "$scratch" && trap 'rm -r "$scratch"' EXIT
+"#;
+
+/// One test for each damage.
+pub fn trials() -> Vec<Trial> {
+    let text = include_str!("broken.yaml");
+    let table: BTreeMap<String, Vec<Damage>> = serde_saphyr::from_str(text).expect("broken.yaml can be read");
+    let known: BTreeSet<String> = table.keys().cloned().collect();
+    let (in_microvm, on_host): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        table.into_iter().partition(|(scenario, _)| is_for_microvm(scenario));
+    let mut trials: Vec<Trial> = on_host
+        .into_iter()
+        .flat_map(|(scenario, damages)| damages.into_iter().map(move |damage| (scenario.clone(), damage)))
+        .map(|(scenario, damage)| {
+            let name = format!("broken::{scenario}::{}", damage.damage.replace([' ', ','], "_"));
+            Trial::ignorable_test(name, move || turns_red(&scenario, &damage))
+        })
+        .collect();
+    // A boot takes long: the first damage of each in one boot, the second of each in another, and so on.
+    let rounds = in_microvm.values().map(Vec::len).max().unwrap_or_default();
+    for (round, mode) in (0..rounds).flat_map(|round| Mode::ALL.map(|mode| (round, mode))) {
+        let damages = in_microvm.iter().filter_map(|(name, damages)| Some((name.clone(), damages.get(round)?.clone())));
+        let damages: Vec<(String, Damage)> = damages.filter(|(name, _)| first_mode(name) == mode).collect();
+        if !damages.is_empty() {
+            let name = format!("broken::microvm::damage_{}_of_each_{mode}", round + 1);
+            trials.push(Trial::ignorable_test(name, move || turn_red_in_microvm(mode, &damages)));
+        }
+    }
+    trials.push(Trial::test("broken::every_scenario_is_broken_by_something", move || every_scenario(&known)));
+    trials
+}
+
+fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
+    let all: BTreeSet<String> = names().into_iter().collect();
+    if *known == all {
+        return Ok(());
+    }
+    let (missing, superfluous) = (all.difference(known), known.difference(&all));
+    Err(format!("broken.yaml lacks {:?}, and has too much {:?}", Vec::from_iter(missing), Vec::from_iter(superfluous))
+        .into())
+}
+
+fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
+    let hook = hook(scenario, damage);
+    let mode = damage.mode.unwrap_or_else(|| first_mode(scenario)).to_string();
+    // What is broken on purpose mostly falls silent: two seconds of it are enough.
+    let run = run(scenario, &["--mode", &mode, "--break", &hook, "--patience", "2000"]);
+    if run.status == 3 {
+        return crate::support::unable(&run.stderr);
+    }
+    is_red(damage, &run)
+}
+
+/// Damage is written for the first mode of its scenario, where it does not name another.
+fn first_mode(scenario: &str) -> Mode {
+    let path = folder().join(scenario).with_extension("yaml");
+    svclab::scenario::load(&path, 0).expect("a scenario can be read").modes[0]
+}
+
+fn turn_red_in_microvm(mode: Mode, damages: &[(String, Damage)]) -> Result<Completion, Failed> {
+    let names: Vec<&str> = damages.iter().map(|(name, _)| name.as_str()).collect();
+    let hooks: Vec<String> = damages.iter().map(|(name, damage)| hook(name, damage)).collect();
+    let flags = hooks.iter().flat_map(|hook| ["--break", hook]).chain(["--patience", "2000"]);
+    let runs = run_in_microvm(&mode.to_string(), &names, &flags.collect::<Vec<_>>());
+    for ((name, damage), run) in damages.iter().zip(&runs) {
+        if run.status == 3 {
+            return crate::support::unable(&run.stderr);
+        }
+        is_red(damage, run).map_err(|failed| format!("{name}, {}: {failed:?}", damage.damage))?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// The flag's value that does the damage.
+fn hook(scenario: &str, damage: &Damage) -> String {
+    let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
+    let scenario = scenario.rsplit('/').next();
+    let hook =
+        serde_json::json!({ "scenario": scenario, "before": damage.before, "on": damage.on, "commands": commands });
+    hook.to_string()
+}
+
+/// Whether the run turned red at the right step, and said what it should.
+fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
+    let red = damage.red.as_ref().unwrap_or(&damage.before);
+    let broken = run.broken();
+    let right = matches!(&broken[..], [(step, words)] if step == red && words.contains(&damage.says));
+    if run.status == 1 && right {
+        return Ok(Completion::Completed);
+    }
+    let wanted = format!("step {red:?} turns red and says {:?}", damage.says);
+    Err(format!("wanted: {wanted}\nexit status {}, broken: {broken:#?}\n{}", run.status, run.stderr).into())
+}

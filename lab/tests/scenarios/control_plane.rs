@@ -1,0 +1,75 @@
+//! Scenarios on a real control plane, and what is said where there is none.
+//!
+//! Those that need one run where `$KUBEBUILDER_ASSETS` names a folder with its programs; elsewhere they are listed as ignored.
+
+use std::path::PathBuf;
+
+use crate::support::command::{ended, err, svclab};
+use crate::support::runs::run;
+use libtest_mimic::{Completion, Failed, Trial};
+use svclab_control_plane::Programs;
+
+/// One test for each scenario that is run on it.
+pub fn trials() -> Vec<Trial> {
+    let programs =
+        std::env::var_os("KUBEBUILDER_ASSETS").and_then(|folder| Programs::find(&PathBuf::from(folder)).ok());
+    // Traffic through every frontend; every fault of the API; an API that is away; a proxy that is given nonsense; slices in pieces.
+    let scenarios =
+        ["hairpin", "api-faults", "api-outage", "hostile-api", "endpoint-slices", "terminating", "dual-stack"];
+    let is_there = programs.is_some();
+    let judged = scenarios.into_iter().map(|name| {
+        let trial = Trial::ignorable_test(format!("control_plane::{name}"), move || kept(name));
+        trial.with_ignored_flag(!is_there)
+    });
+    let refused = Trial::ignorable_test("control_plane::what_no_api_server_takes_is_not_judged", not_judged)
+        .with_ignored_flag(!is_there);
+    let mistakes = Trial::test("control_plane::without_programs_a_sentence_says_what_is_missing", || {
+        mistakes();
+        Ok(())
+    });
+    judged.chain([refused, mistakes]).collect()
+}
+
+const FLAGS: [&str; 3] = ["--control-plane", "--mode", "iptables"];
+
+fn kept(name: &str) -> Result<Completion, Failed> {
+    let run = run(name, &FLAGS);
+    match run.status {
+        0 if run.scenario["passed"] == true && run.scenario["controlPlane"]["version"].is_string() => {
+            Ok(Completion::Completed)
+        }
+        3 => crate::support::unable(&run.stderr),
+        status => Err(format!("exit status {status}\n{}", run.stderr).into()),
+    }
+}
+
+/// Its manifests say when services were made, which is for the server to say.
+fn not_judged() -> Result<Completion, Failed> {
+    let run = run("claimed-address", &FLAGS);
+    let why = run.scenario["steps"][0]["why"].as_str().unwrap_or_default();
+    match run.status {
+        3 if why.contains("an API server sets creationTimestamp itself") => Ok(Completion::Completed),
+        3 if run.scenario["unable"] == true => crate::support::unable(&run.stderr),
+        status => Err(format!("exit status {status}, {why:?}\n{}", run.stderr).into()),
+    }
+}
+
+fn mistakes() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_folder = folder.path().display().to_string();
+    for (args, says) in [
+        (
+            vec!["run", "hairpin", "--control-plane", &in_folder],
+            "has no etcd: a control plane needs etcd and kube-apiserver",
+        ),
+        (vec!["run", "hairpin", "--control-plane", &in_folder, "--simulate"], "cannot be used with"),
+        (
+            vec!["run", "hairpin", "--control-plane", &in_folder, "--source", "manifests"],
+            "leave out --source manifests",
+        ),
+    ] {
+        let output = svclab(folder.path(), &args);
+        ended(&output, 2);
+        assert!(err(&output).contains(says), "{args:?}: {}", err(&output));
+    }
+}

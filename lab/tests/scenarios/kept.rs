@@ -1,0 +1,65 @@
+//! Every scenario: all promises are kept. In iptables mode on both variants of iptables, in nftables mode and in userspace mode, or in a microVM
+//! and in every mode that it is for, where it needs one; there those that let hours pass are left out, for they take minutes:
+//! see docs/determinism.md.
+
+use crate::support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
+use libtest_mimic::{Completion, Failed, Trial};
+use svclab::scenario::file::Mode;
+use svclab::scenario::load;
+
+/// One test for each scenario and way to run it.
+pub fn trials() -> Vec<Trial> {
+    let ways = [
+        ("nft", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft"]),
+        ("nft-commands", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft-commands"]),
+        ("legacy", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "legacy"]),
+        ("nftables", Mode::Nftables, &["--mode", "nftables", "--iptables-variant", "nft"]),
+        ("userspace", Mode::Userspace, &["--mode", "userspace", "--iptables-variant", "nft"]),
+    ];
+    let trials = names_for_host().into_iter().flat_map(|name| {
+        let scenario = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read");
+        // One that is about a variant is run with that one only.
+        let variants = ["nft", "nft-commands", "legacy"].into_iter();
+        let others = variants.filter(|way| scenario.variant.is_some_and(|own| !way.starts_with(own.name())));
+        let others: Vec<&str> = others.collect();
+        let is_for = |(way, mode, _): &(&str, Mode, _)| scenario.modes.contains(mode) && !others.contains(way);
+        let its_own = ways.into_iter().filter(is_for).collect::<Vec<_>>();
+        its_own.into_iter().map(move |(way, _, flags)| {
+            let name = name.clone();
+            Trial::ignorable_test(format!("kept::{name}::{way}"), move || kept(&name, flags))
+        })
+    });
+    let in_microvm =
+        Mode::ALL.map(|mode| Trial::ignorable_test(format!("kept::microvm::{mode}"), move || kept_in_microvm(mode)));
+    trials.chain(in_microvm).collect()
+}
+
+fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
+    let run = run(name, flags);
+    match run.status {
+        0 if run.scenario["passed"] == true => Ok(Completion::Completed),
+        3 => crate::support::unable(&run.stderr),
+        status => Err(format!("exit status {status}\n{}", run.stderr).into()),
+    }
+}
+
+/// All that are for `mode`, in one boot.
+fn kept_in_microvm(mode: Mode) -> Result<Completion, Failed> {
+    let is_for = |name: &String| {
+        let scenario = load(&folder().join(name).with_extension("yaml"), 0);
+        scenario.is_ok_and(|scenario| scenario.modes.contains(&mode))
+    };
+    let names = names_for_microvm().into_iter().filter(|name| !name.ends_with("-hours")).filter(is_for);
+    let names: Vec<String> = names.collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let runs = run_in_microvm(&mode.to_string(), &names, &[]);
+    for (name, run) in names.iter().zip(&runs) {
+        if run.status == 3 {
+            return crate::support::unable(&run.stderr);
+        }
+        if run.scenario["passed"] != true {
+            return Err(format!("{name} in {mode} mode, exit status {}\n{}", run.status, run.stderr).into());
+        }
+    }
+    Ok(Completion::Completed)
+}

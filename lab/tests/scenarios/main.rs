@@ -1,0 +1,31 @@
+//! Tests that are made while the program runs: one for each scenario, mode and damage.
+//!
+//! In a microVM the same program runs histories of changes ([`history`]).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and prints how far it is"
+)]
+
+mod broken;
+#[allow(dead_code, reason = "histories need only a part")]
+#[path = "../../../proxy/tests/it/support/changes.rs"]
+mod changes;
+mod control_plane;
+mod history;
+mod kept;
+#[path = "../support/mod.rs"]
+mod support;
+
+/// The argument of the program in a microVM; the number of histories follows.
+const HISTORIES: &str = "--histories";
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(HISTORIES) {
+        return history::all(args.next().and_then(|count| count.parse().ok()).expect("the number of histories"));
+    }
+    let trials = [kept::trials(), broken::trials(), control_plane::trials(), history::trials()];
+    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials.into_iter().flatten().collect()).exit();
+}

@@ -1,0 +1,175 @@
+//! A daemon with a source and kernels in memory, and the objects that it is fed.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use svcproxy::config::{Config, DetectLocal, NodeAddresses};
+use svcproxy::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
+use svcproxy::events::{Event, Recorder};
+use svcproxy::health::HealthState;
+use svcproxy::http::Room;
+use svcproxy::kernel::addresses::Addresses;
+use svcproxy::kernel::netlink::NetlinkError;
+use svcproxy::kernel::watch::Watch;
+use svcproxy::metrics::Metrics;
+use svcproxy::mode::Mode;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::iptables::syncer::Syncer;
+use svcproxy::model::Family;
+use svcproxy::source::{Batch, Change, ObjectKey, SkippedObjects, Source, SourceError};
+use tokio::sync::mpsc;
+
+use crate::daemon::kernel::{Asked, Kernel};
+
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Node(Arc<Mutex<NodeAddresses>>, NodeAddresses);
+
+impl Addresses for Node {
+    fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
+        self.1 = self.0.lock().unwrap().clone();
+        Ok(&self.1)
+    }
+}
+
+struct Batches(mpsc::UnboundedReceiver<Batch>);
+
+impl Source for Batches {
+    async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
+        Ok(self.0.recv().await)
+    }
+
+    fn skipped(&self) -> SkippedObjects {
+        SkippedObjects::default()
+    }
+}
+
+/// A running daemon. Dropping it ends its source, and so the daemon.
+pub struct Lab {
+    pub kernels: [Kernel; 2],
+    pub batches: mpsc::UnboundedSender<Batch>,
+    pub health: HealthState,
+    pub metrics: Arc<Metrics>,
+    pub events: mpsc::Receiver<Event>,
+    version: u64,
+}
+
+impl Lab {
+    /// In iptables mode, by the commands.
+    pub fn start(sync_period: Duration) -> Lab {
+        Lab::start_beside(sync_period, None)
+    }
+
+    /// The same, with something that another mode has left.
+    pub fn start_beside(sync_period: Duration, leftovers: Option<Leftovers>) -> Lab {
+        Lab::start_in(sync_period, leftovers, |_, kernel| Syncer::new(kernel))
+    }
+
+    /// In the mode that `mode` makes for each family.
+    pub fn start_in<M: Mode + Send + 'static>(
+        sync_period: Duration,
+        leftovers: Option<Leftovers>,
+        mode: impl Fn(Family, Kernel) -> M,
+    ) -> Lab {
+        let config = Config {
+            detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+            min_sync_period: Duration::ZERO,
+            sync_period,
+            ..Config::for_node("node-a")
+        };
+        let kernels = [Kernel::default(), Kernel::default()];
+        let (batches, receiver) = mpsc::unbounded_channel();
+        let health = HealthState::new(sync_period, &Family::ALL);
+        let runners = Family::ALL.into_iter().zip(&kernels).map(|(family, kernel)| Runner {
+            family: FamilyProxy::with_mode(config.clone(), family, mode(family, kernel.clone())),
+            watch: Watch::notified(family, Arc::clone(&kernel.announced)),
+            addresses: Box::new(Node(Arc::clone(&kernel.addresses), NodeAddresses::default())),
+            conntrack: kernel.clone(),
+        });
+        let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
+        let (recorder, events) = Recorder::new();
+        let daemon = Daemon {
+            source: Batches(receiver),
+            runners: runners.collect(),
+            health: health.clone(),
+            health_checks: HealthChecks::new(health.clone(), Room::new("health checks", 8)),
+            metrics: Arc::clone(&metrics),
+            events: recorder,
+            config: config.clone(),
+            leftovers,
+        };
+        tokio::spawn(daemon.run(Stop::at_signals()));
+        Lab { kernels, batches, health, metrics, events, version: 0 }
+    }
+
+    pub fn publish(&mut self, changes: Vec<Change>) {
+        self.version += 1;
+        let resource_version = Some(self.version.to_string());
+        self.batches.send(Batch { changes, resource_version, ..Batch::default() }).unwrap();
+    }
+
+    pub async fn applied(&self, family: Family) {
+        let version = Some(self.version.to_string());
+        let reached = || self.health.look().families.get(&family).is_some_and(|one| one.applied.manifests == version);
+        wait_for(&format!("{family} has applied {version:?}"), reached).await;
+    }
+
+    /// What this costs the kernel of IPv4.
+    pub async fn cost(&mut self, changes: Vec<Change>) -> Asked {
+        *self.kernels[0].asked.lock().unwrap() = Asked::default();
+        self.cost_so_far(changes).await
+    }
+
+    /// The same, with all that was asked before.
+    pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> Asked {
+        self.publish(changes);
+        self.applied(Family::V4).await;
+        *self.kernels[0].asked.lock().unwrap()
+    }
+}
+
+pub async fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub fn key(name: &str) -> ObjectKey {
+    ObjectKey { namespace: "default".into(), name: name.into() }
+}
+
+pub fn service(name: &str, host: u8, protocol: &str) -> Change {
+    let spec = json!({
+        "type": "NodePort", "clusterIP": format!("10.96.0.{host}"), "clusterIPs": [format!("10.96.0.{host}")],
+        "ports": [{ "port": 80, "protocol": protocol, "nodePort": 30_000 + u16::from(host) }],
+    });
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+pub fn slice(name: &str, hosts: &[u8], protocol: &str) -> Change {
+    let endpoints: Vec<Value> = hosts.iter().map(|h| json!({ "addresses": [format!("10.244.0.{h}")] })).collect();
+    let object = json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": [{ "port": 80, "protocol": protocol }],
+    });
+    Change::EndpointSlice(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+pub fn node(zone: &str, heartbeat: u32) -> Change {
+    let labels = json!({ "topology.kubernetes.io/zone": zone });
+    let conditions = json!([{ "type": "Ready", "status": "True", "message": format!("{heartbeat}") }]);
+    let object = json!({ "metadata": { "name": "node-a", "labels": labels }, "status": { "conditions": conditions } });
+    Change::Node("node-a".into(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+pub fn cluster() -> Vec<Change> {
+    let ports = [("web", 1, "TCP"), ("api", 2, "TCP"), ("dns", 3, "UDP"), ("log", 4, "UDP"), ("ntp", 5, "UDP")];
+    let all = ports.into_iter().flat_map(|(name, host, protocol)| {
+        [service(name, host, protocol), slice(name, &[10 * host, 10 * host + 1], protocol)]
+    });
+    all.chain([node("z1", 0)]).collect()
+}

@@ -1,0 +1,150 @@
+//! The daemon's loop over kernels in memory: what each kind of change costs, and that one family's trouble is its own.
+
+mod costs;
+mod kernel;
+mod lab;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use kernel::{Asked, wait_while};
+use lab::{Lab, PATIENCE, cluster, key, slice, wait_for};
+use serde_json::json;
+use svcproxy::daemon::Leftovers;
+use svcproxy::events::About;
+use svcproxy::kernel::iptables::Table;
+use svcproxy::model::Family;
+use svcproxy::source::Change;
+
+/// Two services claim one address and port. The one that does not get it is reported once, and gets it as soon as it is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_claims_anothers_address_is_reported_once() {
+    let mut lab = Lab::start(Duration::from_secs(3600));
+    lab.publish(cluster());
+    lab.applied(Family::V4).await;
+    let spec = json!({ "clusterIP": "10.96.0.66", "externalIPs": ["10.96.0.1"], "ports": [{ "port": 80 }] });
+    let object = json!({ "metadata": { "name": "aaa" }, "spec": spec });
+    let claims = Change::Service(key("aaa"), Some(Arc::new(serde_json::from_value(object).unwrap())));
+    let leads_to = |lab: &Lab| {
+        let tables = lab.kernels[0].tables.lock().unwrap();
+        let lines = &tables.tables[&Table::Nat]["KUBE-SERVICES"];
+        lines.iter().filter(|line| line.contains("10.96.0.1/32")).cloned().collect::<Vec<_>>().join("; ")
+    };
+    let disputed = |lab: &Lab| {
+        let text = lab.metrics.text().unwrap();
+        let line = text.lines().find(|line| line.starts_with(r#"svcproxy_disputed_frontends{ip_family="IPv4"}"#));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    let restore = Asked { restores: 1, ..Asked::default() };
+    assert_eq!(lab.cost(vec![claims, slice("aaa", &[66], "TCP")]).await, restore);
+    assert!(leads_to(&lab).contains("default/web cluster IP") && !leads_to(&lab).contains("default/aaa"));
+    assert_eq!(disputed(&lab), Some(1));
+    lab.cost(vec![slice("aaa", &[67], "TCP"), slice("web", &[11], "TCP")]).await;
+    let event = lab.events.try_recv().unwrap();
+    assert_eq!((event.about, event.reason), (About::Service(key("aaa")), "FrontendTaken"));
+    assert!(event.note.contains("10.96.0.1:80/tcp") && event.note.contains("default/web"), "{}", event.note);
+    assert!(lab.events.try_recv().is_err(), "once");
+    assert_eq!(lab.cost(vec![Change::Service(key("web"), None)]).await, restore);
+    assert!(leads_to(&lab).contains("default/aaa external IP"), "{}", leads_to(&lab));
+    assert_eq!(disputed(&lab), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
+    let mut lab = Lab::start(Duration::from_secs(3600));
+    lab.publish(cluster());
+    lab.applied(Family::V4).await;
+    let kernel = lab.kernels[0].clone();
+    *kernel.asked.lock().unwrap() = Asked::default();
+    kernel.announced.notify_one();
+    wait_for("a look at each table", || kernel.asked.lock().unwrap().looks == 3).await;
+    assert_eq!(*kernel.asked.lock().unwrap(), Asked { looks: 3, ..Asked::default() });
+    kernel.tables.lock().unwrap().flush();
+    kernel.announced.notify_one();
+    wait_for("the rules are back", || kernel.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"))
+        .await;
+}
+
+/// The changes of one family do not wait for the other, whatever becomes of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_family_that_fails_or_hangs_delays_no_other() {
+    let mut lab = Lab::start(Duration::from_secs(1));
+    lab.publish(cluster());
+    lab.applied(Family::V4).await;
+    lab.applied(Family::V6).await;
+    let [v4, v6] = lab.kernels.clone();
+    v6.fails.store(true, Ordering::SeqCst);
+    v6.tables.lock().unwrap().flush();
+    v6.announced.notify_one();
+    wait_for("IPv6 fails again and again", || v6.asked.lock().unwrap().restores >= 3).await;
+    let tries = v6.asked.lock().unwrap().restores;
+    for host in 20..25 {
+        assert_eq!(lab.cost(vec![slice("web", &[host], "TCP")]).await, Asked { restores: 1, ..Asked::default() });
+    }
+    let more = v6.asked.lock().unwrap().restores - tries;
+    assert!(more <= 5, "a family that fails is not tried with each change of the other: {more}");
+    v6.hangs.store(true, Ordering::SeqCst);
+    let tries = v6.asked.lock().unwrap().restores;
+    wait_for("IPv6 hangs", || v6.asked.lock().unwrap().restores > tries).await;
+    for host in 25..30 {
+        lab.cost(vec![slice("web", &[host], "TCP")]).await;
+    }
+    let looked = |alive: bool| lab.health.look().alive == alive;
+    wait_for("a sync that does not end shows in /livez", || looked(false)).await;
+    v6.fails.store(false, Ordering::SeqCst);
+    v6.hangs.store(false, Ordering::SeqCst);
+    lab.applied(Family::V6).await;
+    wait_for("all is well again", || looked(true)).await;
+    assert!(v4.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"));
+}
+
+/// Panics of any thread from now on.
+fn count_panics() -> Arc<AtomicUsize> {
+    let panics = Arc::new(AtomicUsize::new(0));
+    let (usual, counted) = (std::panic::take_hook(), Arc::clone(&panics));
+    std::panic::set_hook(Box::new(move |panic| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        usual(panic);
+    }));
+    panics
+}
+
+/// What takes its time, a sync or the removal of what another mode left, may outlive the runtime that it began on. It then ends
+/// without a word, above all without a panic.
+#[test]
+fn what_outlives_the_runtime_does_not_panic() {
+    let panics = count_panics();
+    // Several times: which of the things that a runner waits for is looked at first is a matter of chance.
+    for _ in 0..20 {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (asked, hangs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let leftovers = {
+            let (asked, hangs) = (Arc::clone(&asked), Arc::clone(&hangs));
+            Box::new(move |now: Instant| {
+                asked.fetch_add(1, Ordering::SeqCst);
+                wait_while(&hangs);
+                Ok(Some(now + PATIENCE))
+            })
+        };
+        let mut lab =
+            runtime.block_on(async { Lab::start_beside(Duration::from_secs(3600), Some(leftovers as Leftovers)) });
+        let kernel = lab.kernels[0].clone();
+        lab.publish(cluster());
+        runtime.block_on(wait_for("leftovers hang", || asked.load(Ordering::SeqCst) > 0));
+        kernel.hangs.store(true, Ordering::SeqCst);
+        let restores = kernel.asked.lock().unwrap().restores;
+        lab.publish(vec![slice("web", &[12], "TCP")]);
+        runtime.block_on(wait_for("a sync hangs", || kernel.asked.lock().unwrap().restores > restores));
+        drop(lab);
+        runtime.shutdown_background();
+        hangs.store(false, Ordering::SeqCst);
+        kernel.hangs.store(false, Ordering::SeqCst);
+        let deadline = Instant::now() + PATIENCE;
+        while Arc::strong_count(&kernel.tables) > 1 || Arc::strong_count(&hangs) > 1 {
+            assert!(Instant::now() < deadline, "something goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(panics.load(Ordering::SeqCst), 0);
+}

@@ -1,0 +1,99 @@
+//! The node's addresses are all read, from many messages and while pods' links come and go. Kernels before 6.9 tell a dump that
+//! this has cut short, and a client that does not listen misses an address that was there all the time; later ones miss none.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{inside, shell};
+use svcproxy::kernel::addresses::{self, Addresses as _};
+
+/// As many as a dump needs several messages for.
+const MANY: u32 = 1500;
+/// The kernel keeps links by the last eight bits of their index and counts on from the beginning of such a row, newest first: one
+/// of the same row that goes makes it pass over the next (`NETDEV_HASHBITS`, `inet_dump_ifaddr`). Kernels since 6.9 count on by the index
+/// itself.
+const INDEX: u32 = 300;
+const ROW: u32 = 256;
+
+fn address(number: u32) -> String {
+    format!("172.{}.{}.{}", 16 + number / 65536, number / 256 % 256, number % 256)
+}
+
+#[test]
+fn no_address_is_missed_while_links_come_and_go() {
+    if !inside!() {
+        return;
+    }
+    shell(&format!("ip link add many index {INDEX} type veth peer name other && ip link set many up"));
+    let mut batch = String::new();
+    let mut all: Vec<IpAddr> = vec!["127.0.0.1".parse().unwrap()];
+    for number in 0..MANY {
+        let address = address(number);
+        writeln!(batch, "addr add {address}/32 dev many").unwrap();
+        all.push(address.parse().unwrap());
+    }
+    let directory = tempfile::tempdir_in("/run").unwrap();
+    let (file, churn) = (directory.path().join("batch"), directory.path().join("churn"));
+    std::fs::write(&file, batch).unwrap();
+    let same_row = |n: u32| INDEX + ROW * n;
+    let links =
+        (1..50).map(|n| format!("link add a{n} index {} type veth peer name b{n}\nlink del a{n}\n", same_row(n)));
+    std::fs::write(&churn, links.collect::<String>()).unwrap();
+    shell(&format!("ip -batch {}", file.display()));
+    all.sort();
+    let is_over = AtomicBool::new(false);
+    let missed: Vec<usize> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let mut ip = Command::new("ip");
+                assert!(ip.arg("-batch").arg(&churn).stdout(Stdio::null()).status().unwrap().success());
+            }
+        });
+        let looks = (0..400).map(|_| {
+            let mut found = addresses::read().unwrap().local;
+            found.retain(IpAddr::is_ipv4);
+            found.sort();
+            all.iter().filter(|address| found.binary_search(address).is_err()).count()
+        });
+        let missed = looks.filter(|missed| *missed > 0).collect();
+        is_over.store(true, Ordering::Relaxed);
+        missed
+    });
+    assert_eq!(missed, Vec::<usize>::new(), "so many addresses were missed, look by look");
+}
+
+#[test]
+fn what_is_known_is_read_again_after_a_change_only() {
+    if !inside!() {
+        return;
+    }
+    shell("ip link add one type veth peer name other && ip link set one up && ip addr add 192.0.2.1/24 dev one");
+    let mut reader = addresses::Reader::default();
+    // A dump shows a new address of IPv6 at once; the kernel notifies of it from a work queue (`addrconf_dad_work`), so later.
+    let known = |reader: &mut addresses::Reader| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while *reader.read().unwrap() != addresses::read().unwrap() {
+            assert!(Instant::now() < deadline, "{:?}, not as if it were read now", reader.read().unwrap());
+            std::thread::yield_now();
+        }
+        reader.read().unwrap().local.as_ptr()
+    };
+    let first = known(&mut reader);
+    assert_eq!(known(&mut reader), first, "the very list of before");
+    for change in [
+        "ip addr add 192.0.2.2/24 dev one",
+        "ip -6 addr add fd00:2::1/64 dev one nodad",
+        "ip addr del 192.0.2.1/24 dev one",
+        "ip link set one down",
+        "ip link set one up",
+        "ip link del one",
+    ] {
+        let before = reader.read().unwrap().clone();
+        shell(change);
+        known(&mut reader);
+        assert_ne!(*reader.read().unwrap(), before, "{change}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Dumps of conntrack's table against the kernel.
+
+use std::cell::RefCell;
+
+use crate::support::{inside, shell};
+use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
+use svcproxy::model::{Family, Protocol};
+use svcproxy::plan::flows::Frontend;
+
+/// What the kernel does not have to tell costs nothing: a busy node has hundreds of thousands of entries.
+#[test]
+fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
+    if !inside!() {
+        return;
+    }
+    let mut client = 4000;
+    let mut led = |protocol: &str, to: &str, port: u16, server: &str, target: u16| {
+        client += 1;
+        let from = if to.contains(':') { "fd00:244::9" } else { "10.244.0.9" };
+        let state = if protocol == "tcp" { "--state ESTABLISHED" } else { "" };
+        shell(&format!(
+            "conntrack -I -p {protocol} -t 600 {state} -s {from} -d {to} --sport {client} --dport {port} \
+             -r {server} -q {from} --reply-port-src {target} --reply-port-dst {client}"
+        ));
+    };
+    for (protocol, to, port) in [
+        ("udp", "10.96.0.10", 53),
+        ("udp", "10.96.0.10", 54),
+        ("udp", "10.96.0.11", 53),
+        ("tcp", "10.96.0.10", 53),
+        ("udp", "fd00:96::10", 53),
+        ("udp", "fd00:96::10", 54),
+        ("tcp", "fd00:96::10", 53),
+    ] {
+        led(protocol, to, port, to, port);
+    }
+    let seen = |family, filter: Filter| {
+        let seen = RefCell::new(Vec::new());
+        let note = |flow: &svcproxy::plan::flows::Flow| {
+            seen.borrow_mut().push(format!("{} {}", flow.protocol, flow.destination));
+            false
+        };
+        assert_eq!(Netlink::default().delete(family, &[filter], &note).unwrap(), 0);
+        let mut seen = seen.into_inner();
+        seen.sort();
+        seen
+    };
+    let address = |text: &str| Frontend::Address(text.parse().unwrap());
+    let all = ["tcp 10.96.0.10:53", "udp 10.96.0.10:53", "udp 10.96.0.10:54", "udp 10.96.0.11:53"];
+    for (family, filter, expected) in [
+        (Family::V4, Filter::None, &all[..]),
+        (Family::V4, Filter::Protocol(Protocol::Udp), &all[1..]),
+        (Family::V4, Filter::To(Protocol::Udp, address("10.96.0.10:53")), &all[1..2]),
+        (Family::V4, Filter::To(Protocol::Udp, Frontend::NodePort(53)), &[all[1], all[3]]),
+        (Family::V4, Filter::To(Protocol::Tcp, address("10.96.0.10:53")), &all[..1]),
+        (Family::V4, Filter::To(Protocol::Udp, address("10.96.0.12:53")), &[]),
+        (Family::V6, Filter::To(Protocol::Udp, address("[fd00:96::10]:53")), &["udp [fd00:96::10]:53"]),
+        (Family::V6, Filter::Protocol(Protocol::Udp), &["udp [fd00:96::10]:53", "udp [fd00:96::10]:54"]),
+    ] {
+        assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
+    }
+    // By who answers: two frontends lead to one server, and one of them to another one as well.
+    led("udp", "10.96.0.20", 53, "10.244.0.1", 5353);
+    led("udp", "10.96.0.21", 53, "10.244.0.1", 5353);
+    led("udp", "10.96.0.21", 54, "10.244.0.2", 5353);
+    led("udp", "fd00:96::20", 53, "fd00:244::1", 5353);
+    led("udp", "fd00:96::21", 53, "fd00:244::1", 5354);
+    let from = |text: &str| Filter::From(Protocol::Udp, text.parse().unwrap());
+    for (family, filter, expected) in [
+        (Family::V4, from("10.244.0.1:5353"), &["udp 10.96.0.20:53", "udp 10.96.0.21:53"][..]),
+        (Family::V4, from("10.244.0.2:5353"), &["udp 10.96.0.21:54"]),
+        (Family::V4, from("10.244.0.1:5354"), &[]),
+        (Family::V6, from("[fd00:244::1]:5353"), &["udp [fd00:96::20]:53"]),
+    ] {
+        assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
+    }
+}
+
+/// To close a socket of netfilter's takes milliseconds after a sync.
+#[test]
+fn one_socket_serves_all_looks() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    if !inside!() {
+        return;
+    }
+    let (mut conntrack, before) = (Netlink::default(), open());
+    for _ in 0..3 {
+        conntrack.delete(Family::V4, &[Filter::Protocol(Protocol::Udp)], &|_| true).unwrap();
+        conntrack.clients(Family::V6).unwrap();
+        assert_eq!(open(), before + 1);
+    }
+}

@@ -1,0 +1,376 @@
+//! iptables mode against the kernel, in both variants of the commands.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Proxy, dump, every_kind, inside, shell, svcproxy, wait_for};
+
+use iptables::IPTables;
+use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
+use svcproxy::kernel::addresses;
+use svcproxy::kernel::iptables::{Commands, Iptables, Table};
+use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::model::Family;
+use svcproxy::source::read_directory;
+
+const VARIANTS: [(&str, Variant); 2] = [("nft", Variant::Nft), ("legacy", Variant::Legacy)];
+const FLAGS: [&str; 4] = ["--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16,fd00:244::/64"];
+
+fn write(directory: &Path, text: &str) {
+    let partial = directory.join(".partial");
+    fs::write(&partial, text).unwrap();
+    fs::rename(partial, directory.join("cluster.json")).unwrap();
+}
+
+/// Puts rules of another program in place, and our canary tables too, which iptables makes at the first look.
+fn foreign_rules(variant: &str) {
+    for family in ["iptables", "ip6tables"] {
+        let command: &'static str = format!("{family}-{variant}").leak();
+        let tables = IPTables { cmd: command, has_check: true, has_wait: true, is_numeric: true };
+        for table in ["mangle", "filter", "nat"] {
+            tables.new_chain(table, "FOREIGN").unwrap();
+            tables.append_unique(table, "OUTPUT", "-j FOREIGN").unwrap();
+        }
+        let rule = "-p tcp --dport 9999 -m comment --comment 'not yours' -j DROP";
+        tables.append_unique("filter", "FOREIGN", rule).unwrap();
+    }
+}
+
+fn clear(variant: &str) {
+    for family in ["iptables", "ip6tables"] {
+        // At once, as a firewall's reload does it: a running proxy would have put chains into use again before they are removed.
+        let nothing = "for table in mangle filter nat; do printf '*%s\\nCOMMIT\\n' $table; done";
+        shell(&format!("{nothing} | {family}-{variant}-restore"));
+    }
+}
+
+fn start(variant: &str, manifests: &Path) -> Proxy {
+    let mut arguments = FLAGS.to_vec();
+    arguments.extend(["--manifests", manifests.to_str().unwrap(), "--iptables-variant", variant]);
+    arguments.extend(["--iptables-min-sync-period", "10ms"]);
+    Proxy::start(&arguments)
+}
+
+/// Every rule that we write reads back from the kernel as we wrote it: a full sync of the same state, by a proxy that
+/// knows nothing, sends nothing. Under every setting that changes the text of rules.
+#[test]
+fn a_second_synchronisation_sends_nothing() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    let read = |hosts: &[u8]| {
+        write(manifests.path(), &every_kind(1, hosts));
+        let reading = read_directory(manifests.path()).unwrap();
+        assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+        reading.batch.changes
+    };
+    let small = read(&[2, 3, 4, 5, 6, 7, 8]);
+    // Over a thousand endpoints, whose rules have no comments.
+    let large = read(&(2..=250).collect::<Vec<u8>>());
+    let base = Config::for_node("node-a");
+    let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
+    let configs = [
+        Config { detect_local: cluster.clone(), ..base.clone() },
+        Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
+        Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
+        Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
+        Config {
+            node_port_addresses: NodePortAddresses::Ranges(vec![
+                "127.0.0.0/8".parse().unwrap(),
+                "::1/128".parse().unwrap(),
+            ]),
+            ..base
+        },
+    ];
+    for (name, variant) in VARIANTS {
+        for family in Family::ALL {
+            let of_small = configs.iter().map(|config| (config, &small));
+            for (config, changes) in of_small.chain([(&configs[0], &large)]) {
+                let proxy = || {
+                    let config = Config { variant, ..config.clone() };
+                    let mut proxy = FamilyProxy::new(config, family, Commands::find(family, variant).unwrap());
+                    proxy.set_addresses(&addresses::read().unwrap());
+                    proxy.apply(changes);
+                    proxy
+                };
+                let first = proxy().sync().unwrap();
+                assert!(first.full && !first.is_empty(), "{name} {family} {config:?}");
+                let second = proxy().sync().unwrap();
+                assert!(second.full && second.is_empty(), "{name} {family} {config:?}: {second:?}\n{}", dump(name));
+            }
+        }
+        clear(name);
+    }
+}
+
+/// Netlink and socket options of our own must count what the commands show.
+#[test]
+fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
+    if !inside!() {
+        return;
+    }
+    for (name, variant) in VARIANTS {
+        for (family, command) in [(Family::V4, "iptables"), (Family::V6, "ip6tables")] {
+            let mut commands = Commands::find(family, variant).unwrap();
+            let mut seen = |table| commands.uses(table, &["A", "B"]).unwrap();
+            let run = |arguments: &str| drop(shell(&format!("{command}-{name} -t nat {arguments}")));
+            for table in Table::ALL {
+                assert_eq!(seen(table), [None, None], "{name} {family} {table}: there are no tables");
+            }
+            // A rule without a target falls through to what follows, which is chain B's.
+            ["-N A", "-N B", "-N OTHER", "-A A -p tcp"].into_iter().for_each(run);
+            assert_eq!(seen(Table::Nat), [Some(1), Some(0)], "{name} {family}");
+            let rules = [
+                "-A OUTPUT -p udp -m comment --comment x -j A",
+                "-A OTHER -m addrtype --dst-type LOCAL -g B",
+                "-A A -p tcp -j MARK --set-xmark 1",
+                "-A A -j B",
+                "-A B -j RETURN",
+            ];
+            rules.into_iter().for_each(run);
+            assert_eq!(seen(Table::Nat), [Some(4), Some(3)], "{name} {family}");
+            assert_eq!(seen(Table::Mangle), [None, None], "{name} {family}: of one table");
+            run("-D OUTPUT 1");
+            assert_eq!(seen(Table::Nat), [Some(3), Some(3)], "{name} {family}: a jump less");
+            run("-F");
+            assert_eq!(seen(Table::Nat), [Some(0), Some(0)], "{name} {family}: chains without rules");
+            run("-X A");
+            assert_eq!(seen(Table::Nat), [None, Some(0)], "{name} {family}: a chain less");
+        }
+        clear(name);
+    }
+}
+
+#[test]
+fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_not_mend() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    for (variant, _) in VARIANTS {
+        let hosts: Vec<u8> = (2..if variant == "nft" { 12 } else { 60 }).collect();
+        foreign_rules(variant);
+        write(manifests.path(), &every_kind(7, &hosts));
+        let mut clean = start(variant, manifests.path());
+        clean.synced(Some("7"));
+        clean.kill();
+        let expected = dump(variant);
+        assert!(expected.contains("KUBE-SEP-") && expected.contains("not yours"));
+
+        for round in 0..4u32 {
+            // Something else stands there first, so that there is something to do.
+            write(manifests.path(), &every_kind(6, &hosts[..1 + usize::try_from(round).unwrap() % hosts.len()]));
+            let mut other = start(variant, manifests.path());
+            other.synced(Some("6"));
+            other.kill();
+            write(manifests.path(), &every_kind(7, &hosts));
+            let mut victim = start(variant, manifests.path());
+            let children = format!("cat /proc/{}/task/*/children", victim.0.id());
+            // The n-th kind of child: a dump early on, a restore, a single rule.
+            let wanted = ["save", "restore", "tables", "restore"][round as usize];
+            wait_for("a command to run", || {
+                let pids = std::process::Command::new("sh").args(["-c", &children]).output().ok()?;
+                let pids = String::from_utf8_lossy(&pids.stdout).into_owned();
+                let names =
+                    pids.split_whitespace().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).ok());
+                let synced = crate::support::http_get("127.0.0.1:10256", "/healthz")
+                    .is_some_and(|b| b.starts_with("HTTP/1.1 200"));
+                (names.into_iter().any(|name| name.contains(wanted)) || synced).then_some(())
+            });
+            victim.kill();
+            let mut heir = start(variant, manifests.path());
+            heir.synced(Some("7"));
+            heir.kill();
+            assert_eq!(dump(variant), expected, "{variant}, killed at {wanted}");
+        }
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
+        clear(variant);
+    }
+}
+
+#[test]
+fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_the_guard_only() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3]));
+    for (variant, _) in VARIANTS {
+        foreign_rules(variant);
+        let before = dump(variant);
+        // The default sync period of 30 s is far longer than this test waits: what mends is not the clock.
+        let proxy = start(variant, manifests.path());
+        proxy.synced(Some("1"));
+        let full = dump(variant);
+        for family in ["iptables", "ip6tables"] {
+            shell(&format!("{family}-{variant}-save > /run/foreign.{family}"));
+        }
+        clear(variant);
+        foreign_rules(variant);
+        wait_for("the rules to come back", || (dump(variant).lines().count() == full.lines().count()).then_some(()));
+        drop(proxy);
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
+        let left = dump(variant);
+        let guarded = left.lines().filter(|line| line.contains("KUBE-FIREWALL")).count();
+        // The guard of the loopback range stays: a chain, its rule, and two jumps.
+        assert_eq!(guarded, 4, "{variant}: {left}");
+        let lines = left.lines().filter(|line| !line.contains("KUBE-FIREWALL"));
+        assert_eq!(lines.collect::<Vec<_>>(), before.lines().collect::<Vec<_>>(), "{variant}");
+        clear(variant);
+    }
+}
+
+/// What a second proxy sends that knows of no service: the chains of all are removed, those that are always there stay.
+fn remove_services(family: &str, variant: &str) {
+    let saved = shell(&format!("{family}-{variant}-save -t nat"));
+    let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
+    let prefixes = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-"];
+    let of_services: Vec<&str> =
+        chains.filter(|chain| prefixes.iter().any(|prefix| chain.starts_with(prefix))).collect();
+    assert!(of_services.len() > 10, "{saved}");
+    let emptied = ["KUBE-SERVICES", "KUBE-NODEPORTS"].iter().chain(&of_services);
+    let mut input = String::from("*nat\n");
+    input.extend(emptied.map(|chain| format!(":{chain} - [0:0]\n")));
+    input.extend(of_services.iter().map(|chain| format!("-X {chain}\n")));
+    fs::write("/run/second", input + "COMMIT\n").unwrap();
+    shell(&format!("{family}-{variant}-restore --noflush < /run/second"));
+}
+
+/// Each of these leaves the canary chains in place.
+#[test]
+fn what_leaves_the_canaries_in_place_is_mended_too() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3]));
+    let damages = [
+        "-t nat -F",
+        "-t filter -F",
+        "-t nat -D PREROUTING -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES",
+        "-t nat -D KUBE-SERVICES 1",
+        "a second proxy",
+    ];
+    for (variant, _) in VARIANTS {
+        let mut arguments = FLAGS.to_vec();
+        arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", variant]);
+        // What mends is not the clock.
+        arguments.extend(["--iptables-sync-period", "1h"]);
+        let proxy = Proxy::start(&arguments);
+        proxy.synced(Some("1"));
+        let full = dump(variant);
+        for damage in damages {
+            for family in ["iptables", "ip6tables"] {
+                if damage == "a second proxy" {
+                    remove_services(family, variant);
+                } else {
+                    shell(&format!("{family}-{variant} {damage}"));
+                }
+            }
+            wait_for(&format!("{variant}: the rules after {damage}"), || {
+                (dump(variant).lines().count() == full.lines().count()).then_some(())
+            });
+        }
+        drop(proxy);
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
+        clear(variant);
+    }
+}
+
+#[test]
+fn rules_in_the_other_variants_tables_are_reported_and_cleaned_up() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    write(manifests.path(), &every_kind(1, &[2, 3]));
+    let log = manifests.path().join(".log");
+    for (own, other) in [("nft", "legacy"), ("legacy", "nft")] {
+        let start_logging = || {
+            let mut arguments = FLAGS.to_vec();
+            arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", own]);
+            arguments.extend(["--healthz-bind-address", "127.0.0.1:10256"]);
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_svcproxy"));
+            let proxy = Proxy(command.args(&arguments).stderr(fs::File::create(&log).unwrap()).spawn().unwrap());
+            proxy.synced(Some("1"));
+            fs::read_to_string(&log).unwrap()
+        };
+        let words = format!("the {other} tables hold rules of a service proxy as well");
+        assert!(!start_logging().contains(&words), "{own}: there are none");
+        let mut predecessor = start(other, manifests.path());
+        predecessor.synced(Some("1"));
+        predecessor.kill();
+        let beside = dump(other);
+        let reported = start_logging();
+        assert_eq!(reported.matches(&words).count(), 2, "{own}: one line for each family: {reported}");
+        let counted = |family: &str| {
+            let all = shell(&format!("{family}-{other}-save | grep -e '^:KUBE-' | grep -v KUBE-FIREWALL | wc -l"));
+            format!("chains={}", all.trim())
+        };
+        for family in ["iptables", "ip6tables"] {
+            assert!(reported.contains(&counted(family)), "{own} {family}: {reported}");
+        }
+        assert_eq!(dump(other), beside, "{own}: nothing is taken away at a start");
+        assert!(svcproxy(&["--cleanup", "--iptables-variant", own]).status.success());
+        for variant in [own, other] {
+            let left = dump(variant);
+            let ours: Vec<&str> =
+                left.lines().filter(|line| line.contains("KUBE-") && !line.contains("KUBE-FIREWALL")).collect();
+            assert_eq!(ours, [""; 0], "{variant}");
+            clear(variant);
+        }
+    }
+}
+
+#[test]
+fn edits_reach_the_kernel_and_bad_ones_change_nothing() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    for (variant, _) in VARIANTS {
+        write(manifests.path(), &every_kind(1, &[2, 3]));
+        let proxy = start(variant, manifests.path());
+        proxy.synced(Some("1"));
+        assert!(!dump(variant).contains("10.244.1.77"));
+        write(manifests.path(), &every_kind(2, &[2, 77]));
+        proxy.synced(Some("2"));
+        let good = dump(variant);
+        assert!(good.contains("--to-destination 10.244.1.77:8080") && !good.contains("10.244.1.3"));
+        write(manifests.path(), "{\"kind\": [");
+        fs::write(
+            manifests.path().join("evil.yaml"),
+            "apiVersion: v1\nkind: Service\nmetadata: {name: 'x\" -j ACCEPT'}\nspec: {clusterIP: 10.96.7.7, ports: [{port: 1}]}\n---\n\
+             apiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {clusterIP: 10.96.7.8, ports: [{port: 1}]}\n",
+        )
+        .unwrap();
+        wait_for("the good document beside the bad ones", || dump(variant).contains("10.96.7.8").then_some(()));
+        let after: Vec<String> =
+            dump(variant).lines().filter(|l| !l.contains("10.96.7.8")).map(str::to_owned).collect();
+        assert_eq!(after, good.lines().collect::<Vec<_>>());
+        fs::remove_file(manifests.path().join("evil.yaml")).unwrap();
+        drop(proxy);
+        svcproxy(&["--cleanup", "--iptables-variant", variant]);
+    }
+}
+
+#[test]
+fn without_rights_one_sentence_says_so() {
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"])
+        .args([env!("CARGO_BIN_EXE_svcproxy"), "--cleanup"])
+        .output();
+    let Ok(output) = output.map(|o| String::from_utf8_lossy(&o.stderr).into_owned()) else { return };
+    // Only root can become nobody; as an ordinary user we are nobody enough.
+    let text = if output.contains("setpriv:") {
+        String::from_utf8_lossy(&svcproxy(&["--cleanup"]).stderr).into_owned()
+    } else {
+        output
+    };
+    assert!(
+        text.contains("run as root, or with CAP_NET_ADMIN") || text.contains("install the package iptables"),
+        "{text}"
+    );
+    assert!(!text.contains("panicked"), "{text}");
+}

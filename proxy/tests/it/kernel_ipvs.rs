@@ -1,0 +1,223 @@
+//! IPVS mode against the kernel, as far as one without IPVS can show it: rules in both variants of the commands, and IP sets,
+//! are the kernel's; virtual servers and the device are fakes. Scenarios in a microVM show the rest.
+
+use std::net::IpAddr;
+
+use crate::support::{every_kind, inside, shell, wait_for};
+
+use svcproxy::config::{Config, DetectLocal, Variant, WriterChoice};
+use svcproxy::kernel::dummy::{AddressChange, AddressState, Device};
+use svcproxy::kernel::ipset::{Kind, Member, Nfnetlink, SetChange, SetHeader, Sets};
+use svcproxy::kernel::writer::Writer;
+use svcproxy::kernel::{dummy, ipvs};
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::ipvs::kernel::Parts;
+use svcproxy::mode::ipvs::sets::SetId;
+use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::ipvs::teardown::{leave, remove_empty_device};
+use svcproxy::mode::rules::cleanup::cleanup;
+use svcproxy::model::{Family, Protocol};
+use svcproxy::source::{Reading, read_directory};
+
+type Kernel = Parts<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
+type Proxy = FamilyProxy<Syncer<Kernel>>;
+
+/// Who writes which tables.
+type Way = (Variant, WriterChoice);
+
+const WAYS: [Way; 3] = [
+    (Variant::Nft, WriterChoice::Netlink),
+    (Variant::Nft, WriterChoice::Commands),
+    (Variant::Legacy, WriterChoice::Commands),
+];
+
+fn kernel(family: Family, (variant, writer): Way, servers: ipvs::Fake, device: dummy::Fake) -> Kernel {
+    Parts {
+        rules: Writer::open(family, variant, writer).unwrap().writer,
+        servers,
+        sets: Nfnetlink::open().unwrap(),
+        device,
+    }
+}
+
+fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &Reading) -> Proxy {
+    let settings =
+        Settings { scheduler: "rr".into(), exclude: Vec::new(), drain_limit: std::time::Duration::from_secs(900) };
+    let mut proxy = FamilyProxy::with_mode(config.clone(), family, Syncer::new(kernel, settings));
+    let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
+    proxy.set_addresses(&svcproxy::config::NodeAddresses { local: local.to_vec(), ..Default::default() });
+    proxy.apply(&reading.batch.changes);
+    proxy
+}
+
+/// Every rule and every member that we write reads back from the kernel as we wrote it.
+#[test]
+fn a_second_synchronisation_sends_nothing() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir_in("/run").unwrap();
+    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[2, 3, 4, 5, 6, 7, 8])).unwrap();
+    let reading = read_directory(manifests.path()).unwrap();
+    let base = Config::for_node("node-a");
+    let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
+    let configs = [
+        Config { detect_local: cluster, ..base.clone() },
+        Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
+        Config { masquerade_all: true, ..base.clone() },
+        base,
+    ];
+    for variant in WAYS {
+        for family in Family::ALL {
+            let (mut servers, mut device) = (ipvs::Fake::default(), dummy::Fake::default());
+            for config in &configs {
+                let sync = |servers: &ipvs::Fake, device: &dummy::Fake| {
+                    let kernel = kernel(family, variant, servers.clone(), device.clone());
+                    let mut proxy = proxy(config, family, kernel, &reading);
+                    let report = proxy.sync().unwrap();
+                    let kernel = proxy.mode().kernel();
+                    (report, kernel.servers.clone(), kernel.device.clone())
+                };
+                let first = sync(&servers, &device);
+                assert!(first.0.full && !first.0.is_empty(), "{variant:?} {family} {config:?}");
+                let second = sync(&first.1, &first.2);
+                assert!(second.0.full && second.0.is_empty(), "{variant:?} {family} {config:?}: {:?}", second.0);
+                (servers, device) = (second.1, second.2);
+            }
+            // As the commands see it, too.
+            let saved = shell("ipset save");
+            let cluster_ip = SetId::ClusterIp.name(family);
+            assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
+            let mut kernel = kernel(family, variant, servers, device);
+            cleanup(&mut kernel).unwrap();
+            leave(&mut kernel, family, false).unwrap();
+            remove_empty_device(&mut kernel).unwrap();
+            assert_eq!(shell("ipset save"), "");
+            assert!(kernel.servers.servers.is_empty() && kernel.device.addresses.is_none());
+        }
+    }
+}
+
+/// The device proper is a dummy, which not every kernel has; the end of a link has addresses, too.
+#[test]
+fn an_address_of_ipv6_is_bound_as_no_source() {
+    if !inside!() {
+        return;
+    }
+    let [own, service, pod] = ["fd00:172:18::2", "fd00:10:96::1", "fd00:10:244::5"];
+    let address: IpAddr = service.parse().unwrap();
+    shell(&format!(
+        "ip link add {} type veth peer name unused; ip link add eth0 type veth peer name far; \
+         ip link add veth0 type veth peer name pod; for link in eth0 far veth0 pod; do ip link set $link up; done; \
+         ip addr add {own}/64 dev eth0 nodad; ip route add {pod}/128 dev veth0; \
+         ip addr add {service}/128 dev {} nodad",
+        dummy::DEVICE,
+        dummy::DEVICE,
+    ));
+    let source =
+        |of: &str| shell(&format!("ip -6 route get {of} | sed -n 's/.* src \\([^ ]*\\) .*/\\1/p'")).trim().to_owned();
+    let mut device = dummy::Rtnetlink::open().unwrap();
+    let found = |state| std::collections::BTreeMap::from([(address, state)]);
+    // As kube-proxy would have bound it: what goes to the pod has it as a source.
+    wait_for("the node's own address", || shell("ip -6 route show table local").contains(own).then_some(()));
+    assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Preferred));
+    assert_eq!(source(pod), service);
+
+    device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
+    assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
+    assert_eq!(source(pod), own);
+    // And it still is the node's.
+    assert!(shell("ip -6 route show table local").contains(service));
+
+    // It yields and stays so when it is bound once more; then it goes without a trace.
+    device.change_addresses(&[AddressChange::Yield { address, to: own.parse().unwrap() }]).unwrap();
+    assert_eq!(source(service), own);
+    device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
+    assert_eq!(source(service), own);
+    device.change_addresses(&[AddressChange::Unbind(address)]).unwrap();
+    assert!(device.addresses(Family::V6).unwrap().is_empty());
+    assert!(!shell("ip -6 route show table local").contains(service));
+
+    // One that is new is so from the first moment.
+    device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
+    assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
+    let v4: IpAddr = "10.96.0.1".parse().unwrap();
+    device.change_addresses(&[AddressChange::Bind(v4), AddressChange::Bind(v4)]).unwrap();
+    assert_eq!(device.addresses(Family::V4).unwrap().into_iter().collect::<Vec<_>>(), [(v4, AddressState::Preferred)]);
+}
+
+#[test]
+fn sets_are_made_filled_read_exchanged_and_destroyed() {
+    if !inside!() {
+        return;
+    }
+    let mut sets = Nfnetlink::open().unwrap();
+    assert_eq!(sets.set("NOT-THERE").unwrap(), None);
+    sets.destroy_set("NOT-THERE").unwrap();
+    for family in Family::ALL {
+        let ip: std::net::IpAddr = if family == Family::V4 { "10.96.0.1" } else { "fd00::1" }.parse().unwrap();
+        let net = if family == Family::V4 { "192.0.2.0/25" } else { "fd00:c::/64" }.parse().unwrap();
+        let host = if family == Family::V4 { "192.0.2.7/32" } else { "fd00:c::7/128" }.parse().unwrap();
+        for kind in Kind::ALL {
+            let members = match kind {
+                Kind::BitmapPort => vec![Member::Port(0), Member::Port(30_080), Member::Port(u16::MAX)],
+                Kind::HashIp => vec![Member::Ip(ip)],
+                Kind::HashIpPort => [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
+                    .into_iter()
+                    .flat_map(|protocol| (1..1500).map(move |port| Member::IpPort(ip, protocol, port)))
+                    .collect(),
+                Kind::HashIpPortIp => vec![Member::IpPortIp(ip, Protocol::Tcp, 80, ip)],
+                Kind::HashIpPortNet => {
+                    vec![Member::IpPortNet(ip, Protocol::Udp, 53, net), Member::IpPortNet(ip, Protocol::Udp, 53, host)]
+                }
+            };
+            let header = SetHeader { name: "ONE".into(), kind, family, maxelem: 70_000 };
+            sets.create_set(&header).unwrap();
+            assert!(sets.create_set(&header).is_err(), "there is one already");
+            let change = |add, members: &[Member]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
+            sets.change_sets(&change(true, &members)).unwrap();
+            // Once more is no error.
+            sets.change_sets(&change(true, &members)).unwrap();
+            let found = sets.set("ONE").unwrap().unwrap();
+            assert_eq!(found.kind, kind.as_str());
+            assert_eq!(found.maxelem, if kind == Kind::BitmapPort { 0 } else { 70_000 });
+            assert_eq!(found.members, members.iter().copied().collect(), "{kind:?} {family}");
+            let saved = shell("ipset save ONE");
+            for member in members.iter().take(5) {
+                assert!(saved.lines().any(|line| line == format!("add ONE {member}")), "{member}\n{saved}");
+            }
+            let two = SetHeader { name: "TWO".into(), ..header };
+            sets.create_set(&two).unwrap();
+            sets.swap_sets("ONE", "TWO").unwrap();
+            assert!(sets.set("ONE").unwrap().unwrap().members.is_empty());
+            assert_eq!(sets.set("TWO").unwrap().unwrap().members.len(), members.len());
+            sets.swap_sets("ONE", "TWO").unwrap();
+            sets.change_sets(&change(false, &members)).unwrap();
+            sets.change_sets(&change(false, &members)).unwrap();
+            assert!(sets.set("ONE").unwrap().unwrap().members.is_empty());
+            let missing = [SetChange { set: "NOT-THERE".into(), add: true, members: members.clone() }];
+            let error = sets.change_sets(&missing).unwrap_err().to_string();
+            assert!(error.contains("add to the set NOT-THERE"), "{error}");
+            sets.destroy_set("ONE").unwrap();
+            sets.destroy_set("TWO").unwrap();
+        }
+    }
+    assert_eq!(shell("ipset save"), "");
+}
+
+#[test]
+fn a_full_set_and_one_in_use_are_told_clearly() {
+    if !inside!() {
+        return;
+    }
+    let mut sets = Nfnetlink::open().unwrap();
+    let header = SetHeader { maxelem: 2, ..SetId::ClusterIp.header(Family::V4, 0) };
+    sets.create_set(&header).unwrap();
+    let members = (1..2000).map(|port| Member::IpPort("10.96.0.1".parse().unwrap(), Protocol::Tcp, port)).collect();
+    let error =
+        sets.change_sets(&[SetChange { set: header.name.clone(), add: true, members }]).unwrap_err().to_string();
+    assert!(error.ends_with("the set is full"), "{error}");
+    shell("iptables-legacy -A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT");
+    let error = sets.destroy_set(&header.name).unwrap_err().to_string();
+    assert!(error.ends_with("the set is in use"), "{error}");
+}

@@ -1,0 +1,127 @@
+//! The table of nftables mode in the kernel: what is written is what is read, in both families.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::{every_kind, inside, shell};
+use ipnet::IpNet;
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::kernel::nft_table::{Netlink, NftTable as _};
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::nftables::layout;
+use svcproxy::mode::nftables::syncer::{Syncer, probe};
+use svcproxy::model::Family;
+use svcproxy::source::{Batch, Change, read_directory};
+
+fn table(family: Family) -> Netlink {
+    Netlink::open(family, layout::TABLE, layout::COMMENT).unwrap()
+}
+
+fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> FamilyProxy<Syncer<Netlink>> {
+    let config = Config {
+        mode: Mode::Nftables,
+        detect_local: DetectLocal::ClusterCidr(vec![
+            "10.244.0.0/16".parse().unwrap(),
+            "fd00:10:244::/56".parse().unwrap(),
+        ]),
+        node_port_addresses: node_ports,
+        ..Config::for_node("node-a")
+    };
+    let mut proxy = FamilyProxy::with_mode(config, family, Syncer::new(table(family)));
+    let own: Vec<IpAddr> = vec!["172.18.0.2".parse().unwrap(), "fd00:172:18::2".parse().unwrap()];
+    proxy.set_addresses(&NodeAddresses { local: own.clone(), primary: own, ..NodeAddresses::default() });
+    proxy.apply(&batch.changes);
+    proxy
+}
+
+#[test]
+fn what_is_written_is_what_is_read() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("all.json"), every_kind(1, &[2, 3])).unwrap();
+    let batch = read_directory(manifests.path()).unwrap().batch;
+    for family in Family::ALL {
+        Netlink::probe(family, layout::PROBE, &probe(family)).unwrap();
+        for node_ports in [NodePortAddresses::All, NodePortAddresses::Primary] {
+            let mut first = proxy(family, node_ports.clone(), &batch);
+            assert!(first.sync().unwrap().full);
+            assert_eq!(first.detect_flush().unwrap(), None);
+            let report = proxy(family, node_ports, &batch).sync().unwrap();
+            assert!(report.is_empty(), "{family}: a successor sends {report:?}");
+        }
+        // Everything goes, and what nothing has led to for a while.
+        let mut last = proxy(family, NodePortAddresses::Primary, &Batch::default());
+        let report = last.sync().unwrap();
+        assert!(report.changes > 0, "{report:?}");
+        assert_eq!(last.follow_up(Instant::now() + Duration::from_secs(5)).unwrap(), None);
+        assert!(proxy(family, NodePortAddresses::Primary, &Batch::default()).sync().unwrap().is_empty());
+        assert!(table(family).delete().unwrap());
+        let lost = last.detect_flush().unwrap().unwrap();
+        assert!(lost.contains("chain") && lost.contains("kube-proxy"), "{lost}");
+        assert!(!table(family).delete().unwrap());
+    }
+}
+
+/// Each change of the ranges is one of elements, a successor finds what is wanted, and `nft` prints it and loads what it prints.
+#[test]
+fn ranges_of_cluster_ips_come_and_go() {
+    if !inside!() {
+        return;
+    }
+    let change = |ranges: &[&str]| {
+        let object = serde_json::json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": ranges } });
+        Change::ServiceCidr("kubernetes".to_owned(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    // In turn: one contains another, two touch each other, one ends with the last address of all, one is a single address.
+    let steps: [(&[&str], &[&str]); 6] = [
+        (&["10.96.0.0/16"], &["fd00:10:96::/112"]),
+        (&["10.0.0.0/8"], &["fd00::/8"]),
+        (&["10.96.0.0/16", "10.97.0.0/16", "10.98.0.0/16"], &["fd00:1::/32", "fd00:2::/32", "fd00:3::/32"]),
+        (&["240.0.0.0/4", "10.97.128.0/17"], &["f000::/4", "fd00:2:8000::/33"]),
+        (&["10.96.0.1/32"], &["fd00::1/128"]),
+        (&[], &[]),
+    ];
+    for family in Family::ALL {
+        let (of_nft, any) = if family == Family::V4 { ("ip", "ip daddr") } else { ("ip6", "ip6 daddr") };
+        let mut first = proxy(family, NodePortAddresses::Primary, &Batch::default());
+        first.sync().unwrap();
+        for (v4, v6) in steps {
+            let change = change(if family == Family::V4 { v4 } else { v6 });
+            first.apply([&change]);
+            let report = first.sync().unwrap();
+            assert!(!report.full && report.rules == 0 && report.changes > 0, "{family} {change:?}: {report:?}");
+            let batch = Batch { changes: vec![change], ..Batch::default() };
+            let report = proxy(family, NodePortAddresses::Primary, &batch).sync().unwrap();
+            assert!(report.is_empty(), "{family} {batch:?}: a successor sends {report:?}");
+            let listed = shell(&format!("nft list table {of_nft} kube-proxy"));
+            assert!(listed.contains(&format!("{any} @service-cidrs drop")), "{listed}");
+            for range in IpNet::aggregate(&batch_ranges(&batch)) {
+                let range = range.to_string();
+                let printed = range.strip_suffix("/32").or(range.strip_suffix("/128")).unwrap_or(&range);
+                // Newer versions of `nft` join ranges that touch each other, which a set without `auto-merge` does not ask for.
+                assert!(listed.contains(printed), "{printed} in {listed}");
+            }
+            std::fs::write("/run/listed", listed.replace("kube-proxy", "again")).unwrap();
+            shell(&format!("nft -f /run/listed && nft delete table {of_nft} again"));
+        }
+        // What a successor finds may be any: it goes, too.
+        let all = change(if family == Family::V4 { &["10.0.0.0/8", "240.0.0.0/4"] } else { &["fd00::/8", "f000::/5"] });
+        first.apply([&all]);
+        first.sync().unwrap();
+        let other = change(if family == Family::V4 { &["10.96.0.0/16"] } else { &["fd00:96::/112"] });
+        let batch = Batch { changes: vec![other], ..Batch::default() };
+        assert_eq!(proxy(family, NodePortAddresses::Primary, &batch).sync().unwrap().changes, 3);
+        assert!(proxy(family, NodePortAddresses::Primary, &batch).sync().unwrap().is_empty());
+    }
+}
+
+fn batch_ranges(batch: &Batch) -> Vec<IpNet> {
+    let of = |change: &Change| match change {
+        Change::ServiceCidr(_, Some(object)) => object.spec.clone().and_then(|spec| spec.cidrs).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    batch.changes.iter().flat_map(of).map(|text| text.parse().unwrap()).collect()
+}

@@ -1,0 +1,138 @@
+//! How the source gets to its server: kubeconfigs, certificates, credentials.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use svcproxy::source::{Access, KubernetesSource, Reports};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
+use crate::kubernetes_source::support::{Log, access, by, next, reported, service, timing, until};
+
+/// An authority and a server certificate for 127.0.0.1 that it has signed.
+struct Authority {
+    pem: String,
+    acceptor: TlsAcceptor,
+}
+
+fn authority() -> Authority {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "test authority");
+    let ca = parameters.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::new(parameters, key);
+    let server_key = rcgen::KeyPair::generate().unwrap();
+    let server = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let server = server.signed_by(&server_key, &issuer).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![server.der().clone()], key).unwrap();
+    Authority { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
+}
+
+/// Writes a kubeconfig with its authority and its token in files of their own.
+fn kubeconfig(directory: &Path, api: &Api, ca: &str, token: &str) -> PathBuf {
+    let path = directory.join("kubeconfig");
+    std::fs::write(directory.join("ca.pem"), ca).unwrap();
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("https://{}", api.address), "certificate-authority": "ca.pem"}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    std::fs::write(&path, text.to_string()).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
+    let (log, _guard) = Log::start();
+    let (right, wrong) = (authority(), authority());
+    let api = Api::start(Some(right.acceptor.clone())).await;
+    api.put(SERVICES, service("a", 80));
+    api.world.lock().unwrap().token = Some("secret".to_owned());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    let mut source =
+        KubernetesSource::start(by(Access::new(Some(path.clone()), None)), "n1", &timing(), &Reports::default());
+    let warned = |text: &str| {
+        let lines = log.lines();
+        let count = lines.iter().filter(|line| line.starts_with("WARN") && line.contains(text)).count();
+        assert!(count < 2, "{lines:#?}");
+        count == 1
+    };
+    let none = format!("cannot use the kubeconfig {}: No such file", path.display());
+    until("no kubeconfig", || warned(&none)).await;
+    // Not with the right token: the authority is in a file of its own, and is the right one a moment before the token is another.
+    kubeconfig(directory.path(), &api, &wrong.pem, "stale");
+    until("wrong authority", || warned("its certificate is not trusted: invalid peer certificate")).await;
+    kubeconfig(directory.path(), &api, &right.pem, "stale");
+    until("wrong token", || warned("does not accept the proxy's credentials (401)")).await;
+    let tries = api.asked("list", SERVICES).0;
+    until("several tries", || api.asked("list", SERVICES).0 > tries + 3).await;
+    kubeconfig(directory.path(), &api, &right.pem, "secret");
+    assert_eq!(reported(&next(&mut source).await), ["default/a 80"]);
+    until("the recovery", || log.lines().iter().any(|line| line.contains("answers again"))).await;
+    let lines = log.lines();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 3, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("secret") || line.contains("stale")), "a token in the log");
+}
+
+#[tokio::test]
+async fn credentials_that_hang_stop_nothing_else() {
+    let (log, _guard) = Log::start();
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("a", 80));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    let write = |script: &str| {
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+            "env": [{"name": "PASSWORD", "value": "swordfish"}], "interactiveMode": "Never"});
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", api.address)}}],
+            "users": [{"name": "u", "user": {"exec": exec}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&path, text.to_string()).unwrap();
+    };
+    let answer = directory.path().join("answer");
+    nix::unistd::mkfifo(&answer, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Ends when it is answered; until then it sleeps in open(2).
+    write(&format!("echo $$ >> {0}/pids; cat {0}/answer", directory.path().display()));
+    let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_millis(20));
+    let mut source = KubernetesSource::start(connector, "n1", &timing(), &Reports::default());
+    // This test has one thread: it goes on only if the plugin does not hold it.
+    let late = "no credentials after 20ms: the credential plugin sh takes that long";
+    until("the complaint", || log.lines().iter().any(|line| line.contains(late))).await;
+    write("exit 7");
+    std::fs::write(&answer, "swordfish").unwrap();
+    let wrong = "the credential plugin sh: its answer is no ExecCredential";
+    until("the wrong answer", || log.lines().iter().any(|line| line.contains(wrong))).await;
+    let started = std::fs::read_to_string(directory.path().join("pids")).unwrap();
+    assert_eq!(started.lines().count(), 1, "one at a time: {started}");
+    api.world.lock().unwrap().token = Some("swordfish".to_owned());
+    write(r#"echo '{"kind": "ExecCredential", "status": {"token": "'$PASSWORD'"}}'"#);
+    assert_eq!(reported(&next(&mut source).await), ["default/a 80"]);
+    let lines = log.lines();
+    assert!(!lines.iter().any(|line| line.contains("swordfish")), "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 2, "one line each: {lines:#?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_kubernetes_is_one_line() {
+    let (log, _guard) = Log::start();
+    let api = Api::start(None).await;
+    api.world.lock().unwrap().refuse = Some(("", 404));
+    let _source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    until("many tries", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 5)).await;
+    let lines = log.lines();
+    assert_eq!(lines.len(), 3, "one for each kind: {lines:#?}");
+    assert!(lines.iter().all(|line| line.contains("(404): is it an API server")), "{lines:#?}");
+}

@@ -1,0 +1,239 @@
+//! The Kubernetes source against a scripted API server on loopback.
+pub mod api;
+mod credentials;
+mod ranges;
+mod support;
+
+use std::time::Duration;
+
+use api::{Api, NODES, SERVICES, SLICES};
+use serde_json::{Value, json};
+use support::{Log, access, next, next_reported, reported, service, slice, started, timing, until};
+use svcproxy::metrics::Metrics;
+use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing, record_events};
+
+#[tokio::test]
+async fn nothing_is_whole_before_all_three_have_listed() {
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("a", 80));
+    api.world.lock().unwrap().refuse = Some((NODES, 503));
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
+    let services = tokio::time::timeout(Duration::from_secs(30), source.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!((reported(&services), services.partial), (vec!["default/a 80".to_owned()], true));
+    let version = async {
+        loop {
+            let batch = source.next().await.unwrap().unwrap();
+            assert!(batch.partial, "{batch:?}");
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_millis(50), version).await.is_err());
+    api.world.lock().unwrap().refuse = None;
+    let mut first = next(&mut source).await;
+    first.changes.extend(services.changes);
+    assert_eq!(reported(&first), ["default/a 80"]);
+    assert!(first.resource_versions.nodes.is_some(), "an empty list is a list");
+}
+
+#[tokio::test]
+async fn the_server_is_asked_to_leave_out_what_upstream_leaves_out() {
+    let (api, _source) = started().await;
+    until("all watches", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
+    let labels = "labelSelector=%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name";
+    for verb in ["list", "watch"] {
+        for path in [SERVICES, SLICES] {
+            assert!(api.asked(verb, path).1.contains(labels), "{verb} {path}: {:?}", api.asked(verb, path));
+        }
+        let (_, query) = api.asked(verb, NODES);
+        assert!(query.contains("fieldSelector=metadata.name%3Dn1") && !query.contains("labelSelector"), "{query}");
+    }
+    assert_eq!(api.asked("list", SERVICES).0, 2, "three Services in pages of two");
+    let (_, query) = api.asked("watch", SERVICES);
+    assert!(query.contains("allowWatchBookmarks=true") && query.contains("resourceVersion=15"), "{query}");
+}
+
+#[tokio::test]
+async fn changes_that_come_together_are_told_together() {
+    let (api, mut source) = started().await;
+    until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
+    api.put(SERVICES, service("a", 8080));
+    api.delete(SERVICES, "b");
+    let version = api.put(SLICES, slice("web-1", "10.0.0.2"));
+    let batch = next(&mut source).await;
+    assert_eq!(reported(&batch), ["default/a 8080", "default/b gone", "default/web-1 10.0.0.2"]);
+    assert_eq!(batch.resource_versions.endpoint_slices, Some(version.to_string()));
+}
+
+#[tokio::test]
+async fn a_bookmark_moves_the_version_and_nothing_else() {
+    let (api, mut source) = started().await;
+    let version = api.bookmark(SERVICES);
+    let batch = next(&mut source).await;
+    assert_eq!(reported(&batch), [""; 0]);
+    assert_eq!(batch.resource_versions.services, Some(version.to_string()));
+    assert_eq!(batch.resource_versions.nodes, None, "only what is new");
+    // The watch that follows goes on from the bookmark.
+    api.compact();
+    api.close_watches();
+    until("a second watch", || api.asked("watch", SERVICES).0 > 1).await;
+    assert!(api.asked("watch", SERVICES).1.contains(&format!("resourceVersion={version}")));
+    assert_eq!(api.asked("list", SERVICES).0, 2, "nothing was listed again");
+}
+
+#[tokio::test]
+async fn closed_watches_lose_nothing() {
+    let (api, mut source) = started().await;
+    for round in 0..5 {
+        api.close_watches();
+        api.put(SERVICES, service("a", 1000 + round));
+        assert_eq!(next_reported(&mut source).await, [format!("default/a {}", 1000 + round)]);
+    }
+    assert_eq!(api.asked("list", SERVICES).0, 2, "watches go on where they stood");
+}
+
+#[tokio::test]
+async fn an_outage_changes_nothing_and_a_come_back_tells_the_difference() {
+    let (log, _guard) = Log::start();
+    let (mut api, mut source) = started().await;
+    api.down();
+    let silent = tokio::time::timeout(Duration::from_millis(300), source.next()).await;
+    assert!(silent.is_err(), "{silent:?}");
+    api.delete(SERVICES, "b");
+    api.put(SERVICES, service("d", 83));
+    // A new version of the same content.
+    api.put(SLICES, slice("web-1", "10.0.0.1"));
+    api.compact();
+    api.up().await;
+    assert_eq!(next_reported(&mut source).await, ["default/b gone", "default/d 83"]);
+    until("slices are listed anew, the old version being gone", || api.asked("list", SLICES).0 > 1).await;
+    until("the recovery", || log.lines().iter().any(|line| line.contains("answers again"))).await;
+    let lines = log.lines();
+    let failures = lines.iter().filter(|line| line.starts_with("WARN")).count();
+    assert_eq!(failures, 1, "one line for an outage of all watches and many tries: {lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("nothing listens there (connection refused)")), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn gone_in_the_middle_of_a_watch_lists_again() {
+    let (api, mut source) = started().await;
+    let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
+    api.line(SERVICES, &gone.to_string());
+    until("a new list", || api.asked("list", SERVICES).0 > 2).await;
+    api.put(SERVICES, service("a", 90));
+    assert_eq!(next_reported(&mut source).await, ["default/a 90"], "objects that are the same are not reported again");
+}
+
+#[tokio::test]
+async fn what_breaks_the_rules_is_skipped_and_counted_and_the_rest_goes_on() {
+    let (log, _guard) = Log::start();
+    let (api, mut source) = started().await;
+    api.put(SERVICES, service("a", 70_000));
+    api.put(SERVICES, json!({"metadata": {"name": "bad", "namespace": "default"}, "spec": {"ports": "x"}}));
+    api.put(SERVICES, service("b", 90));
+    assert_eq!(next_reported(&mut source).await, ["default/b 90"]);
+    api.compact();
+    api.close_watches();
+    api.put(SERVICES, service("c", 91));
+    assert_eq!(next_reported(&mut source).await, ["default/c 91"], "a is kept as it was");
+    assert_eq!(source.skipped().total(), 2);
+    let skipped: Vec<String> = log.lines().into_iter().filter(|line| line.contains("skipped")).collect();
+    assert_eq!(skipped.len(), 2, "{skipped:#?}");
+    let port = "Service default/a skipped: spec.ports[0].port: 70000 is not a port (1-65535); kept as it was";
+    assert!(skipped[0].ends_with(port), "{skipped:#?}");
+    assert!(skipped[1].contains("Service default/bad skipped: spec.ports: invalid type"), "{skipped:#?}");
+}
+
+#[tokio::test]
+async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
+    let (log, _guard) = Log::start();
+    let (api, mut source) = started().await;
+    api.line(SERVICES, "<html>");
+    until("the complaint", || log.lines().iter().any(|line| line.contains("the answer is not the API's"))).await;
+    api.put(SERVICES, service("a", 90));
+    assert_eq!(next_reported(&mut source).await, ["default/a 90"]);
+    let complaints = log.lines().iter().filter(|line| line.starts_with("WARN")).count();
+    assert_eq!(complaints, 1, "{:#?}", log.lines());
+}
+
+/// A good event in between is no reason to ask a server again and again that breaks every watch.
+#[tokio::test]
+async fn one_good_event_does_not_begin_a_storm_of_lists() {
+    let (log, _guard) = Log::start();
+    let api = Api::start(None).await;
+    let (first, rounds) = (Duration::from_millis(2), 8);
+    let timing = Timing {
+        first_retry: first,
+        longest_retry: Duration::from_secs(30),
+        settled: Duration::from_secs(600),
+        ..timing()
+    };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    next(&mut source).await;
+    let begun = std::time::Instant::now();
+    for round in 0..rounds {
+        api.put(SERVICES, service("a", 1000 + round));
+        assert_eq!(next_reported(&mut source).await, [format!("default/a {}", 1000 + round)]);
+        let lists = api.asked("list", SERVICES).0;
+        api.line(SERVICES, "<html>");
+        until("a new list", || api.asked("list", SERVICES).0 > lists).await;
+    }
+    // Each wait is twice as long as the one before: 1 + 2 + 4 + … of the first.
+    assert!(begun.elapsed() >= first * ((1 << rounds) - 1), "{:?}", begun.elapsed());
+    assert_eq!(log.lines().len(), 1, "{:#?}", log.lines());
+}
+
+#[tokio::test]
+async fn a_silent_watch_is_begun_anew() {
+    let api = Api::start(None).await;
+    let timing = Timing { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    next(&mut source).await;
+    until("further watches", || api.asked("watch", SERVICES).0 > 3).await;
+    assert_eq!(api.asked("list", SERVICES).0, 1);
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_their_outcome() {
+    let mut api = Api::start(None).await;
+    let metrics = Metrics::new(&[]).unwrap();
+    let access = Access::new(None, Some(format!("http://{}", api.address)));
+    let connector = Connector::new(access, &metrics.requests());
+    let reports = Reports { failures: metrics.api_failures(), ..Reports::default() };
+    let mut source = KubernetesSource::start(connector, "n1", &timing(), &reports);
+    next(&mut source).await;
+    let host = api.address;
+    let counted = |code: &str| {
+        let sample = format!("rest_client_requests_total{{code=\"{code}\",host=\"{host}\",method=\"GET\"}} ");
+        let text = metrics.text().unwrap();
+        text.lines().find_map(|line| line.strip_prefix(&sample)?.parse::<u32>().ok())
+    };
+    until("three lists and three watches", || counted("200") == Some(6)).await;
+    assert_eq!(counted("<error>"), None);
+    api.down();
+    until("requests without an answer", || counted("<error>").is_some_and(|count| count >= 3)).await;
+    let failed = r#"svcproxy_api_failures_total{reason="refused",resource="Services"} "#;
+    until("failures", || metrics.text().unwrap().lines().any(|line| line.starts_with(failed))).await;
+}
+
+#[tokio::test]
+async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("bad", 99_999));
+    let mut slice = slice("web-1", "10.0.0.1");
+    slice["metadata"]["namespace"] = "shop".into();
+    slice["metadata"]["labels"]["kubernetes.io/service-name"] = "a.b".into();
+    api.put(SLICES, slice);
+    let reports = Reports { events: record_events(access(&api), "n1"), ..Reports::default() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
+    next(&mut source).await;
+    until("two Events", || api.world.lock().unwrap().posted.len() == 2).await;
+    let posted: Vec<(String, Value)> = api.world.lock().unwrap().posted.clone();
+    let about = |kind: &str| posted.iter().find(|(_, event)| event["regarding"]["kind"] == kind).unwrap();
+    let (path, event) = about("Service");
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    assert_eq!((&event["reason"], &event["reportingInstance"]), (&"InvalidObject".into(), &"svcproxy-n1".into()));
+    let (path, event) = about("EndpointSlice");
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/shop/events");
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("metadata.labels[kubernetes.io/service-name]: \"a.b\" is not a DNS label"), "{note}");
+}

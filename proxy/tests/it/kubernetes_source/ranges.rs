@@ -1,0 +1,147 @@
+//! ServiceCIDRs, which nftables mode watches and can do without.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use svcproxy::metrics::Metrics;
+use svcproxy::source::{KubernetesSource, Reports, Source, Subjects, Timing, record_events};
+
+use crate::kubernetes_source::api::{Api, NODES, RANGES, SERVICES};
+use crate::kubernetes_source::support::{Log, access, next, next_reported, reported, service, timing, until};
+
+fn subjects() -> Subjects {
+    Subjects { service_cidrs: true, ..Subjects::from("n1") }
+}
+
+fn start(api: &Api, timing: &Timing) -> KubernetesSource {
+    KubernetesSource::start(access(api), subjects(), timing, &Reports::default())
+}
+
+fn range(cidrs: &[&str]) -> Value {
+    json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}})
+}
+
+#[tokio::test]
+async fn they_are_watched_where_they_are_asked_for_and_only_there() {
+    let api = Api::start(None).await;
+    api.put(RANGES, range(&["10.96.0.0/16"]));
+    let mut source = start(&api, &timing());
+    let first = next(&mut source).await;
+    assert_eq!(reported(&first), ["range kubernetes 10.96.0.0/16"]);
+    assert_eq!(first.resource_versions.service_cidrs.as_deref(), Some("11"));
+    api.put(RANGES, range(&["10.96.0.0/12"]));
+    assert_eq!(next_reported(&mut source).await, ["range kubernetes 10.96.0.0/12"]);
+    // Nothing that a proxy reads: conditions, finalizers.
+    let mut ready = range(&["10.96.0.0/12"]);
+    ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "message": "", "reason": ""}]});
+    api.put(RANGES, ready);
+    api.delete(RANGES, "kubernetes");
+    assert_eq!(next_reported(&mut source).await, ["range kubernetes gone"]);
+
+    let asked = api.asked("list", RANGES).0;
+    let mut other = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    let first = next(&mut other).await;
+    assert_eq!((reported(&first), first.resource_versions.service_cidrs), (Vec::new(), None));
+    assert_eq!(api.asked("list", RANGES).0, asked);
+}
+
+#[tokio::test]
+async fn a_server_without_them_is_one_line_and_holds_up_nothing() {
+    for (code, sentence) in [
+        (404, "does not serve ServiceCIDRs (404), as Kubernetes does from 1.33 on"),
+        (403, "does not let the proxy list and watch ServiceCIDRs (403): on request"),
+    ] {
+        let (log, guard) = Log::start();
+        let mut api = Api::start(None).await;
+        api.put(SERVICES, service("a", 80));
+        api.put(RANGES, range(&["10.96.0.0/16"]));
+        api.world.lock().unwrap().refuse = Some((RANGES, code));
+        let mut source = start(&api, &timing());
+        let first = next(&mut source).await;
+        assert_eq!(reported(&first), ["default/a 80"]);
+        assert_eq!(first.resource_versions.service_cidrs, None);
+        until("further tries", || api.asked("list", RANGES).0 > 3).await;
+        api.put(SERVICES, service("a", 81));
+        assert_eq!(next_reported(&mut source).await, ["default/a 81"]);
+        let lines = log.lines();
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        let without = "services go on, and unused addresses of their ranges are not dropped";
+        assert!(lines[0].starts_with("WARN") && lines[0].contains(&format!("{sentence}; {without}")), "{lines:#?}");
+        // An outage of everything is told as ever, and so is its end.
+        until("watches that stood", || api.asked("watch", SERVICES).0 > 0).await;
+        api.down();
+        until("the outage", || log.lines().iter().any(|line| line.contains("nothing listens there"))).await;
+        api.up().await;
+        until("its end", || log.lines().iter().any(|line| line.contains("answers again"))).await;
+        assert_eq!(log.lines().iter().filter(|line| line.contains(sentence)).count(), 1, "{:#?}", log.lines());
+        api.world.lock().unwrap().refuse = None;
+        assert_eq!(next_reported(&mut source).await, ["range kubernetes 10.96.0.0/16"]);
+        until("the word that they are there", || {
+            log.lines().iter().any(|line| line.contains("ServiceCIDRs are watched now"))
+        })
+        .await;
+        drop(guard);
+    }
+}
+
+/// A cluster may be without them for years.
+#[tokio::test]
+async fn a_server_without_them_is_asked_less_and_less() {
+    let api = Api::start(None).await;
+    api.world.lock().unwrap().refuse = Some((RANGES, 404));
+    let first = Duration::from_millis(2);
+    let timing =
+        Timing { first_retry: first, longest_retry: 2 * first, longest_absence: Duration::from_secs(3600), ..timing() };
+    let begun = std::time::Instant::now();
+    let mut source = start(&api, &timing);
+    next(&mut source).await;
+    until("tries", || api.asked("list", RANGES).0 > 7).await;
+    assert!(
+        begun.elapsed() >= first * ((1 << 7) - 1),
+        "each wait is twice as long as the one before: {:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn what_else_goes_wrong_with_them_holds_up_nothing_either() {
+    let api = Api::start(None).await;
+    api.world.lock().unwrap().refuse = Some((RANGES, 500));
+    let metrics = Metrics::new(&[]).unwrap();
+    let reports = Reports { failures: metrics.api_failures(), ..Reports::default() };
+    let mut source = KubernetesSource::start(access(&api), subjects(), &timing(), &reports);
+    assert_eq!(reported(&next(&mut source).await), [""; 0]);
+    let counted = r#"svcproxy_api_failures_total{reason="server",resource="ServiceCIDRs"} "#;
+    until("the count", || metrics.text().unwrap().lines().any(|line| line.starts_with(counted))).await;
+    // It is Nodes, and what else is needed, that everything waits for.
+    let api = Api::start(None).await;
+    api.world.lock().unwrap().refuse = Some((NODES, 500));
+    let mut source = start(&api, &timing());
+    until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
+    let whole = async { while source.next().await.unwrap().unwrap().partial {} };
+    assert!(tokio::time::timeout(Duration::from_millis(50), whole).await.is_err());
+}
+
+#[tokio::test]
+async fn a_bad_one_costs_itself_and_is_named() {
+    let (log, _guard) = Log::start();
+    let api = Api::start(None).await;
+    api.put(RANGES, range(&["10.96.0.0/16", "10.97.0.0/16"]));
+    let mut empty = range(&[]);
+    empty["metadata"]["name"] = "empty".into();
+    api.put(RANGES, empty);
+    let reports = Reports { events: record_events(access(&api), "n1"), ..Reports::default() };
+    let mut source = KubernetesSource::start(access(&api), subjects(), &timing(), &reports);
+    assert_eq!(reported(&next(&mut source).await), ["range kubernetes 10.96.0.0/16"]);
+    let lines = log.lines().join("\n");
+    assert!(
+        lines.contains("ServiceCIDR kubernetes: spec.cidrs[1]: 10.97.0.0/16 is a second network of IPv4"),
+        "{lines}"
+    );
+    assert!(lines.contains("ServiceCIDR empty skipped: spec.cidrs: has no network"), "{lines}");
+    until("an Event", || !api.world.lock().unwrap().posted.is_empty()).await;
+    let (path, event) = api.world.lock().unwrap().posted[0].clone();
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&"ServiceCIDR".into(), &"empty".into()));
+}

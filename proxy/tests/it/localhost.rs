@@ -1,0 +1,264 @@
+//! Node ports on loopback addresses in nftables mode, against fakes: which are listened on, whatever comes and goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::changes::{any_node, any_service, any_slice, key, service};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use svcproxy::config::{Config, FeatureGates, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::kernel::nft_table;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::localhost::{WithLocalhost, relayed};
+use svcproxy::mode::nftables::{layout, syncer::Syncer};
+use svcproxy::model::{Family, Protocol};
+use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
+use svcproxy::relay;
+use svcproxy::source::Change;
+
+type Proxy = FamilyProxy<WithLocalhost<Syncer<nft_table::Fake>, relay::Fake>>;
+
+fn config(node_port_addresses: NodePortAddresses) -> Config {
+    Config { mode: Mode::Nftables, node_port_addresses, ..Config::for_node("node-a") }
+}
+
+fn localhost() -> Config {
+    config(NodePortAddresses::PrimaryAndRanges(vec!["127.0.0.0/8".parse().unwrap()]))
+}
+
+fn proxy(config: Config) -> Proxy {
+    let relays = node_port_relay(&config, Family::V4).map(|_| relay::Fake::default());
+    let mode = WithLocalhost::new(Syncer::new(nft_table::Fake::new(Family::V4)), relays);
+    let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
+    let own = "172.18.0.2".parse().unwrap();
+    proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
+    proxy
+}
+
+fn relays(proxy: &mut Proxy) -> &mut relay::Fake {
+    proxy.mode().relays().unwrap()
+}
+
+/// Ports with where they lead.
+fn listening(proxy: &mut Proxy) -> BTreeMap<u16, Vec<String>> {
+    let relays = relays(proxy);
+    let to = |name| relays.active[name].cluster.iter().map(ToString::to_string).collect();
+    relays.listening.iter().map(|(listener, port)| (*port, to(&listener.name))).collect()
+}
+
+/// A Service with this node port.
+fn with_port(index: u8, node_port: u16, more: Json) -> Change {
+    let mut spec = json!({
+        "type": "NodePort", "clusterIP": format!("10.96.0.{}", index + 1),
+        "ports": [{ "port": 80, "nodePort": node_port }],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    service(None, index, spec, json!([]))
+}
+
+/// Endpoints by the last byte of their address and their node.
+fn slice(index: u8, endpoints: &[(u8, &str)]) -> Change {
+    let name = format!("svc-{index}");
+    let endpoints: Vec<Json> = endpoints
+        .iter()
+        .map(|(host, node)| json!({ "addresses": [format!("10.244.0.{host}")], "nodeName": node }))
+        .collect();
+    let object = json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": [{ "port": 8080 }],
+    });
+    Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn of(ports: &[(u16, &[&str])]) -> BTreeMap<u16, Vec<String>> {
+    ports.iter().map(|(port, to)| (*port, to.iter().map(|to| (*to).to_owned()).collect())).collect()
+}
+
+#[test]
+fn relays_listen_where_a_loopback_range_is_named_and_nothing_forbids_it() {
+    let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
+    let (only, besides) = (
+        |t: &[&str]| NodePortAddresses::Ranges(ranges(t)),
+        |t: &[&str]| NodePortAddresses::PrimaryAndRanges(ranges(t)),
+    );
+    for (addresses, v4, v6) in [
+        (NodePortAddresses::Primary, false, false),
+        (NodePortAddresses::All, false, false),
+        (only(&["127.0.0.0/8", "::1/128"]), true, true),
+        (besides(&["127.0.0.0/8", "::1/128"]), true, true),
+        (besides(&["10.0.0.0/8", "127.0.0.1/32"]), true, false),
+        (only(&["::1/128"]), false, true),
+        // A range that has everything in it names no loopback address, and another one is not what is listened on.
+        (only(&["0.0.0.0/0", "::/0"]), false, false),
+        (only(&["127.0.0.2/32"]), false, false),
+    ] {
+        let config = config(addresses.clone());
+        let found = Family::ALL.map(|family| node_port_relay(&config, family).map(|address| address.to_string()));
+        let expected = [v4.then(|| "127.0.0.1".to_owned()), v6.then(|| "::1".to_owned())];
+        assert_eq!(found, expected, "{addresses:?}");
+        for mode in [Mode::Iptables, Mode::Ipvs, Mode::Userspace] {
+            let other = Config { mode, ..config.clone() };
+            assert_eq!(Family::ALL.map(|family| node_port_relay(&other, family)), [None, None], "{mode}");
+        }
+        let unserved: Vec<String> = ranges_without_relay(&config).iter().map(ToString::to_string).collect();
+        assert_eq!(unserved, if addresses == only(&["127.0.0.2/32"]) { vec!["127.0.0.2/32"] } else { Vec::new() });
+        let gates = FeatureGates { nftables_localhost_node_ports: false, ..FeatureGates::default() };
+        assert_eq!(node_port_relay(&Config { gates, ..config }, Family::V4), None);
+    }
+}
+
+#[test]
+fn listeners_follow_services_and_endpoints() {
+    let mut proxy = proxy(localhost());
+    proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a"), (2, "node-b")])]);
+    proxy.apply([&with_port(1, 30_081, json!({}))]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.1:8080", "10.244.0.2:8080"])]), "the other has none");
+    proxy.apply([&slice(0, &[(3, "node-b")]), &slice(1, &[(4, "node-b")])]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.3:8080"]), (30_081, &["10.244.0.4:8080"])]));
+    // Each gets the other's port.
+    proxy.apply([&with_port(0, 30_081, json!({})), &with_port(1, 30_080, json!({}))]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.4:8080"]), (30_081, &["10.244.0.3:8080"])]));
+    proxy.apply([&slice(0, &[]), &Change::Service(key("svc-1"), None)]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy), of(&[]));
+    assert!(relays(&mut proxy).active.is_empty());
+}
+
+#[test]
+fn policy_local_does_not_hold_the_node_and_affinity_is_the_relays() {
+    let mut proxy = proxy(localhost());
+    let local = json!({ "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP" });
+    proxy.apply([&with_port(0, 30_080, local), &slice(0, &[(1, "node-a"), (2, "node-b")])]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.1:8080", "10.244.0.2:8080"])]));
+    let backends = relays(&mut proxy).active.values().next().unwrap().clone();
+    assert_eq!(backends.affinity, Some(Duration::from_secs(10_800)));
+    proxy.apply([&slice(0, &[(2, "node-b")])]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.2:8080"])]), "there is none on this node");
+}
+
+#[test]
+fn a_port_that_another_program_has_is_tried_again() {
+    let mut proxy = proxy(localhost());
+    relays(&mut proxy).taken.insert((Protocol::Tcp, 30_080));
+    proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
+    proxy.apply([&with_port(1, 30_081, json!({})), &slice(1, &[(2, "node-a")])]);
+    proxy.sync().unwrap();
+    assert_eq!(listening(&mut proxy).into_keys().collect::<Vec<_>>(), [30_081], "one cannot hold up another");
+    let again = proxy.follow_up(Instant::now()).unwrap().unwrap();
+    assert!(again > Instant::now());
+    let again = proxy.follow_up(again).unwrap().unwrap();
+    relays(&mut proxy).taken.clear();
+    assert_eq!(listening(&mut proxy).len(), 1);
+    assert_eq!(proxy.follow_up(again).unwrap(), None, "nothing is left to do");
+    assert_eq!(listening(&mut proxy).into_keys().collect::<Vec<_>>(), [30_080, 30_081]);
+    // What is gone is tried no more.
+    relays(&mut proxy).exhausted = true;
+    proxy.apply([&with_port(2, 30_082, json!({})), &slice(2, &[(3, "node-a")])]);
+    proxy.sync().unwrap();
+    assert!(proxy.follow_up(Instant::now()).unwrap().is_some());
+    proxy.apply([&Change::Service(key("svc-2"), None)]);
+    proxy.sync().unwrap();
+    assert_eq!(proxy.follow_up(Instant::now() + Duration::from_secs(60)).unwrap(), None);
+}
+
+#[test]
+fn relays_go_on_while_the_table_is_refused() {
+    let mut proxy = proxy(localhost());
+    proxy.mode().mode().table().refuses = 1;
+    proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
+    proxy.sync().unwrap_err();
+    assert_eq!(listening(&mut proxy).len(), 1);
+}
+
+#[test]
+fn udp_and_sctp_refuse_by_rules_and_without_relays_there_are_none() {
+    let ports = json!({ "ports": [
+        { "name": "t", "port": 80, "nodePort": 30_080 },
+        { "name": "u", "port": 53, "nodePort": 30_053, "protocol": "UDP" },
+        { "name": "s", "port": 99, "nodePort": 30_099, "protocol": "SCTP" },
+    ] });
+    let refused = |config: Config| {
+        let mut proxy = proxy(config);
+        proxy.apply([&with_port(0, 1, ports.clone())]);
+        proxy.sync().unwrap();
+        let content = proxy.mode().mode().table().table.clone().unwrap();
+        let elements = content.elements.keys().filter(|(set, _)| *set == layout::LOCALHOST_NODEPORTS);
+        let mut elements: Vec<(Protocol, u16)> = elements.map(|(_, key)| key.as_node_port().unwrap()).collect();
+        elements.sort_unstable();
+        let chains = content.chains.keys().filter(|name| name.contains("localhost")).count();
+        (elements, chains)
+    };
+    let of_both = vec![(Protocol::Udp, 30_053), (Protocol::Sctp, 30_099)];
+    assert_eq!(refused(localhost()), (of_both, 3));
+    assert_eq!(refused(config(NodePortAddresses::Primary)), (Vec::new(), 0));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Apply(Change),
+    Sync,
+    Refuse,
+    Full,
+    /// Another program takes one of the ports, or gives them back.
+    Take(Option<u16>),
+    FollowUp,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let port = (0u16..4).prop_map(|number| 30_000 + number * 10);
+    prop_oneof![
+        4 => any_service().prop_map(Step::Apply),
+        4 => any_slice().prop_map(Step::Apply),
+        1 => any_node().prop_map(Step::Apply),
+        1 => (0u8..4).prop_map(|index| Step::Apply(Change::Service(key(&format!("svc-{index}")), None))),
+        4 => Just(Step::Sync),
+        1 => Just(Step::Refuse),
+        1 => Just(Step::Full),
+        1 => prop::option::of(port).prop_map(Step::Take),
+        1 => Just(Step::FollowUp),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn histories_end_in_the_listeners_that_the_plans_say(steps in prop::collection::vec(any_step(), 1..60)) {
+        let mut now = proxy(localhost());
+        for step in steps {
+            match step {
+                Step::Apply(change) => now.apply([&change]),
+                Step::Sync => drop(now.sync()),
+                Step::Refuse => now.mode().mode().table().refuses += 1,
+                Step::Full => now.require_full_sync(),
+                Step::Take(Some(port)) => {
+                    let relays = relays(&mut now);
+                    if !relays.listening.values().any(|ours| *ours == port) {
+                        relays.taken.insert((Protocol::Tcp, port));
+                    }
+                }
+                Step::Take(None) => relays(&mut now).taken.clear(),
+                Step::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
+            }
+        }
+        relays(&mut now).taken.clear();
+        now.mode().mode().table().refuses = 0;
+        while now.is_due() {
+            now.sync().unwrap();
+        }
+        while let Some(again) = now.follow_up(Instant::now() + Duration::from_secs(60)).unwrap() {
+            prop_assert!(again > Instant::now());
+        }
+        let plans = now.plans();
+        let expected: BTreeMap<u16, Vec<String>> = plans.iter().filter_map(relayed).map(|(port, to)| {
+            (port, to.iter().map(ToString::to_string).collect())
+        }).collect();
+        prop_assert_eq!(listening(&mut now), expected);
+        let active = relays(&mut now).active.len();
+        prop_assert_eq!(active, relays(&mut now).listening.len(), "nothing is kept of what is gone");
+    }
+}

@@ -1,0 +1,41 @@
+//! The integration tests of svcproxy: modules of one program, because each program links everything again.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test may panic, and says why it did not run"
+)]
+
+mod abuse;
+mod claims;
+mod configuration;
+mod daemon;
+mod deploy;
+mod fuzzing;
+mod history;
+mod ipvs;
+mod ipvs_published;
+mod kernel_addresses;
+mod kernel_conntrack;
+mod kernel_flowtable;
+mod kernel_iptables;
+mod kernel_ipvs;
+mod kernel_kubernetes;
+mod kernel_localhost;
+mod kernel_metrics;
+mod kernel_nft;
+mod kernel_nft_table;
+mod kernel_userspace;
+mod kubernetes_source;
+mod layers;
+mod localhost;
+mod manifests;
+mod manual;
+mod nftables;
+mod plan;
+mod refusals;
+mod relay;
+mod shipping;
+mod start;
+mod support;
+mod userspace;

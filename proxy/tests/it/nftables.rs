@@ -1,0 +1,384 @@
+//! nftables mode against the fake: what histories end in, and what a change costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::changes::{any_node, any_service, any_slice, key, service};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::kernel::nft_table::Fake;
+use svcproxy::kernel::nft_table::fake::Content;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::nftables::syncer::Syncer;
+use svcproxy::model::Family;
+use svcproxy::nftables::change::TableChange;
+use svcproxy::nftables::{Chain, Name, Value};
+use svcproxy::source::Change;
+
+type Proxy = FamilyProxy<Syncer<Fake>>;
+
+fn proxy(table: Fake) -> Proxy {
+    with_settings(table, false)
+}
+
+fn with_settings(table: Fake, masquerade_all: bool) -> Proxy {
+    let config = Config {
+        mode: Mode::Nftables,
+        masquerade_all,
+        detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+        node_port_addresses: NodePortAddresses::Primary,
+        ..Config::for_node("node-a")
+    };
+    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(table));
+    let own = "172.18.0.2".parse().unwrap();
+    proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
+    proxy
+}
+
+fn content(proxy: &mut Proxy) -> Content {
+    proxy.mode().table().table.clone().unwrap()
+}
+
+/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, and what these say; sets, and elements.
+#[derive(Debug, PartialEq, Eq)]
+struct Meaning {
+    chains: BTreeMap<Name, (usize, String)>,
+    sets: BTreeSet<Name>,
+    elements: BTreeSet<(&'static str, Vec<u8>, String)>,
+}
+
+fn meaning(content: &Content) -> Meaning {
+    let mut numbers: BTreeMap<(&str, Vec<u8>), BTreeSet<u32>> = BTreeMap::new();
+    let elements = content.elements.iter().map(|((set, key), value)| {
+        let key = match value {
+            Value::Endpoint(_) => {
+                let (frontend, number) = key.split_number().unwrap();
+                let frontend = frontend.bytes().to_vec();
+                assert!(numbers.entry((set, frontend.clone())).or_default().insert(number));
+                frontend
+            }
+            _ => key.bytes().to_vec(),
+        };
+        (*set, key, format!("{value:?}"))
+    });
+    let elements = elements.collect();
+    for (of, numbers) in numbers {
+        assert!(numbers.iter().copied().eq(0..u32::try_from(numbers.len()).unwrap()), "{of:?} has gaps: {numbers:?}");
+    }
+    Meaning {
+        chains: content
+            .chains
+            .iter()
+            .map(|(name, chain)| (name.clone(), (chain.rules.len(), rules(name, chain))))
+            .collect(),
+        sets: content.sets.keys().cloned().collect(),
+        elements,
+    }
+}
+
+/// What the rules of a chain say. Chains that draw one of a service port's endpoints name them in the order of their numbers, which depends on
+/// what was there before: of these it is all statements, in any order.
+fn rules(name: &str, chain: &Chain) -> String {
+    if !["service-", "local-"].iter().any(|prefix| name.starts_with(prefix)) {
+        return format!("{:?}", chain.rules);
+    }
+    let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+    let mut statements: Vec<String> = statements.map(|statement| format!("{statement:?}")).collect();
+    statements.sort_unstable();
+    statements.join("\n")
+}
+
+/// Until nothing is left to do; deleted is what nothing has led to for a second. What is refused is tried again.
+fn settle(proxy: &mut Proxy) {
+    let later = Instant::now() + Duration::from_secs(60);
+    let mut done = || {
+        let synced = !proxy.is_due() || proxy.sync().is_ok();
+        synced && proxy.follow_up(later).is_ok_and(|again| again.is_none()) && !proxy.is_due()
+    };
+    assert!((0..100).any(|_| done()), "{:?}", proxy.sync());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Apply(Change),
+    Sync,
+    /// The next change is refused.
+    Refuse,
+    /// The proxy is killed. Another one starts, which masquerades all or not, and syncs when it knows of this part of the objects, in
+    /// quarters.
+    Restart(bool, usize),
+    /// Another program empties a chain, or takes away elements.
+    Tamper(bool),
+    FollowUp,
+}
+
+fn service_cidr(name: &str, ranges: &[&str]) -> Change {
+    let object = json!({ "metadata": { "name": name }, "spec": { "cidrs": ranges } });
+    Change::ServiceCidr(name.to_owned(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+/// Ranges that overlap, touch, and end with the last address.
+fn any_service_cidr() -> impl Strategy<Value = Change> {
+    let ranges = vec!["10.96.0.0/16", "10.96.0.0/12", "10.96.128.0/17", "10.112.0.0/16", "10.95.0.0/16", "240.0.0.0/4"];
+    let range = prop::option::of(prop::sample::select(ranges));
+    (0u8..3, range).prop_map(|(index, range)| {
+        let name = format!("range-{index}");
+        range.map_or(Change::ServiceCidr(name.clone(), None), |range| service_cidr(&name, &[range, "fd00::/112"]))
+    })
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => any_service().prop_map(Step::Apply),
+        4 => any_slice().prop_map(Step::Apply),
+        1 => any_node().prop_map(Step::Apply),
+        2 => any_service_cidr().prop_map(Step::Apply),
+        1 => (0u8..4).prop_map(|index| Step::Apply(Change::Service(key(&format!("svc-{index}")), None))),
+        4 => Just(Step::Sync),
+        1 => Just(Step::Refuse),
+        2 => (any::<bool>(), 0..=4usize).prop_map(|(masquerade_all, part)| Step::Restart(masquerade_all, part)),
+        1 => any::<bool>().prop_map(Step::Tamper),
+        1 => Just(Step::FollowUp),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn histories_end_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
+        let (mut now, mut applied) = (proxy(Fake::new(Family::V4)), Vec::new());
+        let mut settings = false;
+        for step in steps {
+            match step {
+                Step::Apply(change) => {
+                    now.apply([&change]);
+                    applied.push(change);
+                }
+                Step::Sync => drop(now.sync()),
+                Step::Refuse => now.mode().table().refuses += 1,
+                Step::Restart(masquerade_all, part) => {
+                    settings = masquerade_all;
+                    now = with_settings(now.mode().table().clone(), settings);
+                    let (first, then) = applied.split_at(applied.len() * part / 4);
+                    now.apply(first);
+                    drop(now.sync());
+                    now.apply(then);
+                }
+                Step::Tamper(rules) => {
+                    if let Some(content) = &mut now.mode().table().table {
+                        if rules {
+                            content.chains.values_mut().for_each(|chain| chain.rules.clear());
+                        } else {
+                            content.elements.clear();
+                        }
+                    }
+                    now.require_full_sync();
+                }
+                Step::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
+            }
+        }
+        settle(&mut now);
+        let mut clean = with_settings(Fake::new(Family::V4), settings);
+        clean.apply(&applied);
+        settle(&mut clean);
+        prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
+        // Who starts now finds everything as it should be.
+        let before = content(&mut now);
+        let table = now.mode().table().clone();
+        let mut next = with_settings(table, settings);
+        next.apply(&applied);
+        let report = next.sync().unwrap();
+        let own = before.chains.keys().any(|name| name.starts_with("endpoint-"));
+        prop_assert!(own || (report.rules == 0 && report.changes == 0), "{report:?}");
+    }
+}
+
+fn slice(number: u8, hosts: &[u8]) -> Change {
+    let name = format!("svc-{number}");
+    let endpoints: Vec<Json> =
+        hosts.iter().map(|host| json!({ "addresses": [format!("10.244.0.{host}")], "nodeName": "node-b" })).collect();
+    let object = json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": [{ "port": 8080 }],
+    });
+    Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn plain(number: u8) -> Change {
+    service(None, number, json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] }), json!([]))
+}
+
+#[test]
+fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    for number in 0..200 {
+        proxy.apply([&plain(number), &slice(number, &[1, 2, 3])]);
+    }
+    assert!(proxy.sync().unwrap().full);
+    proxy.apply([&slice(7, &[1, 4, 3])]);
+    proxy.sync().unwrap();
+    let change = proxy.mode().table().changes.last().unwrap().clone();
+    assert_eq!((change.delete_elements.len(), change.add_elements.len(), change.rules()), (1, 1, 0));
+    // Another number of endpoints: the element that leads there, and the one endpoint. The chain that draws is there already, as the kernel
+    // would walk over all endpoints for it.
+    proxy.apply([&slice(7, &[1, 4, 3, 5])]);
+    proxy.sync().unwrap();
+    let change = proxy.mode().table().changes.last().unwrap().clone();
+    assert_eq!((change.delete_elements.len(), change.add_elements.len()), (1, 2));
+    assert_eq!(change.add_chains.keys().map(|name| &**name).collect::<Vec<_>>(), ["cluster-ip-tcp-4"]);
+    assert!(!content(&mut proxy).chains.contains_key("tcp-5"), "it is not what the sync waits for");
+    settle(&mut proxy);
+    assert!(content(&mut proxy).chains.contains_key("tcp-5"));
+    proxy.apply([&slice(7, &[1, 3])]);
+    proxy.sync().unwrap();
+    // What nothing leads to any more stays for a second.
+    assert!(["cluster-ip-tcp-4", "tcp-5"].iter().all(|name| content(&mut proxy).chains.contains_key(*name)));
+    settle(&mut proxy);
+    let chains = content(&mut proxy).chains;
+    let draws: Vec<_> = chains.keys().filter(|name| name.contains("tcp")).map(|name| &**name).collect();
+    assert_eq!(draws, ["cluster-ip-tcp-2", "cluster-ip-tcp-3", "tcp-1", "tcp-2", "tcp-3", "tcp-4"]);
+}
+
+#[test]
+fn a_service_takes_no_chain_of_its_own_unless_it_asks_for_affinity() {
+    let chains = |count: u8| {
+        let mut proxy = proxy(Fake::new(Family::V4));
+        for number in 0..count {
+            proxy.apply([&plain(number), &slice(number, &[1, 2])]);
+        }
+        proxy.sync().unwrap();
+        content(&mut proxy).chains.len()
+    };
+    assert_eq!(chains(1), chains(100));
+}
+
+/// The kernel takes memory for as many elements as a set's size says, and looks through all of it every second where they expire.
+#[test]
+fn sets_that_rules_fill_have_no_size() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    let spec = json!({ "clusterIP": "10.96.1.1", "sessionAffinity": "ClientIP", "ports": [{ "port": 80 }] });
+    let sticky = service(None, 1, spec, json!([]));
+    proxy.apply([&sticky, &slice(1, &[1, 2])]);
+    proxy.sync().unwrap();
+    let sets = content(&mut proxy).sets;
+    let filled: Vec<_> = sets.iter().filter(|(_, set)| set.expires).collect();
+    assert!(filled.len() == 2 && filled.iter().all(|(_, set)| set.size.is_none()), "{filled:?}");
+}
+
+#[test]
+fn another_programs_table_of_this_name_gives_way_in_one_change() {
+    let mut first = proxy(Fake::new(Family::V4));
+    first.apply([&plain(1), &slice(1, &[1])]);
+    first.sync().unwrap();
+    let mut table = first.mode().table().clone();
+    table.is_foreign = true;
+    table.changes.clear();
+    let mut next = proxy(table);
+    next.apply([&plain(1), &slice(1, &[1])]);
+    next.sync().unwrap();
+    let changes = &next.mode().table().changes;
+    assert_eq!(changes.iter().map(|change| change.table).collect::<Vec<_>>(), [TableChange::Replace]);
+}
+
+#[test]
+fn a_set_that_is_full_is_replaced_by_a_larger_one() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    let many = |count: u16| {
+        let endpoints: Vec<Json> =
+            (0..count).map(|host| json!({ "addresses": [format!("10.244.{}.{}", host / 250, host % 250)] })).collect();
+        let object = json!({
+            "metadata": { "name": "svc-1", "labels": { "kubernetes.io/service-name": "svc-1" } },
+            "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": 8080 }],
+        });
+        Change::EndpointSlice(key("svc-1"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    proxy.apply([&plain(1), &many(10)]);
+    proxy.sync().unwrap();
+    let room = |proxy: &mut Proxy| content(proxy).sets["service-endpoints"].size.unwrap();
+    let before = room(&mut proxy);
+    proxy.apply([&many(5000)]);
+    settle(&mut proxy);
+    assert!(room(&mut proxy) > before);
+    let endpoints = content(&mut proxy).elements.keys().filter(|(set, _)| *set == "service-endpoints").count();
+    assert_eq!(endpoints, 5000);
+}
+
+/// What is dropped, as first and last address.
+fn dropped(proxy: &mut Proxy) -> Vec<String> {
+    let content = content(proxy);
+    let ranges = content.elements.iter().filter(|((set, _), _)| *set == "service-cidrs");
+    let address = |bytes: &[u8]| <[u8; 4]>::try_from(bytes).map(std::net::Ipv4Addr::from).unwrap();
+    let text = |((_, first), last): (&(&str, svcproxy::nftables::Key), &Value)| match last {
+        Value::To(last) => format!("{}-{}", address(first.bytes()), address(last.bytes())),
+        other => panic!("{other:?}"),
+    };
+    ranges.map(text).collect()
+}
+
+#[test]
+fn a_change_of_the_ranges_is_elements_only_and_no_full_sync() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    for number in 0..100 {
+        proxy.apply([&plain(number), &slice(number, &[1])]);
+    }
+    proxy.apply([&service_cidr("kubernetes", &["10.96.0.0/16", "fd00:10:96::/112"])]);
+    assert!(proxy.sync().unwrap().full);
+    assert_eq!(dropped(&mut proxy), ["10.96.0.0-10.96.255.255"]);
+    for (change, ranges, counts) in [
+        (service_cidr("more", &["10.97.0.0/16"]), &["10.96.0.0-10.97.255.255"][..], (1, 1)),
+        (service_cidr("more", &["10.112.0.0/20"]), &["10.96.0.0-10.96.255.255", "10.112.0.0-10.112.15.255"], (1, 2)),
+        (service_cidr("within", &["10.96.7.0/24"]), &["10.96.0.0-10.96.255.255", "10.112.0.0-10.112.15.255"], (0, 0)),
+        (
+            Change::ServiceCidr("kubernetes".to_owned(), None),
+            &["10.96.7.0-10.96.7.255", "10.112.0.0-10.112.15.255"],
+            (1, 1),
+        ),
+    ] {
+        proxy.apply([&change]);
+        assert!(proxy.is_due() && !proxy.needs_full());
+        let report = proxy.sync().unwrap();
+        assert_eq!((report.full, report.rules, report.changes), (false, 0, counts.0 + counts.1), "{change:?}");
+        assert_eq!(dropped(&mut proxy), ranges, "{change:?}");
+    }
+    // Another family's, and the same again.
+    proxy.apply([&service_cidr("six", &["fd00:11::/112"]), &service_cidr("more", &["10.112.0.0/20"])]);
+    assert!(!proxy.is_due());
+    // What the kernel refuses is part of the next sync.
+    proxy.mode().table().refuses = 1;
+    proxy.apply([&service_cidr("last", &["10.200.0.0/24"])]);
+    proxy.sync().unwrap_err();
+    settle(&mut proxy);
+    assert_eq!(dropped(&mut proxy).last().map(String::as_str), Some("10.200.0.0-10.200.0.255"));
+    assert_eq!(dropped(&mut proxy).len(), 3);
+}
+
+#[test]
+fn without_service_cidrs_nothing_is_dropped() {
+    let mut proxy = proxy(Fake::new(Family::V4));
+    proxy.apply([&plain(1)]);
+    proxy.sync().unwrap();
+    assert_eq!(dropped(&mut proxy), Vec::<String>::new());
+}
+
+/// Its rules are another proxy's, whose settings were others.
+#[test]
+fn a_chain_that_stood_unused_gets_the_rules_of_these_settings() {
+    let mut first = with_settings(Fake::new(Family::V4), true);
+    first.apply([&plain(1), &slice(1, &[1])]);
+    first.sync().unwrap();
+    let mut next = proxy(first.mode().table().clone());
+    next.apply([&plain(2)]);
+    next.sync().unwrap();
+    next.apply([&plain(1), &slice(1, &[1])]);
+    next.sync().unwrap();
+    let mut clean = proxy(Fake::new(Family::V4));
+    clean.apply([&plain(1), &plain(2), &slice(1, &[1])]);
+    settle(&mut clean);
+    assert_eq!(
+        meaning(&content(&mut next)).chains["cluster-ip-tcp-1"],
+        meaning(&content(&mut clean)).chains["cluster-ip-tcp-1"]
+    );
+    settle(&mut next);
+    assert_eq!(meaning(&content(&mut next)), meaning(&content(&mut clean)));
+}

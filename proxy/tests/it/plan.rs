@@ -1,0 +1,311 @@
+//! The rules of Kubernetes, as tables: who may answer, who is masqueraded, what happens when no endpoint can answer.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::plan::node::routes_loopback;
+use svcproxy::plan::service_port::NodeContext;
+use svcproxy::plan::{
+    BackendSet, FrontendAction, Masquerade, NodePortScope, PodSource, ServicePortPlan, Verdict, plan_node,
+    plan_service_port,
+};
+use svcproxy::source::ObjectKey;
+use svcproxy::state::NodeInfo;
+use svcproxy::state::endpoints::Endpoint;
+use svcproxy::state::service::{ServicePort, TrafficPolicy};
+
+const CLUSTER: Verdict = Verdict::Deliver(BackendSet::Cluster);
+const LOCAL: Verdict = Verdict::Deliver(BackendSet::Local);
+
+fn service() -> ServicePort {
+    let service = ObjectKey { namespace: "default".into(), name: "web".into() };
+    ServicePort {
+        name: ServicePortName { service, port: String::new(), protocol: Protocol::Tcp },
+        cluster_ip: Some("10.96.0.1".parse().unwrap()),
+        port: 80,
+        node_port: Some(30080),
+        external_ips: Vec::new(),
+        load_balancer_ips: Vec::new(),
+        source_ranges: Vec::new(),
+        internal_policy: TrafficPolicy::Cluster,
+        external_policy: TrafficPolicy::Cluster,
+        affinity: None,
+        health_check_node_port: None,
+    }
+}
+
+/// `here:1:ready` is 10.0.0.1 on this node; `there` is another node. A condition is `ready`, `terminating` (and
+/// serving), `gone` (terminating and not serving) or `unready`. Hints follow: `z=zone`, `n=node`.
+fn endpoint(text: &str) -> Endpoint {
+    let parts: Vec<&str> = text.split(':').collect();
+    let condition = parts[2];
+    let hints = |key: &str| -> BTreeSet<String> {
+        parts[3..].iter().filter_map(|p| p.strip_prefix(key)).map(str::to_owned).collect()
+    };
+    Endpoint {
+        address: format!("10.0.0.{}:8080", parts[1]).parse().unwrap(),
+        local: parts[0] == "here",
+        unplaced: false,
+        ready: condition == "ready",
+        serving: matches!(condition, "ready" | "terminating"),
+        terminating: matches!(condition, "terminating" | "gone"),
+        zone_hints: hints("z="),
+        node_hints: hints("n="),
+    }
+}
+
+fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> ServicePortPlan {
+    let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| endpoint(e)).collect();
+    let node = NodeInfo { zone: Some("a".into()), ..NodeInfo::default() };
+    let primary = Some("192.0.2.1".parse().unwrap());
+    plan_service_port(port, &endpoints, NodeContext { node_name: "me", node: &node, primary, masquerade_all })
+}
+
+fn plan(port: &ServicePort, endpoints: &[&str]) -> ServicePortPlan {
+    plan_with(port, endpoints, false)
+}
+
+fn hosts(backends: &[SocketAddr]) -> Vec<u8> {
+    backends.iter().map(|b| b.to_string().split(['.', ':']).nth(3).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn who_may_answer_cluster_wide() {
+    let table: [(&str, &[&str], &[u8]); 12] = [
+        ("ready ones", &["here:1:ready", "there:2:ready", "there:3:unready"], &[1, 2]),
+        ("terminating ones only when none is ready", &["here:1:ready", "there:2:terminating"], &[1]),
+        ("terminating ones that serve", &["here:1:terminating", "there:2:gone", "there:3:unready"], &[1]),
+        ("nobody", &["here:1:gone", "there:2:unready"], &[]),
+        ("hints of this zone", &["there:1:ready:z=a", "there:2:ready:z=b"], &[1]),
+        ("hints are ignored when one is missing", &["there:1:ready:z=a", "there:2:ready"], &[1, 2]),
+        ("hints are ignored when none is for here", &["there:1:ready:z=b", "there:2:ready:z=b"], &[1, 2]),
+        (
+            "an unready endpoint's missing hint does not count",
+            &["there:1:ready:z=a", "there:2:ready:z=b", "there:3:unready"],
+            &[1],
+        ),
+        ("node hints go before zone hints", &["there:1:ready:z=a:n=me", "there:2:ready:z=a:n=you"], &[1]),
+        ("node hints of others leave the zone hints", &["there:1:ready:z=a:n=you", "there:2:ready:z=b:n=him"], &[1]),
+        ("several zones in one hint", &["there:1:ready:z=a:z=b", "there:2:ready:z=b"], &[1]),
+        ("hints do not narrow terminating ones", &["there:1:terminating:z=b", "there:2:terminating:z=a"], &[1, 2]),
+    ];
+    for (case, endpoints, expected) in table {
+        assert_eq!(hosts(&plan(&service(), endpoints).cluster_backends), expected, "{case}");
+    }
+}
+
+#[test]
+fn who_may_answer_under_policy_local() {
+    let port = ServicePort { external_policy: TrafficPolicy::Local, ..service() };
+    let table: [(&str, &[&str], &[u8], Verdict); 6] = [
+        ("those of this node", &["here:1:ready", "there:2:ready"], &[1], LOCAL),
+        ("hints play no part", &["here:1:ready:z=b", "there:2:ready:z=a"], &[1], LOCAL),
+        (
+            "terminating ones of this node before ready ones elsewhere",
+            &["here:1:terminating", "there:2:ready"],
+            &[1],
+            LOCAL,
+        ),
+        ("lost when only others have one", &["there:2:ready"], &[], Verdict::Drop),
+        ("lost when only others have a terminating one", &["there:2:terminating", "here:1:gone"], &[], Verdict::Drop),
+        ("refused without one", &["here:1:gone", "there:2:unready"], &[], Verdict::Reject),
+    ];
+    for (case, endpoints, expected, verdict) in table {
+        let plan = plan(&port, endpoints);
+        assert_eq!(hosts(&plan.local_backends), expected, "{case}");
+        assert_eq!(plan.external.unwrap().action.verdict, verdict, "{case}");
+        assert_eq!(plan.no_local_endpoints.external, verdict == Verdict::Drop, "{case}");
+    }
+}
+
+#[test]
+fn who_is_masqueraded() {
+    let endpoints = ["here:1:ready", "there:2:ready"];
+    let action = |verdict, masquerade| FrontendAction { verdict, masquerade };
+    let base = plan(&service(), &endpoints);
+    assert_eq!(base.internal.unwrap().action, action(CLUSTER, Masquerade::NotPods));
+    let external = base.external.unwrap();
+    assert_eq!(external.action, action(CLUSTER, Masquerade::Always));
+    assert_eq!(external.short_circuit, None);
+
+    assert_eq!(plan_with(&service(), &endpoints, true).internal.unwrap().action.masquerade, Masquerade::Always);
+
+    let local = ServicePort { external_policy: TrafficPolicy::Local, ..service() };
+    let external = plan(&local, &endpoints).external.unwrap();
+    assert_eq!(external.action, action(LOCAL, Masquerade::Never), "the client's address is preserved");
+    let short = external.short_circuit.unwrap();
+    assert_eq!(short.pods, action(CLUSTER, Masquerade::Never));
+    assert_eq!(short.node, action(CLUSTER, Masquerade::Always));
+    assert_eq!(
+        plan(&local, &["here:1:unready"]).external.unwrap().short_circuit,
+        None,
+        "there is no endpoint to go round to"
+    );
+}
+
+#[test]
+fn internal_policy_local_does_not_hold_other_frontends() {
+    let port = ServicePort { internal_policy: TrafficPolicy::Local, ..service() };
+    let plan = plan(&port, &["there:2:ready"]);
+    assert_eq!(plan.internal.unwrap().action.verdict, Verdict::Drop);
+    assert!(plan.no_local_endpoints.internal && !plan.no_local_endpoints.external);
+    assert_eq!(plan.external.unwrap().action.verdict, CLUSTER);
+}
+
+#[test]
+fn the_health_check_counts_ready_endpoints_here() {
+    let port = ServicePort { external_policy: TrafficPolicy::Local, health_check_node_port: Some(32000), ..service() };
+    let plan = plan(&port, &["here:1:ready", "here:2:terminating", "there:3:ready"]);
+    assert_eq!(plan.health_check.unwrap().local_ready, ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[test]
+fn source_ranges_hold_load_balancer_ips_only() {
+    let ranges = |text: &str| vec![text.parse().unwrap()];
+    let port = ServicePort { source_ranges: ranges("198.51.100.0/24"), ..service() };
+    assert_eq!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources, None, "there is no load balancer");
+    let port = ServicePort { load_balancer_ips: vec!["203.0.113.1".parse().unwrap()], ..port };
+    let allowed = plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources.unwrap();
+    assert!(!allowed.load_balancer_ips, "the node is not in the range");
+    let port = ServicePort { source_ranges: ranges("192.0.2.0/24"), ..port };
+    assert!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources.unwrap().load_balancer_ips);
+}
+
+#[test]
+fn where_node_ports_are_accepted() {
+    let ips = |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>();
+    let addresses = NodeAddresses {
+        local: ips(&["127.0.0.1", "192.0.2.1", "10.1.0.1", "::1", "fd00::1"]),
+        primary: ips(&["192.0.2.1", "fd00::1"]),
+        ..NodeAddresses::default()
+    };
+    let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
+    let every = |loopback| NodePortScope::EveryLocalAddress { loopback };
+    let listed = |texts: &[&str]| NodePortScope::Addresses(ips(texts));
+    let table = [
+        (Family::V4, NodePortAddresses::All, true, every(true)),
+        (Family::V4, NodePortAddresses::All, false, every(false)),
+        (Family::V6, NodePortAddresses::All, true, every(false)),
+        (Family::V4, NodePortAddresses::Primary, true, listed(&["192.0.2.1"])),
+        (Family::V6, NodePortAddresses::Primary, true, listed(&["fd00::1"])),
+        (Family::V4, ranges(&["10.0.0.0/8"]), true, listed(&["10.1.0.1"])),
+        (Family::V4, ranges(&["127.0.0.0/8", "10.0.0.0/8"]), true, listed(&["10.1.0.1", "127.0.0.1"])),
+        (Family::V4, ranges(&["127.0.0.0/8"]), false, listed(&[])),
+        (Family::V6, ranges(&["10.0.0.0/8"]), true, every(false)),
+        (Family::V4, ranges(&["10.0.0.0/8", "0.0.0.0/0"]), true, every(true)),
+    ];
+    for (family, node_port_addresses, localhost_node_ports, expected) in table {
+        let config = Config { node_port_addresses, localhost_node_ports, ..Config::for_node("me") };
+        let plan = plan_node(&config, family, &NodeInfo::default(), &addresses);
+        assert_eq!(plan.node_ports, expected, "{family} {config:?}");
+    }
+}
+
+/// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
+#[test]
+fn which_address_of_a_node_is_the_primary_one() {
+    /// What the Node declares, and the primary address in each family.
+    type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a [&'a str]);
+    let table: [Row<'_>; 5] = [
+        (
+            &[
+                ("InternalIP", "192.0.2.1"),
+                ("InternalIP", "192.0.2.2"),
+                ("InternalIP", "fd00::1"),
+                ("InternalIP", "fd00::2"),
+            ],
+            &["192.0.2.1"],
+            &["fd00::1"],
+        ),
+        (&[("ExternalIP", "198.51.100.1"), ("InternalIP", "192.0.2.1")], &["192.0.2.1"], &["fd00::99"]),
+        (
+            &[("InternalIP", "fd00::1"), ("ExternalIP", "198.51.100.1"), ("ExternalIP", "198.51.100.2")],
+            &["198.51.100.1"],
+            &["fd00::1"],
+        ),
+        (&[("Hostname", "192.0.2.7"), ("ExternalIP", "fd00::1")], &["192.0.2.99"], &["fd00::1"]),
+        (&[], &["192.0.2.99"], &["fd00::99"]),
+    ];
+    let ips = |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<std::net::IpAddr>>();
+    let shown = NodeAddresses { primary: ips(&["192.0.2.99", "fd00::99"]), ..NodeAddresses::default() };
+    for (declared, v4, v6) in table {
+        let declared: Vec<_> =
+            declared.iter().map(|(kind, address)| serde_json::json!({"type": kind, "address": address})).collect();
+        let node = serde_json::json!({"metadata": {"name": "me"}, "status": {"addresses": declared}});
+        let change = svcproxy::source::admit_node(serde_json::from_value(node).unwrap()).unwrap();
+        let config = Config { node_port_addresses: NodePortAddresses::Primary, ..Config::for_node("me") };
+        for (family, expected) in [(Family::V4, v4), (Family::V6, v6)] {
+            let mut state = svcproxy::state::State::new(family, "me");
+            state.apply(&change);
+            let plan = plan_node(&config, family, state.node(), &shown);
+            assert_eq!(plan.node_ports, NodePortScope::Addresses(ips(expected)), "{family} {declared:?}");
+            assert_eq!(plan.primary, Some(ips(expected)[0]), "{family} {declared:?}");
+        }
+    }
+}
+
+/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: only where node ports are to answer on the loopback range must it be
+/// routed, and only there is the guard needed.
+#[test]
+fn when_the_loopback_range_is_routed_and_guarded() {
+    let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
+    let with = |texts: &[&str]| NodePortAddresses::PrimaryAndRanges(texts.iter().map(|t| t.parse().unwrap()).collect());
+    let table = [
+        (NodePortAddresses::All, true),
+        (NodePortAddresses::Primary, false),
+        (ranges(&["192.0.2.0/24"]), false),
+        (ranges(&["192.0.2.0/24", "::1/128"]), false),
+        (ranges(&["fd00::/8"]), true),
+        (ranges(&["192.0.2.0/24", "127.0.0.1/32"]), true),
+        (ranges(&["64.0.0.0/2"]), true),
+        (ranges(&["0.0.0.0/0"]), true),
+        (with(&["192.0.2.0/24"]), false),
+        (with(&["127.0.0.0/8", "::1/128"]), true),
+    ];
+    for (node_port_addresses, routed) in table {
+        let config = Config { node_port_addresses, ..Config::for_node("me") };
+        let node = NodeInfo::default();
+        let guarded =
+            |config: &Config, family| plan_node(config, family, &node, &NodeAddresses::default()).guard_loopback;
+        assert_eq!((routes_loopback(&config), guarded(&config, Family::V4)), (routed, routed), "{config:?}");
+        assert!(!guarded(&config, Family::V6));
+        let off = Config { localhost_node_ports: false, ..config.clone() };
+        assert!(!routes_loopback(&off) && !guarded(&off, Family::V4));
+        for mode in [Mode::Ipvs, Mode::Userspace] {
+            let other = Config { mode, ..config.clone() };
+            assert!(!routes_loopback(&other) && !guarded(&other, Family::V4));
+        }
+    }
+}
+
+#[test]
+fn how_pods_are_told() {
+    let node = NodeInfo { pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()], ..NodeInfo::default() };
+    let range = |text: &str| Some(PodSource::Range(text.parse().unwrap()));
+    let table = [
+        (DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]), Family::V4, range("10.244.0.0/16")),
+        (DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]), Family::V6, None),
+        (DetectLocal::ClusterCidr(Vec::new()), Family::V4, None),
+        (DetectLocal::NodeCidr, Family::V4, range("10.244.1.0/24")),
+        (DetectLocal::BridgeInterface("cni0".into()), Family::V6, Some(PodSource::Interface("cni0".into()))),
+        (DetectLocal::InterfaceNamePrefix("cali".into()), Family::V4, Some(PodSource::InterfacePrefix("cali".into()))),
+    ];
+    for (detect_local, family, expected) in table {
+        let config = Config { detect_local, ..Config::for_node("me") };
+        assert_eq!(plan_node(&config, family, &node, &NodeAddresses::default()).pods, expected, "{config:?}");
+    }
+}
+
+/// An endpoint that names no node may be a pod of this one, as its own client; one of another node is not.
+#[test]
+fn endpoints_that_name_no_node_may_be_hairpins() {
+    let port = service();
+    let unplaced = Endpoint { unplaced: true, ..endpoint("there:3:ready") };
+    let endpoints = [endpoint("here:1:ready"), endpoint("there:2:ready"), unplaced];
+    let node = NodeInfo::default();
+    let context = NodeContext { node_name: "me", node: &node, primary: None, masquerade_all: false };
+    let plan = plan_service_port(&port, &endpoints, context);
+    assert_eq!(plan.hairpins, ["10.0.0.1", "10.0.0.3"].map(|address| address.parse::<std::net::IpAddr>().unwrap()));
+}

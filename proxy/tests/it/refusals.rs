@@ -1,0 +1,141 @@
+//! Rules that the kernel refuses cost their own service port, and no other.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use svcproxy::config::Config;
+use svcproxy::kernel::iptables::{Fake, Table};
+use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::model::Family;
+use svcproxy::source::{Change, ObjectKey};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey { namespace: "default".into(), name: name.into() }
+}
+
+/// A service at 10.96.0.`number` with session affinity or without, and its endpoint.
+fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2] {
+    let affinity = if affinity { "ClientIP" } else { "None" };
+    let object = json!({ "spec": {
+        "clusterIP": format!("10.96.0.{number}"), "sessionAffinity": affinity, "ports": [{ "port": 80 }],
+    } });
+    let slice = json!({
+        "metadata": { "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
+        "endpoints": [{ "addresses": [endpoint] }], "ports": [{ "port": 8080 }],
+    });
+    [
+        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap()))),
+        Change::EndpointSlice(key(name), Some(Arc::new(serde_json::from_value(slice).unwrap()))),
+    ]
+}
+
+/// A kernel without `xt_recent`.
+fn proxy() -> FamilyProxy<Fake> {
+    let kernel = Fake { refuse: Some("-m recent".to_owned()), ..Fake::default() };
+    FamilyProxy::new(Config::for_node("node-a"), Family::V4, kernel)
+}
+
+fn holds(proxy: &mut FamilyProxy<Fake>, text: &str) -> bool {
+    proxy.kernel().tables[&Table::Nat].values().flatten().any(|rule| rule.contains(text))
+}
+
+fn refused(proxy: &FamilyProxy<Fake>) -> Vec<String> {
+    proxy.refused().keys().map(|name| name.service.name.clone()).collect()
+}
+
+#[test]
+fn a_full_sync_leaves_out_what_is_refused_and_tries_it_again_when_it_changes() {
+    let mut proxy = proxy();
+    for (number, name) in (1..).zip(["a", "b", "c", "d"]) {
+        let endpoint = format!("10.244.0.{number}");
+        proxy.apply(&service(name, number, name == "b" || name == "d", &endpoint));
+    }
+    let report = proxy.sync().unwrap();
+    assert!(report.full);
+    assert_eq!(refused(&proxy), ["b", "d"]);
+    for (number, stands) in [(1, true), (2, false), (3, true), (4, false)] {
+        assert_eq!(holds(&mut proxy, &format!("--to-destination 10.244.0.{number}:8080")), stands, "{number}");
+        assert_eq!(holds(&mut proxy, &format!("-d 10.96.0.{number}/32")), stands, "{number}");
+    }
+    // Without affinity it is taken, by a partial sync.
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    assert!(!proxy.sync().unwrap().full);
+    assert_eq!(refused(&proxy), ["d"]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.2:8080"));
+    // With the extension a full sync takes it.
+    proxy.kernel().refuse = None;
+    proxy.require_full_sync();
+    proxy.sync().unwrap();
+    assert_eq!(refused(&proxy), [""; 0]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.4:8080"));
+    proxy.require_full_sync();
+    assert!(proxy.sync().unwrap().is_empty());
+}
+
+#[test]
+fn a_partial_sync_leaves_what_is_refused_as_it_was_and_brings_the_rest() {
+    let mut proxy = proxy();
+    proxy.apply(&service("a", 1, false, "10.244.0.1"));
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    proxy.sync().unwrap();
+    proxy.apply(&service("a", 1, true, "10.244.0.9"));
+    proxy.apply(&service("b", 2, false, "10.244.0.8"));
+    let report = proxy.sync().unwrap();
+    assert!(!report.full);
+    assert_eq!(refused(&proxy), ["a"]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.1:8080"), "as it was");
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.8:8080"));
+    // It goes like any other.
+    proxy.apply(&[Change::Service(key("a"), None)]);
+    proxy.sync().unwrap();
+    assert_eq!(refused(&proxy), [""; 0]);
+    assert!(!holds(&mut proxy, "10.244.0.1") && !holds(&mut proxy, "10.244.0.9"));
+    proxy.require_full_sync();
+    assert!(proxy.sync().unwrap().is_empty(), "nothing is left behind");
+}
+
+/// What was refused may have been computed from something else than what stands.
+#[test]
+fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
+    let mut proxy = proxy();
+    proxy.apply(&service("a", 1, false, "10.244.0.1"));
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    proxy.sync().unwrap();
+    let nat = proxy.kernel().tables.get_mut(&Table::Nat).unwrap();
+    nat.retain(|chain, _| !chain.starts_with("KUBE-SEP-"));
+    proxy.kernel().refuse = Some("10.244.0.9".to_owned());
+    proxy.apply(&service("a", 1, false, "10.244.0.9"));
+    assert!(proxy.sync().is_err());
+    assert_eq!(refused(&proxy), [""; 0]);
+    proxy.kernel().refuse = None;
+    proxy.sync().unwrap_or_else(|_| proxy.sync().unwrap());
+    assert_eq!(refused(&proxy), [""; 0]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.9:8080"));
+}
+
+/// A shared chain is written as a whole, with rules of service ports that did not change.
+#[test]
+fn a_refusal_of_what_did_not_change_is_an_error_and_then_a_full_sync() {
+    let mut proxy = proxy();
+    proxy.apply(&service("a", 1, false, "10.244.0.1"));
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    proxy.sync().unwrap();
+    proxy.kernel().refuse = Some("-d 10.96.0.1/32".to_owned());
+    proxy.apply(&service("c", 3, false, "10.244.0.3"));
+    assert!(proxy.sync().is_err());
+    assert!(proxy.sync().is_err());
+    assert!(proxy.sync().unwrap().full);
+    assert_eq!(refused(&proxy), ["a"]);
+    assert!(holds(&mut proxy, "--to-destination 10.244.0.3:8080"));
+}
+
+#[test]
+fn a_kernel_that_refuses_every_service_port_is_an_error() {
+    let mut proxy = proxy();
+    proxy.kernel().refuse = Some("-m comment".to_owned());
+    proxy.apply(&service("a", 1, false, "10.244.0.1"));
+    proxy.apply(&service("b", 2, false, "10.244.0.2"));
+    let error = proxy.sync().unwrap_err().to_string();
+    assert!(error.contains("no such extension") && error.contains("-m comment"), "{error}");
+    assert!(proxy.needs_full());
+}

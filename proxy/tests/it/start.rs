@@ -1,0 +1,243 @@
+//! What an operator sees when the proxy starts: what it is and works with, a name that no Node has, a second instance; and
+//! that what `render` writes is what the commands take.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{every_kind, http_get, inside, shell, svcproxy, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A node, as a document of JSON.
+fn node(name: &str) -> String {
+    serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+        "status": { "addresses": [{ "type": "InternalIP", "address": "172.18.0.2" }, { "type": "InternalIP", "address": "fd00:18::2" }] } })
+    .to_string()
+}
+
+/// A running proxy whose log is in a file.
+struct Logged(Child, tempfile::NamedTempFile);
+
+impl Logged {
+    fn start(manifests: &Path, flags: &[&str]) -> Logged {
+        Logged::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
+    }
+
+    /// By a command that runs the program.
+    fn start_by(mut command: Command, manifests: &Path, flags: &[&str]) -> Logged {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        command.arg("--manifests").arg(manifests).args(["--hostname-override=node-a"]).args(flags);
+        let stderr = Stdio::from(log.reopen().unwrap());
+        Logged(command.env_remove("RUST_LOG").stderr(stderr).spawn().unwrap(), log)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        std::fs::read_to_string(self.1.path()).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn logs(&self, part: &str) -> String {
+        wait_for(part, || self.lines().into_iter().find(|line| line.contains(part)))
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a proxy says that its rules are in the kernel.
+fn ready() {
+    let answers = || http_get("127.0.0.1:10256", "/healthz").filter(|answer| answer.starts_with("HTTP/1.1 200"));
+    wait_for("the proxy to be ready", answers);
+}
+
+#[test]
+fn the_first_line_says_what_runs_and_a_node_that_is_not_there_is_a_warning() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[1])).unwrap();
+    let proxy = Logged::start(manifests.path(), &["--proxy-mode=iptables", "--iptables-writer=netlink"]);
+    let missing = proxy.logs("there is no Node node-a");
+    assert!(missing.contains("WARN") && missing.contains("--hostname-override"), "{missing}");
+    let first = &proxy.lines()[0];
+    let source = format!("source=manifests in {}", manifests.path().display());
+    for part in
+        [concat!("svcproxy ", env!("CARGO_PKG_VERSION")), "mode=iptables", "writer=netlink", "node=\"node-a\"", &source]
+    {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let file = manifests.path().join(".partial");
+    std::fs::write(&file, node("node-a")).unwrap();
+    std::fs::rename(&file, manifests.path().join("node.json")).unwrap();
+    proxy.logs("there is a Node node-a now");
+}
+
+#[test]
+fn legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set=-net_admin,-net_raw", "--inh-caps=-net_admin,-net_raw"]);
+    without.arg(env!("CARGO_BIN_EXE_svcproxy"));
+    let mut proxy =
+        Logged::start_by(without, manifests.path(), &["--proxy-mode=iptables", "--iptables-variant=legacy"]);
+    let failed = proxy.logs("sync failed; will be tried again");
+    let missing = "CAP_NET_ADMIN and CAP_NET_RAW are missing";
+    assert!(failed.contains("may not change this node's packet filter") && failed.contains(missing), "{failed}");
+    let warned: Vec<String> =
+        proxy.lines().into_iter().filter(|line| line.contains("cannot be written without")).collect();
+    assert!(warned.len() == 1 && warned[0].contains("WARN") && warned[0].contains(missing), "{warned:?}");
+    assert!(proxy.0.try_wait().unwrap().is_none(), "the right may come, as a sysctl or a security policy is mended");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_of_once() {
+    if !inside!() {
+        return;
+    }
+    let _taken = std::net::TcpListener::bind("127.0.0.1:10256").unwrap();
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let flags = ["--hostname-override=node-a", "--healthz-bind-address=127.0.0.1:10256", "--bind-address-hard-fail"];
+    let output = svcproxy(&[&["--manifests", manifests.path().to_str().unwrap()], &flags[..]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let last = said.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(last.starts_with("svcproxy: cannot listen on 127.0.0.1:10256 for "), "{said}");
+    assert_eq!(last.matches("Address already in use").count(), 1, "{last}");
+}
+
+#[test]
+fn an_oom_score_that_a_user_namespace_forbids_is_no_warning() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    // Lower than its own, which only the first namespace's root may ask for.
+    let mut within = Command::new("unshare");
+    within.args(["--user", "--map-root-user", "--net", env!("CARGO_BIN_EXE_svcproxy")]);
+    let proxy = Logged::start_by(within, manifests.path(), &["--proxy-mode=nftables", "--oom-score-adj=-1000"]);
+    let told = proxy.logs("cannot set oom_score_adj to -1000");
+    assert!(told.contains("INFO"), "{told}");
+}
+
+#[test]
+fn a_second_instance_is_refused_and_the_next_takes_over() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let mut first = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);
+    let process = first.0.id();
+    ready();
+    let flags =
+        ["--manifests", manifests.path().to_str().unwrap(), "--hostname-override=node-a", "--proxy-mode=iptables"];
+    let second = svcproxy(&flags);
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("svcproxy: another svcproxy (process {process}) is at work in this network namespace")),
+        "{said}"
+    );
+    assert!(!shell("iptables-nft-save").contains("KUBE-"), "it has touched nothing");
+    assert!(!first.lines().iter().any(|line| line.contains("existed before")), "nor disturbed the first");
+    // Nothing stays behind, even of a killed one.
+    kill(Pid::from_raw(process.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    first.0.wait().unwrap();
+    let _third = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);
+    ready();
+}
+
+#[test]
+fn rendered_files_are_what_the_commands_take() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[1, 2])).unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let render = |mode: &str, more: &[&str]| {
+        let fixed =
+            ["render", "--hostname-override=node-a", "--manifests", manifests.path().to_str().unwrap(), "--mode", mode];
+        let output = svcproxy(&[&fixed, more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for mode in ["iptables", "userspace", "ipvs", "nftables"] {
+        let to = tempfile::tempdir().unwrap();
+        let named = render(mode, &["--output", to.path().to_str().unwrap()]);
+        let directory = to.path().display();
+        let files: Vec<&str> = named.lines().map(|line| line.rsplit_once('/').unwrap().1).collect();
+        match mode {
+            "nftables" => {
+                assert_eq!(files, ["ipv4.nft", "ipv6.nft"]);
+                shell(&format!("nft -c -f {directory}/ipv4.nft && nft -c -f {directory}/ipv6.nft"));
+            }
+            "ipvs" => {
+                assert_eq!(files[..4], ["ipv4.addresses", "ipv4.ipset", "ipv4.ipvsadm", "ipv4.rules"]);
+                let rules = std::fs::read_to_string(to.path().join("ipv6.rules")).unwrap();
+                assert!(rules.contains("-j KUBE-") && !rules.contains("create "), "{rules}");
+            }
+            _ => {
+                assert_eq!(files, ["ipv4.rules", "ipv6.rules"]);
+                shell(&format!(
+                    "iptables-restore --test {directory}/ipv4.rules && ip6tables-restore --test {directory}/ipv6.rules"
+                ));
+                for (family, command) in [("ipv4", "iptables-restore"), ("ipv6", "ip6tables-restore")] {
+                    let printed = render(mode, &["--ip-family", family]);
+                    std::fs::write(to.path().join("printed"), printed).unwrap();
+                    shell(&format!("{command} --test {directory}/printed"));
+                }
+            }
+        }
+    }
+    let sets = shell("command -v ipset || true");
+    if !sets.is_empty() {
+        let to = tempfile::tempdir().unwrap();
+        render("ipvs", &["--output", to.path().to_str().unwrap()]);
+        let directory = to.path().display();
+        for family in ["ipv4", "ipv6"] {
+            let command = if family == "ipv4" { "iptables-restore" } else { "ip6tables-restore" };
+            shell(&format!(
+                "ipset restore -file {directory}/{family}.ipset && {command} --test {directory}/{family}.rules"
+            ));
+        }
+    }
+}
+
+#[test]
+fn node_ports_that_are_left_out_are_named() {
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[1])).unwrap();
+    let said = |flags: &[&str]| {
+        let fixed = ["render", "--hostname-override=node-a", "--manifests", manifests.path().to_str().unwrap()];
+        String::from_utf8(svcproxy(&[&fixed, flags].concat()).stderr).unwrap()
+    };
+    let left_out =
+        "there is no Node node-a in the manifests, so its addresses are not known and node ports are left out";
+    for mode in ["ipvs", "nftables"] {
+        assert!(said(&["--mode", mode]).contains(left_out), "{mode}");
+        assert_eq!(said(&["--mode", mode, "--local-address=172.18.0.2"]), "", "{mode}");
+    }
+    assert_eq!(said(&["--mode", "iptables"]), "", "there they are on whatever the kernel calls local");
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    assert_eq!(said(&["--mode", "ipvs"]), "");
+}
+
+#[test]
+fn help_names_the_flags_that_have_no_effect() {
+    let help = String::from_utf8(svcproxy(&["--help"]).stdout).unwrap();
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("metrics server (no effect: there is no profiler inside"), "{words}");
+    assert!(words.contains("nftables"), "{words}");
+    assert!(!words.contains("Jumps (no effect"));
+}

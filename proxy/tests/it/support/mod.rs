@@ -1,0 +1,219 @@
+//! A network namespace of its own for a test, without root: the test runs itself again inside.
+
+pub mod changes;
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Set in the copy of the test that runs inside.
+const INSIDE: &str = "SVCPROXY_TEST_INSIDE";
+
+/// Runs the test that it stands in again in new user, network and mount namespaces, with `/run` (which has the lock of
+/// iptables) and `/sys` of its own. Returns true inside, and false outside once the inside has succeeded.
+///
+/// Where this machine refuses such namespaces the test fails if `CI` is set, and prints that it did not run otherwise.
+macro_rules! inside {
+    () => {{
+        fn here() {}
+        let here = std::any::type_name_of_val(&here);
+        $crate::support::run_inside(here.trim_start_matches("it::").trim_end_matches("::here"))
+    }};
+}
+pub(crate) use inside;
+
+/// What [`inside!`] does.
+pub fn run_inside(name: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        shell("mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up");
+        return true;
+    }
+    let refused = |why: &str| {
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("NOT RUN: {why}");
+        false
+    };
+    for (probe, why) in [
+        (
+            "unshare -Urnm ip link add name t0 type veth peer name t1",
+            "this machine refuses user and network namespaces",
+        ),
+        ("command -v iptables-nft-save && command -v iptables-legacy-save", "the package iptables is not installed"),
+    ] {
+        if !Command::new("sh").args(["-c", probe]).output().is_ok_and(|o| o.status.success()) {
+            return refused(why);
+        }
+    }
+    let test = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-Urnmpf", "--kill-child", "--mount-proc"]).arg(test).args(["--exact", name, "--nocapture"]);
+    let status = command.env(INSIDE, "1").status().unwrap();
+    assert!(status.success(), "{name} failed inside its namespaces");
+    false
+}
+
+/// Runs a line of shell and returns what it printed.
+pub fn shell(line: &str) -> String {
+    let output = Command::new("sh").args(["-c", line]).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until `condition` gives a value; fails with `what` after a generous time.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A running proxy, which is killed with the test.
+pub struct Proxy(pub Child);
+
+impl Proxy {
+    /// Starts the program with these arguments; it must be the only one on the health port.
+    pub fn start(arguments: &[&str]) -> Proxy {
+        Proxy::start_with(&[arguments, &["--healthz-bind-address", "127.0.0.1:10256"]].concat())
+    }
+
+    /// Starts the program with these arguments and no other.
+    pub fn start_with(arguments: &[&str]) -> Proxy {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
+        Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// As [`Proxy::start`], with commands found on this path.
+    pub fn with_path(path: &str, arguments: &[&str]) -> Proxy {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
+        command.args(arguments).args(["--healthz-bind-address", "127.0.0.1:10256"]).env("PATH", path);
+        Proxy(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// As [`Proxy::start`], within a limit in the words of the shell's `ulimit`.
+    pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
+        let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_svcproxy")]).args(arguments);
+        command.args(["--healthz-bind-address", "127.0.0.1:10256"]);
+        Proxy(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Waits until it reports that everything is in the kernel, at this resource version if one is given.
+    pub fn synced(&self, version: Option<&str>) {
+        wait_for("the proxy to sync", || {
+            let body = http_get("127.0.0.1:10256", "/healthz")?;
+            let applied = version.is_none_or(|v| body.contains(&format!("\"appliedResourceVersion\":\"{v}\"")));
+            (body.starts_with("HTTP/1.1 200") && applied).then_some(())
+        });
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the program to its end.
+pub fn svcproxy(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_svcproxy")).args(arguments).output().unwrap()
+}
+
+/// One request; `None` when there is no answer.
+pub fn http_get(address: &str, path: &str) -> Option<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// A dump without counters and times, both families.
+pub fn dump(variant: &str) -> String {
+    ["iptables", "ip6tables"]
+        .map(|family| shell(&format!("{family}-{variant}-save | grep -v '^#' | sed 's/ \\[[0-9]*:[0-9]*\\]$//'")))
+        .concat()
+}
+
+/// The lines of a dump in an order of their own, but for the guard of the loopback range, which outlives iptables mode.
+pub fn without_guard(dump: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = dump.lines().filter(|line| !line.contains("KUBE-FIREWALL")).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// A dual-stack cluster with a Service of every kind, as one List at this resource version; `hosts` are the last
+/// bytes of the endpoints' addresses.
+pub fn every_kind(version: u32, hosts: &[u8]) -> String {
+    let mut items = Vec::new();
+    let mut add = |index: usize, mut spec: serde_json::Value, ingress: serde_json::Value| {
+        let name = format!("svc-{index}");
+        let merge = spec.as_object_mut().unwrap();
+        let [v4, v6] = [format!("10.96.0.{}", index + 1), format!("fd00:96::{}", index + 1)];
+        merge.insert("clusterIP".into(), serde_json::json!(v4));
+        merge.insert("clusterIPs".into(), serde_json::json!([v4, v6]));
+        items.push(serde_json::json!({ "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": name, "namespace": "default" }, "spec": spec,
+            "status": { "loadBalancer": { "ingress": ingress } } }));
+        if index == 0 {
+            return; // the one without endpoints
+        }
+        for (family, prefix) in [("IPv4", "10.244.1."), ("IPv6", "fd00:244::")] {
+            let endpoints: Vec<_> = hosts
+                .iter()
+                .map(|host| {
+                    let node = if host % 2 == 0 { "node-a" } else { "node-b" };
+                    serde_json::json!({ "addresses": [format!("{prefix}{host}")], "nodeName": node })
+                })
+                .collect();
+            items.push(serde_json::json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": { "name": format!("{name}-{}", family.to_lowercase()), "namespace": "default",
+                              "labels": { "kubernetes.io/service-name": name } },
+                "addressType": family, "endpoints": endpoints,
+                "ports": [{ "name": "a", "port": 8080 }, { "name": "b", "port": 5353, "protocol": "UDP" },
+                          { "name": "c", "port": 9, "protocol": "SCTP" }] }));
+        }
+    };
+    let ports = |n: usize| {
+        serde_json::json!([{ "name": "a", "port": 80, "nodePort": 30000 + n },
+            { "name": "b", "port": 53, "protocol": "UDP", "nodePort": 30100 + n },
+            { "name": "c", "port": 99, "protocol": "SCTP", "nodePort": 30200 + n }])
+    };
+    let cluster_ports = || serde_json::json!([{ "name": "a", "port": 80 }]);
+    let none = || serde_json::json!([]);
+    let vips = |n: usize| serde_json::json!([{ "ip": format!("198.51.100.{n}") }, { "ip": format!("fd00:5::{n}") }]);
+    add(0, serde_json::json!({ "type": "NodePort", "ports": ports(0) }), none());
+    add(1, serde_json::json!({ "ports": cluster_ports() }), none());
+    add(
+        2,
+        serde_json::json!({ "ports": cluster_ports(), "sessionAffinity": "ClientIP", "internalTrafficPolicy": "Local" }),
+        none(),
+    );
+    add(3, serde_json::json!({ "type": "NodePort", "ports": ports(3), "externalTrafficPolicy": "Local" }), none());
+    add(
+        4,
+        serde_json::json!({ "type": "LoadBalancer", "ports": ports(4), "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": 32004, "loadBalancerSourceRanges": ["192.0.2.0/24", "fd00:c::/64", "10.0.0.0/8"],
+            "externalIPs": ["203.0.113.4", "fd00:e::4"] }),
+        vips(4),
+    );
+    add(
+        5,
+        serde_json::json!({ "type": "LoadBalancer", "ports": ports(5), "loadBalancerSourceRanges": ["0.0.0.0/0", "::/0"] }),
+        vips(5),
+    );
+    serde_json::json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": version.to_string() }, "items": items })
+        .to_string()
+}
