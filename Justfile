@@ -34,19 +34,13 @@ upstream DIR *FLAGS: build
 lab *ARGS: build
     @"{{ lab }}" "$@"
 
-# Run every test, or those that ARGS select; documentation examples first: the test runner has the last word.
+# Format, clippy and the quick tests of the packages that were changed: a minute or so.
+check:
+    .ci/check
+
+# Run the tests: all, or those whose names contain a NAME (only their packages are compiled); --full: those of the night as well.
 test *ARGS:
-    #!/bin/sh
-    set -eu
-    [ $# -gt 0 ] || cargo test --quiet --workspace --doc
-    # Examples are compiled by `./just lint`.
-    # cargo-nextest has no prebuilt package in a registry, and building it takes minutes: it is used where it is.
-    # Without it, cargo's own runner runs the same tests; the limits of .config/nextest.toml become a thread count.
-    if command -v cargo-nextest >/dev/null; then
-        exec cargo nextest run --workspace --tests "$@"
-    fi
-    echo 'just test: no cargo-nextest here (cargo install cargo-nextest --locked): using cargo test' >&2
-    exec cargo test --workspace --tests --no-fail-fast "$@" -- --test-threads=2
+    @.ci/test "$@"
 
 # Break rendered rules in every way of a catalogue, and print which properties and which scenarios notice (docs/properties.md).
 mutants:

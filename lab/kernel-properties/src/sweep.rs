@@ -26,7 +26,7 @@ use crate::turns;
 use crate::{disagreement, others, proxy};
 
 /// Clusters of a normal test run, on all frames together; `KERNEL_CASES` sets another number.
-const CASES: u32 = 80;
+const CASES: u32 = 40;
 /// Questions put to each cluster.
 const QUESTIONS: usize = 18;
 /// Smaller clusters that are tried once one has failed, and the questions to each.

@@ -13,6 +13,7 @@ use super::cache::Cache;
 pub struct Apt {
     options: Vec<String>,
     downloads: tempfile::TempDir,
+    report: fn(&str),
 }
 
 impl Apt {
@@ -30,7 +31,7 @@ impl Apt {
         fs::write(state.join("status"), "").map_err(failed())?;
         let downloads = tempfile::Builder::new().prefix("download-").tempdir_in(&state).map_err(failed())?;
         fs::create_dir(downloads.path().join("partial")).map_err(failed())?;
-        let apt = Apt { options: options(&state, downloads.path()), downloads };
+        let apt = Apt { options: options(&state, downloads.path()), downloads, report: cache.report };
         // Without a network the lists of last time may still do; if not, the next command says what it misses.
         apt.run("apt-get", ["update"])?;
         Ok(apt)
@@ -65,6 +66,12 @@ impl Apt {
         } else {
             &["download"]
         };
+        let listed = self.run("apt-get", how.iter().chain(&["--print-uris"]).chain(packages))?;
+        let (files, bytes) = to_download(&String::from_utf8_lossy(&listed.stdout));
+        if files > 0 {
+            let megabytes = bytes.div_ceil(1_000_000);
+            (self.report)(&format!("downloading {} ({files} packages, {megabytes} MB)", packages.join(", ")));
+        }
         let output = self.run("apt-get", how.iter().chain(packages))?;
         if !output.status.success() {
             return Err(VmError::Package(format!(
@@ -130,6 +137,12 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
     options
 }
 
+/// How many files `apt-get --print-uris` lists, and their bytes: lines of `'URI' FILE BYTES HASH`.
+fn to_download(text: &str) -> (usize, u64) {
+    let sizes = text.lines().filter(|line| line.starts_with('\'')).map(|line| line.split(' ').nth(2)?.parse().ok());
+    sizes.flatten().fold((0, 0), |(files, bytes), size: u64| (files + 1, bytes + size))
+}
+
 /// What `apt-cache depends` says the package depends on.
 fn dependencies(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.trim_start().trim_start_matches('|').strip_prefix("Depends: ")).map(str::trim)
@@ -156,6 +169,13 @@ mod tests {
             "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n |Depends: one\n  Depends: <two>\n";
         assert_eq!(dependencies(text).collect::<Vec<_>>(), ["linux-image-6.1.0-56-cloud-amd64", "one", "<two>"]);
         assert_eq!(dependencies("").count(), 0);
+    }
+
+    #[test]
+    fn the_size_of_a_download_is_known_before() {
+        let text = "Reading package lists...\n'http://a/b_1.deb' b_1.deb 1500000 SHA256:0\n'http://a/c.deb' c.deb 7 MD5Sum:1\n";
+        assert_eq!(to_download(text), (2, 1_500_007));
+        assert_eq!(to_download("E: Unable to locate package nope\n"), (0, 0));
     }
 
     #[test]

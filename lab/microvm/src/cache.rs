@@ -22,6 +22,7 @@ const SEAL: &str = "seal";
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+    pub(super) report: fn(&str),
 }
 
 /// A part of the cache whose content matches its seal.
@@ -53,7 +54,12 @@ impl Cache {
         made.map_err(VmError::io(format!("making the cache {}", root.display())))?;
         let root = fs::canonicalize(&root).map_err(VmError::io(format!("finding the cache {}", root.display())))?;
         make_private(&root)?;
-        Ok(Cache { root })
+        Ok(Cache { root, report: |_| () })
+    }
+
+    /// The same cache; `report` gets a line before anything is downloaded into it, with the number of bytes.
+    pub fn reporting(self, report: fn(&str)) -> Cache {
+        Cache { report, ..self }
     }
 
     /// A folder of the cache that is not sealed: it is made if it is missing.

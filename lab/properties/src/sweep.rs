@@ -12,7 +12,7 @@ use crate::machines::Machines;
 use crate::programs::programs;
 
 /// Clusters of a normal test run; `PROPERTIES_CASES` sets another number.
-const CASES: u32 = 1000;
+const CASES: u32 = 300;
 /// The seed of a normal test run; `PROPERTIES_SEED` sets another.
 const SEED: u64 = 1;
 /// Questions put to each cluster; `PROPERTIES_QUESTIONS` sets another number.

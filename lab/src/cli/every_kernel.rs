@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use svclab_microvm::cache::Cache;
 use svclab_microvm::kernels::{Kernel, PACKAGED};
 use svclab_microvm::probe::Abilities;
 
 use super::batch::{Batch, Reports};
+use super::guest::open_cache;
 use super::jobs::Job;
 use super::run_args::RunArgs;
 use super::{Exit, UNABLE, kernels, stop};
@@ -47,7 +47,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
 /// Every kernel with what it can do.
 fn abilities(args: &RunArgs) -> Result<Vec<(&'static str, Abilities)>, Exit> {
     let unable = |error: svclab_microvm::VmError| Exit::unable(error.to_string());
-    let cache = Cache::open(args.vm.cache_dir.as_deref()).map_err(unable)?;
+    let cache = open_cache(args.vm.cache_dir.as_deref())?;
     let mut found = Vec::new();
     // The host is never deterministic.
     if !args.vm.deterministic {

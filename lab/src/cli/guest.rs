@@ -1,7 +1,7 @@
 //! Work in a microVM that is no run of scenarios: svclab itself, or a program that is brought along, with their output.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -38,10 +38,16 @@ pub(super) struct GuestExecArgs {
     command: Vec<String>,
 }
 
+/// Opens the cache of microVMs; each download into it is announced on standard error, with its size.
+pub(super) fn open_cache(folder: Option<&Path>) -> Result<Cache, Exit> {
+    let cache = Cache::open(folder).map_err(|error| Exit::unable(error.to_string()))?;
+    Ok(cache.reporting(|line| eprintln!("{NAME}: {line}")))
+}
+
 /// Boots `kernel` with these programs in `/usr/bin` and IPVS, and has svclab do as `args` say; `progress` gets its lines.
 /// Returns its exit status.
 pub(super) fn boot(
-    cache_dir: Option<&std::path::Path>,
+    cache_dir: Option<&Path>,
     kernel: &Kernel,
     mut programs: BTreeMap<String, PathBuf>,
     args: Vec<String>,
@@ -51,7 +57,7 @@ pub(super) fn boot(
     let unable = |error: VmError| Exit::unable(error.to_string());
     let own = std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
     programs.insert(NAME.to_owned(), own);
-    let cache = Cache::open(cache_dir).map_err(unable)?;
+    let cache = open_cache(cache_dir)?;
     let image = Image::get(&cache, kernel, &programs).map_err(unable)?;
     let program = Program::find(&cache).map_err(unable)?;
     let kvm = kvm::works(&cache, &program, &image.kernel());

@@ -5,13 +5,13 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use svclab_microvm::VmError;
-use svclab_microvm::cache::Cache;
 use svclab_microvm::console::Ended;
 use svclab_microvm::image::Image;
 use svclab_microvm::job;
 use svclab_microvm::qemu::{Clock, Program};
 use svclab_microvm::{kvm, launch};
 
+use super::guest::open_cache;
 use super::jobs::Job;
 use super::output::{JSON, JUNIT};
 use super::place::Guest;
@@ -48,7 +48,7 @@ impl Inside {
         proxy: &Proxy,
     ) -> Result<Inside, Exit> {
         let unable = |error: VmError| Exit::unable(error.to_string());
-        let cache = Cache::open(cache_dir).map_err(unable)?;
+        let cache = open_cache(cache_dir)?;
         let mut files = BTreeMap::new();
         for scenario in jobs.iter().map(|job| job.scenario) {
             files.insert(shown(&scenario.path), scenario.text.clone().into_bytes());

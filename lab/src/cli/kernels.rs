@@ -16,6 +16,7 @@ use svclab_microvm::qemu::{Clock, Program};
 use svclab_microvm::{VmError, kvm, launch};
 use svclab_netns::sandbox;
 
+use super::guest::open_cache;
 use super::{Exit, NAME};
 
 #[derive(Args)]
@@ -39,7 +40,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 
 pub(super) fn kernels(args: &KernelsArgs) -> Result<u8, Exit> {
     let unable = |error: VmError| Exit::unable(error.to_string());
-    let cache = Cache::open(args.cache_dir.as_deref()).map_err(unable)?;
+    let cache = open_cache(args.cache_dir.as_deref())?;
     match on_host() {
         Ok(abilities) => show("host", &abilities),
         Err(exit) => println!("host\n  {}", exit.message),

@@ -199,52 +199,79 @@ fn a_proxy_that_is_idle_is_let_alone() {
     assert!(stderr.contains("% of a core"), "{stderr}");
 }
 
-#[test]
-fn a_proxy_that_is_never_idle_is_found_out() {
-    for (companion, says) in [
-        ("while :; do :; done", "less than 1 % of a core's time"),
-        // Work that children do, each of which ends soon.
-        ("while :; do /bin/true; done", "less than 1 % of a core's time"),
-        ("while sleep 0.3; do exec {one}</dev/null; done", "open files grew from"),
-        ("while sleep 0.1; do sleep 1000 & done", "grew from"),
-        ("while sleep 0.5; do echo still here; done", "lines: still here"),
-        // An element, not a longer string: bash copies the whole of a string that grows.
-        ("text=$(printf '%02000000d' 7); while sleep 0.2; do texts+=(\"$text\"); done", "memory grew from"),
-    ] {
-        let Some((status, stderr)) = beside(companion) else { return };
-        assert_eq!(status, Some(1), "{companion}: {stderr}");
-        assert!(stderr.contains("FAIL nothing") && stderr.contains(says), "{companion}: {stderr}");
-    }
+/// A companion of a proxy is found out while nothing happens, with these words.
+fn is_found_out(companion: &str, says: &str) {
+    let Some((status, stderr)) = beside(companion) else { return };
+    assert_eq!(status, Some(1), "{companion}: {stderr}");
+    assert!(stderr.contains("FAIL nothing") && stderr.contains(says), "{companion}: {stderr}");
 }
 
-/// What a proxy without the machine's root is refused by its kernel is not held against it: as another user's root.
 #[test]
-fn what_a_user_namespace_refuses_is_not_the_proxys_fault() {
+fn a_proxy_that_is_never_idle_is_found_out() {
+    is_found_out("while :; do :; done", "less than 1 % of a core's time");
+}
+
+#[test]
+fn children_that_end_soon_are_work_of_the_proxy() {
+    is_found_out("while :; do /bin/true; done", "less than 1 % of a core's time");
+}
+
+#[test]
+fn growing_files_and_processes_are_found_out() {
+    is_found_out("while sleep 0.3; do exec {one}</dev/null; done", "open files grew from");
+    is_found_out("while sleep 0.1; do sleep 1000 & done", "grew from");
+}
+
+#[test]
+fn an_idle_proxy_that_logs_is_found_out() {
+    is_found_out("while sleep 0.5; do echo still here; done", "lines: still here");
+}
+
+/// An element at a time: bash copies the whole of a string that grows.
+#[test]
+fn growing_memory_is_found_out() {
+    is_found_out("text=$(printf '%02000000d' 7); while sleep 0.2; do texts+=(\"$text\"); done", "memory grew from");
+}
+
+/// Runs scenarios in a user namespace below the machine's, whose kernel refuses what only the machine's root may do; `None`: this
+/// machine has none. The proxy, where `is_refused`, says what svclab takes for a refusal.
+fn in_user_namespace(scenario: &str, is_refused: bool) -> Option<(Option<i32>, String)> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("proxy.yaml");
     let line = "echo 'sendmsg() failed: Message too long' >&2; exec sleep 1000";
     std::fs::write(&file, format!("name: too-long\ncommand: [sh, -c, \"{line}\"]\n")).unwrap();
-    let in_user_namespace = |arguments: &[&str]| {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_svclab"), "run", "--kernel", "host"]);
-        command.args(["--mode", "iptables"]).args(arguments).stdin(Stdio::null());
-        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-        let output = finish(command, Duration::from_secs(100));
-        let stderr = crate::support::said(&output);
-        let unable = stderr.starts_with("unshare:") || stderr.contains("AppArmor");
-        assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
-        (!unable).then(|| (output.status.code(), stderr))
-    };
-    let proxy = file.to_str().unwrap();
-    let Some((status, said)) = in_user_namespace(&["hairpin", "--proxy", proxy]) else { return };
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_svclab"), "run", "--kernel", "host"]);
+    command.args(["--mode", "iptables", scenario]).stdin(Stdio::null());
+    if is_refused {
+        command.arg("--proxy").arg(&file);
+    }
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let output = finish(command, Duration::from_secs(100));
+    let stderr = crate::support::said(&output);
+    let unable = stderr.starts_with("unshare:") || stderr.contains("AppArmor");
+    assert!(!unable || std::env::var_os("CI").is_none(), "{stderr}");
+    (!unable).then(|| (output.status.code(), stderr))
+}
+
+#[test]
+fn what_a_user_namespace_refuses_is_not_the_proxys_fault() {
+    let Some((status, said)) = in_user_namespace("hairpin", true) else { return };
     assert!(status == Some(3) && said.contains("refuses SO_SNDBUFFORCE"), "{status:?} {said}");
-    // Where sockets have room for it, it is run.
+}
+
+/// Where sockets have room for large batches, the scenario is run.
+#[test]
+fn a_scenario_of_large_batches_needs_room_for_them() {
     let room: u64 = std::fs::read_to_string("/proc/sys/net/core/wmem_default").unwrap().trim().parse().unwrap();
-    let Some((status, said)) = in_user_namespace(&["kill-mid-sync", "--proxy", proxy]) else { return };
+    let Some((status, said)) = in_user_namespace("kill-mid-sync", true) else { return };
     let says = if room < 300_000 { "needs largeBatches" } else { "refuses SO_SNDBUFFORCE" };
     assert!(status == Some(3) && said.contains(says), "{status:?} {said}");
-    // This project's own does without.
-    let Some((status, said)) = in_user_namespace(&["kill-mid-sync"]) else { return };
+}
+
+#[test]
+fn svcproxy_sends_no_large_batches() {
+    let Some((status, said)) = in_user_namespace("kill-mid-sync", false) else { return };
     assert_eq!(status, Some(0), "{said}");
 }
 

@@ -18,6 +18,8 @@ mod kept;
 #[path = "../support/mod.rs"]
 mod support;
 
+use libtest_mimic::{Arguments, Trial};
+
 /// The argument of the program in a microVM; the number of histories follows.
 const HISTORIES: &str = "--histories";
 
@@ -27,5 +29,7 @@ fn main() {
         return history::all(args.next().and_then(|count| count.parse().ok()).expect("the number of histories"));
     }
     let trials = [kept::trials(), broken::trials(), control_plane::trials(), history::trials()];
-    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), trials.into_iter().flatten().collect()).exit();
+    let mut trials: Vec<Trial> = trials.into_iter().flatten().collect();
+    trials.push(support::nightly::every_ignored_one_is_listed(&trials));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

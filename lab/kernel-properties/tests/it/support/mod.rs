@@ -3,6 +3,10 @@
 //!
 //! A machine that cannot do it skips the case loudly, or fails it where `CI` is set.
 
+#[allow(dead_code, reason = "the tests of svclab use the rest")]
+#[path = "../../../../tests/support/nightly.rs"]
+mod nightly;
+
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -36,6 +40,7 @@ pub type Part = (&'static str, Vec<Case>);
 pub struct Case {
     name: &'static str,
     run: Run,
+    is_nightly: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -48,17 +53,22 @@ enum Run {
 impl Case {
     /// Runs in the sandbox.
     pub fn inside(name: &'static str, run: fn(&Inside<'_>)) -> Case {
-        Case { name, run: Run::Inside(run) }
+        Case { name, run: Run::Inside(run), is_nightly: false }
     }
 
     /// Runs in a microVM, with so many clusters where nobody says how many.
     pub fn in_microvm(name: &'static str, cases: u32, run: fn(&Inside<'_>)) -> Case {
-        Case { name, run: Run::InMicrovm(cases, run) }
+        Case { name, run: Run::InMicrovm(cases, run), is_nightly: false }
     }
 
     /// Runs outside.
     pub fn outside(name: &'static str, run: fn()) -> Case {
-        Case { name, run: Run::Outside(run) }
+        Case { name, run: Run::Outside(run), is_nightly: false }
+    }
+
+    /// Is ignored unless asked for.
+    pub fn nightly(self) -> Case {
+        Case { is_nightly: true, ..self }
     }
 }
 
@@ -77,18 +87,21 @@ pub fn main(parts: &[Part]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let all = parts.iter().flat_map(|(part, cases)| cases.iter().map(|case| (*part, *case)));
-    let trials = all.map(|(part, Case { name, run })| {
+    let trials = all.map(|(part, Case { name, run, is_nightly })| {
         let title = format!("{part}::{name}");
-        match run {
+        let trial = match run {
             Run::Inside(_) => Trial::ignorable_test(title, move || run_inside(part, name)),
             Run::InMicrovm(few, _) => Trial::ignorable_test(title, move || run_in_microvm(part, name, few)),
             Run::Outside(run) => Trial::test(title, move || {
                 run();
                 Ok(())
             }),
-        }
+        };
+        trial.with_ignored_flag(is_nightly)
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let mut trials: Vec<Trial> = trials.collect();
+    trials.push(nightly::every_ignored_one_is_listed(&trials));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn inside(all: &[Case], name: &str, seed: u64, cases: u32) {

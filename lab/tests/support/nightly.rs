@@ -1,0 +1,31 @@
+//! Tests that only `./just test --full` runs, each night: they are ignored otherwise. The workflow `nightly` and
+//! docs/properties.md list the same ones.
+
+use libtest_mimic::{Failed, Trial};
+
+/// Parts of tests' names, and why the common run does without these tests.
+pub const NIGHTLY: [(&str, &str); 8] = [
+    ("::legacy", "the tests of svcproxy compare rules that commands write with those written by netlink"),
+    ("::nft-commands", "the tests of svcproxy compare rules that commands write with those written by netlink"),
+    ("kept::microvm::all_in_", "one to five minutes each in an emulated processor"),
+    ("::further_", "a scenario's first damage shows that the scenario can fail"),
+    ("broken::microvm::", "one to four minutes each in an emulated processor"),
+    ("history::microvm::", "the tests of svcproxy run the same histories against IPVS in memory"),
+    ("microvm_clusters::", "one machine of five compares the judges in IPVS mode each time"),
+    ("microvm::every_kernel", "boots four guests"),
+];
+
+/// Whether the table lists the test.
+pub fn is_listed(test: &str) -> bool {
+    NIGHTLY.iter().any(|(part, _)| test.contains(part))
+}
+
+/// A trial that checks that the table lists each ignored test among `trials`.
+pub fn every_ignored_one_is_listed(trials: &[Trial]) -> Trial {
+    let unlisted = trials.iter().find(|trial| trial.has_ignored_flag() && !is_listed(trial.name()));
+    let unlisted = unlisted.map(|trial| trial.name().to_owned());
+    Trial::test("nightly::every_ignored_test_is_listed", move || match unlisted {
+        None => Ok(()),
+        Some(test) => Err(Failed::from(format!("{test} is ignored, and the table in nightly.rs does not list it"))),
+    })
+}
