@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::nightly::{NIGHTLY, is_listed};
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 fn root() -> PathBuf {
@@ -227,4 +228,45 @@ fn the_readmes_picture_is_what_explain_draws() {
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(kept == drawn, "docs/images/hairpin.svg is of another version: UPDATE_IMAGES=1 writes it anew");
+}
+
+/// The path of the test behind each `#[ignore]`, as `module::function`, with the reason.
+fn ignored_tests() -> Vec<(String, String)> {
+    let (mut found, mut folders) = (Vec::new(), ["benches", "lab", "proxy"].map(|folder| root().join(folder)).to_vec());
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let (text, module) = (std::fs::read_to_string(&path).unwrap(), path.file_stem().unwrap().to_string_lossy());
+            for (_, behind) in text.match_indices("\n#[ignore").map(|(at, start)| (at, &text[at + start.len()..])) {
+                let (reason, behind) = behind.split_once(']').unwrap();
+                let function = behind.split_once("fn ").unwrap().1.split('(').next().unwrap();
+                found.push((format!("{module}::{function}"), reason.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_tests_of_the_night_are_in_the_workflow_and_in_the_docs() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let (workflow, page) = (read(".github/workflows/nightly.yml"), read("docs/properties.md"));
+    for (part, reason) in NIGHTLY {
+        assert!(workflow.contains(part), "the workflow nightly does not run {part}");
+        assert!(
+            page.contains(&format!("| `{part}` | {reason} |")),
+            "docs/properties.md does not list {part}: {reason}"
+        );
+    }
+    let ignored = ignored_tests();
+    assert!(!ignored.is_empty());
+    for (test, reason) in ignored {
+        assert!(reason.starts_with(" = \"nightly: ") && is_listed(&test), "{test} is ignored{reason} and not listed");
+    }
 }

@@ -2,13 +2,14 @@
 //! nftables mode and userspace mode, or in a microVM where the scenario needs one. Scenarios in which hours pass are run by hand:
 //! docs/determinism.md.
 
+use crate::Only;
 use crate::support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
 use libtest_mimic::{Completion, Failed, Trial};
 use svclab::scenario::file::Mode;
 use svclab::scenario::load;
 
 /// One test for each scenario and way to run it.
-pub fn trials() -> Vec<Trial> {
+pub fn trials(only: &Only) -> Vec<Trial> {
     let ways = [
         ("nft", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft"]),
         ("nft-commands", Mode::Iptables, &["--mode", "iptables", "--iptables-variant", "nft-commands"]),
@@ -16,7 +17,8 @@ pub fn trials() -> Vec<Trial> {
         ("nftables", Mode::Nftables, &["--mode", "nftables", "--iptables-variant", "nft"]),
         ("userspace", Mode::Userspace, &["--mode", "userspace", "--iptables-variant", "nft"]),
     ];
-    let trials = names_for_host().into_iter().flat_map(|name| {
+    let trials = names_for_host().into_iter().filter(|name| only.may_start_with(&format!("kept::{name}::")));
+    let trials = trials.flat_map(|name| {
         let scenario = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read");
         // One that is about a variant is run with that one only.
         let variants = ["nft", "nft-commands", "legacy"].into_iter();
