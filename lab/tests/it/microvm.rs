@@ -56,12 +56,12 @@ fn a_seed_is_the_same_bytes_every_time_and_another_seed_other_draws() {
     let reports = ["first", "again"].map(|name| {
         let report = directory.path().join(name);
         let file = report.to_str().unwrap();
-        let output = run(&["run", "tests/microvm.yaml", "--deterministic", "--seed", "1..6", "--json", file])?;
+        let output = run(&["run", "tests/microvm.yaml", "--deterministic", "--seed", "1..4", "--json", file])?;
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         Some(std::fs::read_to_string(report).unwrap())
     });
     let [Some(first), Some(again)] = reports else { return };
-    assert_eq!(first, again, "five seeds, run twice");
+    assert_eq!(first, again, "three seeds, run twice");
     let report: serde_json::Value = serde_json::from_str(&first).unwrap();
     let scenarios = report["scenarios"].as_array().unwrap();
     let mut draws: Vec<&str> = scenarios.iter().map(|one| one["steps"][0]["summary"].as_str().unwrap()).collect();
@@ -70,9 +70,9 @@ fn a_seed_is_the_same_bytes_every_time_and_another_seed_other_draws() {
     draws.dedup();
     times.sort_unstable();
     times.dedup();
-    assert_eq!(times.len(), 5, "every seed has a course of its own: {first}");
-    assert!(draws.len() > 1, "five seeds draw alike: {draws:?}");
-    is_replayed(directory.path(), &scenarios[2]);
+    assert_eq!(times.len(), 3, "every seed has a course of its own: {first}");
+    assert!(draws.len() > 1, "three seeds draw alike: {draws:?}");
+    is_replayed(directory.path(), &scenarios[1]);
 }
 
 /// A report of this one scenario leads to the same report.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
-use support::{Log, access, next, next_reported, reported, service, slice, started, timing, until};
+use support::{Log, access, next, next_reported, reported, service, slice, started, started_with, timing, until};
 use svcproxy::metrics::Metrics;
 use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing, record_events};
 
@@ -54,7 +54,8 @@ async fn the_server_is_asked_to_leave_out_what_upstream_leaves_out() {
 
 #[tokio::test]
 async fn changes_that_come_together_are_told_together() {
-    let (api, mut source) = started().await;
+    // Long enough for all three on a busy machine.
+    let (api, mut source) = started_with(&Timing { gather: Duration::from_secs(1), ..timing() }).await;
     until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
     api.put(SERVICES, service("a", 8080));
     api.delete(SERVICES, "b");

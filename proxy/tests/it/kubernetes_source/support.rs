@@ -109,13 +109,17 @@ pub fn by(access: Access) -> Connector {
 }
 
 pub async fn started() -> (Api, KubernetesSource) {
+    started_with(&timing()).await
+}
+
+pub async fn started_with(timing: &Timing) -> (Api, KubernetesSource) {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.put(SERVICES, service("b", 81));
     api.put(SERVICES, service("c", 82));
     api.put(SLICES, slice("web-1", "10.0.0.1"));
     api.put(NODES, node("n1"));
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    let mut source = KubernetesSource::start(access(&api), "n1", timing, &Reports::default());
     let first = next(&mut source).await;
     assert_eq!(reported(&first), ["default/a 80", "default/b 81", "default/c 82", "default/web-1 10.0.0.1", "node n1"]);
     let versions = first.resource_versions;
