@@ -1,7 +1,7 @@
 //! The manual pages and the shell completions that are shipped with the program, by what writes them.
 
 #[path = "../../examples/manual.rs"]
-mod manual;
+mod example;
 
 use clap::CommandFactory;
 use svcproxy::cli::Cli;
@@ -9,7 +9,7 @@ use svcproxy::cli::Cli;
 #[test]
 fn every_flag_is_in_the_manual_and_in_the_completions() {
     let directory = tempfile::tempdir().unwrap();
-    manual::write(directory.path()).unwrap();
+    example::write(directory.path()).unwrap();
     let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap();
     // roff writes a dash that is one as `\-`; fish takes the name alone.
     let page = read("man/svcproxy.1").replace("\\-", "-");
