@@ -191,7 +191,9 @@ impl Settings {
         file: Option<&LoadedConfig>,
         warnings: &mut Vec<String>,
     ) -> Result<KubeProxyConfiguration, UsageError> {
-        let mut configuration = file.map_or_else(KubeProxyConfiguration::default, |file| file.configuration.clone());
+        let bind_address = self.given.0.get("bindAddress").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let mut configuration =
+            file.map_or_else(|| KubeProxyConfiguration::bound_to(bind_address), |file| file.configuration.clone());
         let decides = |path: &str| file.is_none() || before_the_file(path);
         for (path, value) in self.given.0.iter().filter(|(path, _)| decides(path)) {
             configuration = configuration.with(path, value.clone()).map_err(|e| UsageError::flag(flag_of(path), e))?;

@@ -6,7 +6,7 @@ mod stream;
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,20 +75,20 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts to listen; must be called on a tokio runtime. With `v6_only`, an IPv6 wildcard leaves the IPv4 one to
-    /// another listener on the same port. Its connections are in `room`.
+    /// Starts to listen; must be called on a tokio runtime. A wildcard address listens in both families, unless `one_family`
+    /// leaves the other to another listener on the same port. Its connections are in `room`.
     ///
     /// # Errors
     /// When the address cannot be bound.
     pub fn bind(
         address: SocketAddr,
-        v6_only: bool,
+        one_family: bool,
         purpose: &str,
         room: &Room,
         handler: Handler,
     ) -> Result<Server, ListenError> {
         let listener =
-            listen(address, v6_only).map_err(|source| ListenError { address, purpose: purpose.into(), source })?;
+            listen(address, one_family).map_err(|source| ListenError { address, purpose: purpose.into(), source })?;
         let address = listener.local_addr().unwrap_or(address);
         Ok(Server { task: tokio::spawn(serve(listener, room.clone(), handler)), address })
     }
@@ -104,12 +104,35 @@ pub fn at_once(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Handle
     Arc::new(move |asked| Box::pin(std::future::ready(answer(asked.path))))
 }
 
-fn listen(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
+fn listen(address: SocketAddr, one_family: bool) -> std::io::Result<TcpListener> {
+    if one_family || !address.ip().is_unspecified() {
+        open(address, true)
+    } else {
+        in_both_families(address.port(), open)
+    }
+}
+
+/// Either wildcard listens in both families, as Go's does (`favoriteAddrFamily` in src/net/ipsock_posix.go); where the
+/// kernel has no IPv6, on IPv4 alone.
+fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Result<T>) -> std::io::Result<T> {
+    match open(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), false) {
+        Err(error) if lacks_ipv6(&error) => open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), true),
+        opened => opened,
+    }
+}
+
+/// `ipv6.disable=1` leaves no such sockets, or none that can be bound (`inet6_bind` in net/ipv6/af_inet6.c).
+fn lacks_ipv6(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+}
+
+fn open(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restart must not wait for connections of the process before.
     socket.set_reuseaddr(true)?;
-    if v6_only && address.is_ipv6() {
-        setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    if address.is_ipv6() {
+        // Either way: the default is the node's to choose (`net.ipv6.bindv6only`).
+        setsockopt(&socket, sockopt::Ipv6V6Only, &v6_only)?;
     }
     socket.bind(address)?;
     socket.listen(128)
@@ -289,6 +312,23 @@ mod tests {
         drop(server);
         let end = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut buffer)).await;
         assert!(matches!(end, Ok(Ok(0) | Err(_))), "kept alive: {end:?}");
+    }
+
+    #[test]
+    fn a_wildcard_is_of_both_families_where_the_kernel_has_both() {
+        let refusing = |error: i32| {
+            move |address: SocketAddr, v6_only: bool| match address.is_ipv6() {
+                true => Err(std::io::Error::from_raw_os_error(error)),
+                false => Ok((address.to_string(), v6_only)),
+            }
+        };
+        let opened = in_both_families(7, |address, v6_only| Ok((address, v6_only))).unwrap();
+        assert_eq!(opened, ("[::]:7".parse().unwrap(), false));
+        for error in [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL] {
+            assert_eq!(in_both_families(7, refusing(error)).unwrap().0, "0.0.0.0:7");
+        }
+        let taken = in_both_families(7, refusing(libc::EADDRINUSE)).unwrap_err();
+        assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse, "half of it would be taken for all of it");
     }
 
     #[tokio::test]

@@ -164,6 +164,13 @@ const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 impl Default for KubeProxyConfiguration {
     fn default() -> Self {
+        KubeProxyConfiguration::bound_to("")
+    }
+}
+
+impl KubeProxyConfiguration {
+    /// The defaults with this `bindAddress`, on whose family those of `/healthz` and `/metrics` depend; empty: its default.
+    pub fn bound_to(bind_address: &str) -> KubeProxyConfiguration {
         let mut empty = KubeProxyConfiguration {
             api_version: super::API_VERSION.to_owned(),
             kind: super::KIND.to_owned(),
@@ -171,7 +178,7 @@ impl Default for KubeProxyConfiguration {
             client_connection: ClientConnection::default(),
             logging: Logging::default(),
             hostname_override: String::new(),
-            bind_address: String::new(),
+            bind_address: bind_address.to_owned(),
             healthz_bind_address: String::new(),
             metrics_bind_address: String::new(),
             bind_address_hard_fail: false,

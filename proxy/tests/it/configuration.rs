@@ -361,9 +361,13 @@ fn flags_that_say_zero_mean_zero_and_empty_addresses_mean_nowhere() {
 fn an_ipv6_bind_address_moves_the_defaults() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(directory.path(), &format!("{HEAD}bindAddress: '::'\n"));
-    let config = resolve(&["--config", path.to_str().unwrap()]).unwrap().config;
-    assert_eq!(config.healthz_bind_address, Some("[::]:10256".parse().unwrap()));
-    assert_eq!(config.metrics_bind_address, Some("[::1]:10249".parse().unwrap()));
+    for flags in [&["--config", path.to_str().unwrap()][..], &["--bind-address=::"]] {
+        let config = resolve(flags).unwrap().config;
+        assert_eq!(config.healthz_bind_address, Some("[::]:10256".parse().unwrap()), "{flags:?}");
+        assert_eq!(config.metrics_bind_address, Some("[::1]:10249".parse().unwrap()), "{flags:?}");
+    }
+    let config = resolve(&["--bind-address=::", "--metrics-bind-address=0.0.0.0"]).unwrap().config;
+    assert_eq!(config.metrics_bind_address, Some("0.0.0.0:10249".parse().unwrap()), "what is given stays");
 }
 
 #[test]

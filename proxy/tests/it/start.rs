@@ -77,6 +77,25 @@ fn the_first_line_says_what_runs_and_a_node_that_is_not_there_is_a_warning() {
 }
 
 #[test]
+fn a_wildcard_answers_in_both_families() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    // What the node prefers for sockets that do not say is not asked.
+    shell("echo 1 >/proc/sys/net/ipv6/bindv6only");
+    for flags in [&["--metrics-bind-address=0.0.0.0"][..], &["--bind-address=::", "--metrics-bind-address=::"]] {
+        let proxy = Logged::start(manifests.path(), flags);
+        for address in ["127.0.0.1:10256", "[::1]:10256", "127.0.0.1:10249", "[::1]:10249"] {
+            let path = if address.ends_with("10256") { "/livez" } else { "/metrics" };
+            let status = wait_for(&format!("{flags:?}: {address}"), || http_get(address, path));
+            assert!(status.starts_with("HTTP/1.1 200 "), "{flags:?}: {address}: {status}");
+        }
+        drop(proxy);
+    }
+}
+
+#[test]
 fn legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing() {
     if !inside!() {
         return;
