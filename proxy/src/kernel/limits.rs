@@ -12,14 +12,18 @@ const TCP_ESTABLISHED: &str = "net/netfilter/nf_conntrack_tcp_timeout_establishe
 const TCP_CLOSE_WAIT: &str = "net/netfilter/nf_conntrack_tcp_timeout_close_wait";
 const UDP: &str = "net/netfilter/nf_conntrack_udp_timeout";
 const UDP_STREAM: &str = "net/netfilter/nf_conntrack_udp_timeout_stream";
+/// The processors that are online, as ranges (`Documentation/ABI/stable/sysfs-devices-system-cpu`). The limits are the
+/// node's, whatever part of its processors this process may use (kubernetes#99225).
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+/// What is scaled by processors goes no further (upstream's `getConntrackMax` in pkg/proxy/conntrack/sysctls.go).
+const MOST_SCALED: u64 = 1 << 20;
 /// Connections for each bucket of conntrack's hash table (upstream's ratio).
 const PER_BUCKET: u64 = 4;
 
 /// Sets the limits that are not zero; a sentence for each that was refused.
 pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut refused = Vec::new();
-    if let Some(most) = most_connections(limits, processors) {
+    if let Some(most) = most_connections(limits, processors()) {
         match sysctl::ensure(MAX, &most.to_string()) {
             Ok(()) => refused.extend(enough_buckets(most / PER_BUCKET).err()),
             Err(error) => refused.push(hint(&error, "conntrack.maxPerCore: 0 (--conntrack-max-per-core=0)")),
@@ -62,10 +66,26 @@ fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }
 
-/// The limit; `None` where it is to stay.
-fn most_connections(limits: &Conntrack, processors: usize) -> Option<u64> {
-    let scaled = u64::from(limits.max_per_core) * u64::try_from(processors).unwrap_or(1);
+/// The limit; `None` where it is to stay. A minimum that is more than [`MOST_SCALED`] is the operator's word.
+fn most_connections(limits: &Conntrack, processors: u64) -> Option<u64> {
+    let scaled = u64::from(limits.max_per_core).saturating_mul(processors).min(MOST_SCALED);
     (limits.max_per_core > 0).then(|| scaled.max(limits.min.into()))
+}
+
+/// The node's processors; those that this process may use, where the kernel does not tell.
+fn processors() -> u64 {
+    let usable = || std::thread::available_parallelism().map_or(1, |number| number.get() as u64);
+    std::fs::read_to_string(ONLINE).ok().and_then(|ranges| number_in(&ranges)).unwrap_or_else(usable)
+}
+
+/// How many numbers are in a list such as `0-3,8`; `None` where it is none, or empty.
+fn number_in(ranges: &str) -> Option<u64> {
+    let number = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        Some(u64::from(last.checked_sub(first)?) + 1)
+    };
+    ranges.trim().split(',').map(number).sum()
 }
 
 /// Whole seconds, as the kernel counts; `None` where it is to stay.
@@ -115,8 +135,21 @@ mod tests {
         assert_eq!(limit(65_536, 131_072), Some(262_144));
         assert_eq!(limit(1, 123_456), Some(123_456));
         assert_eq!(limit(0, 123_456), None, "0 leaves it, whatever the minimum");
+        assert_eq!(limit(262_144, 0), Some(1 << 20));
+        assert_eq!(limit(262_145, 0), Some(1 << 20), "the scaled value has a bound");
+        assert_eq!(limit(u32::MAX, 2_000_000), Some(2_000_000), "the minimum has none");
         assert_eq!(seconds(Duration::ZERO), None);
         assert_eq!(seconds(Duration::from_secs(86_400)), Some(86_400));
+    }
+
+    #[test]
+    fn processors_are_counted_by_their_ranges() {
+        for (ranges, number) in [("0\n", 1), ("0-63\n", 64), ("0-3,8,10-11\n", 7)] {
+            assert_eq!(number_in(ranges), Some(number), "{ranges:?}");
+        }
+        for none in ["", "\n", "x", "3-0", "0-", "-1", "0,,2", "0-99999999999"] {
+            assert_eq!(number_in(none), None, "{none:?}");
+        }
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub const FIELDS: &[Field] = &[
     flag("clusterCIDR", "cluster-cidr", Text, Honoured, "Pod ranges of the cluster, at most one per family, comma-separated"),
     flag("nodePortAddresses", "nodeport-addresses", List, Honoured, "Addresses that accept node ports: ranges, primary, localhost, all; default: all, in nftables mode primary, where relays answer on loopback addresses that are named"),
     flag("oomScoreAdj", "oom-score-adj", Number, Different("a refused write is a warning"), "How readily the kernel ends this process when memory is short (-1000 to 1000)"),
-    flag("conntrack.maxPerCore", "conntrack-max-per-core", Number, Different("a refused write is a warning"), "Connections to track for each processor; 0: leave the limit as it is"),
+    flag("conntrack.maxPerCore", "conntrack-max-per-core", Number, Different("a refused write is a warning"), "Connections to track for each processor of the node, 1048576 in all at most; 0: leave the limit as it is"),
     flag("conntrack.min", "conntrack-min", Number, Honoured, "Connections to track at least, if there is a limit for each processor"),
     flag("conntrack.tcpEstablishedTimeout", "conntrack-tcp-timeout-established", Time, Different("a refused write is a warning"), "Time-out of idle established TCP connections; 0: as it is"),
     flag("conntrack.tcpCloseWaitTimeout", "conntrack-tcp-timeout-close-wait", Time, Different("a refused write is a warning"), "Time-out of TCP connections in CLOSE_WAIT; 0: as it is"),

@@ -170,6 +170,32 @@ fn limits_are_set_and_zero_leaves_them() {
 }
 
 #[test]
+fn the_limit_of_connections_goes_by_the_nodes_processors_and_not_the_processs() {
+    if !inside!() {
+        return;
+    }
+    // Files stand for the kernel's own, which the first namespaces share.
+    let directory = tempfile::tempdir_in("/run").unwrap();
+    let (max, files) = (directory.path().join("max"), directory.path().display());
+    shell(&format!(
+        "cd {files} && echo 0-5,8,10-11 >online && echo 65536 >max && echo 16384 >buckets
+         mount --bind online /sys/devices/system/cpu/online
+         mount --bind max /proc/sys/net/netfilter/nf_conntrack_max
+         mount --bind buckets /sys/module/nf_conntrack/parameters/hashsize"
+    ));
+    for (flags, expected) in [
+        (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "450000"),
+        (["--conntrack-max-per-core=50000", "--conntrack-min=500000"], "500000"),
+        (["--conntrack-max-per-core=1048576", "--conntrack-min=0"], "1048576"),
+    ] {
+        let output = svcproxy(&[&["--init-only"][..], &flags].concat());
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(std::fs::read_to_string(&max).unwrap().trim(), expected, "{flags:?}");
+    }
+    assert_eq!(shell("cat /sys/module/nf_conntrack/parameters/hashsize").trim(), "262144");
+}
+
+#[test]
 fn a_large_cluster_takes_little_memory() {
     if !inside!() {
         return;
