@@ -45,6 +45,10 @@ use crate::source::{
     AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Subjects, Timing, record_events,
 };
 
+/// As upstream complains (`checkBadConfig` in cmd/kube-proxy/app/server.go); whoever wants it so says `all`.
+const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
+    addresses; primary is advised, and all is the word for what it is now";
+
 /// How long everything but syncs may take to end.
 const END: Duration = Duration::from_millis(500);
 
@@ -52,6 +56,9 @@ const END: Duration = Duration::from_millis(500);
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let Resolved { mut config, configuration, file, flags, .. } = resolved;
     announce(&config, origin);
+    if configuration.node_port_addresses.is_empty() && config.mode != Mode::Nftables {
+        warn!("{NODE_PORTS_EVERYWHERE}");
+    }
     let instance = Instance::claim()?;
     let about = About {
         mode: config.mode.to_string(),

@@ -83,7 +83,6 @@ where
     pub async fn run(self, stop: Stop) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
-        let mut own_node = OwnNode::new(config.node_name.clone());
         let (synced, all_synced) = watch::channel(Vec::new());
         let shared = Shared {
             config: Arc::new(config),
@@ -95,6 +94,7 @@ where
             synced: Arc::new(synced),
             families: runners.len(),
         };
+        let mut own_node = OwnNode::new(Arc::clone(&shared.config));
         let mut tasks = JoinSet::new();
         // Closed at the end.
         let (running, ends) = watch::channel(());

@@ -1,14 +1,23 @@
-//! A proxy that runs under a name which no Node has: endpoints on its node are recognised by that name.
+//! What an operator should know once the proxy's own Node is known, or known to be missing: endpoints on this node are recognised by its name.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
 use tracing::{info, warn};
 
-use crate::source::{Batch, Change};
+use crate::config::Config;
+use crate::plan::advice::complaints;
+use crate::source::{Batch, Change, primary_family};
+use crate::state::NodeInfo;
 
 /// Whether the Node of this proxy's own name has been seen.
 #[derive(Debug)]
 pub(super) struct OwnNode {
-    name: String,
+    config: Arc<Config>,
     known: Known,
+    /// Until everything is known.
+    node: Option<Arc<Node>>,
+    is_complete: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,15 +29,17 @@ enum Known {
 }
 
 impl OwnNode {
-    pub(super) fn new(name: String) -> OwnNode {
-        OwnNode { name, known: Known::NotYet }
+    pub(super) fn new(config: Arc<Config>) -> OwnNode {
+        OwnNode { config, known: Known::NotYet, node: None, is_complete: false }
     }
 
-    /// Logs, once each, that there is no such Node, and that it has come.
+    /// Logs, once each, that there is no such Node, and that it has come, and what the configuration lacks.
     pub(super) fn look(&mut self, batch: &Batch) {
         let before = self.known;
-        self.take(batch);
-        let name = &self.name;
+        for complaint in self.take(batch) {
+            warn!("{complaint}");
+        }
+        let name = &self.config.node_name;
         match (before, self.known) {
             (Known::NotYet, Known::Missing) => warn!(
                 "there is no Node {name}: endpoints count as this node's own if they name it. If this machine has another name in \
@@ -39,24 +50,34 @@ impl OwnNode {
         }
     }
 
-    fn take(&mut self, batch: &Batch) {
+    /// What to complain of, once everything is known.
+    fn take(&mut self, batch: &Batch) -> Vec<String> {
         for change in &batch.changes {
             match change {
-                Change::Node(name, Some(_)) if *name == self.name => self.known = Known::Present,
+                Change::Node(name, Some(node)) if *name == self.config.node_name => {
+                    self.known = Known::Present;
+                    self.node = (!self.is_complete).then(|| Arc::clone(node));
+                }
                 // Deleted, as when the machine leaves the cluster: that is no mistake of a name.
                 _ => {}
             }
         }
-        if self.known == Known::NotYet && !batch.partial {
+        if batch.partial || self.is_complete {
+            return Vec::new();
+        }
+        self.is_complete = true;
+        if self.known == Known::NotYet {
             self.known = Known::Missing;
         }
+        let node = self.node.take();
+        let primary = primary_family(node.as_deref(), self.config.bind_address).unwrap_or(self.config.primary_family);
+        let pod_cidrs = node.map(|node| NodeInfo::read(&node).pod_cidrs).unwrap_or_default();
+        complaints(&self.config, primary, &pod_cidrs)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn batch(partial: bool, nodes: &[&str]) -> Batch {
@@ -66,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_node_is_missing_once_everything_is_known() {
-        let mut own = OwnNode::new("node-a".to_owned());
+        let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
         own.take(&batch(true, &[]));
         assert_eq!(own.known, Known::NotYet, "its list may still come");
         own.take(&batch(false, &["node-b"]));
@@ -78,8 +99,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_configuration_lacks_is_told_once_when_the_node_is_known() {
+        let node = serde_json::json!({"metadata": {"name": "node-a"}, "status": {"addresses": [
+            {"type": "Hostname", "address": "node-a"}, {"type": "InternalIP", "address": "fd00:18::2"}]}});
+        let node = Change::Node("node-a".to_owned(), Some(Arc::new(serde_json::from_value(node).unwrap())));
+        let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
+        assert_eq!(own.take(&Batch { changes: vec![node], partial: true, ..Batch::default() }), [""; 0]);
+        let told = own.take(&batch(false, &[]));
+        assert!(told.len() == 1 && told[0].contains("traffic of IPv6 from pods"), "{told:?}");
+        assert_eq!(own.take(&batch(false, &["node-a"])), [""; 0]);
+    }
+
+    #[test]
     fn one_that_comes_with_the_first_lists_is_present() {
-        let mut own = OwnNode::new("node-a".to_owned());
+        let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
         own.take(&batch(true, &["node-a"]));
         own.take(&batch(false, &[]));
         assert_eq!(own.known, Known::Present);

@@ -1,6 +1,7 @@
 //! What must happen to a packet, with no word of any mode in it. Every rule of Kubernetes is decided here, once;
 //! the modes only write down what stands in a [`ServicePortPlan`] and a [`NodePlan`].
 
+pub mod advice;
 pub mod backends;
 pub mod flows;
 pub mod frontends;

@@ -26,12 +26,13 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
+use crate::model::Family;
 pub use crate::model::ObjectKey;
 pub use admit::{admit_endpoint_slice, admit_node, admit_service, admit_service_cidr};
 pub(crate) use kubernetes::without_password;
 pub use kubernetes::{Access, AccessError, Connector, KubernetesSource, Reports, Subjects, Timing, record_events};
 pub use manifests::{ManifestSource, Reading, read_directory};
-pub use pod_cidr::AwaitPodCidr;
+pub use pod_cidr::{AwaitPodCidr, primary_family};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 
@@ -135,6 +136,19 @@ pub enum SourceError {
         what: String,
         /// How long it was waited for.
         patience: std::time::Duration,
+    },
+    /// The Node's ranges for pods are of the family that is not its primary one. As upstream, the proxy ends (`checkBadIPConfig` in
+    /// cmd/kube-proxy/app/server.go): where nothing is known to be a pod's, pods' traffic is masqueraded, or dropped under policy Local.
+    #[error(
+        "Node {node} has no podCIDR of {family}, the family of its primary address, and by it detectLocalMode NodeCIDR \
+         (--detect-local-mode) tells pods from others: give the Node one, or name its address of the other family by bindAddress \
+         (--bind-address)"
+    )]
+    PodCidrFamily {
+        /// Its name.
+        node: String,
+        /// The primary family.
+        family: Family,
     },
     /// The watches of the Kubernetes API have ended, which they never do.
     #[error("the watches of the Kubernetes API have stopped")]

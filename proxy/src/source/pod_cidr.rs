@@ -1,6 +1,7 @@
 //! `detectLocalMode: NodeCIDR`: until the Node has a range for its pods, nothing is whole. Rules without it would take pods for
 //! strangers, whose traffic is masqueraded, or dropped under policy Local.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -10,7 +11,7 @@ use tracing::info;
 
 use super::{Batch, Change, SkippedObjects, Source, SourceError};
 use crate::config::{Config, DetectLocal};
-use crate::model::Family;
+use crate::model::{Family, parse_ip};
 
 /// How long allocators may take (upstream: `NewNodeManager` in pkg/proxy/node.go). It counts from when everything else is known.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -27,8 +28,7 @@ pub struct AwaitPodCidr<S> {
 #[derive(Debug)]
 struct Wanted {
     node: String,
-    /// `None`: a range of any family. Without a `bindAddress` the primary family is whatever the Node's is.
-    family: Option<Family>,
+    bind_address: Option<IpAddr>,
     seen: Seen,
     /// When to give up, once the source has reported everything that there is.
     deadline: Option<Instant>,
@@ -39,7 +39,8 @@ struct Wanted {
 enum Seen {
     Nothing,
     NoRange,
-    RangeOfOtherFamily,
+    /// Ranges, and none of this, the primary family.
+    NoneOf(Family),
     Range,
 }
 
@@ -48,7 +49,7 @@ impl<S: Source> AwaitPodCidr<S> {
     pub fn new(source: S, config: &Config) -> AwaitPodCidr<S> {
         let wanted = (config.detect_local == DetectLocal::NodeCidr).then(|| Wanted {
             node: config.node_name.clone(),
-            family: config.bind_address.map(|address| Family::of(&address)),
+            bind_address: config.bind_address,
             seen: Seen::Nothing,
             deadline: None,
         });
@@ -76,7 +77,8 @@ impl<S: Source + Send> Source for AwaitPodCidr<S> {
             match wanted.seen {
                 _ if batch.partial => {}
                 Seen::Range => self.wanted = None,
-                Seen::Nothing | Seen::NoRange | Seen::RangeOfOtherFamily => {
+                Seen::NoneOf(family) => return Err(SourceError::PodCidrFamily { node: wanted.node.clone(), family }),
+                Seen::Nothing | Seen::NoRange => {
                     batch.partial = true;
                     wanted.begin(Instant::now());
                 }
@@ -96,7 +98,7 @@ impl Wanted {
             if let Change::Node(name, node) = change
                 && *name == self.node
             {
-                self.seen = node.as_deref().map_or(Seen::Nothing, |node| look(node, self.family));
+                self.seen = node.as_deref().map_or(Seen::Nothing, |node| look(node, self.bind_address));
             }
         }
     }
@@ -111,11 +113,8 @@ impl Wanted {
     /// What there is not, as the beginning of a sentence.
     fn lack(&self) -> String {
         let node = &self.node;
-        match (self.seen, self.family) {
-            (Seen::Nothing, _) => format!("there is no Node {node}"),
-            (Seen::RangeOfOtherFamily, Some(family)) => {
-                format!("Node {node} has no podCIDR of {family}, as bindAddress asks for,")
-            }
+        match self.seen {
+            Seen::Nothing => format!("there is no Node {node}"),
             _ => format!("Node {node} has no podCIDR"),
         }
     }
@@ -125,16 +124,26 @@ impl Wanted {
     }
 }
 
-fn look(node: &Node, family: Option<Family>) -> Seen {
+fn look(node: &Node, bind_address: Option<IpAddr>) -> Seen {
     let spec = node.spec.iter();
     let ranges = spec.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
     let mut families =
         ranges.filter_map(|range| range.parse::<IpNet>().ok()).map(|range| Family::of_net(&range)).peekable();
-    match family {
+    match primary_family(Some(node), bind_address) {
         _ if families.peek().is_none() => Seen::NoRange,
-        Some(family) if !families.any(|of_range| of_range == family) => Seen::RangeOfOtherFamily,
+        Some(family) if !families.any(|of_range| of_range == family) => Seen::NoneOf(family),
         _ => Seen::Range,
     }
+}
+
+/// The family of the node's primary address: the operator's, or else the Node's first internal or external one (upstream's `detectNodeIPs` in
+/// cmd/kube-proxy/app/server.go); `None` where neither is known.
+pub fn primary_family(node: Option<&Node>, bind_address: Option<IpAddr>) -> Option<Family> {
+    let addresses =
+        || node.and_then(|node| node.status.as_ref()).into_iter().flat_map(|s| s.addresses.iter().flatten());
+    let first = |wanted: &str| addresses().filter(|a| a.type_ == wanted).find_map(|a| parse_ip(&a.address));
+    let primary = bind_address.or_else(|| first("InternalIP")).or_else(|| first("ExternalIP"));
+    primary.map(|address| Family::of(&address))
 }
 
 #[cfg(test)]
@@ -217,17 +226,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_five_minutes_it_is_given_up_with_a_sentence() {
-        for (batch, family, what) in [
-            (Batch::default(), None, "there is no Node n1 after 300s of waiting,"),
-            (node("n1", &[]), None, "Node n1 has no podCIDR after 300s of waiting,"),
-            (
-                node("n1", &["10.1.0.0/24"]),
-                Some("fd00::1"),
-                "Node n1 has no podCIDR of IPv6, as bindAddress asks for, after 300s of waiting,",
-            ),
+        for (batch, what) in [
+            (Batch::default(), "there is no Node n1 after 300s of waiting,"),
+            (node("n1", &[]), "Node n1 has no podCIDR after 300s of waiting,"),
         ] {
-            let bind_address = family.map(|address| address.parse().unwrap());
-            let (sender, mut source) = source(&Config { bind_address, ..node_cidr() });
+            let (sender, mut source) = source(&node_cidr());
             sender.send(batch).unwrap();
             assert!(partial(&mut source).await);
             let begun = Instant::now();
@@ -240,10 +243,45 @@ mod tests {
         }
     }
 
+    fn with_address(address: &str, ranges: &[&str]) -> Batch {
+        let node = serde_json::from_value(json!({ "metadata": { "name": "n1" }, "spec": { "podCIDRs": ranges },
+            "status": { "addresses": [{ "type": "InternalIP", "address": address }] } }))
+        .unwrap();
+        Batch { changes: vec![Change::Node("n1".to_owned(), Some(Arc::new(node)))], ..Batch::default() }
+    }
+
     #[tokio::test]
-    async fn without_a_bind_address_any_family_will_do() {
-        let (sender, mut source) = source(&node_cidr());
-        sender.send(node("n1", &["fd00:1::/64"])).unwrap();
-        assert!(!partial(&mut source).await);
+    async fn ranges_of_the_other_family_alone_end_it_at_once() {
+        for (batch, bind_address, family) in [
+            (with_address("192.168.0.2", &["fd00:1::/64"]), None, "IPv4"),
+            (with_address("fd00::2", &["10.1.0.0/24"]), None, "IPv6"),
+            (with_address("192.168.0.2", &["10.1.0.0/24"]), Some("fd00::1"), "IPv6"),
+            (node("n1", &["10.1.0.0/24"]), Some("fd00::1"), "IPv6"),
+        ] {
+            let bind_address = bind_address.map(|address| address.parse().unwrap());
+            let (sender, mut source) = source(&Config { bind_address, ..node_cidr() });
+            sender.send(Batch { partial: true, ..batch }).unwrap();
+            assert!(partial(&mut source).await, "there may be more");
+            sender.send(Batch::default()).unwrap();
+            let error = source.next().await.unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("Node n1 has no podCIDR of {family}, the family of its primary")),
+                "{error}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_range_of_the_primary_family_among_others_will_do() {
+        for batch in [
+            with_address("192.168.0.2", &["fd00:1::/64", "10.1.0.0/24"]),
+            with_address("fd00::2", &["fd00:1::/64"]),
+            // Which one that is, nothing says.
+            node("n1", &["fd00:1::/64"]),
+        ] {
+            let (sender, mut source) = source(&node_cidr());
+            sender.send(batch).unwrap();
+            assert!(!partial(&mut source).await);
+        }
     }
 }

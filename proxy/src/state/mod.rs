@@ -37,7 +37,8 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    fn read(node: &Node) -> NodeInfo {
+    /// What a Node says.
+    pub fn read(node: &Node) -> NodeInfo {
         let spec = node.spec.as_ref();
         let cidrs =
             spec.and_then(|s| s.pod_cidrs.clone()).or_else(|| spec.and_then(|s| s.pod_cidr.clone()).map(|c| vec![c]));

@@ -77,6 +77,60 @@ fn the_first_line_says_what_runs_and_a_node_that_is_not_there_is_a_warning() {
 }
 
 #[test]
+fn configurations_of_which_kube_proxy_complains_are_warned_of_once_each() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    let warnings = |flags: &[&str]| {
+        let proxy =
+            Logged::start(manifests.path(), &[&["--conntrack-max-per-core=0", "--oom-score-adj=0"], flags].concat());
+        ready();
+        proxy.lines().into_iter().filter(|line| line.contains(" WARN ")).collect::<Vec<_>>()
+    };
+    let dual = "--cluster-cidr=10.244.0.0/16,fd00::/64";
+    for (flags, expected) in [
+        (&[dual][..], Some("nodePortAddresses (--nodeport-addresses) is not set")),
+        (&[dual, "--nodeport-addresses=all"], None),
+        (&[dual, "--nodeport-addresses=172.18.0.0/24"], Some("--nodeport-addresses) has no range of IPv6")),
+        (
+            &["--cluster-cidr=fd00::/64", "--nodeport-addresses=primary"],
+            Some("clusterCIDR (--cluster-cidr) has no range of IPv4"),
+        ),
+        (
+            &["--detect-local-mode=ClusterCIDR", "--nodeport-addresses=primary"],
+            Some("clusterCIDR (--cluster-cidr) has no range,"),
+        ),
+        (&["--proxy-mode=nftables", dual], None),
+    ] {
+        let warned = warnings(flags);
+        assert_eq!(warned.len(), usize::from(expected.is_some()), "{flags:?}: {warned:#?}");
+        assert!(warned.iter().all(|line| line.contains(expected.unwrap())), "{flags:?}: {warned:#?}");
+    }
+}
+
+#[test]
+fn a_node_whose_pod_range_is_of_the_other_family_ends_the_proxy() {
+    if !inside!() {
+        return;
+    }
+    let manifests = tempfile::tempdir().unwrap();
+    let mut node: serde_json::Value = serde_json::from_str(&node("node-a")).unwrap();
+    node["spec"] = serde_json::json!({ "podCIDRs": ["fd00:1::/64"] });
+    std::fs::write(manifests.path().join("node.json"), node.to_string()).unwrap();
+    let mut proxy = Logged::start(manifests.path(), &["--detect-local-mode=NodeCIDR"]);
+    let status = wait_for("the proxy to end", || proxy.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1));
+    let last = proxy.lines().pop().unwrap();
+    assert!(
+        last.starts_with("svcproxy: Node node-a has no podCIDR of IPv4, the family of its primary address"),
+        "{last}"
+    );
+    assert!(!shell("iptables-nft-save").contains("KUBE-SERVICES"));
+}
+
+#[test]
 fn a_wildcard_answers_in_both_families() {
     if !inside!() {
         return;
