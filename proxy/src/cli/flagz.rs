@@ -25,6 +25,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     let writer = settings.iptables_writer.to_possible_value();
     let others = [
         ("config", path(&settings.config)),
+        ("config-strict", settings.config_strict.to_string()),
         ("manifests", path(&settings.manifests)),
         ("master", settings.master.as_deref().map(without_password).unwrap_or_default()),
         ("healthz-port", settings.healthz_port.unwrap_or(HEALTHZ_PORT).to_string()),

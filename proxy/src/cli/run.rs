@@ -214,8 +214,9 @@ fn start<M: ModeAtWork + Send + 'static>(
     start_up: StartUp,
     file: Option<&LoadedConfig>,
     origin: &Origin,
-    usable: Usable<M>,
+    mut usable: Usable<M>,
 ) -> anyhow::Result<()> {
+    usable.metrics.push(unknown_fields(file)?);
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
     let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
     // Which node ports there will be is not known: the API server may give out any.
@@ -256,6 +257,17 @@ fn start<M: ModeAtWork + Send + 'static>(
     // A sync that was under way has had its time; a command that hangs is killed with this process.
     runtime.shutdown_timeout(END);
     result
+}
+
+/// How many fields of the configuration file are ignored; it does not change while the proxy runs.
+fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::Error> {
+    let number = file.map_or(0, |file| u32::try_from(file.ignored.len()).unwrap_or(u32::MAX));
+    let help = "Fields of the configuration file that there are not, or that are given again";
+    AtScrape::new(move || vec![vec![(Vec::new(), f64::from(number))]]).gauge(
+        "svcproxy_config_unknown_fields",
+        help,
+        &[],
+    )
 }
 
 /// What needs more rights than proxying does, and is done once.

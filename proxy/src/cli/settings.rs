@@ -64,6 +64,9 @@ pub struct Settings {
     /// Configuration file (KubeProxyConfiguration); most other flags are ignored then
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Refuse a configuration file with fields that there are not, or that are given twice, instead of warning of them
+    #[arg(long)]
+    pub config_strict: bool,
     /// Directory of Kubernetes manifests (Services, EndpointSlices, Nodes), watched for changes
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
@@ -146,7 +149,12 @@ impl Settings {
     /// As [`Settings::resolve`], in this mode if one is given, whatever the configuration says.
     pub fn resolve_in(&self, mode: Option<Mode>) -> Result<Resolved, UsageError> {
         let file = self.config.as_deref().map(kubeproxy_config::read).transpose()?;
-        let mut warnings = Vec::new();
+        let ignored = file.iter().flat_map(|file| &file.ignored);
+        if let Some(first) = ignored.clone().next().filter(|_| self.config_strict) {
+            return Err(first.clone().into());
+        }
+        let mut warnings: Vec<String> =
+            ignored.map(|ignored| format!("{ignored} (an error with --config-strict)")).collect();
         let mut configuration = self.configuration(file.as_ref(), &mut warnings)?;
         if let Some(mode) = mode {
             configuration.mode = mode.to_string();
@@ -157,8 +165,11 @@ impl Settings {
             }
             _ => UsageError::flag(flag_of(&problem.field), problem.problem),
         };
-        let mut config =
-            kubeproxy_config::config(&configuration, node_name(&configuration.hostname_override)?).map_err(named)?;
+        let node_name = node_name(&configuration.hostname_override)?;
+        if !configuration.hostname_override.is_empty() {
+            configuration.hostname_override.clone_from(&node_name);
+        }
+        let mut config = kubeproxy_config::config(&configuration, node_name).map_err(named)?;
         config.variant = match self.iptables_variant {
             VariantFlag::Auto => Variant::Auto,
             VariantFlag::Nft => Variant::Nft,

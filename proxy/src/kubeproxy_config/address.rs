@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 
 use crate::model::parse_ip;
 
-/// Adds the port where an address has none; what is neither an address nor one with a port stays as it is, and is
-/// refused later by its field's name.
+/// Adds the port where an address has none; what is neither an address nor one with a port, such as `[fd00::1]`, stays as it is, and is
+/// refused later by its field's name (upstream's `AppendPortIfNeeded` in pkg/proxy/util/utils.go).
 pub fn with_port(text: &str, port: u16) -> String {
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    parse_ip(bare).map_or_else(|| text.to_owned(), |address| SocketAddr::new(address, port).to_string())
+    parse_ip(text).map_or_else(|| text.to_owned(), |address| SocketAddr::new(address, port).to_string())
 }
 
 /// Where to listen; nowhere if it is empty.
@@ -35,7 +34,7 @@ mod tests {
         for (text, expected) in [
             ("0.0.0.0", "0.0.0.0:7"),
             ("::1", "[::1]:7"),
-            ("[::1]", "[::1]:7"),
+            ("[::1]", "[::1]"),
             ("127.0.0.1:80", "127.0.0.1:80"),
             ("[::]:80", "[::]:80"),
             ("host", "host"),
@@ -51,7 +50,7 @@ mod tests {
         assert_eq!(ok(""), None);
         assert_eq!(ok("0.0.0.0:10256").as_deref(), Some("0.0.0.0:10256"));
         assert_eq!(ok("[fd00::1]:1").as_deref(), Some("[fd00::1]:1"));
-        for text in ["localhost:80", "0.0.0.0", "1.2.3.4:0", "1.2.3.4:65536", ":10256", "fd00::1"] {
+        for text in ["localhost:80", "0.0.0.0", "1.2.3.4:0", "1.2.3.4:65536", ":10256", "fd00::1", "[fd00:1::5]"] {
             assert!(bind_address(text).is_err(), "{text}");
         }
     }

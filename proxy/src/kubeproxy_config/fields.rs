@@ -140,7 +140,8 @@ pub const FIELDS: &[Field] = &[
 /// Flags that are no field's: name, help, and what becomes of them.
 #[rustfmt::skip]
 pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
-    ("config", "The configuration file", Different("a field that there is not is an error; a change of the file is a line in the log, and takes effect with a restart")),
+    ("config", "The configuration file", Different("a change of the file is a line in the log, and takes effect with a restart")),
+    ("config-strict", "Refuse a configuration file with fields that there are not, or that are given twice, instead of warning of them (not upstream's)", Honoured),
     ("write-config-to", "Write the configuration, with its defaults, to this file and exit", Honoured),
     ("cleanup", "Remove everything that this proxy, or kube-proxy, has put into the packet filter, and exit", Honoured),
     ("init-only", "Do what needs all of root's rights, and exit", Honoured),
@@ -224,10 +225,11 @@ warnings come, is the same one (a test compares them).
 
 - *honoured*: it works as upstream's documentation says, but for the difference that is named.
 - *warned*: it is read and checked, and has no effect; if it is not at its default, the log says so and why.
-- A field that is not in this table is an error that names file, line and field. (Upstream warns and goes on.)
+- A field that is not in this table, or is given twice in one mapping, is a warning that names file, line and field, as upstream; of one that is given twice the
+  last one counts. `svcproxy_config_unknown_fields` counts both; with `--config-strict` the first of them is an error. A value of the wrong type always is.
 
 As upstream: with `--config` the file decides. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
-other `--log…` flags go before it, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
+other `--log…` flags go before it, `--config-strict`, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
 `--service-counters`, `--iptables-variant`, `--iptables-writer` and `--ipvs-drain-limit` are no fields of it; every other flag is ignored, which the log says. An
 empty text, a `null` or a zero time in the file means the default.
 

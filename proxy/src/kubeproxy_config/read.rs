@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, json};
 use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 use sha2::{Digest, Sha256};
 
@@ -15,7 +15,7 @@ use super::{API_VERSION, KIND, KubeProxyConfiguration, tree};
 const LARGEST: u64 = 1 << 20;
 
 /// What is wrong with a configuration file.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
     #[error("cannot read the configuration file {file}: {cause}")]
@@ -56,6 +56,9 @@ pub struct LoadedConfig {
     pub configuration: KubeProxyConfiguration,
     /// SHA-256 of its bytes.
     pub digest: [u8; 32],
+    /// Fields that there are not, and all but the last of those that are given more than once, by their lines. As upstream's lenient
+    /// decoding has it, they are no reason not to start: a newer kube-proxy's file may have them.
+    pub ignored: Vec<ConfigError>,
     lines: BTreeMap<String, u64>,
 }
 
@@ -74,7 +77,7 @@ impl LoadedConfig {
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, or is no `KubeProxyConfiguration`, or holds a field that there is not.
+/// When it cannot be read, or is no `KubeProxyConfiguration`, or a value is of the wrong type.
 pub fn read(path: &Path) -> Result<LoadedConfig, ConfigError> {
     let file = path.display().to_string();
     let failed = |cause: String| ConfigError::File { file: file.clone(), cause };
@@ -96,7 +99,8 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
         problem,
     };
     if !text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#') || line.trim() == "---") {
-        located = serde_saphyr::from_str(text).map_err(|error| {
+        let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough };
+        located = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
             let line = error.location().map_or(0, |at| at.line().max(1));
             wrong(
                 line,
@@ -108,7 +112,7 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
             )
         })?;
     }
-    let wrong = |field: &str, problem: String| wrong(line_of(&located.lines, field), field, problem);
+    let wrong = |field: &str, problem: String| wrong(line_of(&located.found.lines, field), field, problem);
     if !located.value.is_object() {
         return Err(wrong("", format!("is no {KIND}")));
     }
@@ -120,9 +124,7 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
         }
     }
     let mut whole = serde_json::to_value(KubeProxyConfiguration::default()).map_err(|e| wrong("", e.to_string()))?;
-    if let Some(field) = unknown(&located.value, &whole, "") {
-        return Err(wrong(&field, format!("there is no such field in {API_VERSION}{}", similar(&field, &whole))));
-    }
+    let ignored = ignored(file, &located, &whole);
     for emptied in ["bindAddress", "healthzBindAddress", "metricsBindAddress"] {
         // Their defaults depend on each other: they are filled in when the rest is known.
         tree::set(&mut whole, emptied, Value::String(String::new()));
@@ -132,7 +134,28 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
         .map_err(|error| wrong(&error.path().to_string(), error.inner().to_string()))?;
     configuration.fill();
     let digest = Sha256::digest(text.as_bytes()).into();
-    Ok(LoadedConfig { file: file.to_owned(), configuration, digest, lines: located.lines })
+    Ok(LoadedConfig { file: file.to_owned(), configuration, digest, ignored, lines: located.found.lines })
+}
+
+/// [`LoadedConfig::ignored`] of a file, where `whole` has every field that there is.
+fn ignored(file: &str, located: &Located, whole: &Value) -> Vec<ConfigError> {
+    let mut whole = whole.clone();
+    // A list is empty by default; of this one the items have fields.
+    let module = json!({ "filePattern": "", "verbosity": 0 });
+    tree::set(&mut whole, "logging.vmodule", Value::Array(vec![module]));
+    let mut fields = Vec::new();
+    unknown(&located.value, &whole, "", &mut fields);
+    let unknown = fields.into_iter().map(|field| {
+        let problem = format!("there is no such field in {API_VERSION}{}", similar(&field, &whole));
+        (line_of(&located.found.lines, &field), field, problem)
+    });
+    let repeated = located.found.repeated.iter();
+    let repeated =
+        repeated.map(|(field, line)| (*line, field.clone(), "is given again, and the last one counts".to_owned()));
+    let mut ignored: Vec<_> = unknown.chain(repeated).collect();
+    ignored.sort();
+    let content = |(line, field, problem)| ConfigError::Content { file: file.to_owned(), line, field, problem };
+    ignored.into_iter().map(content).collect()
 }
 
 /// The line of a field, or of the nearest one around it.
@@ -149,18 +172,27 @@ fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
     }
 }
 
-/// The first field that the whole configuration does not have. Mappings of which it has none of its own, such as
+/// Finds the fields that the whole configuration does not have. Mappings of which it has none of its own, such as
 /// feature gates, may have any.
-fn unknown(value: &Value, known: &Value, path: &str) -> Option<String> {
-    let (Value::Object(value), Value::Object(known)) = (value, known) else { return None };
-    if known.is_empty() {
-        return None;
+fn unknown(value: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
+    match (value, known) {
+        (Value::Object(value), Value::Object(known)) if !known.is_empty() => {
+            for (key, value) in value {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match known.get(key) {
+                    None => found.push(path),
+                    Some(known) => unknown(value, known, &path, found),
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(known)) => {
+            let Some(known) = known.first() else { return };
+            for (index, item) in items.iter().enumerate() {
+                unknown(item, known, &format!("{path}[{index}]"), found);
+            }
+        }
+        _ => {}
     }
-    let dot = if path.is_empty() { "" } else { "." };
-    value.iter().find_map(|(key, value)| match known.get(key) {
-        None => Some(format!("{path}{dot}{key}")),
-        Some(known) => unknown(value, known, &format!("{path}{dot}{key}")),
-    })
 }
 
 /// The field that was probably meant.
@@ -173,25 +205,33 @@ fn similar(field: &str, known: &Value) -> String {
     found.map_or_else(String::new, |known| format!("; is {known} meant?"))
 }
 
-/// A value, and the line of each of its fields.
+/// A value, and where its fields are.
 #[derive(Debug, Default)]
 struct Located {
     value: Value,
+    found: Found,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// The line of each field, by its path.
     lines: BTreeMap<String, u64>,
+    /// Paths that their mapping has already had, with their lines.
+    repeated: Vec<(String, u64)>,
 }
 
 impl<'de> Deserialize<'de> for Located {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Located, D::Error> {
-        let mut lines = BTreeMap::new();
-        let value = Below { path: String::new(), lines: &mut lines }.deserialize(deserializer)?;
-        Ok(Located { value, lines })
+        let mut found = Found::default();
+        let value = Below { path: String::new(), found: &mut found }.deserialize(deserializer)?;
+        Ok(Located { value, found })
     }
 }
 
 /// Reads the value below a field.
-struct Below<'l> {
+struct Below<'f> {
     path: String,
-    lines: &'l mut BTreeMap<String, u64>,
+    found: &'f mut Found,
 }
 
 impl Below<'_> {
@@ -219,8 +259,12 @@ impl<'de> Visitor<'de> for Below<'_> {
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             let path = self.path_of(&key.value);
-            self.lines.insert(path.clone(), key.referenced.line());
-            let value = map.next_value_seed(Below { path, lines: self.lines })?;
+            let line = key.referenced.line();
+            if fields.contains_key(&key.value) {
+                self.found.repeated.push((path.clone(), line));
+            }
+            self.found.lines.insert(path.clone(), line);
+            let value = map.next_value_seed(Below { path, found: self.found })?;
             fields.insert(key.value, value);
         }
         Ok(Value::Object(fields))
@@ -229,7 +273,7 @@ impl<'de> Visitor<'de> for Below<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         while let Some(item) =
-            sequence.next_element_seed(Below { path: self.path_of(&items.len().to_string()), lines: self.lines })?
+            sequence.next_element_seed(Below { path: self.path_of(&items.len().to_string()), found: self.found })?
         {
             items.push(item);
         }

@@ -67,7 +67,7 @@ pub struct Logging {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ModuleVerbosity {
     pub file_pattern: String,
     #[serde(default)]

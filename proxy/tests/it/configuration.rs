@@ -131,7 +131,7 @@ fn every_field_reaches_the_proxy() {
     let directory = tempfile::tempdir().unwrap();
     let text = format!(
         "{HEAD}hostnameOverride: node-7\nbindAddress: fd00::7\nbindAddressHardFail: true\nenableProfiling: true\n\
-         metricsBindAddress: '[::]'\niptables: {{masqueradeBit: 3, masqueradeAll: true, localhostNodePorts: false, \
+         metricsBindAddress: '::'\niptables: {{masqueradeBit: 3, masqueradeAll: true, localhostNodePorts: false, \
          syncPeriod: 1m, minSyncPeriod: 2s}}\ndetectLocalMode: BridgeInterface\ndetectLocal: {{bridgeInterface: cni0}}\n\
          nodePortAddresses: [primary, localhost]\noomScoreAdj: -7\nconntrack: {{maxPerCore: 1, min: 2, \
          tcpEstablishedTimeout: 1h0m0s, tcpCloseWaitTimeout: 90s, tcpBeLiberal: true, udpTimeout: 5s, \
@@ -269,14 +269,11 @@ fn a_mistake_is_named_by_file_line_and_field() {
         ),
         ("oomScoreAdj: 2000\n", ", line 3: oomScoreAdj: 2000 is not from -1000 to 1000"),
         ("logging:\n  format: xml\n", ", line 4: logging.format: \"xml\" is neither text nor json"),
-        (
-            "mode: iptables\nmode: iptables\n",
-            ", line 4: malformed YAML: duplicate mapping key `mode` is not allowed here",
-        ),
+        ("mode: iptables\nmode: iptables\n", ", line 4: mode: is given again, and the last one counts"),
         ("mode: [iptables\n", ", line 3: malformed YAML: unclosed bracket '['"),
     ] {
         let path = file(directory.path(), &format!("{HEAD}{text}"));
-        let reported = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
+        let reported = resolve(&["--config", path.to_str().unwrap(), "--config-strict"]).unwrap_err();
         assert_eq!(reported, format!("{}{expected}", path.display()));
     }
     for (text, expected) in [
@@ -302,6 +299,67 @@ fn a_mistake_is_named_by_file_line_and_field() {
         reported,
         format!("cannot read the configuration file {}: No such file or directory (os error 2)", none.display())
     );
+}
+
+#[test]
+fn a_field_that_there_is_not_or_that_is_there_twice_is_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "noMasqueradeCIDRs: [10.0.0.0/8]
+iptables:
+  masqueradebit: 3
+  masqueradeBit: 4
+  masqueradeBit: 5
+logging:
+  vmodule: [{filePattern: a, verbosity: 1, level: 2}]
+ipvs: {scheduler: lc, strictARP: true}
+ipvs: {scheduler: sh}
+ipvs: null
+";
+    let path = file(directory.path(), &format!("{HEAD}{text}"));
+    let resolved = resolve(&["--config", path.to_str().unwrap()]).unwrap();
+    let expected = [
+        "line 3: noMasqueradeCIDRs: there is no such field in kubeproxy.config.k8s.io/v1alpha1",
+        "line 5: iptables.masqueradebit: there is no such field in kubeproxy.config.k8s.io/v1alpha1; is masqueradeBit meant?",
+        "line 7: iptables.masqueradeBit: is given again, and the last one counts",
+        "line 9: logging.vmodule[0].level: there is no such field in kubeproxy.config.k8s.io/v1alpha1",
+        "line 11: ipvs: is given again, and the last one counts",
+        "line 12: ipvs: is given again, and the last one counts",
+    ];
+    let expected = expected.map(|line| format!("{}, {line} (an error with --config-strict)", path.display()));
+    assert_eq!(resolved.warnings[..6], expected);
+    assert_eq!(resolved.config.masquerade_bit, 5);
+    assert_eq!(resolved.config.ipvs, Ipvs::default(), "as if the others were not there");
+    // What is of the wrong type is an error, whatever else there is.
+    let path = file(directory.path(), &format!("{HEAD}a: 1\nmode: 1\n"));
+    let error = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
+    assert!(error.ends_with(", line 4: mode: invalid type: integer `1`, expected a string"), "{error}");
+    // What prints rules says it, too.
+    let path = file(directory.path(), &format!("{HEAD}a: 1\n"));
+    let manifests = tempfile::tempdir().unwrap();
+    let (path, manifests) = (path.to_str().unwrap(), manifests.path().to_str().unwrap());
+    let output = svcproxy(&["render", "--config", path, "--manifests", manifests, "--hostname-override=n"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("line 3: a: there is no such field"), "{said}");
+}
+
+#[test]
+fn a_name_with_blanks_around_it_is_trimmed_and_one_of_blanks_is_none() {
+    let resolved = resolve(&["--hostname-override", "  Bar "]).unwrap();
+    assert_eq!((resolved.config.node_name.as_str(), resolved.configuration.hostname_override.as_str()), ("bar", "bar"));
+    let error = resolve(&["--hostname-override", "  "]).unwrap_err();
+    assert!(error.starts_with("--hostname-override: give this node's name"), "{error}");
+}
+
+#[test]
+fn an_ipv6_address_in_brackets_has_a_port() {
+    for flags in
+        [&["--healthz-bind-address=[fd00:1::5]"][..], &["--healthz-bind-address=[fd00:1::5]", "--healthz-port=7"]]
+    {
+        let error = resolve(flags).unwrap_err();
+        assert_eq!(error, "--healthz-bind-address: \"[fd00:1::5]\" is not an address and port such as 0.0.0.0:10256");
+    }
+    let config = resolve(&["--healthz-bind-address=fd00:1::5", "--healthz-port=7"]).unwrap().config;
+    assert_eq!(config.healthz_bind_address, Some("[fd00:1::5]:7".parse().unwrap()));
 }
 
 #[test]

@@ -67,6 +67,9 @@ impl Render {
     fn render(&self) -> anyhow::Result<Rendered> {
         let resolved = self.settings.resolve_in(self.mode)?;
         super::logging::start(&resolved.configuration.logging);
+        for warning in &resolved.warnings {
+            warn!("{warning}");
+        }
         let config = resolved.config;
         let mode = config.mode;
         if self.interfaces_without_address && mode != Mode::Userspace {

@@ -132,7 +132,9 @@ fn every_configuration_is_read_without_a_warning() {
         let data = &built.files["svcproxy"];
         let file = directory.path().join("config.yaml");
         std::fs::write(&file, &data["config.yaml"]).unwrap();
-        let configuration = kubeproxy_config::read(&file).unwrap().configuration;
+        let read = kubeproxy_config::read(&file).unwrap();
+        assert!(read.ignored.is_empty(), "{name}: {:?}", read.ignored);
+        let configuration = read.configuration;
         assert_eq!(kubeproxy_config::without_effect(&configuration), Vec::<String>::new(), "{name}");
         let config = kubeproxy_config::config(&configuration, "n1".to_owned()).unwrap();
         let mode = match name.as_str() {
