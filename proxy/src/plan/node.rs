@@ -99,6 +99,12 @@ fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {
     }
 }
 
+/// Whether node ports of a family are on addresses that must be known, and not on whatever the kernel calls local.
+pub fn names_node_port_addresses(config: &Config, family: Family) -> bool {
+    let scope = node_ports(config, family, &NodeInfo::default(), &NodeAddresses::default(), false);
+    matches!(scope, NodePortScope::Addresses(_))
+}
+
 fn node_ports(
     config: &Config,
     family: Family,

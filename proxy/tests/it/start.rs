@@ -297,11 +297,37 @@ fn node_ports_that_are_left_out_are_named() {
     };
     let left_out =
         "there is no Node node-a in the manifests, so its addresses are not known and node ports are left out";
-    for mode in ["ipvs", "nftables"] {
-        assert!(said(&["--mode", mode]).contains(left_out), "{mode}");
-        assert_eq!(said(&["--mode", mode, "--local-address=172.18.0.2"]), "", "{mode}");
+    let range = "--nodeport-addresses=172.18.0.0/24";
+    for flags in [
+        &["--mode=ipvs"][..],
+        &["--mode=nftables"],
+        &["--mode=nftables", range],
+        &["--mode=iptables", range],
+        &["--mode=iptables", "--nodeport-addresses=primary"],
+        &["--mode=userspace", range],
+    ] {
+        assert!(said(flags).contains(left_out), "{flags:?}");
+        assert_eq!(said(&[flags, &["--local-address=172.18.0.2"]].concat()), "", "{flags:?}");
     }
-    assert_eq!(said(&["--mode", "iptables"]), "", "there they are on whatever the kernel calls local");
+    let on_every_address = "they are on every local address";
+    for flags in [
+        &["--mode=iptables"][..],
+        &["--mode=iptables", "--nodeport-addresses=0.0.0.0/0,::/0"],
+        &["--mode=nftables", "--nodeport-addresses=all"],
+        &["--mode=iptables", "--ip-family=ipv6", range],
+    ] {
+        assert_eq!(said(flags), "", "{flags:?}: there they are on whatever the kernel calls local");
+        assert!(said(&[flags, &["--local-address=172.18.0.2"]].concat()).contains(on_every_address), "{flags:?}");
+    }
+    let rules = |flags: &[&str]| {
+        let fixed = ["render", "--hostname-override=node-a", "--manifests", manifests.path().to_str().unwrap()];
+        String::from_utf8(svcproxy(&[&fixed, flags].concat()).stdout).unwrap()
+    };
+    for (mode, chain) in [("iptables", "KUBE-NODEPORTS"), ("userspace", "KUBE-NODEPORT-CONTAINER")] {
+        let rules = rules(&["--mode", mode, range, "--local-address=172.18.0.2"]);
+        let leads = |line: &str| line.contains("-d 172.18.0.2") && line.contains(chain);
+        assert!(rules.lines().any(leads), "{mode}: {rules}");
+    }
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
     assert_eq!(said(&["--mode", "ipvs"]), "");
 }

@@ -112,11 +112,11 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
 }
 
 /// Userspace mode: one `iptables-restore` input, with the listening ports that a proxy would take on a node where all are free;
-/// comments say where these lead. `bare`: some interfaces have no address.
-pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, bare: bool) -> Documents {
+/// comments say where these lead. Node ports are as in [`iptables`]. `bare`: some interfaces have no address.
+pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &[IpAddr], bare: bool) -> Documents {
     // The mode decides about the guard of the loopback range, too.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
-    let (node, mut addresses, plans) = planned(&config, family, batch, &[]);
+    let (node, mut addresses, plans) = planned(&config, family, batch, local);
     addresses.bare.extend(bare.then_some(family));
     let mut syncer =
         userspace::syncer::Syncer::new(iptables::Fake::default(), crate::relay::Fake::default(), config.port_range);
@@ -198,9 +198,9 @@ fn planned(
 }
 
 /// iptables mode: one `iptables-restore` input. Addresses of this host play no part, so that the text is the same on every
-/// machine: `nodePortAddresses` go by the Node object.
-pub(super) fn iptables(config: &Config, family: Family, batch: &Batch) -> Documents {
-    let (node, addresses, plans) = planned(config, family, batch, &[]);
+/// machine: `nodePortAddresses` go by the Node object and `local`.
+pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
+    let (node, addresses, plans) = planned(config, family, batch, local);
     let health = health_lines(&plans);
     let mut mode = syncer::Iptables::default();
     let context = Renderer::<iptables::Fake>::node(&mut mode, node.clone(), &addresses, &&plans[..]);

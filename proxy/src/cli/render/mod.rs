@@ -14,6 +14,7 @@ use self::documents::Documents;
 use super::settings::Settings;
 use crate::config::{Config, Mode};
 use crate::model::Family;
+use crate::plan::node::names_node_port_addresses;
 use crate::source::{Batch, Change, read_directory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,7 +35,8 @@ pub struct Render {
     /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
     #[arg(long)]
     interfaces_without_address: bool,
-    /// IPVS and nftables mode: an address that this node has besides those of its Node object; node ports are there too. May be repeated
+    /// An address that this node has besides those of its Node object; node ports are there too, where they are on addresses of
+    /// this node (IPVS mode, or by nodePortAddresses). May be repeated
     #[arg(long, value_name = "IP")]
     local_address: Vec<IpAddr>,
     /// Write a file per family and command into this directory (such as ipv4.rules, which iptables-restore takes as it is) instead
@@ -75,8 +77,17 @@ impl Render {
         if self.interfaces_without_address && mode != Mode::Userspace {
             anyhow::bail!("--interfaces-without-address says something about userspace mode, and the mode is {mode}");
         }
-        if !self.local_address.is_empty() && !by_local_addresses(mode) {
-            anyhow::bail!("--local-address says something about IPVS and nftables mode, and the mode is {mode}");
+        let families = match self.ip_family {
+            None => Family::ALL.to_vec(),
+            Some(FamilyFlag::Ipv4) => vec![Family::V4],
+            Some(FamilyFlag::Ipv6) => vec![Family::V6],
+        };
+        let by_local_addresses = families.iter().any(|family| by_local_addresses(&config, *family));
+        if !self.local_address.is_empty() && !by_local_addresses {
+            anyhow::bail!(
+                "--local-address says where node ports are, and in {mode} mode with these nodePortAddresses (--nodeport-addresses) \
+                 they are on every local address"
+            );
         }
         let reading = read_directory(self.settings.manifests()?)?;
         for line in &reading.skipped {
@@ -85,18 +96,13 @@ impl Render {
         for problem in reading.remarks.iter().chain(&reading.problems) {
             warn!("{problem}");
         }
-        if by_local_addresses(mode) && self.local_address.is_empty() && !has_node(&reading.batch, &config.node_name) {
+        if by_local_addresses && self.local_address.is_empty() && !has_node(&reading.batch, &config.node_name) {
             let name = &config.node_name;
             warn!(
                 "there is no Node {name} in the manifests, so its addresses are not known and node ports are left out: add it, give its \
                  name by --hostname-override, or its addresses by --local-address"
             );
         }
-        let families = match self.ip_family {
-            None => Family::ALL.to_vec(),
-            Some(FamilyFlag::Ipv4) => vec![Family::V4],
-            Some(FamilyFlag::Ipv6) => vec![Family::V6],
-        };
         let each = families.into_iter().map(|family| (family, self.documents(&config, family, &reading.batch)));
         Ok(Rendered { families: each.collect(), faults: reading.problems.len() })
     }
@@ -104,16 +110,18 @@ impl Render {
     fn documents(&self, config: &Config, family: Family, batch: &Batch) -> Documents {
         match config.mode {
             Mode::Ipvs => documents::ipvs(config, family, batch, &self.local_address),
-            Mode::Userspace => documents::userspace(config, family, batch, self.interfaces_without_address),
+            Mode::Userspace => {
+                documents::userspace(config, family, batch, &self.local_address, self.interfaces_without_address)
+            }
             Mode::Nftables => documents::nftables(config, family, batch, &self.local_address),
-            Mode::Iptables => documents::iptables(config, family, batch),
+            Mode::Iptables => documents::iptables(config, family, batch, &self.local_address),
         }
     }
 }
 
 /// Whether node ports are on addresses that are named, and not on whatever the kernel calls local.
-fn by_local_addresses(mode: Mode) -> bool {
-    matches!(mode, Mode::Ipvs | Mode::Nftables)
+fn by_local_addresses(config: &Config, family: Family) -> bool {
+    config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
 }
 
 fn has_node(batch: &Batch, wanted: &str) -> bool {
