@@ -77,6 +77,33 @@ fn the_first_line_says_what_runs_and_a_node_that_is_not_there_is_a_warning() {
 }
 
 #[test]
+fn names_at_the_apis_limits_are_programmed_and_can_be_listed() {
+    if !inside!() {
+        return;
+    }
+    let (namespace, service, port) = ("n".repeat(63), "s".repeat(63), "p".repeat(63));
+    let metadata = |name: &str| serde_json::json!({ "name": name, "namespace": namespace, "labels": { "kubernetes.io/service-name": service } });
+    let endpoints = ["fd00:1111:2222:3333:4444:5555:6666:7777", "fd00:1111:2222:3333:4444:5555:6666:7778"];
+    let endpoints = endpoints.map(|address| serde_json::json!({ "addresses": [address] }));
+    let cluster = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "v1", "kind": "Service", "metadata": metadata(&service), "spec": { "clusterIP": "fd00:96::1",
+          "ipFamilies": ["IPv6"], "sessionAffinity": "ClientIP", "ports": [{ "name": port, "port": 80, "protocol": "SCTP" }] } },
+        { "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv6", "metadata": metadata("slice"),
+          "ports": [{ "name": port, "port": 60000, "protocol": "SCTP" }], "endpoints": endpoints },
+    ] });
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
+    std::fs::write(manifests.path().join("cluster.json"), cluster.to_string()).unwrap();
+    let _proxy = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);
+    ready();
+    let listed = shell("nft list table ip6 kube-proxy");
+    for prefix in ["chain endpoint-", "set affinity-"] {
+        let of_endpoints = listed.lines().filter(|line| line.trim_start().starts_with(prefix)).count();
+        assert_eq!(of_endpoints, 2, "{prefix}: {listed}");
+    }
+}
+
+#[test]
 fn configurations_of_which_kube_proxy_complains_are_warned_of_once_each() {
     if !inside!() {
         return;

@@ -18,6 +18,9 @@ use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
 /// Letters of the hash that begins the names of what is one service port's alone.
 const HASH: usize = 8;
 
+/// Longest name of a chain, set or map, less the final zero (`NFT_NAME_MAXLEN` in `include/uapi/linux/netfilter/nf_tables.h`).
+const LONGEST: usize = 255;
+
 /// What one service port needs for it, in the making.
 pub(super) struct Affinity<'a> {
     plan: &'a ServicePortPlan,
@@ -111,14 +114,75 @@ fn prefix(set: BackendSet) -> &'static str {
 }
 
 /// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` of an endpoint: as kube-proxy's own nftables mode names what is one service
-/// port's. Colons are none in names of nftables.
+/// port's. Colons are none in names of nftables. Where that is too long, the endpoint is a hash: what the API allows in the rest fits.
 fn own_name(prefix: &str, name: &ServicePortName, endpoint: Option<&SocketAddr>) -> Name {
     let ServicePortName { service, port, protocol } = name;
     let of_endpoint = endpoint.map_or_else(String::new, |endpoint| {
         format!("__{}/{}", endpoint.ip().to_string().replace(':', "."), endpoint.port())
     });
     let of_service = format!("{}/{}/{protocol}/{port}", service.namespace, service.name);
-    let hash = hash(&format!("{of_service}{of_endpoint}"));
-    let hash = hash.get(..HASH).unwrap_or(&hash);
-    format!("{prefix}-{hash}-{of_service}{of_endpoint}").into()
+    let digest = hash(&format!("{of_service}{of_endpoint}"));
+    let digest = digest.get(..HASH).unwrap_or(&digest);
+    let whole = format!("{prefix}-{digest}-{of_service}{of_endpoint}");
+    if whole.len() <= LONGEST {
+        return whole.into();
+    }
+    format!("{prefix}-{digest}-{of_service}__{}", hash(&of_endpoint)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Protocol;
+    use crate::source::ObjectKey;
+
+    /// Of a length that is often the longest that the API allows, 63.
+    fn label() -> impl Strategy<Value = String> {
+        prop_oneof!["[a-z]{63}", "[a-z]{55,63}", "[a-z]{1,8}"]
+    }
+
+    fn service_port() -> impl Strategy<Value = ServicePortName> {
+        let protocol = prop::sample::select(Protocol::ALL.to_vec());
+        (label(), label(), prop_oneof![label(), Just(String::new())], protocol).prop_map(
+            |(namespace, name, port, protocol)| {
+                let service = ObjectKey { namespace: namespace.into(), name: name.into() };
+                ServicePortName { service, port: port.into(), protocol }
+            },
+        )
+    }
+
+    fn endpoint() -> impl Strategy<Value = SocketAddr> {
+        // Addresses without zeros are the longest; two often differ by little.
+        let long = (0xfff0_u16.., 10_000_u16..).prop_map(|(last, port)| {
+            SocketAddr::new(IpAddr::from([0xfd00, 0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, last]), port)
+        });
+        prop_oneof![3 => long, 1 => any::<(IpAddr, u16)>().prop_map(SocketAddr::from)]
+    }
+
+    proptest! {
+        #[test]
+        fn names_fit_the_kernel_and_are_each_ones_own(name in service_port(), endpoints in prop::collection::btree_set(endpoint(), 1..8)) {
+            let own = ["cluster-ip", "external", "service", "local"].map(|prefix| own_name(prefix, &name, None));
+            let of_endpoints = endpoints.iter().flat_map(|at| ["endpoint", "affinity"].map(|prefix| own_name(prefix, &name, Some(at))));
+            let names: Vec<Name> = own.into_iter().chain(of_endpoints).collect();
+            for one in &names {
+                prop_assert!(one.len() <= LONGEST, "{}: {one}", one.len());
+                prop_assert!(one.contains(&format!("-{}/{}/", name.service.namespace, name.service.name)), "{one}");
+            }
+            prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        }
+    }
+
+    #[test]
+    fn names_that_fit_are_as_kube_proxy_has_them() {
+        let service = ObjectKey { namespace: "default".into(), name: "web".into() };
+        let name = ServicePortName { service, port: "http".into(), protocol: Protocol::Tcp };
+        let endpoint = own_name("endpoint", &name, Some(&"[fd00::7]:80".parse().unwrap()));
+        assert!(endpoint.ends_with("-default/web/tcp/http__fd00..7/80"), "{endpoint}");
+    }
 }
