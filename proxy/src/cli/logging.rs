@@ -1,11 +1,35 @@
 //! Where log lines go, in which format, and which of them.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
+use super::log_queue::LogQueue;
 use crate::kubeproxy_config::Logging;
+use crate::metrics::AtScrape;
+
+/// Bytes of log lines that wait for their reader: some 5,000 lines.
+const LIMIT: usize = 1 << 20;
+/// How long the end of the program waits for the reader.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Every line to standard error passes through this queue, with how long its flush waits.
+static QUEUE: OnceLock<(LogQueue, Duration)> = OnceLock::new();
+
+fn queue() -> &'static (LogQueue, Duration) {
+    QUEUE.get_or_init(|| (LogQueue::to_stderr(LIMIT), PATIENCE))
+}
+
+/// As [`start`], for a command that prints its findings and ends: it drops no line and waits for the reader.
+pub fn start_complete(settings: &Logging) {
+    // An error: there is a queue already.
+    let _ = QUEUE.set((LogQueue::to_stderr(usize::MAX), Duration::MAX));
+    start(settings);
+}
 
 /// Log lines go to standard error; `RUST_LOG` goes before the level of the settings. A second call, in tests, finds the
 /// first one's subscriber in place.
@@ -17,7 +41,12 @@ pub fn start(settings: &Logging) {
         Some(quiet) => filter.add_directive(quiet),
         None => filter,
     };
-    let format = tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).with_env_filter(filter);
+    let format = tracing_subscriber::fmt()
+        .with_writer(|| queue().0.clone())
+        // It prints to standard error itself what it cannot format, which may block and panic.
+        .log_internal_errors(false)
+        .with_target(false)
+        .with_env_filter(filter);
     let _ = match settings.format.as_str() {
         "json" => format.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
         _ => {
@@ -25,6 +54,39 @@ pub fn start(settings: &Logging) {
             format.with_ansi(colour).try_init()
         }
     };
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let backtrace = Backtrace::capture();
+        let backtrace = match backtrace.status() {
+            BacktraceStatus::Captured => format!("\n{backtrace}"),
+            _ => String::new(),
+        };
+        line(&format!("thread '{}' {panic}{backtrace}", thread.name().unwrap_or("<unnamed>")));
+        // The panic may end the program.
+        flush();
+    }));
+}
+
+/// Writes a line without a time, like a log line: never blocks, never fails.
+pub fn line(text: &str) {
+    queue().0.push(format!("{text}\n").into_bytes());
+}
+
+/// Gives the reader the time to take all lines.
+pub fn flush() {
+    let (queue, patience) = queue();
+    queue.flush(*patience);
+}
+
+/// `svcproxy_log_lines_dropped_total`.
+///
+/// # Errors
+/// When the metric's name is none, which is a mistake here.
+#[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
+pub fn dropped_lines() -> Result<AtScrape, prometheus::Error> {
+    let help = "Log lines that were dropped because their reader did not take them or writing them failed";
+    let read = || vec![vec![(Vec::new(), queue().0.dropped() as f64)]];
+    AtScrape::new(read).counter("svcproxy_log_lines_dropped_total", help, &[])
 }
 
 /// Upstream's levels: 0 to 3 is what happened, 4 and 5 is for debugging, from 6 on traces.
@@ -33,5 +95,31 @@ fn level(verbosity: u32) -> &'static str {
         0..=3 => "info",
         4..=5 => "debug",
         _ => "trace",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::Command;
+
+    const INSIDE: &str = "SVCPROXY_TEST_PANICS";
+
+    /// The test runs itself again, with a pipe as standard error that is full.
+    #[test]
+    fn a_panic_does_not_wait_for_the_reader_of_the_log() {
+        if std::env::var_os(INSIDE).is_some() {
+            start(&Logging::default());
+            assert!(std::thread::spawn(|| panic!("a fault")).join().is_err());
+            return;
+        }
+        let (_reader, mut writer) = std::io::pipe().unwrap();
+        let size = nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_GETPIPE_SZ).unwrap();
+        writer.write_all(&vec![b'x'; size.try_into().unwrap()]).unwrap();
+        let name = "cli::logging::tests::a_panic_does_not_wait_for_the_reader_of_the_log";
+        let mut inside = Command::new(std::env::current_exe().unwrap());
+        inside.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").stderr(writer);
+        assert!(inside.status().unwrap().success());
     }
 }

@@ -9,6 +9,7 @@ mod config_watch;
 mod flagz;
 mod given;
 mod leftovers;
+mod log_queue;
 mod logging;
 mod run;
 mod servers;
@@ -59,13 +60,15 @@ pub fn main() -> ExitCode {
         Some(Command::Render(render)) => render.run(),
         None => cli.act(),
     };
-    match result {
+    let status = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint_line(&format!("svcproxy: {}", in_a_sentence(&error)));
+            logging::line(&format!("svcproxy: {}", in_a_sentence(&error)));
             if error.is::<settings::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
-    }
+    };
+    logging::flush();
+    status
 }
 
 impl Cli {
@@ -101,11 +104,6 @@ fn in_a_sentence(error: &anyhow::Error) -> String {
         .skip(1)
         .map(ToString::to_string)
         .fold(error.to_string(), |told, cause| if told.ends_with(&cause) { told } else { format!("{told}: {cause}") })
-}
-
-#[allow(clippy::print_stderr, reason = "the last word to the person at the terminal")]
-fn eprint_line(line: &str) {
-    eprintln!("{line}");
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::VERSION;
 use super::beside;
 use super::config_watch::ConfigWatch;
 use super::leftovers::{self, all};
+use super::logging;
 use super::servers::Servers;
 use super::settings::{Origin, Resolved};
 use crate::config::{Config, Mode, Variant, WriterChoice};
@@ -291,7 +292,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
         let Usable { proxies, nft, leftovers, metrics: of_mode, .. } = usable;
         let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
         let metrics = Metrics::of_mode(config.mode, &families).context("cannot set up the metrics")?;
-        of_mode.into_iter().try_for_each(|one| metrics.register(one))?;
+        of_mode.into_iter().chain([logging::dropped_lines()?]).try_for_each(|one| metrics.register(one))?;
         let mut runners = Vec::new();
         for proxy in proxies {
             let family = proxy.family();

@@ -30,6 +30,14 @@ pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), C
     bounding.map_err(CapabilitiesError::from)
 }
 
+/// Gives up every capability of the calling thread, for a thread that starts before the others and needs none.
+pub fn keep_none() {
+    // A thread that may not do so has what it was given.
+    for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+        let _ = caps::clear(None, set);
+    }
+}
+
 /// What a process lacks that has to write the packet filter: `None` if it has the capabilities. With the `legacy` commands it needs
 /// one more than by netlink.
 pub fn lacking(legacy: bool) -> Option<String> {

@@ -29,6 +29,7 @@ mod kernel_userspace;
 mod kubernetes_source;
 mod layers;
 mod localhost;
+mod log_reader;
 mod manifests;
 mod manual;
 mod nftables;

@@ -68,7 +68,7 @@ impl Render {
 
     fn render(&self) -> anyhow::Result<Rendered> {
         let resolved = self.settings.resolve_in(self.mode)?;
-        super::logging::start(&resolved.configuration.logging);
+        super::logging::start_complete(&resolved.configuration.logging);
         for warning in &resolved.warnings {
             warn!("{warning}");
         }

@@ -1,0 +1,188 @@
+//! Log lines on their way to standard error. A thread of its own writes them, so that a reader that stalls, a reader that is gone
+//! and a full disk hold up no thread that logs.
+//!
+//! `tracing-appender` does the like, but bounds lines and not bytes, counts no failed writes, and does not tell when lines are
+//! missing from the log.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tracing::warn;
+
+use crate::kernel::capabilities;
+
+/// How often [`LogQueue::flush`] checks whether every line is written.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A bounded queue of lines, and the thread that writes them.
+#[derive(Debug, Clone)]
+pub(super) struct LogQueue {
+    lines: Sender<Vec<u8>>,
+    counts: Arc<Counts>,
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Bytes of the lines that are not written yet.
+    waiting: AtomicUsize,
+    /// Lines that found the queue full, or whose writing failed.
+    dropped: AtomicU64,
+}
+
+impl LogQueue {
+    /// A queue of at most `limit` bytes, written to standard error.
+    pub(super) fn to_stderr(limit: usize) -> LogQueue {
+        let missing = |dropped| {
+            warn!(dropped, "log lines are missing: they were dropped while nobody read them, or could not be written");
+        };
+        LogQueue::new(limit, write_stderr, missing)
+    }
+
+    /// Calls `missing` with the number of all dropped lines whenever the queue has drained and more are dropped than it was last
+    /// called with.
+    fn new(
+        limit: usize,
+        write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
+        missing: impl Fn(u64) + Send + 'static,
+    ) -> LogQueue {
+        let (lines, received) = channel();
+        let counts = Arc::new(Counts::default());
+        let counted = Arc::clone(&counts);
+        // Without a thread, the channel has no receiver: each line counts as dropped.
+        let _ = Builder::new().name("log".to_owned()).spawn(move || {
+            capabilities::keep_none();
+            write_lines(&received, &counted, write, missing);
+        });
+        LogQueue { lines, counts, limit }
+    }
+
+    /// Never blocks.
+    pub(super) fn push(&self, line: Vec<u8>) {
+        let size = line.len();
+        let waiting = self.counts.waiting.fetch_add(size, Ordering::SeqCst);
+        // A line that is longer than the limit is taken by an empty queue.
+        let taken = (waiting == 0 || waiting.saturating_add(size) <= self.limit) && self.lines.send(line).is_ok();
+        if !taken {
+            self.counts.waiting.fetch_sub(size, Ordering::SeqCst);
+            self.counts.dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many lines were dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::SeqCst)
+    }
+
+    /// Waits until every line is written or dropped, for `patience` at most.
+    pub(super) fn flush(&self, patience: Duration) {
+        let begun = Instant::now();
+        while self.counts.waiting.load(Ordering::SeqCst) > 0 && begun.elapsed() < patience {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Takes a formatted event as one line.
+impl io::Write for LogQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.push(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_lines(
+    lines: &Receiver<Vec<u8>>,
+    counts: &Counts,
+    write: impl Fn(&[u8]) -> io::Result<()>,
+    missing: impl Fn(u64),
+) {
+    let mut told = 0;
+    for line in lines {
+        let written = write(&line);
+        let drained = counts.waiting.fetch_sub(line.len(), Ordering::SeqCst) == line.len();
+        let dropped = counts.dropped.fetch_add(u64::from(written.is_err()), Ordering::SeqCst);
+        if written.is_ok() && drained && dropped > told {
+            told = dropped;
+            missing(dropped);
+        }
+    }
+}
+
+/// Without the lock of [`io::Stderr`]: a thread that waits in a write must not hold it.
+fn write_stderr(mut rest: &[u8]) -> io::Result<()> {
+    let stderr = io::stderr();
+    while !rest.is_empty() {
+        match nix::unistd::write(&stderr, rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(Errno::EINTR) => {}
+            // Another process that has the same pipe or terminal may have made it non-blocking.
+            Err(Errno::EAGAIN) => {
+                let mut writable = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+                poll(&mut writable, PollTimeout::NONE)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::sync_channel;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_reader_that_stalls_costs_lines_which_are_counted_and_told_of_once() {
+        let (permits, permitted) = sync_channel(100);
+        let (writes, written) = channel();
+        let (tell, told) = channel();
+        let write = move |line: &[u8]| {
+            writes.send(String::from_utf8_lossy(line).into_owned()).unwrap();
+            permitted.recv().map_err(io::Error::other)
+        };
+        let queue = LogQueue::new(3, write, move |dropped| tell.send(dropped).unwrap());
+        queue.push(b"a".to_vec());
+        assert_eq!(written.recv_timeout(PATIENCE).unwrap(), "a");
+        ["b", "c", "d", "e"].into_iter().for_each(|line| queue.push(line.into()));
+        assert_eq!(queue.dropped(), 2, "the line that is being written counts");
+        queue.flush(Duration::ZERO);
+        (0..4).for_each(|_| permits.send(()).unwrap());
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), 2);
+        queue.push(b"f".to_vec());
+        queue.flush(PATIENCE);
+        assert_eq!(written.try_iter().collect::<String>(), "bcf");
+        assert!(told.try_recv().is_err());
+    }
+
+    #[test]
+    fn writes_that_fail_are_counted_and_told_of_when_one_succeeds() {
+        let fails = Arc::new(Mutex::new(true));
+        let (tell, told) = channel();
+        let failing = Arc::clone(&fails);
+        let write = move |_: &[u8]| if *failing.lock().unwrap() { Err(Errno::ENOSPC.into()) } else { Ok(()) };
+        let queue = LogQueue::new(1 << 20, write, move |dropped| tell.send(dropped).unwrap());
+        (0..3).for_each(|_| queue.push(b"x".to_vec()));
+        while queue.dropped() < 3 {
+            thread::yield_now();
+        }
+        *fails.lock().unwrap() = false;
+        queue.push(b"x".to_vec());
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), 3);
+    }
+}
