@@ -293,6 +293,9 @@ pub struct NodeAddresses {
     pub bare: Vec<Family>,
     /// Names of the links by which packets may come in, sorted.
     pub links: Vec<String>,
+    /// Addresses of other machines that the kernel sends packets to: gateways of routes and remote ends of VXLAN tunnels; each once, sorted.
+    /// Empty where no mode asks for them.
+    pub next_hops: Vec<IpAddr>,
 }
 
 /// Time-outs of IPVS's connections; zero: as it is.

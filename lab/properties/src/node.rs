@@ -96,5 +96,7 @@ pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
             Cni::Bridge | Cni::Ptp => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
         },
         links: Vec::new(),
+        // Generated Services publish no address of another machine.
+        next_hops: Vec::new(),
     }
 }

@@ -298,7 +298,7 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
             let family = proxy.family();
             let watch = if nft { Watch::nft(family) } else { Ok(Watch::legacy(family)) };
             let watch = watch.context("cannot watch the packet filter")?;
-            let addresses = Box::new(addresses::Reader::default());
+            let addresses = Box::new(addresses::Reader::new(config.mode == Mode::Ipvs));
             runners.push(Runner { family: proxy, watch, addresses, conntrack: Netlink::default() });
         }
         Ok(Proxy { config, shares, about, runners, metrics: Arc::new(metrics), leftovers })

@@ -6,6 +6,7 @@ mod flows;
 mod health_checks;
 mod leftovers;
 mod losses;
+mod other_machines;
 mod own_node;
 mod pacer;
 mod refusals;

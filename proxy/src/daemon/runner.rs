@@ -16,6 +16,7 @@ use super::disputes::Disputes;
 use super::failures::Failures;
 use super::flows::filters;
 use super::losses::{Line, Losses};
+use super::other_machines::OtherMachines;
 use super::refusals::Refusals;
 use super::schedule::Schedule;
 use crate::config::Config;
@@ -82,6 +83,7 @@ struct Running<M, C> {
     failures: Failures,
     losses: Losses,
     refusals: Refusals,
+    other_machines: OtherMachines,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
     /// What was taken in and is to be synced: to free the objects of a large cluster takes as long as a part of the sync.
@@ -99,6 +101,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             failures: Failures::new(self.family.family()),
             losses: Losses::default(),
             refusals: Refusals::default(),
+            other_machines: OtherMachines::default(),
             runner: self,
             shared,
             schedule,
@@ -251,6 +254,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         metrics.standing(family, proxy.tally());
         self.refusals.note(family, proxy.refused(), events);
         metrics.refused(family, proxy.refused().len());
+        self.other_machines.note(family, proxy.published_of_other_machines(), events);
         let disputed = proxy.take_disputes();
         if !disputed.is_empty() {
             let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,11 +13,14 @@ use nix::sys::socket::SockProtocol;
 use super::dummy::DEVICE;
 use super::multicast::MulticastListener;
 use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, address_of};
+use super::next_hops;
 use crate::config::NodeAddresses;
 use crate::model::Family;
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` (`include/uapi/linux/rtnetlink.h`).
 const CHANGES: u32 = 0x1 | 0x10 | 0x100;
+/// `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_ROUTE`. Of tunnels nothing is heard: a network that adds the remote end of one adds a route as well.
+const ROUTE_CHANGES: u32 = 0x40 | 0x400;
 
 /// A link that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +46,13 @@ pub fn read() -> Result<NodeAddresses, NetlinkError> {
     Ok(of(&links, &addresses))
 }
 
+/// What [`read`] does, with the addresses of other machines that packets are sent to.
+fn read_with_next_hops() -> Result<NodeAddresses, NetlinkError> {
+    let opened = Netlink::open(NETLINK_ROUTE);
+    let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
+    Ok(NodeAddresses { next_hops: next_hops::read(&mut socket)?, ..read()? })
+}
+
 /// Where the node's addresses are read, again and again.
 pub trait Addresses {
     /// The addresses as they are now.
@@ -57,6 +67,14 @@ pub trait Addresses {
 pub struct Reader {
     changes: Option<MulticastListener>,
     known: Option<NodeAddresses>,
+    next_hops: bool,
+}
+
+impl Reader {
+    /// Whether [`NodeAddresses::next_hops`] are read, too; then routes that come and go are changes.
+    pub fn new(next_hops: bool) -> Reader {
+        Reader { changes: None, known: None, next_hops }
+    }
 }
 
 impl Addresses for Reader {
@@ -64,11 +82,13 @@ impl Addresses for Reader {
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         if self.changes.is_none() {
             // Where nothing is announced, every look reads.
-            self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, CHANGES).ok();
+            let groups = if self.next_hops { CHANGES | ROUTE_CHANGES } else { CHANGES };
+            self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok();
         }
         // Taken before the read: what changes meanwhile is one for the next look.
         let has_changed = self.changes.as_ref().is_none_or(MulticastListener::take);
         let known = self.known.take().filter(|_| !has_changed);
+        let read = if self.next_hops { read_with_next_hops } else { read };
         Ok(self.known.insert(known.map_or_else(read, Ok)?))
     }
 }

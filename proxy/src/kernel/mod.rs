@@ -15,6 +15,7 @@ pub mod memory;
 pub(crate) mod multicast;
 mod netfilter;
 pub mod netlink;
+mod next_hops;
 pub mod nft;
 pub mod nft_table;
 mod nftables;

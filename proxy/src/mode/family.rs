@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
 use crate::plan::frontends::ConntrackFrontends;
 use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::node::primary_address;
+use crate::plan::other_machines::{Published, other_machines};
 use crate::plan::service_port::NodeContext;
 use crate::plan::tally::Tally;
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port, service_ranges};
@@ -33,6 +34,8 @@ pub struct FamilyProxy<M> {
     pending: Changed,
     checks: Checks,
     tally: Tally,
+    other_machines: BTreeSet<IpAddr>,
+    published: Published,
     conntrack_frontends: ConntrackFrontends,
 }
 
@@ -47,6 +50,8 @@ impl<M: Mode> FamilyProxy<M> {
             pending: Changed::default(),
             checks: Checks::default(),
             tally: Tally::default(),
+            other_machines: BTreeSet::new(),
+            published: Published::default(),
             conntrack_frontends: ConntrackFrontends::default(),
         }
     }
@@ -62,6 +67,21 @@ impl<M: Mode> FamilyProxy<M> {
             self.state.apply(change);
         }
         self.pending.merge(self.state.take_changed());
+        if self.state.take_other_machines_changed() {
+            self.find_other_machines();
+        }
+    }
+
+    /// Service ports that publish an address which became another machine's, or is no longer, are part of the next sync.
+    fn find_other_machines(&mut self) {
+        let now = other_machines(&self.config, &self.state, &self.addresses);
+        let before = std::mem::replace(&mut self.other_machines, now);
+        let moved: BTreeSet<IpAddr> = before.symmetric_difference(&self.other_machines).copied().collect();
+        if moved.is_empty() {
+            return;
+        }
+        let ports = self.state.service_ports().filter(|port| port.external_addresses().any(|ip| moved.contains(&ip)));
+        self.pending.service_ports.extend(ports.map(|port| port.name.clone()));
     }
 
     /// The node's addresses as they are now. If what follows from them is another than before, the next sync is a full one:
@@ -75,6 +95,7 @@ impl<M: Mode> FamilyProxy<M> {
         if now != before.0 || self.mode.depends_on(&now, &before.1, &self.addresses) {
             self.mode.require_full_sync();
         }
+        self.find_other_machines();
         self.mode.addresses_changed(&self.addresses)
     }
 
@@ -139,6 +160,11 @@ impl<M: Mode> FamilyProxy<M> {
     /// How service ports stand, as of the last sync.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Service ports that publish addresses of other machines, as of the last sync.
+    pub fn published_of_other_machines(&self) -> &Published {
+        &self.published
     }
 
     /// What holds for all of the node's services.
@@ -222,6 +248,7 @@ impl<M: Mode> FamilyProxy<M> {
         for (name, plan) in &changed {
             self.tally.note(name, plan.as_ref());
             self.checks.note(name, plan.as_ref());
+            self.published.note(name, plan.as_ref());
         }
         self.mode.partial(changed)
     }
@@ -232,15 +259,26 @@ impl<M: Mode> FamilyProxy<M> {
     }
 
     fn planner(&self) -> Planner<'_> {
-        Planner { config: &self.config, state: &self.state, addresses: &self.addresses }
+        let FamilyProxy { config, state, addresses, other_machines, .. } = self;
+        Planner { config, state, addresses, other_machines }
     }
 
     fn full(&mut self) -> Result<Report, M::Error> {
         let node = self.node_plan();
-        let planner = Planner { config: &self.config, state: &self.state, addresses: &self.addresses };
+        let planner = Planner {
+            config: &self.config,
+            state: &self.state,
+            addresses: &self.addresses,
+            other_machines: &self.other_machines,
+        };
         self.checks.keep(|name| planner.state.service_port(name).is_some());
-        self.tally = Tally::default();
-        let plans = Noted { planner, checks: RefCell::new(&mut self.checks), tally: RefCell::new(&mut self.tally) };
+        (self.tally, self.published) = (Tally::default(), Published::default());
+        let plans = Noted {
+            planner,
+            checks: RefCell::new(&mut self.checks),
+            tally: RefCell::new(&mut self.tally),
+            published: RefCell::new(&mut self.published),
+        };
         self.mode.full(node, &self.addresses, &plans)
     }
 
@@ -254,6 +292,7 @@ struct Planner<'a> {
     config: &'a Config,
     state: &'a State,
     addresses: &'a NodeAddresses,
+    other_machines: &'a BTreeSet<IpAddr>,
 }
 
 impl Planner<'_> {
@@ -264,6 +303,7 @@ impl Planner<'_> {
             node: self.state.node(),
             primary: primary_address(self.config, self.state.family(), self.state.node(), self.addresses),
             masquerade_all: self.config.masquerade_all,
+            other_machines: self.other_machines,
         };
         Some(plan_service_port(&port, &self.state.endpoints(name), around))
     }
@@ -278,6 +318,7 @@ struct Noted<'a> {
     planner: Planner<'a>,
     checks: RefCell<&'a mut Checks>,
     tally: RefCell<&'a mut Tally>,
+    published: RefCell<&'a mut Published>,
 }
 
 impl Plans for Noted<'_> {
@@ -285,6 +326,7 @@ impl Plans for Noted<'_> {
         Box::new(self.planner.iter().inspect(|plan| {
             self.checks.borrow_mut().note(&plan.name, Some(plan));
             self.tally.borrow_mut().note(&plan.name, Some(plan));
+            self.published.borrow_mut().note(&plan.name, Some(plan));
         }))
     }
 }

@@ -7,6 +7,7 @@ pub mod flows;
 pub mod frontends;
 pub mod health;
 pub mod node;
+pub mod other_machines;
 pub mod service_port;
 pub mod tally;
 
@@ -80,6 +81,9 @@ pub struct ExternalFrontends {
     pub external_ips: Vec<IpAddr>,
     /// Load-balancer IPs.
     pub load_balancer_ips: Vec<IpAddr>,
+    /// Those of the external and load-balancer IPs that another machine has ([`other_machines`]), sorted: a mode that binds addresses to
+    /// the node must not bind these, or the other machine's ports could not be reached from this node.
+    pub of_other_machines: Vec<IpAddr>,
     /// Sources that may use the load-balancer IPs; `None`: all. Node port and external IPs are not restricted.
     pub allowed_sources: Option<AllowedSources>,
     /// What happens to traffic from elsewhere.

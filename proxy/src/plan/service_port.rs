@@ -1,5 +1,6 @@
 //! One service port: its endpoints, which sources are masqueraded, what happens without endpoints.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::backends::{Backends, choose, ready_local};
@@ -23,6 +24,8 @@ pub struct NodeContext<'a> {
     pub primary: Option<IpAddr>,
     /// `masqueradeAll`.
     pub masquerade_all: bool,
+    /// Addresses of other machines; see [`super::other_machines`].
+    pub other_machines: &'a BTreeSet<IpAddr>,
 }
 
 /// Plans one service port.
@@ -113,6 +116,7 @@ fn plan_external(
         node_port: port.node_port,
         external_ips: port.external_ips.clone(),
         load_balancer_ips: port.load_balancer_ips.clone(),
+        of_other_machines: port.external_addresses().filter(|ip| around.other_machines.contains(ip)).collect(),
         allowed_sources: restricted.then(|| AllowedSources {
             ranges: port.source_ranges.clone(),
             load_balancer_ips: port.source_ranges.iter().any(|r| around.primary.is_some_and(|ip| r.contains(&ip))),

@@ -98,7 +98,14 @@ mod tests {
             health_check_node_port: None,
         };
         let node = NodeInfo { zone: zone.map(str::to_owned), ..NodeInfo::default() };
-        let around = NodeContext { node_name: "n1", node: &node, primary: None, masquerade_all: false };
+        let no_machines = std::collections::BTreeSet::new();
+        let around = NodeContext {
+            node_name: "n1",
+            node: &node,
+            primary: None,
+            masquerade_all: false,
+            other_machines: &no_machines,
+        };
         plan_service_port(&port, endpoints, around)
     }
 

@@ -128,6 +128,13 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// The addresses of its endpoints, whatever their condition.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.endpoints.iter().map(|endpoint| endpoint.address)
+    }
+}
+
 /// The endpoints of one service port over all slices of its Service, sorted by address. An address that several
 /// endpoints have counts once.
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {

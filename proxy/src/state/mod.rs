@@ -31,6 +31,8 @@ pub struct NodeInfo {
     pub pod_cidrs: Vec<IpNet>,
     /// `status.addresses` of type InternalIP, all families.
     pub internal_ips: Vec<IpAddr>,
+    /// Every one of `status.addresses` that is an IP address, all families.
+    pub addresses: Vec<IpAddr>,
     /// The primary address of each family that has one: the first InternalIP, else the first ExternalIP (upstream's
     /// `GetNodeHostIPs` in pkg/util/node).
     pub primary: Vec<IpAddr>,
@@ -52,6 +54,7 @@ impl NodeInfo {
             zone: node.metadata.labels.as_ref().and_then(|l| l.get("topology.kubernetes.io/zone")).cloned(),
             pod_cidrs: cidrs.iter().flatten().filter_map(|c| c.parse().ok()).collect(),
             internal_ips: of_type("InternalIP").collect(),
+            addresses: addresses().filter_map(|a| parse_ip(&a.address)).collect(),
             primary: Family::ALL.into_iter().filter_map(first).collect(),
         }
     }
@@ -70,6 +73,9 @@ pub struct State {
     slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
+    /// The addresses of other Nodes in this family, as far as the source has them: the Kubernetes source watches this node's own alone.
+    other_nodes: BTreeMap<String, Vec<IpAddr>>,
+    other_machines_changed: bool,
     /// Of each ServiceCIDR, the ranges of this family.
     service_cidrs: BTreeMap<String, Vec<IpNet>>,
     changed: BTreeSet<ServicePortName>,
@@ -115,6 +121,8 @@ impl State {
             slices: HashMap::new(),
             slice_owner: HashMap::new(),
             node: NodeInfo::default(),
+            other_nodes: BTreeMap::new(),
+            other_machines_changed: false,
             service_cidrs: BTreeMap::new(),
             changed: BTreeSet::new(),
             node_changed: false,
@@ -172,11 +180,34 @@ impl State {
                     info.pod_cidrs = std::mem::take(&mut self.node.pod_cidrs);
                 }
                 self.node_changed |= info != self.node;
+                self.other_machines_changed |= info.addresses != self.node.addresses;
                 self.node = info;
             }
-            Change::Node(..) => {}
+            Change::Node(name, node) => self.replace_other_node(name, node.as_deref()),
             Change::ServiceCidr(name, object) => self.replace_service_cidr(name, object.as_deref()),
         }
+    }
+
+    fn replace_other_node(&mut self, name: &str, node: Option<&Node>) {
+        let addresses = node.map(NodeInfo::read).unwrap_or_default().addresses.into_iter();
+        let now: Vec<IpAddr> = addresses.filter(|ip| Family::of(ip) == self.family).collect();
+        let before = self.other_nodes.remove(name).unwrap_or_default();
+        self.other_machines_changed |= now != before;
+        if !now.is_empty() {
+            self.other_nodes.insert(name.to_owned(), now);
+        }
+    }
+
+    /// The addresses of other Nodes and of the API servers, which are the endpoints of the Service `default/kubernetes`.
+    pub fn other_machines(&self) -> impl Iterator<Item = IpAddr> {
+        let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
+        let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
+        self.other_nodes.values().flatten().copied().chain(servers)
+    }
+
+    /// Whether [`State::other_machines`] may have changed since the last call.
+    pub fn take_other_machines_changed(&mut self) -> bool {
+        std::mem::take(&mut self.other_machines_changed)
     }
 
     /// One that terminates counts until it is gone: its addresses may still be a Service's.
@@ -224,6 +255,7 @@ impl State {
                 let at = slices.binary_search_by(|(name, _)| name.cmp(&key.name)).ok()?;
                 Some(slices.remove(at).1)
             });
+            self.other_machines_changed |= is_api_server(&service) && before != slice;
             let changed = before != slice && self.mark_service(&service);
             if self.slices.get(&service).is_some_and(Vec::is_empty) {
                 self.slices.remove(&service);
@@ -240,6 +272,7 @@ impl State {
 
     fn insert_slice(&mut self, key: &ObjectKey, slice: Slice, mark: bool) -> bool {
         let service = ObjectKey { namespace: key.namespace.clone(), name: slice.service.clone() };
+        self.other_machines_changed |= mark && is_api_server(&service);
         let changed = mark && self.mark_service(&service);
         self.slice_owner.insert(key.clone(), slice.service.clone());
         let slices = self.slices.entry(service).or_default();
@@ -301,6 +334,11 @@ impl State {
         let slices = self.slices.get(&name.service).into_iter().flatten().map(|(_, slice)| slice);
         endpoints::merge(slices, &name.port, name.protocol)
     }
+}
+
+/// Whether the endpoints of a Service are the API servers (`kubernetesServiceName` in pkg/controlplane).
+fn is_api_server(service: &ObjectKey) -> bool {
+    service.name == "kubernetes" && service.namespace == "default"
 }
 
 #[cfg(test)]

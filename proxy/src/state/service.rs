@@ -1,5 +1,6 @@
 //! A Service as one address family sees it: one [`ServicePort`] per port, everything parsed.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -61,6 +62,12 @@ impl ServicePort {
         let addresses = self.cluster_ip.iter().chain(&self.external_ips).chain(&self.load_balancer_ips);
         let addresses = addresses.map(|ip| Frontend::Address(SocketAddr::new(*ip, self.port)));
         addresses.chain(self.node_port.map(Frontend::NodePort))
+    }
+
+    /// Its external and load-balancer IPs, sorted, each once.
+    pub fn external_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let all: BTreeSet<IpAddr> = self.external_ips.iter().chain(&self.load_balancer_ips).copied().collect();
+        all.into_iter()
     }
 
     /// Whether anything but the cluster IP leads to it.

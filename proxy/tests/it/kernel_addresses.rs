@@ -97,3 +97,25 @@ fn what_is_known_is_read_again_after_a_change_only() {
         assert_ne!(*reader.read().unwrap(), before, "{change}");
     }
 }
+
+#[test]
+fn gateways_and_tunnel_ends_are_other_machines_addresses_where_they_are_asked_for() {
+    if !inside!() {
+        return;
+    }
+    shell(
+        "ip link add one type veth peer name other && ip link set one up && ip link set other up && \
+         ip addr add 192.0.2.1/24 dev one && ip -6 addr add fd00:2::1/64 dev one nodad && \
+         ip link add overlay type vxlan id 1 dstport 4789 dev one && ip link set overlay up && \
+         bridge fdb append 02:00:00:00:00:03 dev overlay dst 192.0.2.5 && \
+         ip route add 10.244.1.0/24 via 192.0.2.2 && ip -6 route add fd00:244::/64 via fd00:2::2 && \
+         ip route add 10.244.2.0/24 nexthop via 192.0.2.3 nexthop via 192.0.2.4",
+    );
+    let mut reader = addresses::Reader::new(true);
+    let mut next_hops = || reader.read().unwrap().next_hops.iter().map(IpAddr::to_string).collect::<Vec<_>>();
+    let all = ["192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "fd00:2::2"];
+    assert_eq!(next_hops(), all);
+    shell("ip route del 10.244.1.0/24");
+    assert_eq!(next_hops(), all[1..], "a route that goes is a change");
+    assert!(addresses::Reader::default().read().unwrap().next_hops.is_empty(), "not asked for");
+}

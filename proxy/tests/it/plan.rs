@@ -1,7 +1,7 @@
 //! The rules of Kubernetes, as tables: who may answer, who is masqueraded, what happens when no endpoint can answer.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol, ServicePortName};
@@ -56,11 +56,16 @@ fn endpoint(text: &str) -> Endpoint {
     }
 }
 
+fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> NodeContext<'_> {
+    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
+    NodeContext { node_name: "me", node, primary, masquerade_all, other_machines: &NONE }
+}
+
 fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> ServicePortPlan {
     let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| endpoint(e)).collect();
     let node = NodeInfo { zone: Some("a".into()), ..NodeInfo::default() };
     let primary = Some("192.0.2.1".parse().unwrap());
-    plan_service_port(port, &endpoints, NodeContext { node_name: "me", node: &node, primary, masquerade_all })
+    plan_service_port(port, &endpoints, context(&node, primary, masquerade_all))
 }
 
 fn plan(port: &ServicePort, endpoints: &[&str]) -> ServicePortPlan {
@@ -305,7 +310,7 @@ fn endpoints_that_name_no_node_may_be_hairpins() {
     let unplaced = Endpoint { unplaced: true, ..endpoint("there:3:ready") };
     let endpoints = [endpoint("here:1:ready"), endpoint("there:2:ready"), unplaced];
     let node = NodeInfo::default();
-    let context = NodeContext { node_name: "me", node: &node, primary: None, masquerade_all: false };
+    let context = context(&node, None, false);
     let plan = plan_service_port(&port, &endpoints, context);
     assert_eq!(plan.hairpins, ["10.0.0.1", "10.0.0.3"].map(|address| address.parse::<std::net::IpAddr>().unwrap()));
 }

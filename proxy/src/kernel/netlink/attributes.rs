@@ -69,7 +69,7 @@ impl Attributes {
         self.0.is_empty()
     }
 
-    pub(super) fn append_to(&self, message: &mut Vec<u8>) {
+    pub(in crate::kernel) fn append_to(&self, message: &mut Vec<u8>) {
         message.extend(&self.0);
     }
 }

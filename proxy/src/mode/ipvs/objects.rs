@@ -168,7 +168,7 @@ impl Writer<'_> {
         for address in &external.external_ips {
             let member = self.frontend(*address);
             self.member(if keeps_source { SetId::ExternalIpLocal } else { SetId::ExternalIp }, member);
-            self.frontend_for_outside(*address, backends, lost);
+            self.frontend_for_outside(*address, external, backends, lost);
         }
         for address in &external.load_balancer_ips {
             let member = self.frontend(*address);
@@ -180,19 +180,29 @@ impl Writer<'_> {
             if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
                 self.allowed_sources(*address, allowed);
             }
-            self.frontend_for_outside(*address, backends, lost);
+            self.frontend_for_outside(*address, external, backends, lost);
         }
         if let Some(port) = external.node_port {
             self.node_port(port, backends, lost, keeps_source);
         }
     }
 
-    fn frontend_for_outside(&mut self, address: IpAddr, backends: Option<BackendSet>, lost: bool) {
+    /// IPVS takes what the node itself sends to a virtual server before it is routed (at `NF_INET_LOCAL_OUT`): there no address need be
+    /// bound. What comes from elsewhere goes on to the machine that has the address.
+    fn frontend_for_outside(
+        &mut self,
+        address: IpAddr,
+        external: &ExternalFrontends,
+        backends: Option<BackendSet>,
+        lost: bool,
+    ) {
         if lost {
             let member = self.frontend(address);
             self.member(SetId::NoLocalEndpoints, member);
         }
-        self.bind(address);
+        if external.of_other_machines.binary_search(&address).is_err() {
+            self.bind(address);
+        }
         self.server(address, self.plan.port, backends, Right::Address);
     }
 

@@ -63,6 +63,7 @@ fn probed(family: Family) -> ServicePortPlan {
             node_port: Some(1),
             external_ips: Vec::new(),
             load_balancer_ips: vec![other],
+            of_other_machines: Vec::new(),
             allowed_sources: Some(AllowedSources { ranges: vec![range], load_balancer_ips: false }),
             action,
             short_circuit: None,

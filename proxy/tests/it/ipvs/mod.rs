@@ -24,6 +24,7 @@ use svcproxy::model::{Family, Protocol};
 use svcproxy::source::Change;
 
 mod leaving;
+mod other_machines;
 
 use crate::support::changes::{any_change, key};
 

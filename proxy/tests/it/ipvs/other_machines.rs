@@ -1,0 +1,71 @@
+//! Services that publish another machine's address: it has a virtual server, for what the node itself sends, and is not bound.
+
+use super::*;
+use svcproxy::config::Mode;
+
+fn service(addresses: &[&str]) -> Change {
+    let ingress: Vec<Value> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
+    let spec =
+        json!({ "type": "LoadBalancer", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30080 }] });
+    let object = json!({ "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
+    Change::Service(key("web"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn node(name: &str, address: Option<&str>) -> Change {
+    let object = address.map(|ip| json!({ "status": { "addresses": [{ "type": "ExternalIP", "address": ip }] } }));
+    Change::Node(name.to_owned(), object.map(|object| Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn api_server(address: &str) -> Change {
+    let labels = json!({ "kubernetes.io/service-name": "kubernetes" });
+    let object = json!({
+        "metadata": { "labels": labels }, "addressType": "IPv4", "endpoints": [{ "addresses": [address] }],
+        "ports": [{ "port": 6443 }],
+    });
+    Change::EndpointSlice(key("kubernetes"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn addresses(next_hops: &[&str]) -> NodeAddresses {
+    let parsed = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect();
+    let local = parsed(&["127.0.0.1", "172.18.0.2"]);
+    NodeAddresses { local, next_hops: parsed(next_hops), ..NodeAddresses::default() }
+}
+
+/// Syncs, by no full sync; the addresses on the device, all of which have members that say so.
+fn bound(proxy: &mut Proxy) -> Vec<String> {
+    assert!(!proxy.sync().unwrap().full);
+    let kernel = proxy.mode().kernel();
+    let bound: Vec<String> =
+        kernel.device.addresses.iter().flatten().map(|(ip, _)| ip).map(IpAddr::to_string).collect();
+    let members = kernel.sets.set("KUBE-IPVS-IPS").unwrap().unwrap().members;
+    assert_eq!(members.iter().map(ToString::to_string).collect::<Vec<_>>(), bound);
+    bound
+}
+
+#[test]
+fn an_address_of_another_machine_is_served_and_not_bound() {
+    let config = Config { mode: Mode::Ipvs, ..config() };
+    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(Fake::default(), settings()));
+    proxy.set_addresses(&addresses(&["172.18.0.1"]));
+    proxy.apply(&[node("node-a", Some("172.18.0.9")), node("node-b", Some("172.18.0.3")), api_server("172.18.0.5")]);
+    proxy.sync().unwrap();
+    let published = ["172.18.0.1", "172.18.0.2", "172.18.0.3", "172.18.0.4", "172.18.0.5", "172.18.0.9"];
+    proxy.apply(&[service(&published)]);
+    let only = |addresses: &[&'static str]| [&["10.96.0.1"][..], addresses].concat();
+    assert_eq!(bound(&mut proxy), only(&["172.18.0.4", "172.18.0.9"]), "a free one, and this node's own");
+    for address in published {
+        let server = tcp(&format!("{address}:80"));
+        assert!(proxy.mode().kernel().servers.servers.contains_key(&server), "{address} serves what the node sends");
+    }
+    proxy.apply(&[node("node-c", Some("172.18.0.4"))]);
+    assert_eq!(bound(&mut proxy), only(&["172.18.0.9"]), "a Node that comes has its address");
+    proxy.apply(&[node("node-b", None), api_server("172.18.0.6")]);
+    assert_eq!(bound(&mut proxy), only(&["172.18.0.3", "172.18.0.5", "172.18.0.9"]), "nobody has these any more");
+    proxy.set_addresses(&addresses(&["172.18.0.3"]));
+    assert_eq!(bound(&mut proxy), only(&["172.18.0.1", "172.18.0.5", "172.18.0.9"]), "a route leads there now");
+    proxy.require_full_sync();
+    assert!(proxy.sync().unwrap().is_empty(), "a full sync comes to the same");
+    // The node's own address stays its own, whatever a route says.
+    proxy.set_addresses(&addresses(&["172.18.0.3", "172.18.0.9"]));
+    assert_eq!(bound(&mut proxy), only(&["172.18.0.1", "172.18.0.5", "172.18.0.9"]));
+}
