@@ -1,6 +1,7 @@
 //! One address family at work: takes changes in and syncs when it is time, on its own thread while it asks the kernel. What
 //! fails or hangs in one family delays that family alone.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -118,12 +119,16 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             let (first_synced, families) = (running.first_synced, running.shared.families);
             let has_listened = running.runner.watch.listens();
             let listens = first_synced.is_some() && has_listened && !running.schedule.will_look();
+            let hears = first_synced.is_some() && !running.schedule.will_read_addresses();
             tokio::select! {
                 delivery = inbox.recv() => match delivery {
                     Some(delivery) => running.take(delivery),
                     None => return,
                 },
                 () = running.runner.watch.changed(), if listens => running.schedule.look_soon(Instant::now()),
+                () = poll_fn(|context| running.runner.addresses.poll_changed(context)), if hears => {
+                    running.schedule.read_addresses_soon(Instant::now());
+                }
                 () = quiet(&mut synced, families, first_synced), if !has_listened => running.listen(),
                 () = sleep_until(next), if running.complete => {}
             }
@@ -188,6 +193,10 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
     fn work(&mut self) {
         if self.schedule.take_mend(Instant::now()) {
             self.runner.family.require_full_sync();
+        }
+        if self.schedule.are_addresses_due(Instant::now()) {
+            self.read_addresses();
+            self.report_due();
         }
         if self.runner.family.is_due() && self.schedule.may_sync(Instant::now()) {
             self.sync();
@@ -285,6 +294,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
     }
 
     fn read_addresses(&mut self) {
+        let begun = Instant::now();
         match self.runner.addresses.read() {
             Ok(addresses) => {
                 if self.runner.family.set_addresses(addresses) {
@@ -293,6 +303,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
             }
             Err(error) => warn!(%error, "cannot read the node's addresses; going on with those from before"),
         }
+        self.schedule.read_addresses(begun, Instant::now());
     }
 
     /// Tells whether there is something to do, or the kernel is up to date with everything that was seen.

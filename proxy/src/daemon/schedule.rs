@@ -33,6 +33,8 @@ pub(super) struct Schedule {
     mend_at: Option<Instant>,
     mended: Option<Instant>,
     follow_up_at: Option<Instant>,
+    addresses_at: Option<Instant>,
+    no_addresses_before: Instant,
 }
 
 impl Schedule {
@@ -49,13 +51,15 @@ impl Schedule {
             mend_at: None,
             mended: None,
             follow_up_at: None,
+            addresses_at: None,
+            no_addresses_before: now,
         }
     }
 
     /// The next moment at which there is something to do; `due`: a sync is.
     pub(super) fn next(&self, due: bool) -> Instant {
         let sync = due.then(|| self.pacer.next());
-        let others = [sync, self.look_at, self.mend_at, self.follow_up_at];
+        let others = [sync, self.look_at, self.mend_at, self.follow_up_at, self.addresses_at];
         others.into_iter().flatten().fold(self.tick_at, Instant::min)
     }
 
@@ -118,6 +122,27 @@ impl Schedule {
     pub(super) fn looked(&mut self, begun: Instant, now: Instant) {
         self.look_at = None;
         self.no_look_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
+    }
+
+    /// The kernel has announced a change of addresses or links: they are to be read.
+    pub(super) fn read_addresses_soon(&mut self, now: Instant) {
+        self.addresses_at.get_or_insert((now + SETTLE).max(self.no_addresses_before));
+    }
+
+    /// Whether such a read is to come: nothing needs to be heard of further changes until then.
+    pub(super) fn will_read_addresses(&self) -> bool {
+        self.addresses_at.is_some()
+    }
+
+    /// Whether it is time for that read.
+    pub(super) fn are_addresses_due(&self, now: Instant) -> bool {
+        self.addresses_at.is_some_and(|at| at <= now)
+    }
+
+    /// Addresses were read. Each pod that comes or goes is a change: reads may take no more of the time than looks do.
+    pub(super) fn read_addresses(&mut self, begun: Instant, now: Instant) {
+        self.addresses_at = None;
+        self.no_addresses_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
     }
 
     /// Whether a period is over; if so, the next one begins.
@@ -221,6 +246,20 @@ mod tests {
         schedule.looked(start, start + SECOND);
         schedule.look_soon(start + SECOND);
         assert!(!schedule.is_look_due(start + 10 * SECOND) && schedule.is_look_due(start + 11 * SECOND));
+    }
+
+    #[test]
+    fn addresses_that_change_all_the_time_are_read_as_rarely_as_tables() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
+        schedule.read_addresses_soon(start);
+        assert_eq!(schedule.next(false), start + SETTLE, "long before the period is over");
+        assert!(!schedule.are_addresses_due(start) && schedule.are_addresses_due(start + SETTLE));
+        schedule.read_addresses(start, start + SECOND);
+        assert!(!schedule.will_read_addresses());
+        schedule.read_addresses_soon(start + SECOND);
+        assert!(schedule.will_read_addresses() && !schedule.are_addresses_due(start + 10 * SECOND));
+        assert!(schedule.are_addresses_due(start + 11 * SECOND));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The node's own addresses.
+#![allow(unsafe_code, reason = "an AsyncFd asks for a promise about its descriptor")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use netlink_packet_core::Emitable;
 use netlink_packet_route::address::AddressMessage;
@@ -9,6 +12,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkH
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
+use tokio::io::unix::AsyncFd;
 
 use super::dummy::DEVICE;
 use super::multicast::MulticastListener;
@@ -60,12 +64,22 @@ pub trait Addresses {
     /// # Errors
     /// When the kernel does not answer.
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError>;
+
+    /// Ready as soon as [`Addresses::read`] may find others than at its last call. Where nothing is announced, or nothing has been read yet,
+    /// it never is.
+    fn poll_changed(&mut self, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
 }
 
 /// Reads them anew only when the kernel has announced a change: on a node with many pods that is a long list.
 #[derive(Debug, Default)]
 pub struct Reader {
-    changes: Option<MulticastListener>,
+    changes: Option<Arc<MulticastListener>>,
+    /// Wakes the task that polls.
+    wakes: Option<AsyncFd<Arc<MulticastListener>>>,
+    /// A change was announced and taken from the socket since the last read.
+    has_changed: bool,
     known: Option<NodeAddresses>,
     next_hops: bool,
 }
@@ -73,7 +87,7 @@ pub struct Reader {
 impl Reader {
     /// Whether [`NodeAddresses::next_hops`] are read, too; then routes that come and go are changes.
     pub fn new(next_hops: bool) -> Reader {
-        Reader { changes: None, known: None, next_hops }
+        Reader { next_hops, ..Reader::default() }
     }
 }
 
@@ -83,13 +97,29 @@ impl Addresses for Reader {
         if self.changes.is_none() {
             // Where nothing is announced, every look reads.
             let groups = if self.next_hops { CHANGES | ROUTE_CHANGES } else { CHANGES };
-            self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok();
+            self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok().map(Arc::new);
         }
         // Taken before the read: what changes meanwhile is one for the next look.
-        let has_changed = self.changes.as_ref().is_none_or(MulticastListener::take);
+        let has_changed = self.changes.as_ref().is_none_or(|changes| changes.take()) | self.has_changed;
+        self.has_changed = false;
         let known = self.known.take().filter(|_| !has_changed);
         let read = if self.next_hops { read_with_next_hops } else { read };
         Ok(self.known.insert(known.map_or_else(read, Ok)?))
+    }
+
+    fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(changes) = &self.changes else { return Poll::Pending };
+        if self.wakes.is_none() {
+            // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
+            self.wakes = unsafe { AsyncFd::register(Arc::clone(changes)) }.ok();
+        }
+        let Some(wakes) = &self.wakes else { return Poll::Pending };
+        while !self.has_changed {
+            let Poll::Ready(Ok(mut ready)) = wakes.poll_read_ready(context) else { return Poll::Pending };
+            self.has_changed = changes.take();
+            ready.clear_ready();
+        }
+        Poll::Ready(())
     }
 }
 

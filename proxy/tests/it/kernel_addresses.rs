@@ -119,3 +119,30 @@ fn gateways_and_tunnel_ends_are_other_machines_addresses_where_they_are_asked_fo
     assert_eq!(next_hops(), all[1..], "a route that goes is a change");
     assert!(addresses::Reader::default().read().unwrap().next_hops.is_empty(), "not asked for");
 }
+
+#[test]
+fn a_change_of_addresses_wakes_who_waits_for_one() {
+    if !inside!() {
+        return;
+    }
+    shell("ip link add one type veth peer name other && ip link set one up");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut reader = addresses::Reader::default();
+    let has =
+        |reader: &mut addresses::Reader, text: &str| reader.read().unwrap().local.contains(&text.parse().unwrap());
+    assert!(!has(&mut reader, "192.0.2.77"));
+    runtime.block_on(async {
+        for (change, is_there) in [("add", true), ("del", false)] {
+            shell(&format!("ip addr {change} 192.0.2.77/32 dev one"));
+            let deadline = tokio::time::sleep(Duration::from_secs(30));
+            tokio::pin!(deadline);
+            // The link may have more to tell of.
+            while has(&mut reader, "192.0.2.77") != is_there {
+                tokio::select! {
+                    () = std::future::poll_fn(|context| reader.poll_changed(context)) => {}
+                    () = &mut deadline => panic!("{change}: nothing was heard of it"),
+                }
+            }
+        }
+    });
+}

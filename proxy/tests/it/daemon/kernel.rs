@@ -63,6 +63,8 @@ pub struct Kernel {
     pub asked: Arc<Mutex<Asked>>,
     pub addresses: Arc<Mutex<NodeAddresses>>,
     pub announced: Arc<Notify>,
+    /// Announces that the addresses are others.
+    pub moved: Arc<Notify>,
     /// Restores wait for as long as this is set.
     pub hangs: Arc<AtomicBool>,
     pub fails: Arc<AtomicBool>,

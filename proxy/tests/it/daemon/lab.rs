@@ -1,6 +1,8 @@
 //! A daemon with a source and kernels in memory, and the objects that it is fed.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -18,18 +20,34 @@ use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer;
 use svcproxy::model::Family;
 use svcproxy::source::{Batch, Change, ObjectKey, SkippedObjects, Source, SourceError};
-use tokio::sync::mpsc;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, mpsc};
 
 use crate::daemon::kernel::{Asked, Kernel};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Node(Arc<Mutex<NodeAddresses>>, NodeAddresses);
+struct Node(Arc<Mutex<NodeAddresses>>, NodeAddresses, Pin<Box<OwnedNotified>>, Arc<Notify>);
+
+impl Node {
+    fn of(kernel: &Kernel) -> Node {
+        let moved = Arc::clone(&kernel.moved);
+        Node(Arc::clone(&kernel.addresses), NodeAddresses::default(), Box::pin(moved.clone().notified_owned()), moved)
+    }
+}
 
 impl Addresses for Node {
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         self.1 = self.0.lock().unwrap().clone();
         Ok(&self.1)
+    }
+
+    fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let heard = self.2.as_mut().poll(context);
+        if heard.is_ready() {
+            self.2 = Box::pin(Arc::clone(&self.3).notified_owned());
+        }
+        heard
     }
 }
 
@@ -72,19 +90,28 @@ impl Lab {
         leftovers: Option<Leftovers>,
         mode: impl Fn(Family, Kernel) -> M,
     ) -> Lab {
+        Lab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, mode)
+    }
+
+    /// With further settings.
+    pub fn start_with<M: Mode + Send + 'static>(
+        config: Config,
+        leftovers: Option<Leftovers>,
+        mode: impl Fn(Family, Kernel) -> M,
+    ) -> Lab {
         let config = Config {
             detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
             min_sync_period: Duration::ZERO,
-            sync_period,
-            ..Config::for_node("node-a")
+            ..config
         };
+        let sync_period = config.sync_period;
         let kernels = [Kernel::default(), Kernel::default()];
         let (batches, receiver) = mpsc::unbounded_channel();
         let health = HealthState::new(sync_period, &Family::ALL);
         let runners = Family::ALL.into_iter().zip(&kernels).map(|(family, kernel)| Runner {
             family: FamilyProxy::with_mode(config.clone(), family, mode(family, kernel.clone())),
             watch: Watch::notified(family, Arc::clone(&kernel.announced)),
-            addresses: Box::new(Node(Arc::clone(&kernel.addresses), NodeAddresses::default())),
+            addresses: Box::new(Node::of(kernel)),
             conntrack: kernel.clone(),
         });
         let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use kernel::{Asked, wait_while};
 use lab::{Lab, PATIENCE, cluster, key, slice, wait_for};
 use serde_json::json;
+use svcproxy::config::{Config, NodePortAddresses};
 use svcproxy::daemon::Leftovers;
 use svcproxy::events::About;
 use svcproxy::kernel::iptables::Table;
+use svcproxy::mode::iptables::syncer::Syncer;
 use svcproxy::model::Family;
 use svcproxy::source::Change;
 
@@ -64,6 +66,29 @@ async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
     kernel.announced.notify_one();
     wait_for("the rules are back", || kernel.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"))
         .await;
+}
+
+/// As keepalived moves addresses; the period of syncs is an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_comes_has_its_node_ports_at_once() {
+    let ranges = NodePortAddresses::Ranges(vec!["172.18.0.0/24".parse().unwrap()]);
+    let hour = Duration::from_secs(3600);
+    let config = Config { node_port_addresses: ranges, sync_period: hour, ..Config::for_node("node-a") };
+    let mut lab = Lab::start_with(config, None, |_, kernel| Syncer::new(kernel));
+    lab.publish(cluster());
+    lab.applied(Family::V4).await;
+    let kernel = lab.kernels[0].clone();
+    let accepts = |address: &str| {
+        let tables = kernel.tables.lock().unwrap();
+        tables.tables[&Table::Nat]["KUBE-SERVICES"].iter().any(|line| line.contains(address))
+    };
+    assert!(!accepts("172.18.0.77/32"));
+    for (addresses, what) in [(vec!["172.18.0.77".parse().unwrap()], "it comes"), (Vec::new(), "it goes")] {
+        let is_there = !addresses.is_empty();
+        kernel.addresses.lock().unwrap().local = addresses;
+        kernel.moved.notify_one();
+        wait_for(what, || accepts("172.18.0.77/32") == is_there).await;
+    }
 }
 
 /// The changes of one family do not wait for the other, whatever becomes of that.
