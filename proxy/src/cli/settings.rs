@@ -132,6 +132,9 @@ pub struct Resolved {
 /// Fields of `iptables` whose flags set those of `nftables` as well.
 const OF_NFTABLES_TOO: [&str; 4] = ["masqueradeAll", "masqueradeBit", "syncPeriod", "minSyncPeriod"];
 
+/// So many ignored fields of a file are named.
+const IGNORED_NAMED: usize = 20;
+
 /// Fields whose flags go before the configuration file, as upstream has it.
 fn before_the_file(path: &str) -> bool {
     path == "hostnameOverride" || path.starts_with("logging.")
@@ -149,12 +152,7 @@ impl Settings {
     /// As [`Settings::resolve`], in this mode if one is given, whatever the configuration says.
     pub fn resolve_in(&self, mode: Option<Mode>) -> Result<Resolved, UsageError> {
         let file = self.config.as_deref().map(kubeproxy_config::read).transpose()?;
-        let ignored = file.iter().flat_map(|file| &file.ignored);
-        if let Some(first) = ignored.clone().next().filter(|_| self.config_strict) {
-            return Err(first.clone().into());
-        }
-        let mut warnings: Vec<String> =
-            ignored.map(|ignored| format!("{ignored} (an error with --config-strict)")).collect();
+        let mut warnings = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| self.of_ignored_fields(file))?;
         let mut configuration = self.configuration(file.as_ref(), &mut warnings)?;
         if let Some(mode) = mode {
             configuration.mode = mode.to_string();
@@ -194,6 +192,19 @@ impl Settings {
         })?;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
         Ok(Resolved { configuration, config, file, flags: flagz::flags(self), warnings })
+    }
+
+    /// A warning for each of the first fields of a file that are ignored, and one for the rest of them.
+    fn of_ignored_fields(&self, file: &LoadedConfig) -> Result<Vec<String>, UsageError> {
+        if let Some(first) = file.ignored.first().filter(|_| self.config_strict) {
+            return Err(first.clone().into());
+        }
+        let named = file.ignored.iter().take(IGNORED_NAMED);
+        let mut warnings: Vec<String> = named.map(|one| format!("{one} (an error with --config-strict)")).collect();
+        if let Some(more) = file.ignored.len().checked_sub(IGNORED_NAMED).filter(|more| *more > 0) {
+            warnings.push(format!("{}: {more} more fields are ignored", file.file));
+        }
+        Ok(warnings)
     }
 
     /// All fields: the file's, or else the flags'.

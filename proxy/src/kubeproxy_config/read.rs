@@ -154,7 +154,13 @@ fn ignored(file: &str, located: &Located, whole: &Value) -> Vec<ConfigError> {
         repeated.map(|(field, line)| (*line, field.clone(), "is given again, and the last one counts".to_owned()));
     let mut ignored: Vec<_> = unknown.chain(repeated).collect();
     ignored.sort();
-    let content = |(line, field, problem)| ConfigError::Content { file: file.to_owned(), line, field, problem };
+    // A name that there is not may hold anything, line ends for one.
+    let content = |(line, field, problem): (u64, String, String)| ConfigError::Content {
+        file: file.to_owned(),
+        line,
+        field: field.escape_debug().to_string(),
+        problem,
+    };
     ignored.into_iter().map(content).collect()
 }
 

@@ -329,6 +329,15 @@ ipvs: null
     assert_eq!(resolved.warnings[..6], expected);
     assert_eq!(resolved.config.masquerade_bit, 5);
     assert_eq!(resolved.config.ipvs, Ipvs::default(), "as if the others were not there");
+    // A name may be anything, and a file may have many.
+    let many: String = (0..30).map(|number| format!("\"x{number:02}\\n\": 1\n")).collect();
+    let path = file(directory.path(), &format!("{HEAD}{many}"));
+    let warnings = resolve(&["--config", path.to_str().unwrap()]).unwrap().warnings;
+    assert!(
+        warnings.len() == 21 && warnings[19].contains(", line 22: x19\\n: there is no such field"),
+        "{warnings:#?}"
+    );
+    assert_eq!(warnings[20], format!("{}: 10 more fields are ignored", path.display()));
     // What is of the wrong type is an error, whatever else there is.
     let path = file(directory.path(), &format!("{HEAD}a: 1\nmode: 1\n"));
     let error = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();

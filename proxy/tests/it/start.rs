@@ -158,6 +158,24 @@ fn a_node_whose_pod_range_is_of_the_other_family_ends_the_proxy() {
 }
 
 #[test]
+fn fields_that_there_are_not_are_counted() {
+    if !inside!() {
+        return;
+    }
+    let (manifests, file) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nnewer: 1\nmode: ipvs\nmode: iptables\n";
+    std::fs::write(file.path(), text).unwrap();
+    let config = file.path().to_str().unwrap();
+    let proxy = Logged::start(manifests.path(), &["--config", config]);
+    assert!(proxy.logs(": newer: there is no such field").contains(" WARN "));
+    let metrics = wait_for("metrics", || http_get("127.0.0.1:10249", "/metrics"));
+    assert!(metrics.contains("\nsvcproxy_config_unknown_fields 2\n"), "{metrics}");
+    drop(proxy);
+    let refused = svcproxy(&["--config", config, "--config-strict"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
 fn a_wildcard_answers_in_both_families() {
     if !inside!() {
         return;

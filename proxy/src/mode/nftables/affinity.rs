@@ -150,8 +150,8 @@ mod tests {
         let protocol = prop::sample::select(Protocol::ALL.to_vec());
         (label(), label(), prop_oneof![label(), Just(String::new())], protocol).prop_map(
             |(namespace, name, port, protocol)| {
-                let service = ObjectKey { namespace: namespace.into(), name: name.into() };
-                ServicePortName { service, port: port.into(), protocol }
+                let service = ObjectKey { namespace, name };
+                ServicePortName { service, port, protocol }
             },
         )
     }
