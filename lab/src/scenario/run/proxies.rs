@@ -131,7 +131,6 @@ impl Proxies {
     /// Writes the configuration file of `node`'s proxy. Not while that starts: it would read half a file.
     fn configure(&self, feed: &Feed, node: &str) -> Result<(), ClusterError> {
         let mut config = self.settings.configuration(self.mode_of(node), self.schedulers.get(node).copied());
-        config["healthzBindAddress"] = HEALTH.to_string().into();
         if let Some(kubeconfig) = feed.kubeconfig(node) {
             config["clientConnection"] = json!({ "kubeconfig": kubeconfig });
         }
