@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ impl LogQueue {
         let (lines, received) = channel();
         let counts = Arc::new(Counts::default());
         let counted = Arc::clone(&counts);
-        // Without a thread, the channel has no receiver: each line counts as dropped.
+        // Without a thread, the channel has no receiver.
         let _ = Builder::new().name("log".to_owned()).spawn(move || {
             capabilities::keep_none();
             write_lines(&received, &counted, write, missing);
@@ -64,16 +64,19 @@ impl LogQueue {
         LogQueue { lines, counts, limit }
     }
 
-    /// Never blocks.
+    /// Never blocks, unless the system had no thread for the log: the line is then written here.
     pub(super) fn push(&self, line: Vec<u8>) {
         let size = line.len();
         let waiting = self.counts.waiting.fetch_add(size, Ordering::SeqCst);
         // A line that is longer than the limit is taken by an empty queue.
-        let taken = (waiting == 0 || waiting.saturating_add(size) <= self.limit) && self.lines.send(line).is_ok();
-        if !taken {
-            self.counts.waiting.fetch_sub(size, Ordering::SeqCst);
-            self.counts.dropped.fetch_add(1, Ordering::SeqCst);
-        }
+        let written = if waiting == 0 || waiting.saturating_add(size) <= self.limit {
+            let Err(SendError(line)) = self.lines.send(line) else { return };
+            write_stderr(&line).is_ok()
+        } else {
+            false
+        };
+        self.counts.waiting.fetch_sub(size, Ordering::SeqCst);
+        self.counts.dropped.fetch_add(u64::from(!written), Ordering::SeqCst);
     }
 
     /// How many lines were dropped.

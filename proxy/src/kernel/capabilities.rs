@@ -1,6 +1,7 @@
 //! Gives up the rights that proxying does not need (capabilities(7)).
 //!
-//! Capabilities are a thread's own, and new threads inherit them: this must run before there is a second thread.
+//! Capabilities are a thread's own, and new threads inherit them: this must run before the threads start that are to
+//! have no more. Threads that start earlier give up their own.
 
 use caps::{CapSet, Capability, CapsHashSet, errors::CapsError};
 
@@ -32,7 +33,8 @@ pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), C
 
 /// Gives up every capability of the calling thread, for a thread that starts before the others and needs none.
 pub fn keep_none() {
-    // A thread that may not do so has what it was given.
+    // A thread that may not do so keeps what it was given.
+    caps::all().into_iter().for_each(|capability| drop(drop_bounding(capability)));
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         let _ = caps::clear(None, set);
     }
