@@ -67,7 +67,9 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
         flags: config.gates.flagz.then_some(flags),
         statusz: config.gates.statusz,
     };
-    let shares = Shares::of(descriptors::raise());
+    let descriptors = descriptors::raise();
+    descriptors::check(descriptors)?;
+    let shares = Shares::of(descriptors);
     let start_up = StartUp { shares, about, instance };
     prepare_kernel(&mut config)?;
     match limits::set_oom_score_adj(config.oom_score_adj) {

@@ -1,11 +1,28 @@
 //! How this process's file descriptors are shared out, so that no client can take those that a sync needs.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Descriptors that no connection takes: for commands and netlink sockets of syncs, the API, watches, and listening sockets.
 const RESERVED: u64 = 256;
 /// Most connections to the proxy's own ports, all together.
 const OWN_CONNECTIONS: u64 = 1024;
+
+/// Descriptors that must be free at the start: a command with its pipes, netlink sockets, watches, listening sockets and the API for
+/// both families. With half of them the slimmest modes already sync.
+const FEWEST: usize = 48;
+
+/// A limit with which the proxy would fail now and then.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot run within {limit} file descriptors (RLIMIT_NOFILE), of which fewer than {FEWEST} are free: raise the limit (ulimit -n, \
+     or LimitNOFILE= of the unit)"
+)]
+pub struct TooFewDescriptors {
+    limit: u64,
+}
 
 /// What each part may have open at a time. What is not shared out is for syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +54,16 @@ pub fn raise() -> u64 {
         Ok(()) => hard,
         Err(_) => soft,
     }
+}
+
+/// Checks that a proxy can run within this limit.
+///
+/// # Errors
+/// When too few descriptors are free.
+pub fn check(limit: u64) -> Result<(), TooFewDescriptors> {
+    // Inherited descriptors count against the limit, so that it alone does not say how many are free.
+    let free: io::Result<Vec<OwnedFd>> = (0..FEWEST).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
+    free.map(drop).map_err(|_| TooFewDescriptors { limit })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod configuration;
 mod daemon;
 mod deploy;
 mod fuzzing;
+mod hard_start;
 mod history;
 mod ipvs;
 mod ipvs_published;
