@@ -18,6 +18,7 @@ pub mod plan;
 pub mod port_range;
 pub mod relay;
 pub mod ruleset;
+pub mod small_file;
 pub mod source;
 pub mod state;
 pub mod zpages;

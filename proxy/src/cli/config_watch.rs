@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use crate::kubeproxy_config::LoadedConfig;
+use crate::small_file;
 
 /// Changes within this time of the first one are read together: a ConfigMap's swap is some five events, an editor's save
 /// as many, and a directory in which others write all the time costs ten small reads a second at most.
@@ -35,7 +36,7 @@ impl ConfigWatch {
             }
             News::AsRead => info!("the configuration file {} is again as it was read", path.display()),
         };
-        Self::telling(loaded, |path| std::fs::read(path), tell)
+        Self::telling(loaded, small_file::read, tell)
     }
 
     fn telling(

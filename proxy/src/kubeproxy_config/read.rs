@@ -10,9 +10,7 @@ use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 use sha2::{Digest, Sha256};
 
 use super::{API_VERSION, KIND, KubeProxyConfiguration, tree};
-
-/// A larger file is not a configuration.
-const LARGEST: u64 = 1 << 20;
+use crate::small_file;
 
 /// What is wrong with a configuration file.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -81,11 +79,7 @@ impl LoadedConfig {
 pub fn read(path: &Path) -> Result<LoadedConfig, ConfigError> {
     let file = path.display().to_string();
     let failed = |cause: String| ConfigError::File { file: file.clone(), cause };
-    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if size > LARGEST {
-        return Err(failed(format!("{size} bytes are too many for a configuration")));
-    }
-    let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let bytes = small_file::read(path).map_err(|error| failed(error.to_string()))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| failed("it is not UTF-8 text".to_owned()))?;
     parse(&file, text)
 }

@@ -1,6 +1,11 @@
 //! Starts on a node that lacks something: descriptors, a configuration that is a file, commands that end.
 
-use std::process::{Command};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::support::{Proxy, every_kind, http_get, inside, wait_for};
 
@@ -58,4 +63,40 @@ fn any_limit_of_descriptors_ends_in_a_sentence_or_runs() {
             assert!(!said.contains("panicked"), "{limit} {arguments:?}: {said}");
         }
     }
+}
+
+/// The program with this configuration file; its memory is too small for a file without end.
+fn configured(file: &Path) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 4000000 && exec \"$0\" --config=\"$1\" --write-config-to=/dev/null"]);
+    command.arg(env!("CARGO_BIN_EXE_svcproxy")).arg(file).output().unwrap()
+}
+
+#[test]
+fn a_configuration_that_is_no_small_file_is_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let said = |file: &Path| {
+        let output = configured(file);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    mkfifo(&path("fifo"), Mode::S_IRWXU).unwrap();
+    std::fs::File::create(path("large")).unwrap().set_len((1 << 20) + 1).unwrap();
+    for (file, cause) in [
+        (path("fifo"), "it is no regular file"),
+        ("/dev/zero".into(), "it is no regular file"),
+        (directory.path().to_owned(), "it is no regular file"),
+        (path("large"), "it has 1048577 bytes; 1048576 are allowed"),
+    ] {
+        let expected = format!("svcproxy: cannot read the configuration file {}: {cause}\n", file.display());
+        assert_eq!(said(&file), expected);
+    }
+    // As the kubelet lays a ConfigMap out.
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    std::fs::create_dir(path("..1")).unwrap();
+    std::fs::write(path("..1/config.conf"), text).unwrap();
+    symlink("..1", path("..data")).unwrap();
+    symlink("..data/config.conf", path("config.conf")).unwrap();
+    assert!(configured(&path("config.conf")).status.success());
 }

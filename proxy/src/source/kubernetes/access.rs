@@ -3,9 +3,7 @@
 //! Everything here may block: files may be on a mount that does not answer, a credential plugin may sleep. It runs on a
 //! thread of its own, which `connector` waits for.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -14,13 +12,12 @@ use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, KubeconfigEr
 
 use super::super::problem::one_line;
 use super::exec;
+use crate::small_file;
 
 /// A server that does not answer a connection attempt within this time is tried again.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A token file is read again after so long (client-go: `NewCachedFileTokenSource`, one minute).
 const TOKEN_AGE: Duration = Duration::from_secs(60);
-/// Largest kubeconfig and token file, in bytes. A kubeconfig of a hundred clusters with their certificates has half of that.
-const LARGEST_FILE: u64 = 1 << 20;
 
 /// Where the API server is and who the proxy is to it. What it names is read anew for every new try after a failure,
 /// so a corrected kubeconfig or a renewed certificate needs no restart; a token's file is read again about once a minute
@@ -129,7 +126,7 @@ impl Access {
             Some(path) => {
                 step(format!("reading the kubeconfig {}", path.display()));
                 let wrong = |cause| AccessError::Kubeconfig { path: path.clone(), cause };
-                small_file(path).map_err(|error| wrong(error.to_string()))?;
+                small_file::read(path).map_err(|error| wrong(error.to_string()))?;
                 let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(reported(&error)))?;
                 let options = KubeConfigOptions::default();
                 let loaded = Config::from_custom_kubeconfig(kubeconfig, &options);
@@ -157,8 +154,8 @@ fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Inst
         let path = PathBuf::from(path);
         step(format!("reading the token file {}", path.display()));
         let wrong = |cause| AccessError::Token { path: path.clone(), cause };
-        small_file(&path).map_err(|error| wrong(error.to_string()))?;
-        let text = fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+        let bytes = small_file::read(&path).map_err(|error| wrong(error.to_string()))?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
         let token = text.trim();
         if token.is_empty() {
             return Err(wrong("it is empty".to_owned()));
@@ -175,19 +172,6 @@ fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Inst
         }
         _ => Ok(None),
     }
-}
-
-/// Whether this is a file of a size that can be believed: a pipe never ends, and opening one may never return.
-fn small_file(path: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(path)?;
-    let wrong = |cause: String| Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
-    if !metadata.is_file() {
-        return wrong("it is no regular file".to_owned());
-    }
-    if metadata.len() > LARGEST_FILE {
-        return wrong(format!("it has {} bytes; {LARGEST_FILE} are allowed", metadata.len()));
-    }
-    Ok(())
 }
 
 /// An address with or without a scheme; without one it is plain HTTP, as client-go takes it.
@@ -310,7 +294,7 @@ mod tests {
         assert_eq!(fault(), format!("{at}it is no regular file"));
         std::fs::remove_file(&path).expect("removed");
         let large = std::fs::File::create(&path).expect("a file");
-        large.set_len(LARGEST_FILE + 1).expect("a sparse file");
+        large.set_len(small_file::LARGEST + 1).expect("a sparse file");
         assert_eq!(fault(), format!("{at}it has 1048577 bytes; 1048576 are allowed"));
     }
 }
